@@ -1,0 +1,1 @@
+# The only place commands are defined. `make help` lists them.

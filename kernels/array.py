@@ -1,0 +1,41 @@
+"""Describe an array by what a validator needs to know, without holding it and without NumPy."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, get_args
+
+DType = Literal["float64", "float32", "int64", "int32", "uint64", "uint32", "uint8"]
+
+ITEMSIZE: dict[str, int] = {
+    "float64": 8,
+    "float32": 4,
+    "int64": 8,
+    "int32": 4,
+    "uint64": 8,
+    "uint32": 4,
+    "uint8": 1,
+}
+
+DTYPES: tuple[DType, ...] = get_args(DType)
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """What is recorded of an array when it is stored: all arrays are C-ordered and little-endian."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    has_nan: bool = False
+    has_inf: bool = False
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * ITEMSIZE[self.dtype]

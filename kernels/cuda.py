@@ -1,0 +1,61 @@
+"""Load CUDA sources and launch them on a device: a GPU through CuPy, or whatever stands in for one in a test."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+Define = str | int
+
+
+class DeviceFault(Exception):
+    """A device could not do what was asked; `code` is the CUDA error number where there is one."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NoDevice(DeviceFault):
+    """There is no usable GPU; the message says why."""
+
+
+class OutOfMemory(DeviceFault):
+    """Device memory ran out; the message carries the bytes."""
+
+
+class LaunchFailed(DeviceFault):
+    """A launch was refused (bad configuration, no kernel image): the job's fault, the context lives on."""
+
+
+class DeviceLost(DeviceFault):
+    """A sticky error: the context is gone and the process that owns it must exit."""
+
+
+class Kernel(Protocol):
+    """A compiled `extern "C" __global__` function."""
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
+    ) -> None:
+        """Launch. Scalars in `args` are NumPy scalars of the parameter's exact type; arrays are device arrays."""
+
+
+class Device(Protocol):
+    """What an implementation in a family's gpu.py may ask of the device."""
+
+    name: str
+    architecture: str  # "sm_90"
+    multiprocessors: int
+
+    def kernel(self, source: Path, name: str, defines: Mapping[str, Define] | None = None) -> Kernel:
+        """Compile (once) `source` with its `device/*.cuh` headers inlined and return one of its kernels."""
+
+    def to_device(self, array: Any) -> Any:
+        """Copy a host array to the device."""
+
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any: ...
+
+    def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any: ...
+
+    def to_host(self, array: Any) -> Any:
+        """Wait for the device and copy an array back as NumPy."""

@@ -1,0 +1,159 @@
+"""What can be computed: an operation's name, parameters, inputs, outputs, limits and two implementations."""
+
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kernels.array import ArrayInfo, DType
+
+Backend = Literal["cpu", "gpu"]
+
+
+class Params(BaseModel):
+    """Base of every operation's parameters: strict types, no unknown field, no NaN, immutable."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a request: where (JSON pointer, e.g. "/params/period") and a sentence."""
+
+    pointer: str
+    detail: str
+
+
+class InvalidRequest(ValueError):
+    """The parameters or inputs do not fit the operation; carries every problem found."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems))
+        self.problems = problems
+
+
+def refuse(pointer: str, detail: str) -> InvalidRequest:
+    return InvalidRequest(Problem(pointer, detail))
+
+
+@dataclass(frozen=True)
+class Input:
+    """One named array an operation takes."""
+
+    name: str
+    doc: str
+    dtypes: tuple[DType, ...]
+    ranks: tuple[int, ...]
+    required: bool = True
+    nan: bool = False  # NaN allowed; infinities never are
+    empty: bool = False  # an axis of length 0 allowed
+    secret: bool = False  # erased from the store when the job is committed
+
+
+@dataclass(frozen=True)
+class Output:
+    """One named result: an array, or a plain JSON value ("value": number, string, list or object)."""
+
+    name: str
+    doc: str
+    kind: Literal["array", "value"] = "array"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes one job needs while it runs (inputs, workspace and outputs together), known before it starts."""
+
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Example:
+    """A request that runs exactly as shown; inputs are nested lists with a dtype."""
+
+    params: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A named computation with one implementation per backend.
+
+    `package` holds `cpu.py` and `gpu.py`, each with a function named like the operation:
+
+        cpu.<name>(params, **inputs [, seed=int | key=bytes]) -> dict[output name, ndarray | JSON value]
+        gpu.<name>(params, **inputs [, seed=int | key=bytes], device=Device) -> the same
+
+    Inputs are C-contiguous NumPy arrays in host memory (possibly read-only memory maps), outputs are too.
+    `randomness` says which generator feeds it: "seed" receives `seed` (0 <= seed < 2**64), "private" receives
+    `key`, 32 bytes from the operating system that no caller chooses and nobody stores.
+    `check` sees the parameters and the inputs' descriptions together and raises InvalidRequest.
+    """
+
+    name: str
+    summary: str
+    package: str
+    params: type[Params]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    example: Example
+    cost: Callable[[Any, Mapping[str, ArrayInfo]], Cost]
+    check: Callable[[Any, Mapping[str, ArrayInfo]], None] = lambda params, inputs: None
+    randomness: Literal["none", "seed", "private"] = "none"
+
+    def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
+        """Import and return the function that computes this operation on a backend."""
+        function: Callable[..., dict[str, Any]] = getattr(
+            importlib.import_module(f"{self.package}.{backend}"), self.name
+        )
+        return function
+
+    def validate(self, params: Mapping[str, Any], inputs: Mapping[str, ArrayInfo]) -> Params:
+        """Return the parsed parameters, or raise InvalidRequest with every problem in it."""
+        problems = list(self._input_problems(inputs))
+        try:
+            # JSON rules of strict mode: lists are tuples there, strings are literals.
+            parsed = self.params.model_validate_json(json.dumps(dict(params)))
+        except ValidationError as error:
+            problems += [
+                Problem("/params" + "".join(f"/{part}" for part in entry["loc"]), entry["msg"])
+                for entry in error.errors(include_url=False, include_context=False, include_input=False)
+            ]
+            raise InvalidRequest(*problems) from None
+        if problems:
+            raise InvalidRequest(*problems)
+        self.check(parsed, inputs)
+        return parsed
+
+    def _input_problems(self, inputs: Mapping[str, ArrayInfo]) -> list[Problem]:
+        known = {expected.name: expected for expected in self.inputs}
+        problems = [
+            Problem(
+                f"/inputs/{name}",
+                f"{self.name} has no input {name!r}; it takes {', '.join(known) or 'none'}",
+            )
+            for name in inputs
+            if name not in known
+        ]
+        for expected in self.inputs:
+            info = inputs.get(expected.name)
+            at = f"/inputs/{expected.name}"
+            if info is None:
+                if expected.required:
+                    problems.append(Problem(at, f"{self.name} needs the input {expected.name!r}: {expected.doc}"))
+                continue
+            if info.dtype not in expected.dtypes:
+                problems.append(Problem(at, f"dtype {info.dtype} is not one of {', '.join(expected.dtypes)}"))
+            if info.ndim not in expected.ranks:
+                ranks = " or ".join(str(rank) for rank in expected.ranks)
+                problems.append(Problem(at, f"shape {list(info.shape)} has rank {info.ndim}, expected rank {ranks}"))
+            if info.size == 0 and not expected.empty:
+                problems.append(Problem(at, f"the array is empty: its shape is {list(info.shape)}"))
+            if info.has_inf:
+                problems.append(Problem(at, "the array holds an infinity"))
+            if info.has_nan and not expected.nan:
+                problems.append(Problem(at, "the array holds a NaN"))
+        return problems
+

@@ -1,0 +1,123 @@
+"""The contract between HTTP, queue and worker: small JSON models and the name of every Redis key."""
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+BackendWish = Literal["auto", "gpu", "cpu"]
+Priority = Literal["realtime", "batch", "research"]
+
+QUEUE = "warpdesk"  # the one RQ queue; RQ pops from a single queue without a loss window, from several with one
+TASK = "workers.execute.run"  # the only function a job may name
+MAX_ATTEMPTS = 3
+
+DONE_CHANNEL = "warpdesk:done"  # pub/sub: the id of each job that reached a final state
+
+
+def job_key(job_id: str) -> str:
+    """Hash: the job record (fields in `workers.queue`)."""
+    return f"warpdesk:job:{job_id}"
+
+
+def owner_key(owner: str) -> str:
+    """Sorted set, all scores 0: the ids of one API key's jobs, in time order because they are UUIDv7."""
+    return f"warpdesk:jobs:{owner}"
+
+
+def uses_key(owner: str, array_id: str) -> str:
+    """Set: the live (queued or running) jobs that read an array."""
+    return f"warpdesk:uses:{owner}:{array_id}"
+
+
+def worker_key(name: str) -> str:
+    """String with a time to live: the WorkerReport of a worker that is alive."""
+    return f"warpdesk:worker:{name}"
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    EXPIRED = "expired"
+
+    @property
+    def final(self) -> bool:
+        return self not in (State.QUEUED, State.RUNNING)
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobRequest(Message):
+    """What a worker needs to run a job. Inputs are array ids in the owner's part of the store."""
+
+    id: str
+    owner: str  # id of the API key
+    operation: str
+    params: dict[str, Any]
+    inputs: dict[str, str]
+    backend: BackendWish = "auto"
+    priority: Priority = "batch"
+    seed: int | None = None
+    deadline: float | None = None  # Unix seconds
+    timeout: float  # seconds a single attempt may run
+    result_ttl: float  # seconds
+
+
+class Provenance(Message):
+    """How an answer was computed. Private operations leave the compute times out: a sampler's time leaks its noise."""
+
+    backend: Literal["cpu", "gpu"]
+    device: str
+    fallback_reason: str | None = None
+    batch_size: int = 1
+    seed: int | None = None
+    attempt: int
+    queue_seconds: float | None = None
+    copy_seconds: float | None = None
+    kernel_seconds: float | None = None
+    compute_seconds: float | None = None
+
+
+class Succeeded(Message):
+    kind: Literal["succeeded"] = "succeeded"
+    result: str  # name of the result in the store
+    provenance: Provenance
+
+
+class Failed(Message):
+    """`code` is one of: invalid-input, out-of-memory, device-fault, no-gpu-worker, timeout, worker-died, operation-error."""
+
+    kind: Literal["failed"] = "failed"
+    code: str
+    message: str
+    retryable: bool = False
+
+
+class DeviceReport(Message):
+    """What the probe found; `reason` says why there is no GPU when `backend` is "cpu"."""
+
+    backend: Literal["cpu", "gpu"]
+    name: str
+    reason: str | None = None
+    architecture: str | None = None
+    memory_bytes: int | None = None
+    driver: str | None = None
+    uuid: str | None = None
+
+
+class WorkerReport(Message):
+    name: str
+    host: str
+    pid: int
+    child_pid: int | None
+    state: Literal["starting", "ready", "busy", "restarting"]
+    device: DeviceReport | None  # None until the child has probed
+    started_at: float
+    reported_at: float
+    restarts: int = 0
+    last_fault: str | None = None
