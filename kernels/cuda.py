@@ -1,10 +1,9 @@
 """Load CUDA sources and launch them on a device: a GPU through CuPy, or whatever stands in for one in a test."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-
-Define = str | int
 
 
 class DeviceFault(Exception):
@@ -31,6 +30,22 @@ class DeviceLost(DeviceFault):
     """A sticky error: the context is gone and the process that owns it must exit."""
 
 
+@dataclass(frozen=True)
+class Source:
+    """A `.cu` file and the macros it is compiled with; headers it includes as "device/x.cuh" are inlined."""
+
+    path: Path
+    defines: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds spent copying between host and device, and in kernels."""
+
+    copy: float = 0.0
+    kernel: float = 0.0
+
+
 class Kernel(Protocol):
     """A compiled `extern "C" __global__` function."""
 
@@ -46,9 +61,10 @@ class Device(Protocol):
     name: str
     architecture: str  # "sm_90"
     multiprocessors: int
+    cupy: Any | None  # the CuPy module where CuPy drives the device, for libraries such as cuBLAS; None otherwise
 
-    def kernel(self, source: Path, name: str, defines: Mapping[str, Define] | None = None) -> Kernel:
-        """Compile (once) `source` with its `device/*.cuh` headers inlined and return one of its kernels."""
+    def kernel(self, source: Source, name: str) -> Kernel:
+        """Compile `source` (once) and return one of its kernels."""
 
     def to_device(self, array: Any) -> Any:
         """Copy a host array to the device."""
@@ -59,3 +75,6 @@ class Device(Protocol):
 
     def to_host(self, array: Any) -> Any:
         """Wait for the device and copy an array back as NumPy."""
+
+    def times(self) -> Times:
+        """What copies and kernels took since the last call."""
