@@ -1,0 +1,1 @@
+"""Real prices, and scripts that send them to the service."""
