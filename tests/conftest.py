@@ -1,0 +1,164 @@
+"""What every test may ask for: a real Redis, a running service. Optional packages are imported only when asked for.
+
+On a machine with only NumPy, Numba, pydantic and pytest this file still loads, so the kernel tests run there.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Before anything imports Numba: compiled code is kept between test runs, and never beside the sources.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba"))
+
+
+@dataclass(frozen=True)
+class Service:
+    """A `warpdesk serve` that answers: its base URL, its WARPDESK_HOME, the process and where its output goes."""
+
+    url: str
+    home: Path
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The URL of one real Redis for the whole session. Use `redis_url` unless the fixture asking lives as long."""
+    from warpdesk.redis_server import RedisServer
+
+    home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
+    with RedisServer(home) as server:
+        yield server.url
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def redis_url(redis_server: str) -> str:
+    """The URL of a real, empty Redis."""
+    import redis
+
+    with redis.Redis.from_url(redis_server, socket_timeout=5) as connection:
+        connection.flushall()
+    return redis_server
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[Service]:
+    """A whole service (Redis, API, worker) on a free port with a home of its own; leaves no process behind."""
+    home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
+    with serve(home) as running:
+        yield running
+    shutil.rmtree(home)
+
+
+class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
+    """Run `warpdesk serve` as a user would, wait until it is ready, stop it and check that nothing of it is left."""
+
+    def __init__(self, home: Path, *arguments: str, ready: bool = True, **environment: str) -> None:
+        self.home = home
+        self.arguments = arguments
+        self.ready = ready
+        self.environment = environment
+
+    def __enter__(self) -> Service:
+        port = free_port()
+        log = self.home.parent / f"{self.home.name}.log"
+        # A session of its own marks every process the service starts: how else would a test find one left behind?
+        self._marker = f"WARPDESK_TEST_RUN={self.home}"
+        # Settings of the developer's shell must not reach the service under test.
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
+        name, _, value = self._marker.partition("=")
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "warpdesk.cli", "serve", "--port", str(port), *self.arguments],
+                cwd=ROOT,
+                env={**clean, "WARPDESK_HOME": str(self.home), name: value, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self.service = Service(f"http://127.0.0.1:{port}", self.home, process, log)
+        try:
+            if self.ready:
+                wait_until_ready(self.service)
+        except BaseException:
+            self._stop()
+            raise
+        return self.service
+
+    def __exit__(self, *error: object) -> None:
+        left = self._stop()
+        assert left == [], f"left behind: {left}; the service said:\n{self.service.log.read_text()[-4000:]}"
+        self.service.log.unlink()
+
+    def _stop(self) -> list[str]:
+        process = self.service.process
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        return self._left()
+
+    def _left(self) -> list[str]:
+        # Children die by signals of the kernel when their parent is killed: that takes a moment.
+        deadline = time.monotonic() + 15
+        while (left := processes_with(self._marker)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return [f"{pid} {command}" for pid, command in left.items()]
+
+
+def processes_with(marker: str) -> dict[int, str]:
+    """The living processes whose environment holds `NAME=value`, with their command lines."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if marker.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:  # ended meanwhile, or someone else's
+            continue
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def wait_until_ready(service: Service, patience: float = 110.0) -> None:
+    """Wait for 200 from /readyz: the API answers and a worker has run each operation once."""
+    import httpx
+
+    deadline = time.monotonic() + patience
+    answer = "no answer yet"
+    while time.monotonic() < deadline:
+        if service.process.poll() is not None:
+            answer = f"the service ended with exit code {service.process.returncode}"
+            break
+        try:
+            response = httpx.get(f"{service.url}/readyz", timeout=5)
+        except httpx.TransportError as error:
+            answer = repr(error)
+        else:
+            if response.status_code == 200:
+                return
+            answer = f"{response.status_code} {response.text}"
+        time.sleep(0.05)
+    raise AssertionError(f"not ready: {answer}; the service said:\n{service.log.read_text()[-4000:]}")

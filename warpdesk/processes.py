@@ -1,0 +1,82 @@
+"""Start processes that die with the one that started them, and stop them without leaving anything behind."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+def spawn(
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    log: Path | None = None,
+    pass_fds: Sequence[int] = (),
+) -> "subprocess.Popen[bytes]":
+    """Start a child in a process group of its own that gets SIGTERM when the thread calling this ends.
+
+    Linux ties the signal to the *thread*, so call this from a thread that lives as long as the child should (the main
+    one). A group of its own keeps a terminal's Ctrl-C away from the child: its parent decides the order of stopping.
+    With `log`, standard output and error are appended to that file.
+    """
+    output = log.open("ab") if log is not None else None
+    try:
+        return subprocess.Popen(
+            [str(part) for part in command],
+            env=dict(env) if env is not None else None,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if output is not None else None,
+            pass_fds=tuple(pass_fds),
+            process_group=0,
+            preexec_fn=_die_with_parent(),
+        )
+    finally:
+        if output is not None:
+            output.close()
+
+
+def stop(process: "subprocess.Popen[bytes]", patience: float = 10.0) -> int:
+    """Ask with SIGTERM, insist with SIGKILL after `patience` seconds, clear the group; returns the exit code."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    code = process.wait()
+    # Children of the child that outlived it are still in its group.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return code
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is not a zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up before the fork: a forked child of a threaded process must not load
+    parent = os.getpid()
+
+    def tie() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # the parent died between the fork and the call above
+            os._exit(1)
+
+    return tie
