@@ -1,0 +1,247 @@
+"""What travels over HTTP as JSON: the job, its result, arrays, operations and the health documents."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kernels.array import DType
+from workers.protocol import BackendWish, Priority, Provenance, State, WorkerReport
+
+JOB_ID = r"^job_[0-9a-f]{32}$"
+ARRAY_ID = r"^sha256:[0-9a-f]{64}$"
+U64_MAX = 2**64 - 1
+
+
+class Body(BaseModel):
+    """Base of every body: no unknown field, immutable, JSON types taken as they are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def moment(unix: float | None) -> datetime | None:
+    """Unix seconds as a UTC time, which JSON carries as RFC 3339."""
+    return None if unix is None else datetime.fromtimestamp(unix, UTC)
+
+
+# --- what a caller sends
+
+
+class StoredInput(Body):
+    """An array uploaded before, by its id."""
+
+    array: Annotated[str, Field(description="Id that `PUT /v1/arrays` answered", examples=["sha256:" + "0" * 64])]
+
+
+class InlineInput(Body):
+    """An array written out: nested lists of numbers, row-major; `null` is NaN in a float dtype."""
+
+    data: Annotated[list[Any] | float | int | None, Field(description="Nested lists of numbers, all rows equally long")]
+    dtype: DType = "float64"
+
+
+class Submission(Body):
+    """A job to run. Parameters and inputs are described by `GET /v1/operations/{operation}`."""
+
+    operation: Annotated[str, Field(max_length=64)]
+    params: dict[str, Any] = Field(default_factory=dict)
+    inputs: dict[str, StoredInput | InlineInput] = Field(default_factory=dict)
+    backend: BackendWish = "auto"
+    priority: Priority = "batch"
+    seed: Annotated[int | None, Field(ge=0, le=U64_MAX, description="For operations that draw simulation words")] = None
+    deadline_s: Annotated[
+        float | None,
+        Field(gt=0, le=604_800, allow_inf_nan=False, description="Seconds from now after which the job is `expired`"),
+    ] = None
+    result_ttl_s: Annotated[
+        float | None,
+        Field(ge=1, le=604_800, allow_inf_nan=False, description="Seconds the result is kept once the job is done"),
+    ] = None
+
+
+# --- what it gets back
+
+
+class Reply(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ErrorDetail(Reply):
+    pointer: Annotated[str, Field(description="JSON pointer into the request, e.g. /params/period")]
+    detail: str
+
+
+class Problem(Reply):
+    """RFC 9457 problem details."""
+
+    type: Annotated[str, Field(description="URI reference of the description of this kind of problem")]
+    title: str
+    status: int
+    detail: Annotated[str, Field(description="A sentence with the numbers in it")]
+    code: Annotated[str, Field(description="Stable word for programs")]
+    retryable: Annotated[bool, Field(description="Whether the same request may succeed later")]
+    errors: list[ErrorDetail] = Field(default_factory=list)
+
+
+class Links(Reply):
+    self: str
+    result: str
+    cancel: str
+
+
+class JobError(Reply):
+    """Why a job failed."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+class ArrayReference(Reply):
+    """A large array output, to be fetched at `GET /v1/arrays/{array}` or given to another job as an input."""
+
+    array: str
+    dtype: DType
+    shape: list[int]
+
+
+class Result(Reply):
+    """The answer. NaN is null, an infinity the string "Infinity" or "-Infinity"."""
+
+    job: str
+    operation: str
+    outputs: Annotated[
+        dict[str, Any],
+        Field(description="A number, string, object or nested list; over 100,000 numbers: {array, dtype, shape}"),
+    ]
+    provenance: Provenance
+
+
+class Job(Reply):
+    id: str
+    operation: str
+    status: State
+    backend: Annotated[BackendWish, Field(description="The backend asked for; `provenance` says the one that ran")]
+    priority: Priority
+    seed: int | None
+    attempt: Annotated[int, Field(description="0 until a worker has started it")]
+    queue_position: Annotated[int | None, Field(description="Jobs ahead of it (0 = next); null once it is not queued")]
+    progress: Annotated[float | None, Field(description="Fraction done, where the operation reports one")]
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    deadline_at: datetime | None
+    result_expires_at: datetime | None
+    erased: bool
+    error: JobError | None
+    provenance: Provenance | None
+    links: Links
+    result: Annotated[Result | None, Field(description="With `Prefer: wait=N`, once the job succeeded")] = None
+
+
+class JobPage(Reply):
+    jobs: list[Job]
+    next: Annotated[str | None, Field(description="URL of the next, older page")]
+
+
+class Array(Reply):
+    id: str
+    dtype: DType
+    shape: list[int]
+    has_nan: bool
+    has_inf: bool
+    bytes: int
+    created_at: datetime
+    expires_at: datetime
+
+
+class InputDescription(Reply):
+    name: str
+    doc: str
+    dtypes: list[DType]
+    ranks: list[int]
+    required: bool
+    nan_allowed: bool
+    empty_allowed: bool
+    secret: Annotated[bool, Field(description="Erased when the job is done")]
+
+
+class OutputDescription(Reply):
+    name: str
+    doc: str
+    kind: Literal["array", "value"]
+
+
+class Limits(Reply):
+    inline_numbers: Annotated[int, Field(description="Numbers all inline inputs of a job may hold together")]
+    array_bytes: Annotated[int, Field(description="Bytes one stored array may hold")]
+    job_bytes: Annotated[int, Field(description="Bytes a job may need while it runs")]
+    deadline_s: int
+    result_ttl_s: int
+
+
+class OperationDescription(Reply):
+    name: str
+    summary: str
+    randomness: Annotated[
+        Literal["none", "seed", "private"], Field(description="Only `seed` operations take a seed from the caller")
+    ]
+    params: Annotated[dict[str, Any], Field(description="JSON Schema of `params`")]
+    inputs: list[InputDescription]
+    outputs: list[OutputDescription]
+    limits: Limits
+    example: Annotated[dict[str, Any], Field(description="A body for `POST /v1/jobs` that runs as shown")]
+
+
+class OperationList(Reply):
+    operations: list[OperationDescription]
+
+
+class Health(Reply):
+    status: Literal["ok", "degraded", "unavailable"]
+    reasons: list[str]
+
+
+class GpuHealth(Reply):
+    status: Annotated[
+        Literal["ok", "degraded", "none", "unknown"],
+        Field(description="none: no worker has a GPU; unknown: no worker is alive"),
+    ]
+    reasons: list[str]
+    workers: list[WorkerReport]
+
+
+class GpuMemory(Reply):
+    """Memory of each GPU a live worker reported."""
+
+    devices: list["GpuMemoryDevice"]
+
+
+class GpuMemoryDevice(Reply):
+    worker: str
+    name: str
+    uuid: str | None
+    memory_bytes: Annotated[int | None, Field(description="Total memory of the device")]
+
+
+class Quantiles(Reply):
+    count: int
+    p50: float
+    p95: float
+
+
+class OperationPerformance(Reply):
+    jobs: dict[str, int]
+    backends: dict[str, int]
+    queue_seconds: Quantiles | None
+    compute_seconds: Quantiles | None
+    kernel_seconds: Quantiles | None
+
+
+class Performance(Reply):
+    """Counted from jobs whose end this API process saw since it started; quantiles are over the last 1,000 of each operation."""
+
+    since: datetime
+    queue_length: int
+    finished_per_second: Annotated[float, Field(description="Over the last 60 seconds")]
+    operations: dict[str, OperationPerformance]
