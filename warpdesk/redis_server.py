@@ -93,7 +93,17 @@ class RedisServer:
         if self._lock is None:
             self._lock = _lock(self.folder / "lock")
         socket.unlink(missing_ok=True)  # left by a server that was killed; the lock says it is nobody's now
-        command: list[str | Path] = [binary, "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700", "--daemonize", "no"]
+        command: list[str | Path] = [
+            binary,
+            "--port",
+            "0",
+            "--unixsocket",
+            socket,
+            "--unixsocketperm",
+            "700",
+            "--daemonize",
+            "no",
+        ]
         command += ["--dir", self.folder.resolve(), "--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
         command += ["--maxmemory-policy", "noeviction", "--logfile", self.log.resolve()]
         self._process = spawn(
