@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from kernels.array import DType
 from workers.protocol import BackendWish, Priority, Provenance, State, WorkerReport
@@ -40,12 +40,24 @@ class InlineInput(Body):
     dtype: DType = "float64"
 
 
+def _kind_of_input(value: Any) -> str:
+    """Which of the two a caller means, so that an error speaks of that one alone."""
+    has_id = "array" in value if isinstance(value, dict) else isinstance(value, StoredInput)
+    return "StoredInput" if has_id else "InlineInput"
+
+
+JobInput = Annotated[
+    Annotated[StoredInput, Tag("StoredInput")] | Annotated[InlineInput, Tag("InlineInput")],
+    Discriminator(_kind_of_input),
+]
+
+
 class Submission(Body):
     """A job to run. Parameters and inputs are described by `GET /v1/operations/{operation}`."""
 
     operation: Annotated[str, Field(max_length=64)]
     params: dict[str, Any] = Field(default_factory=dict)
-    inputs: dict[str, StoredInput | InlineInput] = Field(default_factory=dict)
+    inputs: dict[str, JobInput] = Field(default_factory=dict)
     backend: BackendWish = "auto"
     priority: Priority = "batch"
     seed: Annotated[int | None, Field(ge=0, le=U64_MAX, description="For operations that draw simulation words")] = None

@@ -1,0 +1,352 @@
+"""Numbers on their way in and out: .npy, CSV and JSON lists become arrays, arrays become JSON.
+
+Everything here runs in threads. It is the one module of the API that uses NumPy.
+"""
+
+import ast
+import csv
+import io
+import math
+import tempfile
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from app.errors import Refusal, refuse_at
+from kernels.array import DTYPES, ITEMSIZE, ArrayInfo, DType
+from workers.store import ArrayWriter, Store, StoredArray
+
+Numbers = np.ndarray[Any, Any]
+OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]
+
+MAX_NPY_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
+MAX_RANK = 8
+BLOCK = 1 << 20  # bytes looked at and written at a time
+
+_MAGIC = b"\x93NUMPY"
+_LETTERS = {"f8": "float64", "f4": "float32", "i8": "int64", "i4": "int32", "u8": "uint64", "u4": "uint32", "u1": "uint8"}
+
+
+def describe(numbers: Numbers) -> ArrayInfo:
+    """What a validator needs to know of an array."""
+    has_nan, has_inf = _oddities(numbers)
+    return ArrayInfo(_dtype_name(numbers.dtype), numbers.shape, has_nan, has_inf)
+
+
+def store(into: Store, owner: str, numbers: Numbers, info: ArrayInfo, ttl: float) -> StoredArray:
+    """Put an array that is in memory into the store."""
+    with into.writer(owner, info.dtype, info.shape, ttl) as writer:
+        writer.write(memoryview(np.ascontiguousarray(numbers).reshape(-1)).cast("B") if numbers.size else b"")
+        return writer.commit(has_nan=info.has_nan, has_inf=info.has_inf)
+
+
+# --- .npy (NumPy Enhancement Proposal 1, format versions 1.0, 2.0 and 3.0)
+
+
+class NpyUpload:
+    """An .npy file that arrives in pieces and goes to the store as it comes; no more than a piece is held.
+
+    Big-endian numbers are swapped and Fortran order is turned into C order (through a scratch file), so that what
+    is stored is always C-ordered and little-endian. Use as a context manager: leaving it early deletes what came.
+    """
+
+    def __init__(self, open_writer: OpenWriter, limit: int, length: int | None, scratch: Path) -> None:
+        self._open_writer = open_writer
+        self._limit = limit
+        self._length = length
+        self._scratch_directory = scratch
+        self._head = b""
+        self._writer: ArrayWriter | None = None
+        self._scratch: BinaryIO | None = None
+        self._rest = b""  # a number cut in two by the end of a piece
+        self._received = 0  # bytes of numbers
+        self._has_nan = self._has_inf = False
+
+    def __enter__(self) -> "NpyUpload":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._scratch is not None:
+            self._scratch.close()
+        if self._writer is not None:
+            self._writer.__exit__(*error)
+
+    def feed(self, pieces: Sequence[bytes]) -> None:
+        """Take the next bytes of the file."""
+        if self._writer is None:
+            self._head += b"".join(pieces)
+            start = _header_end(self._head)
+            if start is None:
+                return
+            self._open(start)
+            pieces, self._head = [self._head[start:]], b""
+        self._take(b"".join((self._rest, *pieces)))
+
+    def finish(self) -> StoredArray:
+        """Publish the array; refuses a file that ended early."""
+        if self._writer is None:
+            start = "starts with" if self._head.startswith(_MAGIC[: len(self._head)]) else "does not start with"
+            raise _malformed(f"the body ends after {len(self._head)} bytes inside the npy header; it {start} the magic string")
+        if self._received < self._bytes:
+            raise _malformed(
+                f"the header declares {self._declared}, {self._bytes} bytes of numbers; the body holds {self._received}"
+            )
+        if self._scratch is not None:
+            self._turn(self._scratch)
+        return self._writer.commit(has_nan=self._has_nan, has_inf=self._has_inf)
+
+    def _open(self, start: int) -> None:
+        self._dtype, self._swap, fortran, self._shape = _parse_header(self._head[:start])
+        self._bytes = math.prod(self._shape) * ITEMSIZE[self._dtype]
+        self._declared = f"{self._dtype} of shape {list(self._shape)}"
+        if self._bytes > self._limit:
+            raise Refusal("array-too-large", f"{self._declared} is {self._bytes} bytes; the limit is {self._limit}")
+        if self._length is not None and self._length - start != self._bytes:
+            raise _malformed(
+                f"the header declares {self._declared}, {self._bytes} bytes of numbers; "
+                f"the body holds {self._length - start}"
+            )
+        self._writer = self._open_writer(self._dtype, self._shape)
+        self._writer.__enter__()
+        if fortran and sum(extent > 1 for extent in self._shape) > 1:
+            self._scratch = tempfile.TemporaryFile(dir=self._scratch_directory)  # noqa: SIM115 - closed on exit
+
+    def _take(self, block: bytes) -> None:
+        self._received += len(block) - len(self._rest)
+        if self._received > self._bytes:
+            raise _malformed(
+                f"the header declares {self._declared}, {self._bytes} bytes of numbers; the body holds more"
+            )
+        whole = len(block) - len(block) % ITEMSIZE[self._dtype]
+        self._rest = block[whole:]
+        numbers = np.frombuffer(block, np.dtype(self._dtype), whole // ITEMSIZE[self._dtype])
+        if self._swap:
+            numbers = numbers.byteswap()
+        has_nan, has_inf = _oddities(numbers)
+        self._has_nan |= has_nan
+        self._has_inf |= has_inf
+        if numbers.size:
+            assert self._writer is not None  # noqa: S101 - opened with the header
+            (self._scratch or self._writer).write(memoryview(numbers).cast("B"))
+
+    def _turn(self, scratch: BinaryIO) -> None:
+        """Write the scratch file's column-major numbers in row-major order, some rows at a time."""
+        assert self._writer is not None  # noqa: S101 - opened with the header
+        scratch.flush()
+        columns = np.memmap(scratch, np.dtype(self._dtype), "r", shape=self._shape, order="F")
+        rows = max(1, BLOCK * self._shape[0] // self._bytes)
+        for first in range(0, self._shape[0], rows):
+            self._writer.write(memoryview(np.ascontiguousarray(columns[first : first + rows]).reshape(-1)).cast("B"))
+
+
+def _header_end(head: bytes) -> int | None:
+    """Where the numbers start, or None while the header is incomplete."""
+    if head[:6] != _MAGIC[: len(head)]:
+        raise _malformed("the body does not start with the npy magic string \\x93NUMPY")
+    if len(head) < 8:
+        return None
+    version = head[6]
+    if version not in (1, 2, 3):
+        raise _malformed(f"npy format version {version}.{head[7]} is not 1.0, 2.0 or 3.0")
+    prefix = 10 if version == 1 else 12
+    if len(head) < prefix:
+        return None
+    length = int.from_bytes(head[8:prefix], "little")
+    if length > MAX_NPY_HEADER:
+        raise _malformed(f"the npy header says it is {length} bytes long; the limit is {MAX_NPY_HEADER}")
+    return prefix + length if len(head) >= prefix + length else None
+
+
+def _parse_header(head: bytes) -> tuple[DType, bool, bool, tuple[int, ...]]:
+    """dtype, whether to swap bytes, whether in Fortran order, shape."""
+    prefix = 10 if head[6] == 1 else 12
+    try:
+        header = ast.literal_eval(head[prefix:].decode("latin-1" if head[6] < 3 else "utf-8").strip())
+        description, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
+    except (SyntaxError, ValueError, TypeError, KeyError, MemoryError, RecursionError):
+        raise _malformed("the npy header is not a dictionary of descr, fortran_order and shape") from None
+    extents = shape if isinstance(shape, tuple) else (None,)
+    if type(fortran) is not bool or not all(type(extent) is int and extent >= 0 for extent in extents):
+        raise _malformed("the npy header's shape is not a tuple of whole numbers, or fortran_order not a truth value")
+    if len(extents) > MAX_RANK:
+        raise _malformed(f"the array has rank {len(extents)}; the limit is {MAX_RANK}")
+    return *_parse_description(description), fortran, extents
+
+
+def _parse_description(description: object) -> tuple[DType, bool]:
+    if not isinstance(description, str):
+        raise _malformed(f"structured arrays are not taken; dtypes are {', '.join(DTYPES)}")
+    order, letters = description[:1], description[1:]
+    if letters.startswith("O"):
+        raise _malformed(f"the array holds pickled Python objects, which are never read; dtypes are {', '.join(DTYPES)}")
+    name = _LETTERS.get(letters)
+    if name is None or order not in "<>|=" or (order in "|=" and name != "uint8"):
+        raise _malformed(f"dtype {description[:32]!r} is not one of {', '.join(DTYPES)}")
+    return name, order == ">"  # type: ignore[return-value]
+
+
+def _malformed(sentence: str) -> Refusal:
+    return Refusal("malformed-array", sentence[0].upper() + sentence[1:])
+
+
+# --- CSV
+
+
+def from_csv(body: bytes, columns: Sequence[str]) -> Numbers:
+    """Read a CSV (RFC 4180, UTF-8) into float64: one column as shape (rows,), several as (columns, rows).
+
+    Each column is a series, as the operations take (assets, time). A first row that holds a word is a header; without
+    one, `columns` are numbers counted from 0. An empty cell is NaN.
+    """
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _malformed_csv(f"Byte {error.start} of the CSV is not UTF-8") from None
+    try:
+        rows = list(csv.reader(io.StringIO(text.rstrip("\r\n"), newline=""), strict=True)) if text.strip() else []
+    except csv.Error as error:
+        raise _malformed_csv(f"The CSV cannot be read: {error}") from None
+    if not rows:
+        raise _malformed_csv("The CSV has no rows")
+    width = len(rows[0])
+    has_header = any(cell.strip() and _number(cell) is None for cell in rows[0])
+    names = [cell.strip() for cell in rows[0]] if has_header else [str(place) for place in range(width)]
+    chosen = _choose(names, columns)
+    first = 1 if has_header else 0
+    if len(rows) == first:
+        raise _malformed_csv("The CSV has a header and no rows of numbers")
+    series = [array("d") for _ in chosen]
+    for place, row in enumerate(rows[first:], first + 1):
+        cells = row or [""]  # an empty line is one empty cell
+        if len(cells) != width:
+            raise _malformed_csv(f"Row {place} has {len(cells)} cells, row 1 has {width}")
+        for values, column in zip(series, chosen, strict=True):
+            value = _number(cells[column]) if cells[column].strip() else math.nan
+            if value is None:
+                raise _malformed_csv(
+                    f"Row {place}, column {names[column]!r}: {cells[column][:40]!r} is not a number; "
+                    f"choose columns with ?columns={names[-1]}"
+                )
+            values.append(value)
+    numbers = np.array(series, np.float64)
+    return numbers[0] if len(chosen) == 1 else numbers
+
+
+def _choose(names: list[str], columns: Sequence[str]) -> list[int]:
+    if not columns:
+        return list(range(len(names)))
+    for name in columns:
+        if name not in names:
+            raise refuse_at("malformed-csv", "/columns", f"There is no column {name!r}; there are {', '.join(names[:50])}")
+        if names.count(name) > 1:
+            raise refuse_at("malformed-csv", "/columns", f"{names.count(name)} columns are called {name!r}")
+    return [names.index(name) for name in columns]
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return None if "_" in cell else float(cell)  # Python reads 1_000 as a thousand, other programs do not
+    except ValueError:
+        return None
+
+
+def _malformed_csv(sentence: str) -> Refusal:
+    return Refusal("malformed-csv", sentence)
+
+
+# --- JSON
+
+
+def from_nested(data: object, dtype: DType, pointer: str, room: int) -> Numbers:
+    """Read nested lists of numbers; whole numbers exactly, `null` as NaN in a float dtype; at most `room` numbers."""
+    shape: list[int] = []
+    node = data
+    while isinstance(node, list):
+        shape.append(len(node))
+        node = node[0] if node else None
+        if len(shape) > MAX_RANK:
+            raise refuse_at("invalid-request", pointer, f"the lists are nested deeper than {MAX_RANK}")
+    if math.prod(shape) > room:
+        sentence = (
+            f"{math.prod(shape)} numbers of shape {shape} are more than the {room} that inline inputs may still hold; "
+            "upload the array with PUT /v1/arrays"
+        )
+        raise refuse_at("invalid-request", pointer, sentence)
+    allowed = {int, float, type(None)} if dtype.startswith("float") else {int}
+    rows = [data] if shape else [[data]]
+    for depth, extent in enumerate(shape):
+        _require_even(rows, extent, leaves=depth == len(shape) - 1, at=(pointer, shape[:depth]))
+        if depth < len(shape) - 1:
+            rows = list(chain.from_iterable(rows))  # type: ignore[arg-type]
+    flat = list(chain.from_iterable(rows))  # type: ignore[arg-type]
+    if not set(map(type, flat)) <= allowed:
+        place = next(place for place, value in enumerate(flat) if type(value) not in allowed)
+        raise refuse_at("invalid-request", _place(pointer, shape, place), f"{_word(flat[place])} is not a number of {dtype}")
+    try:
+        with np.errstate(over="ignore"):  # 1e300 is inf in float32, and inf is refused by name later
+            return np.array(flat, np.dtype(dtype)).reshape(shape)
+    except OverflowError:
+        limits = np.iinfo(dtype) if not dtype.startswith("float") else np.finfo(dtype)
+        place = next(i for i, value in enumerate(flat) if value is not None and not limits.min <= value <= limits.max)
+        sentence = f"{_word(flat[place])} is outside {dtype}, which goes from {limits.min} to {limits.max}"
+        raise refuse_at("invalid-request", _place(pointer, shape, place), sentence) from None
+
+
+def _require_even(rows: list[Any], extent: int, *, leaves: bool, at: tuple[str, list[int]]) -> None:
+    pointer, outer = at
+    for place, row in enumerate(rows):
+        where = _place(pointer, outer, place)
+        if not isinstance(row, list):
+            raise refuse_at("invalid-request", where, f"{_word(row)} stands where a list of {extent} belongs")
+        if len(row) != extent:
+            raise refuse_at("invalid-request", where, f"the row has {len(row)} entries, the first row has {extent}")
+        if leaves and list in set(map(type, row)):
+            raise refuse_at("invalid-request", where, "a list stands where a number belongs")
+
+
+def _place(pointer: str, shape: Sequence[int], flat: int) -> str:
+    """The JSON pointer of an entry, from its place in row-major order."""
+    indices = []
+    for extent in reversed(shape):
+        flat, index = divmod(flat, extent)
+        indices.append(index)
+    return pointer + "".join(f"/{index}" for index in reversed(indices))
+
+
+def _word(value: object) -> str:
+    """A value as JSON would show it, cut short."""
+    words = {None: "null", True: "true", False: "false"}
+    text = words[value] if value is None or isinstance(value, bool) else repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def load(file: Path) -> Numbers:
+    """An array of the store, mapped."""
+    numbers: Numbers = np.load(file, mmap_mode="r", allow_pickle=False)
+    return numbers
+
+
+def to_nested(numbers: Numbers) -> Any:
+    """Nested lists; NaN becomes None and an infinity a string, which JSON has no numbers for."""
+    if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
+        return numbers.tolist()
+    loose = numbers.astype(object)
+    loose[np.isnan(numbers)] = None
+    loose[np.isposinf(numbers)] = "Infinity"
+    loose[np.isneginf(numbers)] = "-Infinity"
+    return loose.tolist()
+
+
+def _oddities(numbers: Numbers) -> tuple[bool, bool]:
+    """Whether there is a NaN, whether an infinity."""
+    if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
+        return False, False
+    return bool(np.isnan(numbers).any()), bool(np.isinf(numbers).any())
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> DType:
+    return dtype.name  # type: ignore[return-value]

@@ -1,0 +1,173 @@
+"""Every way a request can fail, answered as RFC 9457 problem details: a code, a sentence, the numbers."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from app import schemas
+from kernels import operation
+
+log = logging.getLogger("warpdesk.api")
+
+MEDIA_TYPE = "application/problem+json"
+
+# code: (status, title, whether the same request may succeed later)
+CODES: dict[str, tuple[int, str, bool]] = {
+    "malformed-json": (400, "The body is not JSON", False),
+    "bad-request": (400, "The request could not be understood", False),
+    "disconnected": (400, "The client went away before the body was complete", True),
+    "unauthorized": (401, "No valid API key was given", False),
+    "missing-scope": (403, "The API key lacks the scope this needs", False),
+    "foreign-host": (403, "Without API keys only this machine is served", False),
+    "not-found": (404, "There is nothing at this path", False),
+    "unknown-job": (404, "There is no such job", False),
+    "unknown-array": (404, "There is no such array", False),
+    "unknown-output": (404, "The job has no such output", False),
+    "method-not-allowed": (405, "This path does not take this method", False),
+    "not-acceptable": (406, "None of the accepted media types can be given", False),
+    "array-in-use": (409, "A live job reads this array", True),
+    "job-pending": (409, "The job is not done yet", True),
+    "job-failed": (409, "The job failed", False),
+    "job-canceled": (409, "The job was canceled", False),
+    "job-expired": (409, "The job's deadline passed before it was done", False),
+    "result-gone": (410, "The result was erased or outlived its time", False),
+    "body-too-large": (413, "The body is larger than the limit", False),
+    "array-too-large": (413, "The array is larger than the limit", False),
+    "unsupported-media-type": (415, "The body's media type is not taken here", False),
+    "invalid-request": (422, "The request does not fit the operation", False),
+    "unknown-operation": (422, "There is no such operation", False),
+    "job-too-large": (422, "The job needs more memory than one job may", False),
+    "malformed-array": (422, "The body is not the array it says it is", False),
+    "malformed-csv": (422, "The CSV cannot be read as numbers", False),
+    "internal-error": (500, "The service failed", True),
+    "no-gpu-worker": (503, "No GPU worker is alive", True),
+    "queue-full": (503, "The queue is full", True),
+    "queue-unavailable": (503, "The queue cannot be reached", True),
+}
+
+
+class Refusal(Exception):
+    """A request that is refused: what the caller will read."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *problems: operation.Problem,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.problems = problems
+        self.headers = dict(headers or {})
+
+    @property
+    def status(self) -> int:
+        return CODES[self.code][0]
+
+
+def refuse_at(code: str, pointer: str, detail: str) -> Refusal:
+    """A refusal about one place in the request."""
+    return Refusal(code, detail, operation.Problem(pointer, detail))
+
+
+def response(refusal: Refusal) -> Response:
+    status, title, retryable = CODES[refusal.code]
+    problem = schemas.Problem(
+        type=f"/problems/{refusal.code}",
+        title=title,
+        status=status,
+        detail=refusal.detail,
+        code=refusal.code,
+        retryable=retryable,
+        errors=[schemas.ErrorDetail(pointer=problem.pointer, detail=problem.detail) for problem in refusal.problems],
+    )
+    return Response(problem.model_dump_json(), status, refusal.headers, MEDIA_TYPE)
+
+
+def from_pydantic(errors: Iterable[Any], root: str = "") -> tuple[operation.Problem, ...]:
+    """Pydantic's findings as places and sentences; the tags it adds for unions are no part of the request."""
+    return tuple(
+        operation.Problem(
+            root + "".join(f"/{escape(part)}" for part in entry["loc"] if part not in _UNION_TAGS), entry["msg"]
+        )
+        for entry in errors
+    )
+
+
+def escape(part: object) -> str:
+    """One token of a JSON pointer (RFC 6901)."""
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that may answer these codes, grouped by status for OpenAPI."""
+    by_status: dict[int, list[str]] = {}
+    for code in codes:
+        by_status.setdefault(CODES[code][0], []).append(code)
+    documents: dict[int | str, dict[str, Any]] = {}
+    for status, members in sorted(by_status.items()):
+        documents[status] = {
+            "description": "; ".join(f"`{code}`: {CODES[code][1]}" for code in members),
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        if status == 503:
+            documents[status]["headers"] = {
+                "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}
+            }
+        if status == 401:
+            documents[status]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
+    return documents
+
+
+def install(api: FastAPI) -> None:
+    """Give the application one form of error, the framework's own included."""
+
+    @api.exception_handler(Refusal)
+    async def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, Refusal)  # noqa: S101
+        return response(error)
+
+    @api.exception_handler(HTTPException)
+    async def framework(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            return response(Refusal("not-found", f"There is nothing at {request.url.path}", headers=headers))
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = headers.get("Allow") or headers.get("allow") or "other methods"
+            sentence = f"{request.url.path} does not take {request.method}; it takes {allowed}"
+            return response(Refusal("method-not-allowed", sentence, headers=headers))
+        return response(Refusal("bad-request", str(error.detail), headers=headers))
+
+    @api.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101
+        problems = from_pydantic(error.errors())
+        return response(Refusal("invalid-request", sentence_of(problems), *problems))
+
+    @api.exception_handler(ClientDisconnect)
+    async def disconnected(_: Request, __: Exception) -> Response:
+        return response(Refusal("disconnected", "The connection closed before the body was complete"))
+
+    @api.exception_handler(Exception)
+    async def unforeseen(request: Request, error: Exception) -> Response:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
+
+
+def sentence_of(problems: tuple[operation.Problem, ...]) -> str:
+    if len(problems) == 1:
+        return problems[0].detail
+    return f"{len(problems)} things are wrong: " + "; ".join(f"{p.pointer}: {p.detail}" for p in problems[:10])
+
+
+# What pydantic puts into a location for each member of the union of inputs.
+_UNION_TAGS = frozenset({"StoredInput", "InlineInput"})

@@ -1,0 +1,50 @@
+"""What the API process can be told, each value as an environment variable `WARPDESK_<NAME>`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+MIB = 1 << 20
+GIB = 1 << 30
+DAY = 86_400.0
+
+
+class Settings(BaseSettings):
+    """Sizes in bytes, times in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="WARPDESK_", extra="ignore", frozen=True)
+
+    home: Path = Path.home() / ".warpdesk"
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    redis_patience: Annotated[float, Field(gt=0)] = 1.0  # longest wait for Redis before a request answers 503
+    store: Path | None = None  # the spool directory, <home>/store when unset
+    keys_file: Path | None = None  # <home>/keys.json when unset
+    host: str = "127.0.0.1"  # what the server is bound to: without keys it must be a loopback address
+
+    max_body: int = 4 * MIB  # JSON; 64 Ki numbers of 25 characters are 1.6 MiB
+    max_csv: int = 32 * MIB  # a CSV is parsed in memory
+    max_array: int = 1 * GIB
+    max_inline_numbers: int = 65_536
+    max_result_numbers: int = 100_000  # an output with more comes as an array id
+    max_job_bytes: int = 4 * GIB
+    max_queue: int = 10_000
+    max_wait: int = 55  # below the 60 seconds after which most proxies give up
+
+    array_ttl: float = DAY
+    inline_ttl: float = 3600.0  # a live job keeps its inputs beyond this
+    result_ttl: float = DAY
+    job_timeout: float = 600.0  # one attempt
+    sweep_every: float = 60.0
+
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None  # a private port for /metrics without a key
+
+    @property
+    def store_directory(self) -> Path:
+        return self.store or self.home / "store"
+
+    @property
+    def keys_path(self) -> Path:
+        return self.keys_file or self.home / "keys.json"
