@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from kernels.array import ArrayInfo, DType
+
 BackendWish = Literal["auto", "gpu", "cpu"]
 Priority = Literal["realtime", "batch", "research"]
 
@@ -13,6 +15,8 @@ TASK = "workers.execute.run"  # the only function a job may name
 MAX_ATTEMPTS = 3
 
 DONE_CHANNEL = "warpdesk:done"  # pub/sub: the id of each job that reached a final state
+LEASES = "warpdesk:leases"  # sorted set: the running jobs, by the time their worker must have renewed its claim
+WORKERS = "warpdesk:workers"  # hash: each worker's name and the identity of its process
 
 
 def job_key(job_id: str) -> str:
@@ -90,12 +94,43 @@ class Succeeded(Message):
 
 
 class Failed(Message):
-    """`code` is one of: invalid-input, out-of-memory, device-fault, no-gpu-worker, timeout, worker-died, operation-error."""
+    """`code` is one of: invalid-input, out-of-memory, device-fault, no-gpu-worker, timeout, worker-died,
+    operation-error."""
 
     kind: Literal["failed"] = "failed"
     code: str
     message: str
     retryable: bool = False
+
+
+class ArrayOutput(Message):
+    """An output that is an array: a file beside the document, and the id it has as an array of the job's owner."""
+
+    file: str
+    dtype: DType
+    shape: tuple[int, ...]
+    id: str
+    has_nan: bool
+    has_inf: bool
+
+    @property
+    def info(self) -> ArrayInfo:
+        return ArrayInfo(self.dtype, self.shape, self.has_nan, self.has_inf)
+
+
+class ValueOutput(Message):
+    """An output that is a plain JSON value. NaN and infinities are null."""
+
+    value: Any
+
+
+class ResultDocument(Message):
+    """What `result.json` holds; `outputs` is in the operation's order."""
+
+    job: str
+    operation: str
+    outputs: dict[str, ArrayOutput | ValueOutput]
+    expires_at: float
 
 
 class DeviceReport(Message):

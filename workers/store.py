@@ -1,11 +1,41 @@
-"""Keep arrays and results as files: streamed in, mapped by workers, erased when their time is over."""
+"""Keep arrays and results as files: streamed in, mapped by workers, erased when their time is over.
 
+root/                       0700
+  secret                    0600, 32 bytes; ids are keyed with it
+  owners/<keyed owner>/     one directory per API key
+    owner                   its id
+    <64 hex digits>.npy     an array
+    <64 hex digits>.json    its description; an array without one does not exist
+  uploads/                  arrays on their way in
+  results/<job>.<attempt>/  result.json and one .npy file per array output
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import shutil
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from kernels.array import ArrayInfo, DType
+from workers import npy
+
+_ARRAY_ID = re.compile(r"sha256:([0-9a-f]{64})")
+_RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
+
+# An upload or an attempt that has not been touched for this long was abandoned by its process.
+_ABANDONED_SECONDS = 24 * 3600.0
+
+# From this size on, a chunk is hashed in a thread while it is being written (hashlib releases the GIL).
+_PARALLEL_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -42,11 +72,14 @@ class Store(Protocol):
 
     def delete(self, owner: str, array_id: str) -> bool: ...
 
+    def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
+        """The id these bytes have as an array of this owner."""
+
     def new_result(self, job_id: str, attempt: int) -> Path:
         """An empty directory for one attempt; its name (`Path.name`) is what a Succeeded outcome carries."""
 
     def result(self, name: str) -> Path:
-        """The directory: `result.json` (workers.codec.ResultDocument) and one .npy file per array output."""
+        """The directory: `result.json` (workers.protocol.ResultDocument) and one .npy file per array output."""
 
     def delete_result(self, name: str) -> None: ...
 
@@ -54,10 +87,270 @@ class Store(Protocol):
         """Publish a result's file as an array of its owner (a hard link, no copy)."""
 
     def sweep(self, in_use: Callable[[str, str], bool]) -> int:
-        """Delete arrays past their time that no live job reads, abandoned uploads and orphaned results; returns how many."""
+        """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
+
+
+def result_name(job_id: str, attempt: int) -> str:
+    """The name under which an attempt writes, known before the attempt has written anything."""
+    return f"{job_id}.{attempt}"
 
 
 class SpoolStore:
-    """A directory of memory-mappable .npy files, mode 0700, on the machine's own disk."""
+    """A directory of memory-mappable .npy files, mode 0700, on the machine's own disk.
 
-    def __init__(self, root: Path) -> None: ...
+    With `fsync`, an array or a result is on the disk before its id is known to anyone.
+    """
+
+    def __init__(self, root: Path, *, fsync: bool = False) -> None:
+        self._root = root
+        self._fsync = fsync
+        for directory in (root, root / "owners", root / "uploads", root / "results"):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root.chmod(0o700)
+        self._secret = _secret(root / "secret")
+
+    def writer(self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float) -> "SpoolWriter":
+        """Begin an array that lives `ttl` seconds from its commit."""
+        return SpoolWriter(self, owner, ArrayInfo(dtype, shape), ttl)
+
+    def find(self, owner: str, array_id: str) -> StoredArray | None:
+        stored = self._described(owner, array_id)
+        return stored if stored is not None and stored.expires_at > time.time() else None
+
+    def path(self, owner: str, array_id: str) -> Path:
+        """The array as an .npy file. Raises ValueError for a malformed id."""
+        return self._directory(owner) / f"{_hex(array_id)}.npy"
+
+    def delete(self, owner: str, array_id: str) -> bool:
+        """Whether there was such an array."""
+        if not _ARRAY_ID.fullmatch(array_id):
+            return False
+        existed = _unlink(self._description(owner, array_id))
+        _unlink(self.path(owner, array_id))
+        return existed
+
+    def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
+        """The id these bytes have as an array of this owner."""
+        mac = self._mac(owner, ArrayInfo(dtype, shape))
+        mac.update(data)
+        return f"sha256:{mac.hexdigest()}"
+
+    def new_result(self, job_id: str, attempt: int) -> Path:
+        directory = self.result(result_name(job_id, attempt))
+        with suppress(FileNotFoundError):
+            shutil.rmtree(directory)
+        directory.mkdir(mode=0o700)
+        return directory
+
+    def result(self, name: str) -> Path:
+        """The directory of one attempt's result. Raises ValueError for a name that is not one."""
+        if not _RESULT_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a result")
+        return self._root / "results" / name
+
+    def delete_result(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self.result(name))
+
+    def adopt(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
+        """Publish a result's file as an array of its owner (a hard link, no copy)."""
+        link = self._root / "uploads" / f"{secrets.token_hex(16)}.npy"
+        os.link(file, link)
+        return self._publish(owner, link, array_id, info, ttl)
+
+    def sweep(self, in_use: Callable[[str, str], bool]) -> int:
+        """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
+        now = time.time()
+        removed = sum(self._sweep_owner(directory, in_use, now) for directory in (self._root / "owners").iterdir())
+        for upload in (self._root / "uploads").iterdir():
+            if _modified(upload) < now - _ABANDONED_SECONDS:
+                removed += _unlink(upload)
+        for directory in (self._root / "results").iterdir():
+            expires_at = _expiry(directory / "result.json")
+            if expires_at is None:
+                expires_at = _modified(directory) + _ABANDONED_SECONDS
+            if expires_at < now:
+                shutil.rmtree(directory, ignore_errors=True)
+                removed += 1
+        return removed
+
+    def _sweep_owner(self, directory: Path, in_use: Callable[[str, str], bool], now: float) -> int:
+        try:
+            owner = (directory / "owner").read_text()
+        except FileNotFoundError:
+            return 0
+        removed = 0
+        for file in directory.glob("*.npy"):
+            expires_at = _expiry(file.with_suffix(".json"))
+            if expires_at is None:  # between the two steps of a publication, or left there by a crash
+                expires_at = _modified(file) + _ABANDONED_SECONDS
+            if expires_at < now and not in_use(owner, f"sha256:{file.stem}"):
+                _unlink(file.with_suffix(".json"))
+                removed += _unlink(file)
+        return removed
+
+    def _publish(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
+        """Move a finished file to its id. The same content again only lives longer."""
+        now = time.time()
+        before = self._described(owner, array_id)
+        stored = StoredArray(
+            id=array_id,
+            info=info,
+            created_at=now if before is None else before.created_at,
+            expires_at=now + ttl if before is None else max(before.expires_at, now + ttl),
+        )
+        target = self.path(owner, array_id)
+        if not target.parent.exists():
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            (target.parent / "owner").write_text(owner)
+        if before is not None and target.exists():
+            file.unlink()
+        else:
+            file.replace(target)
+        text = json.dumps(
+            {"info": asdict(info), "created_at": stored.created_at, "expires_at": stored.expires_at}
+        ).encode()
+        self._write_atomically(self._description(owner, array_id), text)
+        return stored
+
+    def _write_atomically(self, file: Path, text: bytes) -> None:
+        temporary = self._root / "uploads" / secrets.token_hex(16)
+        with temporary.open("xb") as stream:
+            stream.write(text)
+            if self._fsync:
+                stream.flush()
+                os.fsync(stream.fileno())
+        temporary.replace(file)
+        if self._fsync:
+            _sync_directory(file.parent)
+
+    def _described(self, owner: str, array_id: str) -> StoredArray | None:
+        if not _ARRAY_ID.fullmatch(array_id):
+            return None
+        try:
+            fields = json.loads(self._description(owner, array_id).read_bytes())
+        except FileNotFoundError:
+            return None
+        info = fields["info"]
+        return StoredArray(
+            id=array_id,
+            info=ArrayInfo(info["dtype"], tuple(info["shape"]), info["has_nan"], info["has_inf"]),
+            created_at=fields["created_at"],
+            expires_at=fields["expires_at"],
+        )
+
+    def _description(self, owner: str, array_id: str) -> Path:
+        return self._directory(owner) / f"{_hex(array_id)}.json"
+
+    def _directory(self, owner: str) -> Path:
+        # A name nobody chose: an owner's id may hold anything, "../" included.
+        return self._root / "owners" / hmac.digest(self._secret, b"directory|" + owner.encode(), "sha256").hex()[:32]
+
+    def _mac(self, owner: str, info: ArrayInfo) -> hmac.HMAC:
+        key = hmac.digest(self._secret, b"owner|" + owner.encode(), "sha256")
+        described = f"{info.dtype}|{','.join(str(length) for length in info.shape)}|"
+        return hmac.new(key, described.encode(), hashlib.sha256)
+
+
+class SpoolWriter:
+    """An array on its way into a SpoolStore."""
+
+    def __init__(self, store: SpoolStore, owner: str, info: ArrayInfo, ttl: float) -> None:
+        self._store, self._owner, self._info, self._ttl = store, owner, info, ttl
+        self._mac = store._mac(owner, info)
+        self._left = info.nbytes
+        self._hasher: ThreadPoolExecutor | None = None
+        self._file = store._root / "uploads" / f"{secrets.token_hex(16)}.npy"
+        self._stream: BinaryIO = self._file.open("xb")
+        self._stream.write(npy.header(info.dtype, info.shape))
+
+    def write(self, chunk: bytes | memoryview) -> None:
+        """Append C-ordered little-endian bytes; raises ValueError past the size the shape declares."""
+        size = chunk.nbytes if isinstance(chunk, memoryview) else len(chunk)
+        if size > self._left:
+            raise ValueError(
+                f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
+                f"got at least {self._info.nbytes - self._left + size}"
+            )
+        hashed: Future[None] | None = None
+        if size >= _PARALLEL_BYTES:
+            self._hasher = self._hasher or ThreadPoolExecutor(1)
+            hashed = self._hasher.submit(self._mac.update, chunk)
+        else:
+            self._mac.update(chunk)
+        self._stream.write(chunk)
+        self._left -= size
+        if hashed is not None:
+            hashed.result()
+
+    def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
+        """Publish the array under its id; raises ValueError when bytes are missing."""
+        if self._left:
+            raise ValueError(
+                f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
+                f"got {self._info.nbytes - self._left}"
+            )
+        self._stream.flush()
+        if self._store._fsync:
+            os.fsync(self._stream.fileno())
+        self._stream.close()
+        info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
+        return self._store._publish(self._owner, self._file, f"sha256:{self._mac.hexdigest()}", info, self._ttl)
+
+    def __enter__(self) -> "SpoolWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._hasher is not None:
+            self._hasher.shutdown()
+        self._stream.close()
+        _unlink(self._file)  # still there only when it was not published
+
+
+def _secret(file: Path) -> bytes:
+    """The server's secret, made on first use. Whoever comes second reads what the first one wrote."""
+    with suppress(FileNotFoundError):
+        return file.read_bytes()
+    temporary = file.with_name(f"secret.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(secrets.token_bytes(32))
+        stream.flush()
+        os.fsync(stream.fileno())
+    with suppress(FileExistsError):
+        os.link(temporary, file)  # unlike a rename, a link never replaces another process' secret
+    temporary.unlink()
+    return file.read_bytes()
+
+
+def _hex(array_id: str) -> str:
+    match = _ARRAY_ID.fullmatch(array_id)
+    if match is None:
+        raise ValueError("an array id is 'sha256:' and 64 hexadecimal digits")
+    return match.group(1)
+
+
+def _unlink(file: Path) -> bool:
+    with suppress(FileNotFoundError):
+        file.unlink()
+        return True
+    return False
+
+
+def _modified(file: Path) -> float:
+    with suppress(FileNotFoundError):
+        return file.stat().st_mtime
+    return time.time()
+
+
+def _expiry(file: Path) -> float | None:
+    with suppress(FileNotFoundError):
+        return float(json.loads(file.read_bytes())["expires_at"])
+    return None
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
