@@ -1,0 +1,89 @@
+"""Round factors to tf32, bf16 or fp16, and measure what that cost the product.
+
+Everything here takes the array module `xp`, NumPy or CuPy, so that a GPU and a CPU round alike.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from kernels.matmul.spec import Precision
+from kernels.operation import refuse
+
+# Bits of a float32 significand that a format drops. tf32 keeps 10 explicit bits (NVIDIA, "TensorFloat-32 in the A100",
+# 2020), bf16 keeps 7; both keep float32's exponent. fp16 is IEEE 754 binary16, which NumPy and CuPy have.
+_DROPPED = {"tf32": 13, "bf16": 16}
+
+LARGEST = {
+    "tf32": (2 - 2**-10) * 2.0**127,
+    "bf16": (2 - 2**-7) * 2.0**127,
+    "fp16": 65504.0,
+}
+
+ROWS_MEASURED = 16
+_WORKSPACE = 1 << 22  # float64 numbers of b at a time: 32 MiB
+
+
+def nearest(xp: Any, values: Any, precision: Precision, name: str) -> Any:
+    """Round float32 values to the nearest of the format, ties to even; they stay float32.
+
+    Raises InvalidRequest where a value rounds to infinity; `name` is the input's, for that sentence.
+    """
+    dropped = _DROPPED.get(precision)
+    rounded = _drop_bits(xp, values, dropped) if dropped else _through_fp16(xp, values)
+    overflow = xp.isinf(rounded)
+    if bool(overflow.any()):
+        at = tuple(int(axis[0]) for axis in xp.nonzero(overflow))
+        raise refuse(
+            "/params/precision",
+            f"{precision} holds at most {LARGEST[precision]:.6g} and {name}{list(at)} is {float(values[at]):.6g}; "
+            f"scale the inputs or choose a wider precision",
+        )
+    return rounded
+
+
+def relative_error(xp: Any, a: Any, b: Any, product: Any) -> float | None:
+    """Measure |product - a @ b| / |a @ b| (Frobenius) on up to 16 rows spread evenly over all, with a @ b in float64.
+
+    Shapes (1 or batch, m, k), (1 or batch, k, n), (batch, m, n). All rows are measured where there are 16 or fewer,
+    so that the figure is then exact. None where the exact rows are all 0 or anything overflowed.
+    """
+    batch, m, n = product.shape
+    step = max(1, _WORKSPACE // a.shape[2])
+    error = size = 0.0
+    for z, rows in _sample(batch * m, m).items():
+        chosen = xp.asarray(rows)
+        left = a[min(z, a.shape[0] - 1)][chosen].astype(xp.float64)
+        right = b[min(z, b.shape[0] - 1)]
+        for start in range(0, n, step):
+            columns = slice(start, start + step)
+            exact = left @ right[:, columns].astype(xp.float64)
+            error += float(xp.square(product[z][chosen, columns] - exact).sum())
+            size += float(xp.square(exact).sum())
+    if not 0 < size < float("inf") or not error < float("inf"):
+        return None
+    return float((error / size) ** 0.5)
+
+
+def _sample(total: int, m: int) -> dict[int, list[int]]:
+    """Rows to measure, by product: up to 16 of `total`, first and last among them."""
+    count = min(total, ROWS_MEASURED)
+    picked: dict[int, list[int]] = {}
+    for i in range(count):
+        row = i * (total - 1) // max(count - 1, 1)
+        picked.setdefault(row // m, []).append(row % m)
+    return picked
+
+
+def _drop_bits(xp: Any, values: Any, dropped: int) -> Any:
+    # Adding half of the last kept bit, less one unless that bit is odd, carries exactly when rounding to nearest even
+    # goes up; the carry runs into the exponent as it should, up to infinity.
+    bits = values.view(xp.uint32)
+    odd = (bits >> xp.uint32(dropped)) & xp.uint32(1)
+    bits = bits + odd + xp.uint32((1 << (dropped - 1)) - 1)
+    return (bits & xp.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)).view(xp.float32)
+
+
+def _through_fp16(xp: Any, values: Any) -> Any:
+    with np.errstate(over="ignore"):  # infinities are refused above, in a sentence
+        return values.astype(xp.float16).astype(xp.float32)
