@@ -1,9 +1,12 @@
 """Load CUDA sources and launch them on a device: a GPU through CuPy, or whatever stands in for one in a test."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+_KERNELS = Path(__file__).resolve().parent
 
 
 class DeviceFault(Exception):
@@ -78,3 +81,33 @@ class Device(Protocol):
 
     def times(self) -> Times:
         """What copies and kernels took since the last call."""
+
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<what>[<"][^>"]*[>"]).*$', re.MULTILINE)
+
+
+def inline(source: Source) -> str:
+    """Return the kernel's text with its macros defined and every `#include "device/x.cuh"` replaced by that header, once.
+
+    The text is complete: CuPy's disk cache hashes it, and would not hash an included file. Marks (#line) keep the
+    compiler's messages pointing at the files as they are written.
+    """
+    seen: set[str] = set()
+
+    def expand(path: Path, shown: str) -> str:
+        text = path.read_text()
+
+        def include(match: re.Match[str]) -> str:
+            line = text.count("\n", 0, match.start()) + 1
+            name = match["what"][1:-1]
+            if match["what"][0] == "<" or not re.fullmatch(r"device/\w+\.cuh", name):
+                raise ValueError(f'{shown}:{line} includes {match["what"]}; kernels include only "device/<name>.cuh"')
+            if name in seen:
+                return ""
+            seen.add(name)
+            return f'#line 1 "{name}"\n{expand(_KERNELS / name, name)}\n#line {line + 1} "{shown}"'
+
+        return _INCLUDE.sub(include, text)
+
+    defines = "".join(f"#define {name} {value}\n" for name, value in source.defines.items())
+    return f'{defines}#line 1 "{source.path.name}"\n{expand(source.path, source.path.name)}'
