@@ -8,6 +8,10 @@ from typing import Any, Protocol
 
 _KERNELS = Path(__file__).resolve().parent
 
+# NVRTC's options, the same wherever a kernel is compiled. Products are never contracted into fma: the CPU has the same
+# roundings then. Denormals of float32 are flushed because CuPy, which adds the two options after --fmad, always does.
+COMPILE_OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space")
+
 
 class DeviceFault(Exception):
     """A device could not do what was asked; `code` is the CUDA error number where there is one."""
