@@ -18,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 
 # No contraction to fma, as NVRTC is told by --fmad=false: then floats agree to the last bit.
 _FLAGS = ["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing"]
+_FLAGS += ["-fno-gnu-unique"]  # else one process holds one table for a kernel's name, whichever variant came first
 _WARNINGS = ["-Werror=return-type", "-Werror=uninitialized"]  # the rest is NVRTC's to judge
 _SANITIZERS = {
     None: [],

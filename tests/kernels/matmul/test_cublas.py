@@ -1,0 +1,179 @@
+"""The cuBLAS path of gpu.py, against a stand-in for the device: NumPy arrays and a gemm by the BLAS's definition.
+
+The stand-in reads and writes columns first through raw addresses, as cuBLAS does, so that a wrong order of factors,
+leading dimension, stride or format gives a wrong product.
+"""
+
+import ctypes
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from kernels.cuda import NoDevice
+from kernels.matmul import cpu, gpu
+from kernels.matmul.spec import MatmulParams
+from kernels.operation import InvalidRequest
+
+# Values of cublasOperation_t, cublasComputeType_t, cublasGemmAlgo_t and cudaDataType in CUDA 12's headers.
+OP_N, COMPUTE_32F, COMPUTE_32F_FAST_TF32, COMPUTE_64F, GEMM_DEFAULT = 0, 68, 77, 70, -1
+R_32F, R_64F, R_16F, R_16BF = 0, 1, 2, 14
+
+HANDLE = 4711
+
+
+class DeviceArray(np.ndarray):
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+def read(address, count, kind):
+    stored = {R_32F: np.float32, R_64F: np.float64, R_16F: np.float16, R_16BF: np.uint16}[kind]
+    raw = (ctypes.c_char * (count * np.dtype(stored).itemsize)).from_address(address)
+    values = np.frombuffer(raw, stored)
+    if kind == R_16BF:
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values
+
+
+class ColumnMajorBlas:
+    CUBLAS_OP_N, CUBLAS_GEMM_DEFAULT = OP_N, GEMM_DEFAULT
+    CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_64F = (
+        COMPUTE_32F,
+        COMPUTE_32F_FAST_TF32,
+        COMPUTE_64F,
+    )
+
+    def __init__(self):
+        self.calls = []
+
+    def getVersion(self, handle):  # CuPy's names and order of arguments, as of CuPy 14
+        assert handle == HANDLE
+        return 120902
+
+    def gemmStridedBatchedEx(
+        self, handle, transa, transb, m, n, k, alpha, A, a_type, lda, stride_a, B, b_type, ldb, stride_b, beta,
+        C, c_type, ldc, stride_c, batch, compute, algorithm,
+    ):  # fmt: skip
+        assert handle == HANDLE
+        assert (transa, transb, algorithm) == (OP_N, OP_N, GEMM_DEFAULT)
+        assert lda >= m
+        assert ldb >= k
+        assert ldc >= m
+        self.calls.append(((a_type, b_type, c_type), compute))
+        scalar = R_64F if compute == COMPUTE_64F else R_32F
+        assert (read(alpha, 1, scalar)[0], read(beta, 1, scalar)[0]) == (1, 0)
+        width = np.dtype(np.float64 if c_type == R_64F else np.float32)
+        a_width, b_width = ({R_32F: 4, R_64F: 8, R_16F: 2, R_16BF: 2}[kind] for kind in (a_type, b_type))
+        for z in range(batch):
+            left = read(A + z * stride_a * a_width, lda * k, a_type).reshape(k, lda)[:, :m].T
+            right = read(B + z * stride_b * b_width, ldb * n, b_type).reshape(n, ldb)[:, :k].T
+            result = left.astype(width) @ right.astype(width)
+            target = (ctypes.c_char * (ldc * n * width.itemsize)).from_address(C + z * stride_c * width.itemsize)
+            np.frombuffer(target, width).reshape(n, ldc)[:, :m] = result.T
+
+
+class Numbers:
+    """NumPy under CuPy's name, with the corners of CuPy that lead to cuBLAS."""
+
+    def __init__(self, blas):
+        runtime = SimpleNamespace(CUDA_R_32F=R_32F, CUDA_R_64F=R_64F, CUDA_R_16F=R_16F, CUDA_R_16BF=R_16BF)
+        self.cuda = SimpleNamespace(
+            cublas=blas, runtime=runtime, device=SimpleNamespace(get_cublas_handle=lambda: HANDLE)
+        )
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+
+class StandIn:
+    name, multiprocessors = "a stand-in", 1
+
+    def __init__(self, blas, architecture="sm_90"):
+        self.cupy, self.architecture = Numbers(blas), architecture
+
+    def to_device(self, array):
+        return np.array(array).view(DeviceArray)
+
+    def empty(self, shape, dtype):
+        return np.full(shape, np.nan, dtype).view(DeviceArray)
+
+    def to_host(self, array):
+        return np.asarray(array)
+
+
+def normal(seed, *shape, dtype=np.float32):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"),
+    [
+        ((3, 5), (5, 7)),
+        ((4, 3, 5), (4, 5, 7)),
+        ((4, 3, 5), (5, 7)),
+        ((3, 5), (4, 5, 7)),
+        ((1, 1), (1, 1)),
+        ((9, 1), (1, 2)),
+    ],
+)
+def test_cublas_is_given_row_major_matrices_in_its_own_terms(dtype, a_shape, b_shape):
+    a, b = normal(1, *a_shape, dtype=dtype), normal(2, *b_shape, dtype=dtype)
+
+    answer = gpu.matmul(MatmulParams(), a, b, device=StandIn(ColumnMajorBlas()))
+
+    assert np.allclose(answer["product"], a @ b, rtol=0, atol=10 * np.finfo(dtype).eps)
+    assert answer["product"].shape == (a @ b).shape
+    assert answer["product"].dtype == dtype
+    assert (answer["algorithm"], answer["algorithm_reason"]) == ("library", "default: cuBLAS 12.9")
+
+
+@pytest.mark.parametrize(
+    ("precision", "architecture", "stored", "compute"),
+    [
+        ("tf32", "sm_90", R_32F, COMPUTE_32F_FAST_TF32),
+        ("bf16", "sm_90", R_16BF, COMPUTE_32F),
+        ("fp16", "sm_90", R_16F, COMPUTE_32F),
+        ("tf32", "sm_75", R_32F, COMPUTE_32F),
+        ("bf16", "sm_70", R_32F, COMPUTE_32F),
+        ("fp16", "sm_70", R_16F, COMPUTE_32F),
+    ],
+)
+def test_reduced_precisions_multiply_the_same_rounded_factors_as_the_cpu(precision, architecture, stored, compute):
+    a, b = normal(1, 2, 20, 30), normal(2, 2, 30, 10)
+    blas = ColumnMajorBlas()
+    params = MatmulParams(precision=precision)
+
+    answer = gpu.matmul(params, a, b, device=StandIn(blas, architecture))
+
+    on_cpu = cpu.matmul(params, a, b)
+    assert blas.calls == [((stored, stored, R_32F), compute)]
+    assert np.allclose(answer["product"], on_cpu["product"], rtol=0, atol=1e-5)
+    assert answer["relative_error"] == pytest.approx(on_cpu["relative_error"], rel=1e-2)
+    assert answer["precision"] == precision
+
+
+def test_a_value_fp16_cannot_hold_is_refused_on_the_device_too():
+    a = np.full((1, 1), 1e5, np.float32)
+
+    with pytest.raises(InvalidRequest, match=r"fp16 holds at most 65504 and a\[0, 0\] is 100000"):
+        gpu.matmul(MatmulParams(precision="fp16"), a, a, device=StandIn(ColumnMajorBlas()))
+
+
+class Missing:
+    """CuPy's `cuda` module where the library is absent: naming `cublas` raises."""
+
+    @property
+    def cublas(self):
+        raise ImportError("No such file: libcublas.so.12")
+
+
+def test_a_reduced_precision_without_cublas_leaves_the_job_to_the_cpu():
+    device = StandIn(None)
+    device.cupy.cuda = Missing()
+    a = normal(1, 3, 3)
+
+    with pytest.raises(NoDevice, match="precision bf16 needs cuBLAS on the GPU: cuBLAS cannot be loaded"):
+        gpu.matmul(MatmulParams(precision="bf16"), a, a, device=device)
