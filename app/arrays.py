@@ -28,7 +28,15 @@ MAX_RANK = 8
 BLOCK = 1 << 20  # bytes looked at and written at a time
 
 _MAGIC = b"\x93NUMPY"
-_LETTERS = {"f8": "float64", "f4": "float32", "i8": "int64", "i4": "int32", "u8": "uint64", "u4": "uint32", "u1": "uint8"}
+_LETTERS = {
+    "f8": "float64",
+    "f4": "float32",
+    "i8": "int64",
+    "i4": "int32",
+    "u8": "uint64",
+    "u4": "uint32",
+    "u1": "uint8",
+}
 
 
 def describe(numbers: Numbers) -> ArrayInfo:
@@ -40,7 +48,7 @@ def describe(numbers: Numbers) -> ArrayInfo:
 def store(into: Store, owner: str, numbers: Numbers, info: ArrayInfo, ttl: float) -> StoredArray:
     """Put an array that is in memory into the store."""
     with into.writer(owner, info.dtype, info.shape, ttl) as writer:
-        writer.write(memoryview(np.ascontiguousarray(numbers).reshape(-1)).cast("B") if numbers.size else b"")
+        writer.write(_bytes(numbers))
         return writer.commit(has_nan=info.has_nan, has_inf=info.has_inf)
 
 
@@ -90,7 +98,9 @@ class NpyUpload:
         """Publish the array; refuses a file that ended early."""
         if self._writer is None:
             start = "starts with" if self._head.startswith(_MAGIC[: len(self._head)]) else "does not start with"
-            raise _malformed(f"the body ends after {len(self._head)} bytes inside the npy header; it {start} the magic string")
+            raise _malformed(
+                f"the body ends after {len(self._head)} bytes inside the npy header; it {start} the magic string"
+            )
         if self._received < self._bytes:
             raise _malformed(
                 f"the header declares {self._declared}, {self._bytes} bytes of numbers; the body holds {self._received}"
@@ -129,9 +139,8 @@ class NpyUpload:
         has_nan, has_inf = _oddities(numbers)
         self._has_nan |= has_nan
         self._has_inf |= has_inf
-        if numbers.size:
-            assert self._writer is not None  # noqa: S101 - opened with the header
-            (self._scratch or self._writer).write(memoryview(numbers).cast("B"))
+        assert self._writer is not None  # noqa: S101 - opened with the header
+        (self._scratch or self._writer).write(_bytes(numbers))
 
     def _turn(self, scratch: BinaryIO) -> None:
         """Write the scratch file's column-major numbers in row-major order, some rows at a time."""
@@ -140,7 +149,7 @@ class NpyUpload:
         columns = np.memmap(scratch, np.dtype(self._dtype), "r", shape=self._shape, order="F")
         rows = max(1, BLOCK * self._shape[0] // self._bytes)
         for first in range(0, self._shape[0], rows):
-            self._writer.write(memoryview(np.ascontiguousarray(columns[first : first + rows]).reshape(-1)).cast("B"))
+            self._writer.write(_bytes(columns[first : first + rows]))
 
 
 def _header_end(head: bytes) -> int | None:
@@ -182,7 +191,9 @@ def _parse_description(description: object) -> tuple[DType, bool]:
         raise _malformed(f"structured arrays are not taken; dtypes are {', '.join(DTYPES)}")
     order, letters = description[:1], description[1:]
     if letters.startswith("O"):
-        raise _malformed(f"the array holds pickled Python objects, which are never read; dtypes are {', '.join(DTYPES)}")
+        raise _malformed(
+            f"the array holds pickled Python objects, which are never read; dtypes are {', '.join(DTYPES)}"
+        )
     name = _LETTERS.get(letters)
     if name is None or order not in "<>|=" or (order in "|=" and name != "uint8"):
         raise _malformed(f"dtype {description[:32]!r} is not one of {', '.join(DTYPES)}")
@@ -241,7 +252,9 @@ def _choose(names: list[str], columns: Sequence[str]) -> list[int]:
         return list(range(len(names)))
     for name in columns:
         if name not in names:
-            raise refuse_at("malformed-csv", "/columns", f"There is no column {name!r}; there are {', '.join(names[:50])}")
+            raise refuse_at(
+                "malformed-csv", "/columns", f"There is no column {name!r}; there are {', '.join(names[:50])}"
+            )
         if names.count(name) > 1:
             raise refuse_at("malformed-csv", "/columns", f"{names.count(name)} columns are called {name!r}")
     return [names.index(name) for name in columns]
@@ -285,13 +298,16 @@ def from_nested(data: object, dtype: DType, pointer: str, room: int) -> Numbers:
     flat = list(chain.from_iterable(rows))  # type: ignore[arg-type]
     if not set(map(type, flat)) <= allowed:
         place = next(place for place, value in enumerate(flat) if type(value) not in allowed)
-        raise refuse_at("invalid-request", _place(pointer, shape, place), f"{_word(flat[place])} is not a number of {dtype}")
+        raise refuse_at(
+            "invalid-request", _place(pointer, shape, place), f"{_word(flat[place])} is not a number of {dtype}"
+        )
     try:
         with np.errstate(over="ignore"):  # 1e300 is inf in float32, and inf is refused by name later
             return np.array(flat, np.dtype(dtype)).reshape(shape)
     except OverflowError:
-        limits = np.iinfo(dtype) if not dtype.startswith("float") else np.finfo(dtype)
-        place = next(i for i, value in enumerate(flat) if value is not None and not limits.min <= value <= limits.max)
+        limits: Any = np.iinfo(dtype) if not dtype.startswith("float") else np.finfo(dtype)
+        values: list[Any] = flat
+        place = next(i for i, value in enumerate(values) if value is not None and not limits.min <= value <= limits.max)
         sentence = f"{_word(flat[place])} is outside {dtype}, which goes from {limits.min} to {limits.max}"
         raise refuse_at("invalid-request", _place(pointer, shape, place), sentence) from None
 
@@ -339,6 +355,11 @@ def to_nested(numbers: Numbers) -> Any:
     loose[np.isposinf(numbers)] = "Infinity"
     loose[np.isneginf(numbers)] = "-Infinity"
     return loose.tolist()
+
+
+def _bytes(numbers: Numbers) -> memoryview:
+    """The numbers as bytes in C order, copied only where they are in another."""
+    return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
 
 
 def _oddities(numbers: Numbers) -> tuple[bool, bool]:

@@ -168,12 +168,14 @@ def _token(request: Request) -> str:
 
 
 def _require_local(request: Request) -> None:
-    """A page in a browser on this machine could reach 127.0.0.1 under a name of its own (DNS rebinding): refuse the name."""
+    """Refuse other machines, and other names: a page in a browser could reach 127.0.0.1 by its own (DNS rebinding)."""
     host = (request.headers.get("host") or "").strip().lower()
     name = host.rsplit(":", 1)[0] if re.search(r":\d+$", host) else host
     peer = request.client.host if request.client else "127.0.0.1"  # none: a unix socket
     if not is_loopback(name) or not (is_loopback(peer) or not peer):
-        raise Refusal("foreign-host", f"No API keys exist, so only this machine is served; the host asked for is {name!r}")
+        raise Refusal(
+            "foreign-host", f"No API keys exist, so only this machine is served; the host asked for is {name!r}"
+        )
 
 
 class Needs:

@@ -251,9 +251,16 @@ class OperationPerformance(Reply):
 
 
 class Performance(Reply):
-    """Counted from jobs whose end this API process saw since it started; quantiles are over the last 1,000 of each operation."""
+    """Of jobs whose end this API process saw since it started; quantiles over the last 1,000 of each operation."""
 
     since: datetime
     queue_length: int
     finished_per_second: Annotated[float, Field(description="Over the last 60 seconds")]
     operations: dict[str, OperationPerformance]
+
+
+class ProblemKind(Reply):
+    code: str
+    status: int
+    title: str
+    retryable: bool

@@ -1,0 +1,102 @@
+"""Read a request's body without ever holding more of it than allowed, and the headers that say what is wanted."""
+
+import re
+
+import anyio.to_thread
+import pydantic_core
+from fastapi import Request
+
+from app.errors import Refusal
+
+# A body up to this size is parsed on the event loop: a thread would take longer than the parsing.
+SMALL = 2048
+
+
+def declared_length(request: Request) -> int | None:
+    """Content-Length, None for a chunked body."""
+    text = request.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def require_length(request: Request, limit: int) -> None:
+    """Refuse a body that says it is over the limit before a byte of it is read."""
+    length = declared_length(request)
+    if length is not None and length > limit:
+        raise Refusal("body-too-large", f"The body is {length} bytes; the limit is {limit}")
+
+
+async def read(request: Request, limit: int) -> bytes:
+    """The whole body, refused as soon as it passes the limit."""
+    require_length(request, limit)
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise Refusal("body-too-large", f"The body is over the limit of {limit} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def read_json(request: Request, limit: int) -> object:
+    """The body as JSON (RFC 8259): UTF-8, no NaN, nested at most 200 deep."""
+    require_media_type(request, "application/json")
+    body = await read(request, limit)
+    try:
+        if len(body) <= SMALL:
+            return _parse(body)
+        return await anyio.to_thread.run_sync(_parse, body)
+    except ValueError as error:
+        raise Refusal("malformed-json", f"The body of {len(body)} bytes is not JSON: {error}") from None
+
+
+def _parse(body: bytes) -> object:
+    return pydantic_core.from_json(body, allow_inf_nan=False, cache_strings="keys")
+
+
+def require_media_type(request: Request, *taken: str) -> str:
+    """The body's media type, without its parameters, if it is one of `taken`."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in taken:
+        got = f"got {media_type!r}" if media_type else "there is no Content-Type"
+        raise Refusal("unsupported-media-type", f"Send {' or '.join(taken)}; {got}")
+    return media_type
+
+
+def negotiate(request: Request, *offered: str) -> str:
+    """The offered media type the caller likes best (RFC 9110 section 12.5.1), the first one where it does not say."""
+    header = ", ".join(request.headers.getlist("accept"))
+    if not header.strip():
+        return offered[0]
+    wishes = [_wish(part) for part in header.split(",") if part.strip()]
+
+    def quality(media_type: str) -> tuple[float, int]:
+        kind = media_type.partition("/")[0]
+        for specificity, pattern in enumerate((media_type, f"{kind}/*", "*/*")):
+            matching = [q for wished, q in wishes if wished == pattern]
+            if matching:
+                return max(matching), -specificity
+        return 0.0, 0
+
+    best = max(offered, key=quality)
+    if quality(best)[0] <= 0:
+        raise Refusal("not-acceptable", f"This can be given as {' or '.join(offered)}; Accept is {header[:200]!r}")
+    return best
+
+
+def _wish(part: str) -> tuple[str, float]:
+    media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            return media_type, float(value) if re.fullmatch(r"\s*[01](\.\d{0,3})?\s*", value) else 0.0
+    return media_type, 1.0
+
+
+def preferred_wait(request: Request, longest: int) -> int | None:
+    """Seconds of `Prefer: wait=N` (RFC 7240), at most `longest`; a preference that makes no sense is ignored."""
+    for preference in ",".join(request.headers.getlist("prefer")).split(","):
+        name, _, value = preference.partition(";")[0].partition("=")
+        if name.strip().lower() == "wait":
+            seconds = value.strip().strip('"')
+            return min(int(seconds[:9]), longest) if seconds.isascii() and seconds.isdigit() else None
+    return None

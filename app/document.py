@@ -1,0 +1,120 @@
+"""The OpenAPI document: what FastAPI writes, plus each operation's own body and example, and who may call."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app import schemas
+from app.operations import example
+from kernels.operation import Operation
+
+_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <key>"},
+    "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+_EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"api_key": []}]
+
+
+def install(api: FastAPI, operations: Mapping[str, Operation]) -> None:
+    """Make `api.openapi` write this document, once."""
+
+    def openapi() -> dict[str, Any]:
+        if api.openapi_schema is None:
+            api.openapi_schema = _write(api, operations)
+        return api.openapi_schema
+
+    api.openapi = openapi  # type: ignore[method-assign]
+
+
+def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
+    written = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
+    components = written.setdefault("components", {})
+    models = components.setdefault("schemas", {})
+    for model in (schemas.Problem, schemas.Submission):
+        models |= _component(model)
+    for name in ("HTTPValidationError", "ValidationError"):
+        models.pop(name, None)  # FastAPI's own form of error, which is never sent
+    components["securitySchemes"] = _SCHEMES
+    for path in written["paths"].values():
+        for route in path.values():
+            if "401" in route["responses"]:
+                route["security"] = _EITHER
+            _drop_framework_error(route)
+    submit = written["paths"]["/v1/jobs"]["post"]
+    submit["requestBody"] = _submission(operations, models)
+    return written
+
+
+def _component(model: type[Any]) -> dict[str, Any]:
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {**schema.pop("$defs", {}), model.__name__: schema}
+
+
+def _drop_framework_error(route: dict[str, Any]) -> None:
+    """FastAPI documents a 422 of its own wherever there is a parameter; only ours are sent."""
+    answer = route["responses"].get("422", {})
+    if "HTTPValidationError" in str(answer.get("content", {}).get("application/json", "")):
+        del answer["content"]["application/json"]
+        if not answer["content"]:
+            del route["responses"]["422"]
+
+
+def _submission(operations: Mapping[str, Operation], models: dict[str, Any]) -> dict[str, Any]:
+    """One body per operation: its own parameters and inputs, the rest in common."""
+    common = models.pop("Submission")
+    members = []
+    for operation in operations.values():
+        params = operation.params.model_json_schema(ref_template="#/components/schemas/" + operation.name + "_{model}")
+        for name, definition in params.pop("$defs", {}).items():
+            models[f"{operation.name}_{name}"] = definition
+        models[f"{operation.name}_params"] = params
+        own = {
+            "operation": {"const": operation.name, "type": "string"},
+            "params": {"$ref": f"#/components/schemas/{operation.name}_params"},
+            "inputs": _inputs(operation, common),
+        }
+        required = ["operation"]
+        required += ["params"] if params.get("required") else []
+        required += ["inputs"] if any(expected.required for expected in operation.inputs) else []
+        properties = {**common["properties"], **own}
+        if operation.randomness != "seed":
+            properties.pop("seed")
+        models[f"{operation.name}_job"] = {
+            **common,
+            "title": f"{operation.name} job",
+            "description": operation.summary,
+            "properties": properties,
+            "required": required,
+        }
+        members.append({"$ref": f"#/components/schemas/{operation.name}_job"})
+    return {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"oneOf": members},
+                "examples": {
+                    operation.name: {"summary": operation.summary, "value": example(operation)}
+                    for operation in operations.values()
+                },
+            }
+        },
+    }
+
+
+def _inputs(operation: Operation, common: dict[str, Any]) -> dict[str, Any]:
+    either = common["properties"]["inputs"]["additionalProperties"]
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            expected.name: {**either, "description": _input_text(expected.doc, expected.dtypes, expected.ranks)}
+            for expected in operation.inputs
+        },
+        "required": [expected.name for expected in operation.inputs if expected.required],
+    }
+
+
+def _input_text(doc: str, dtypes: tuple[str, ...], ranks: tuple[int, ...]) -> str:
+    return f"{doc} ({', '.join(dtypes)}; rank {' or '.join(str(rank) for rank in ranks)})"

@@ -1,0 +1,119 @@
+"""Tell the truth about this process, the queue and the workers."""
+
+from collections.abc import Sequence
+
+import anyio.to_thread
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from app import errors, schemas
+from app.auth import Reader
+from app.errors import Refusal
+from app.shared import Desk, Shared
+from workers.protocol import WorkerReport
+
+router = APIRouter(tags=["health"])
+
+_ABLE = ("ready", "busy")
+_CALLER = errors.documented("unauthorized", "missing-scope", "foreign-host", "queue-unavailable")
+_UNAVAILABLE: dict[int | str, dict[str, object]] = {
+    503: {"model": schemas.Health, "description": "Jobs cannot be run now; `reasons` says why"}
+}
+
+
+@router.get("/livez", summary="Is the process alive", response_model=schemas.Health)
+async def livez() -> schemas.Health:
+    """Answers as long as the event loop turns; asks nothing of Redis or workers."""
+    return schemas.Health(status="ok", reasons=[])
+
+
+@router.get("/readyz", summary="Can a job be taken and run", response_model=schemas.Health, responses=_UNAVAILABLE)
+async def readyz(desk: Shared, response: Response) -> schemas.Health:
+    """200 when the queue takes writes and a worker that reported within its time is ready."""
+    health = await _health(desk)
+    if health.status == "unavailable":
+        response.status_code = 503
+    return health
+
+
+@router.get("/health", summary="How the service is", response_model=schemas.Health, responses=_UNAVAILABLE)
+async def health(desk: Shared, response: Response) -> schemas.Health:
+    """As `/readyz`, and `degraded` says what is wrong although jobs run."""
+    return await readyz(desk, response)
+
+
+async def _health(desk: Desk) -> schemas.Health:
+    try:
+        await desk.queue.writable()
+        workers = await desk.queue(lambda jobs: jobs.workers())
+    except Refusal as refusal:
+        return schemas.Health(status="unavailable", reasons=[refusal.detail])
+    if not any(worker.state in _ABLE for worker in workers):
+        states = ", ".join(sorted(worker.state for worker in workers))
+        sentence = f"None of {len(workers)} live workers is ready" + (f": {states}" if states else "")
+        return schemas.Health(status="unavailable", reasons=[sentence])
+    troubles = _troubles(workers)
+    return schemas.Health(status="degraded" if troubles else "ok", reasons=troubles)
+
+
+def _troubles(workers: Sequence[WorkerReport]) -> list[str]:
+    waiting = [worker for worker in workers if worker.state not in _ABLE]
+    return [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
+
+
+@router.get(
+    "/gpu-health", summary="What each worker says of its device", response_model=schemas.GpuHealth, responses=_CALLER
+)
+async def gpu_health(_: Reader, desk: Shared) -> schemas.GpuHealth:
+    workers = list(await desk.queue(lambda jobs: jobs.workers()))
+    if not workers:
+        return schemas.GpuHealth(status="unknown", reasons=["No worker is alive"], workers=[])
+    gpus = [worker for worker in workers if worker.device is not None and worker.device.backend == "gpu"]
+    if not gpus:
+        why = sorted({worker.device.reason for worker in workers if worker.device and worker.device.reason})
+        return schemas.GpuHealth(status="none", reasons=why, workers=workers)
+    ill = [worker for worker in gpus if worker.state not in _ABLE]
+    reasons = [f"{worker.name} is {worker.state}: {worker.last_fault or 'no fault reported'}" for worker in ill]
+    return schemas.GpuHealth(status="degraded" if ill else "ok", reasons=reasons, workers=workers)
+
+
+@router.get("/gpu-memory", summary="Memory of each GPU", response_model=schemas.GpuMemory, responses=_CALLER)
+async def gpu_memory(_: Reader, desk: Shared) -> schemas.GpuMemory:
+    workers = await desk.queue(lambda jobs: jobs.workers())
+    return schemas.GpuMemory(
+        devices=[
+            schemas.GpuMemoryDevice(
+                worker=worker.name,
+                name=worker.device.name,
+                uuid=worker.device.uuid,
+                memory_bytes=worker.device.memory_bytes,
+            )
+            for worker in workers
+            if worker.device is not None and worker.device.backend == "gpu"
+        ]
+    )
+
+
+@router.get(
+    "/performance-metrics",
+    summary="Counts and times of finished jobs",
+    response_model=schemas.Performance,
+    responses=_CALLER,
+)
+async def performance_metrics(_: Reader, desk: Shared) -> schemas.Performance:
+    return desk.metrics.performance(await desk.queue(lambda jobs: jobs.length()))
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics in the Prometheus text format",
+    response_class=Response,
+    responses={
+        200: {"description": "Metrics", "content": {"text/plain": {"schema": {"type": "string"}}}},
+        **errors.documented("unauthorized", "missing-scope", "foreign-host"),
+    },
+)
+async def metrics(_: Reader, desk: Shared) -> Response:
+    return Response(
+        await anyio.to_thread.run_sync(desk.metrics.exposition), headers={"Content-Type": CONTENT_TYPE_LATEST}
+    )

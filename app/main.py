@@ -1,0 +1,105 @@
+"""Assemble the application: settings, what routes share, routers by hand, one OpenAPI document."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+
+import anyio.to_thread
+from fastapi import FastAPI
+from prometheus_client import start_http_server
+
+from app import document, errors, health, jobs, observe, operations, problems, results, uploads
+from app.auth import Gate
+from app.metrics import Metrics
+from app.queue import Completions, Queue
+from app.settings import Settings
+from app.shared import Desk
+from kernels.catalogue import OPERATIONS
+from kernels.operation import Operation
+from workers.queue import JobQueue
+from workers.store import SpoolStore, Store
+
+log = logging.getLogger("warpdesk.api")
+
+KEYS_EVERY = 2.0  # seconds after which a key that was taken out of the file stops working
+
+
+def create_app(
+    settings: Settings | None = None,
+    operations_offered: Mapping[str, Operation] | None = None,
+    store: Store | None = None,
+) -> FastAPI:
+    """The API; it connects when it starts. Raises `auth.UnusableKeys` where it would be open to other machines."""
+    settings = settings or Settings()
+    offered = OPERATIONS if operations_offered is None else operations_offered
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        kept: Store = store if store is not None else SpoolStore(settings.store_directory)
+        queue = Queue(settings.redis_url, settings.redis_patience)
+        metrics = Metrics(queue.jobs)
+        completions = Completions(settings.redis_url, queue, metrics.finished)
+        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics)
+        tasks = [
+            asyncio.create_task(completions.listen(), name="listen"),
+            asyncio.create_task(_sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),
+            asyncio.create_task(_watch_keys(api.state.gate), name="keys"),
+        ]
+        server = None
+        if settings.metrics_port is not None:
+            server, _ = start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+            if server is not None:
+                await anyio.to_thread.run_sync(server.shutdown)
+                server.server_close()
+            queue.close()
+
+    api = FastAPI(
+        title="Warpdesk",
+        version="0.1.0",
+        summary="Trading indicators, Monte Carlo, matrix products, differential-privacy noise and secure aggregation",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    api.state.gate = Gate(settings.keys_path, settings.host)
+    errors.install(api)
+    for router in (
+        operations.router,
+        uploads.router,
+        jobs.router,
+        results.router,
+        health.router,
+        problems.router,
+    ):
+        api.include_router(router)
+    api.add_middleware(observe.Observe)
+    document.install(api, offered)
+    return api
+
+
+async def _sweep(store: Store, queue: JobQueue, every: float) -> None:
+    """Delete what has outlived its time. A sweep that fails is tried again at the next turn."""
+    while True:
+        await asyncio.sleep(every)
+        try:
+            removed = await anyio.to_thread.run_sync(store.sweep, queue.in_use)
+        except Exception as error:  # noqa: BLE001 - Redis away, a full disk: the API must go on
+            log.warning("nothing swept: %s: %s", type(error).__name__, error)
+        else:
+            if removed:
+                log.info("swept %d expired files", removed)
+
+
+async def _watch_keys(gate: Gate) -> None:
+    while True:
+        await asyncio.sleep(KEYS_EVERY)
+        await anyio.to_thread.run_sync(gate.reload)

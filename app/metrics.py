@@ -1,0 +1,156 @@
+"""What this process counted: requests, and jobs whose end it saw. No ids in labels."""
+
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import Counter as PrometheusCounter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from redis.exceptions import RedisError
+
+from app import schemas
+from workers.queue import JobQueue, JobRecord
+
+KEPT = 1000  # finished jobs of each operation that quantiles are taken over
+RATE_SECONDS = 60.0
+
+
+class _QueueCollector(Collector):
+    """Queue length and workers, read from Redis when someone scrapes; left out while Redis is away."""
+
+    def __init__(self, jobs: JobQueue) -> None:
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[Any]:
+        up = GaugeMetricFamily("warpdesk_queue_up", "1 while the queue can be reached")
+        try:
+            length, workers = self._jobs.length(), self._jobs.workers()
+        except (RedisError, OSError):
+            up.add_metric([], 0)
+            yield up
+            return
+        up.add_metric([], 1)
+        yield up
+        queued = GaugeMetricFamily("warpdesk_queue_length", "Jobs that wait for a worker")
+        queued.add_metric([], length)
+        yield queued
+        alive = GaugeMetricFamily("warpdesk_workers", "Live workers", labels=["state", "backend"])
+        for labels, count in Counter(
+            (worker.state, worker.device.backend if worker.device else "unknown") for worker in workers
+        ).items():
+            alive.add_metric(list(labels), count)
+        yield alive
+
+    def describe(self) -> Iterator[Any]:
+        return iter(())  # registering must not touch Redis
+
+
+class _Finished:
+    """The last finished jobs of one operation."""
+
+    def __init__(self) -> None:
+        self.states: Counter[str] = Counter()
+        self.backends: Counter[str] = Counter()
+        self.times: dict[str, deque[float]] = {
+            name: deque(maxlen=KEPT) for name in ("queue_seconds", "compute_seconds", "kernel_seconds")
+        }
+
+
+class Metrics:
+    """The counters of one API process."""
+
+    def __init__(self, jobs: JobQueue) -> None:
+        self.registry = CollectorRegistry()
+        self._started = time.time()
+        self._requests = PrometheusCounter(
+            "warpdesk_http_requests", "Requests answered", ["method", "route", "status"], registry=self.registry
+        )
+        self._latency = Histogram(
+            "warpdesk_http_request_seconds",
+            "From the request's head to the end of the response",
+            ["method", "route"],
+            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+            registry=self.registry,
+        )
+        self._submitted = PrometheusCounter(
+            "warpdesk_jobs_submitted", "Jobs this process enqueued", ["operation"], registry=self.registry
+        )
+        self._ended = PrometheusCounter(
+            "warpdesk_jobs_finished",
+            "Jobs whose end this process saw; each API process sees the ends of all jobs",
+            ["operation", "state"],
+            registry=self.registry,
+        )
+        self.registry.register(_QueueCollector(jobs))
+        self._finished: dict[str, _Finished] = {}
+        self._recent: deque[float] = deque(maxlen=100_000)
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        self._requests.labels(method, route, str(status)).inc()
+        self._latency.labels(method, route).observe(seconds)
+
+    def submitted(self, operation: str) -> None:
+        self._submitted.labels(operation).inc()
+
+    def finished(self, record: JobRecord) -> None:
+        """Count a job that has reached a final state."""
+        if not record.state.final:
+            return
+        self._recent.append(time.monotonic())
+        operation = record.request.operation
+        self._ended.labels(operation, record.state.value).inc()
+        finished = self._finished.setdefault(operation, _Finished())
+        finished.states[record.state.value] += 1
+        if record.provenance is not None:
+            finished.backends[record.provenance.backend] += 1
+            for name, times in finished.times.items():
+                value = getattr(record.provenance, name)
+                if value is not None:
+                    times.append(value)
+
+    def finished_per_second(self) -> float:
+        """Over the last minute, or since the start where that is less."""
+        now = time.monotonic()
+        while self._recent and self._recent[0] < now - RATE_SECONDS:
+            self._recent.popleft()
+        return len(self._recent) / min(RATE_SECONDS, max(1.0, time.time() - self._started))
+
+    def drain_seconds(self, jobs: int) -> int:
+        """How long `jobs` jobs take at the measured rate, as a Retry-After: 1 to 60 seconds."""
+        rate = self.finished_per_second()
+        return max(1, min(60, math.ceil(jobs / rate))) if rate > 0 else 1
+
+    def performance(self, queue_length: int) -> schemas.Performance:
+        operations = {
+            name: schemas.OperationPerformance(
+                jobs=dict(finished.states),
+                backends=dict(finished.backends),
+                **{name: _quantiles(times) for name, times in finished.times.items()},
+            )
+            for name, finished in sorted(self._finished.items())
+        }
+        since = schemas.moment(self._started)
+        assert since is not None  # noqa: S101
+        return schemas.Performance(
+            since=since,
+            queue_length=queue_length,
+            finished_per_second=self.finished_per_second(),
+            operations=operations,
+        )
+
+    def exposition(self) -> bytes:
+        """In the Prometheus text format. Reads Redis: call it in a thread."""
+        return generate_latest(self.registry)
+
+
+def _quantiles(times: deque[float]) -> schemas.Quantiles | None:
+    """Nearest-rank quantiles."""
+    if not times:
+        return None
+    ordered = sorted(times)
+    p50, p95 = (ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.95))
+    return schemas.Quantiles(count=len(ordered), p50=p50, p95=p95)

@@ -1,0 +1,67 @@
+"""Around every request: an id, safe headers, one line of log without bodies, and the counters."""
+
+import logging
+import re
+import secrets
+import time
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.metrics import Metrics
+
+log = logging.getLogger("warpdesk.access")
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+# Answers are data: nothing may sniff, frame or keep them. The interactive docs are the one page, and load from a CDN.
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_API_POLICY = "default-src 'none'; frame-ancestors 'none'"
+_PAGES = ("/docs", "/redoc")
+
+
+class Observe:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        asked = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
+        request_id = asked if _ID.fullmatch(asked) else secrets.token_hex(8)
+        status = 500
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                if not scope["path"].startswith(_PAGES):
+                    headers["Content-Security-Policy"] = _API_POLICY
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            seconds = time.perf_counter() - started
+            route = getattr(scope.get("route"), "path", "none")  # the template: no ids in labels
+            metrics: Metrics = scope["app"].state.desk.metrics
+            metrics.request(_known(scope["method"]), route, status, seconds)
+            log.info("%s %s %d %.1f ms id=%s", scope["method"], route, status, seconds * 1e3, request_id)
+
+
+def _known(method: str) -> str:
+    """A client may invent any number of methods; a label may not."""
+    return method if method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH") else "other"

@@ -1,0 +1,162 @@
+"""The catalogue over HTTP, and the check that nothing wrong is ever enqueued."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import ValidationError
+
+from app import arrays, errors, schemas
+from app.errors import Refusal, refuse_at
+from app.settings import Settings
+from app.shared import Desk, Shared
+from kernels.array import ArrayInfo
+from kernels.operation import InvalidRequest, Operation, Problem
+
+router = APIRouter(tags=["operations"])
+
+# Seeds the service chooses fit the integers every JSON reader holds exactly (RFC 8259 section 6).
+SEED_BITS = 53
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A submission that may be enqueued: its inputs are in the store."""
+
+    submission: schemas.Submission
+    operation: Operation
+    inputs: dict[str, str]
+    seed: int | None
+
+
+def prepare(desk: Desk, owner: str, body: object) -> Prepared:
+    """Check everything about a submission, then store its inline arrays. Works on files: call it in a thread."""
+    try:
+        submission = schemas.Submission.model_validate(body)
+    except ValidationError as error:
+        problems = errors.from_pydantic(error.errors(include_url=False, include_context=False, include_input=False))
+        raise Refusal("invalid-request", errors.sentence_of(problems), *problems) from None
+    operation = _find(desk.operations, submission.operation)
+    seed = _seed(operation, submission.seed)
+    inline, stored, infos = _inputs(desk, owner, submission)
+    try:
+        params = operation.validate(submission.params, infos)
+    except InvalidRequest as error:
+        raise Refusal("invalid-request", errors.sentence_of(error.problems), *error.problems) from None
+    cost = operation.cost(params, infos).bytes
+    if cost > desk.settings.max_job_bytes:
+        sentence = f"The job needs {cost} bytes while it runs; the limit is {desk.settings.max_job_bytes}"
+        raise refuse_at("job-too-large", "", sentence)
+    for name, numbers in inline.items():
+        kept = arrays.store(desk.store, owner, numbers, infos[name], desk.settings.inline_ttl)
+        stored[name] = kept.id
+    return Prepared(submission, operation, stored, seed)
+
+
+def _find(operations: Mapping[str, Operation], name: str) -> Operation:
+    operation = operations.get(name)
+    if operation is None:
+        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(operations)}"
+        raise refuse_at("unknown-operation", "/operation", sentence)
+    return operation
+
+
+def _seed(operation: Operation, given: int | None) -> int | None:
+    if operation.randomness == "seed":
+        return secrets.randbits(SEED_BITS) if given is None else given
+    if given is not None:
+        why = "draws from the operating system alone" if operation.randomness == "private" else "draws no random words"
+        raise refuse_at("invalid-request", "/seed", f"{operation.name} takes no seed: it {why}")
+    return None
+
+
+def _inputs(
+    desk: Desk, owner: str, submission: schemas.Submission
+) -> tuple[dict[str, arrays.Numbers], dict[str, str], dict[str, ArrayInfo]]:
+    """Inline arrays by name, ids of stored ones by name, and what all of them look like."""
+    inline: dict[str, arrays.Numbers] = {}
+    stored: dict[str, str] = {}
+    infos: dict[str, ArrayInfo] = {}
+    problems: list[Problem] = []
+    room = desk.settings.max_inline_numbers
+    for name, value in submission.inputs.items():
+        pointer = f"/inputs/{errors.escape(name)}"
+        if isinstance(value, schemas.StoredInput):
+            found = desk.store.find(owner, value.array)
+            if found is None:
+                problems.append(Problem(f"{pointer}/array", f"there is no array {value.array[:80]!r}"))
+            else:
+                stored[name], infos[name] = found.id, found.info
+            continue
+        try:
+            numbers = arrays.from_nested(value.data, value.dtype, f"{pointer}/data", room)
+        except Refusal as refusal:
+            problems += refusal.problems
+            continue
+        room -= numbers.size
+        inline[name], infos[name] = numbers, arrays.describe(numbers)
+    if problems:
+        raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)
+    return inline, stored, infos
+
+
+def describe(operation: Operation, settings: Settings) -> schemas.OperationDescription:
+    return schemas.OperationDescription(
+        name=operation.name,
+        summary=operation.summary,
+        randomness=operation.randomness,
+        params=operation.params.model_json_schema(),
+        inputs=[
+            schemas.InputDescription(
+                name=expected.name,
+                doc=expected.doc,
+                dtypes=list(expected.dtypes),
+                ranks=list(expected.ranks),
+                required=expected.required,
+                nan_allowed=expected.nan,
+                empty_allowed=expected.empty,
+                secret=expected.secret,
+            )
+            for expected in operation.inputs
+        ],
+        outputs=[
+            schemas.OutputDescription(name=output.name, doc=output.doc, kind=output.kind)
+            for output in operation.outputs
+        ],
+        limits=schemas.Limits(
+            inline_numbers=settings.max_inline_numbers,
+            array_bytes=settings.max_array,
+            job_bytes=settings.max_job_bytes,
+            deadline_s=604_800,
+            result_ttl_s=604_800,
+        ),
+        example=example(operation),
+    )
+
+
+def example(operation: Operation) -> dict[str, Any]:
+    """A body for `POST /v1/jobs` that runs as it stands."""
+    return {"operation": operation.name, "params": operation.example.params, "inputs": operation.example.inputs}
+
+
+@router.get("/v1/operations", summary="List what can be computed", response_model=schemas.OperationList)
+async def operations(desk: Shared) -> schemas.OperationList:
+    return schemas.OperationList(
+        operations=[describe(operation, desk.settings) for operation in desk.operations.values()]
+    )
+
+
+@router.get(
+    "/v1/operations/{name}",
+    summary="Describe one operation",
+    response_model=schemas.OperationDescription,
+    responses=errors.documented("not-found"),
+)
+async def operation(name: str, desk: Shared) -> schemas.OperationDescription:
+    found = desk.operations.get(name)
+    if found is None:
+        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(desk.operations)}"
+        raise Refusal("not-found", sentence)
+    return describe(found, desk.settings)

@@ -1,0 +1,70 @@
+"""A job's record as its owner sees it; to anyone else it does not exist."""
+
+import re
+
+from fastapi import Response
+
+from app import schemas
+from app.auth import Key
+from app.errors import Refusal
+from app.shared import Desk
+from workers.queue import JobQueue, JobRecord
+
+_JOB_ID = re.compile(schemas.JOB_ID)
+
+
+async def own_job(desk: Desk, caller: Key, job_id: str) -> JobRecord:
+    """The record of one of the caller's jobs; the same 404 for unknown, malformed and other callers' ids."""
+    record = await desk.queue(lambda jobs: jobs.get(job_id)) if _JOB_ID.fullmatch(job_id) else None
+    return require_own(record, caller, job_id)
+
+
+def require_own(record: JobRecord | None, caller: Key, job_id: str) -> JobRecord:
+    if record is None or record.request.owner != caller.id:
+        raise Refusal("unknown-job", f"There is no job {job_id[:80]!r}")
+    return record
+
+
+def positioned(jobs: JobQueue, record: JobRecord) -> tuple[JobRecord, int | None]:
+    """A record with its place in the queue; two round trips, in a thread."""
+    return record, None if record.state.final else jobs.position(record.request.id)
+
+
+def view(record: JobRecord, position: int | None = None) -> schemas.Job:
+    request = record.request
+    at = f"/v1/jobs/{request.id}"
+    error = record.error
+    submitted_at = schemas.moment(record.submitted_at)
+    assert submitted_at is not None  # noqa: S101
+    return schemas.Job(
+        id=request.id,
+        operation=request.operation,
+        status=record.state,
+        backend=request.backend,
+        priority=request.priority,
+        seed=request.seed,
+        attempt=record.attempt,
+        queue_position=position,
+        progress=record.progress,
+        submitted_at=submitted_at,
+        started_at=schemas.moment(record.started_at),
+        ended_at=schemas.moment(record.ended_at),
+        deadline_at=schemas.moment(request.deadline),
+        result_expires_at=schemas.moment(record.result_expires_at),
+        erased=record.erased,
+        error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
+        provenance=record.provenance,
+        links=schemas.Links(self=at, result=f"{at}/result", cancel=f"{at}/cancel"),
+    )
+
+
+def answer(record: JobRecord, status: int, position: int | None, headers: dict[str, str]) -> Response:
+    content = view(record, position).model_dump_json()
+    return Response(content, status, headers, "application/json")
+
+
+def pending(desk: Desk, record: JobRecord, position: int | None, headers: dict[str, str]) -> Response:
+    """202: where the job is, and when to ask again."""
+    wait = desk.metrics.drain_seconds(1 if position is None else position + 1)
+    told = {"Location": f"/v1/jobs/{record.request.id}", "Retry-After": str(wait), **headers}
+    return answer(record, 202, position, told)

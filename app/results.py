@@ -1,0 +1,172 @@
+"""The answer of a job: whole as JSON, or one output alone as JSON or .npy."""
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import pydantic_core
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse
+
+from app import arrays, bodies, errors, schemas
+from app.auth import Reader
+from app.errors import Refusal
+from app.records import own_job, pending
+from app.shared import Desk, Shared
+from workers.protocol import ArrayOutput, ResultDocument, State
+from workers.queue import JobRecord
+
+router = APIRouter(tags=["jobs"])
+
+JSON, NPY = "application/json", "application/x-npy"
+
+_NOT_SUCCEEDED = {State.FAILED: "job-failed", State.CANCELED: "job-canceled", State.EXPIRED: "job-expired"}
+
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    202: {
+        "model": schemas.Job,
+        "description": "Not done yet",
+        "headers": {"Retry-After": {"schema": {"type": "integer"}}},
+    },
+    304: {"description": "The copy named in If-None-Match is the current one"},
+    **errors.documented(
+        "unauthorized", "missing-scope", "foreign-host", "unknown-job", "not-acceptable", "job-failed", "job-canceled",
+        "job-expired", "result-gone", "queue-unavailable",
+    ),
+}  # fmt: skip
+
+
+@router.get(
+    "/v1/jobs/{job_id}/result",
+    summary="Get the answer of a job",
+    response_model=schemas.Result,
+    responses=_RESPONSES,
+)
+async def result(job_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+    bodies.negotiate(request, JSON)
+    record = await own_job(desk, caller, job_id)
+    if not record.state.final:
+        return pending(desk, record, None, {})
+    name = available(record)
+    tag = _tag(name, "", JSON)
+    if _is_current(request, tag):
+        return Response(status_code=304, headers={"ETag": tag, "Vary": "Accept"})
+    content = await anyio.to_thread.run_sync(lambda: pydantic_core.to_json(render(desk, record)))
+    return Response(content, 200, {"ETag": tag, "Vary": "Accept"}, JSON)
+
+
+@router.get(
+    "/v1/jobs/{job_id}/result/{output}",
+    summary="Get one output of a job, as JSON or .npy",
+    response_model=None,
+    responses={
+        200: {
+            "description": "The output",
+            "content": {JSON: {"schema": {}}, NPY: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **_RESPONSES,
+        **errors.documented("unknown-job", "unknown-output"),
+    },
+)
+async def output(job_id: str, output: str, request: Request, caller: Reader, desk: Shared) -> Response:
+    record = await own_job(desk, caller, job_id)
+    if not record.state.final:
+        return pending(desk, record, None, {})
+    name = available(record)
+    found = (await anyio.to_thread.run_sync(_document, desk, record)).outputs.get(output)
+    if found is None:
+        raise Refusal("unknown-output", f"{record.request.operation} has no output {output[:64]!r}")
+    media_type = (
+        bodies.negotiate(request, JSON, NPY) if isinstance(found, ArrayOutput) else bodies.negotiate(request, JSON)
+    )
+    headers = {"ETag": _tag(name, output, media_type), "Vary": "Accept"}
+    if _is_current(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    if not isinstance(found, ArrayOutput):
+        return Response(pydantic_core.to_json(found.value), 200, headers, JSON)
+    file = desk.store.result(name) / found.file
+    if media_type == NPY:
+        return FileResponse(file, 200, headers, NPY)
+    content = await anyio.to_thread.run_sync(lambda: pydantic_core.to_json(arrays.to_nested(_load(file))))
+    return Response(content, 200, headers, JSON)
+
+
+def available(record: JobRecord) -> str:
+    """The name of a final job's result; 409 where it has none, 410 where it had one."""
+    code = _NOT_SUCCEEDED.get(record.state)
+    if code is not None:
+        why = f": {record.error.message}" if record.error is not None else ""
+        raise Refusal(code, f"The job is {record.state.value} and has no result{why}")
+    if record.erased or record.result is None:
+        raise Refusal("result-gone", "The result was erased")
+    if record.result_expires_at is not None and record.result_expires_at < time.time():
+        raise _outlived()
+    return record.result
+
+
+def render(desk: Desk, record: JobRecord) -> dict[str, Any]:
+    """A `schemas.Result`, its large arrays published as arrays of the job's owner. Reads files: call it in a thread."""
+    name = available(record)
+    document = _document(desk, record)
+    outputs: dict[str, Any] = {}
+    for key, found in document.outputs.items():
+        if not isinstance(found, ArrayOutput):
+            outputs[key] = found.value
+            continue
+        file = desk.store.result(name) / found.file
+        if found.info.size <= desk.settings.max_result_numbers:
+            outputs[key] = arrays.to_nested(_load(file))
+            continue
+        if desk.store.find(record.request.owner, found.id) is None:
+            ttl = max(1.0, (record.result_expires_at or 0.0) - (record.ended_at or 0.0))
+            desk.store.adopt(record.request.owner, file, found.id, found.info, ttl)
+        outputs[key] = {"array": found.id, "dtype": found.dtype, "shape": list(found.shape)}
+    assert record.provenance is not None  # noqa: S101 - a job that succeeded says how
+    return {
+        "job": record.request.id,
+        "operation": record.request.operation,
+        "outputs": outputs,
+        "provenance": record.provenance.model_dump(mode="json"),
+    }
+
+
+def adopted(desk: Desk, record: JobRecord) -> tuple[str, ...]:
+    """Ids that a job's large outputs have as arrays. Reads files: call it in a thread."""
+    if record.result is None or record.erased:
+        return ()
+    try:
+        document = _document(desk, record)
+    except Refusal:
+        return ()
+    return tuple(found.id for found in document.outputs.values() if isinstance(found, ArrayOutput))
+
+
+def _document(desk: Desk, record: JobRecord) -> ResultDocument:
+    try:
+        return ResultDocument.model_validate_json((desk.store.result(available(record)) / "result.json").read_bytes())
+    except FileNotFoundError:
+        raise _outlived() from None
+
+
+def _load(file: Path) -> arrays.Numbers:
+    try:
+        return arrays.load(file)
+    except FileNotFoundError:
+        raise _outlived() from None
+
+
+def _outlived() -> Refusal:
+    return Refusal("result-gone", "The result outlived its time and is deleted")
+
+
+def _tag(name: str, output: str, media_type: str) -> str:
+    """A strong validator: what an attempt wrote never changes, so its name and the form identify the bytes."""
+    return f'"{hashlib.sha256(f"1|{name}|{output}|{media_type}".encode()).hexdigest()[:32]}"'
+
+
+def _is_current(request: Request, tag: str) -> bool:
+    """If-None-Match (RFC 9110 section 13.1.2), which compares weakly."""
+    header = ", ".join(request.headers.getlist("if-none-match"))
+    return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))

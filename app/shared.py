@@ -1,0 +1,31 @@
+"""What the routes of one application share, made when it starts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from app.metrics import Metrics
+from app.queue import Completions, Queue
+from app.settings import Settings
+from kernels.operation import Operation
+from workers.store import Store
+
+
+@dataclass(frozen=True)
+class Desk:
+    settings: Settings
+    operations: Mapping[str, Operation]
+    store: Store
+    queue: Queue
+    completions: Completions
+    metrics: Metrics
+
+
+def _of(request: Request) -> Desk:
+    desk: Desk = request.app.state.desk
+    return desk
+
+
+Shared = Annotated[Desk, Depends(_of)]

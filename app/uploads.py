@@ -1,0 +1,187 @@
+"""Put arrays into the store, look at them, take them out again."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import FileResponse
+
+from app import arrays, bodies, errors, schemas
+from app.auth import Key, Reader, Submitter
+from app.errors import Refusal
+from app.shared import Desk, Shared
+from workers.store import StoredArray
+
+router = APIRouter(tags=["arrays"])
+
+JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
+
+_CALLER = ("unauthorized", "missing-scope", "foreign-host")
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+
+
+@router.put(
+    "/v1/arrays",
+    summary="Upload an array",
+    status_code=201,
+    response_model=schemas.Array,
+    responses={
+        201: {"headers": {"Location": {"description": "The array", "schema": {"type": "string"}}}},
+        **errors.documented(
+            *_CALLER, "disconnected", "body-too-large", "array-too-large", "unsupported-media-type", "malformed-array",
+            "malformed-csv", "invalid-request",
+        ),
+    },
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                NPY: _BINARY,
+                CSV: {"schema": {"type": "string"}, "example": "Date,Close\n2024-01-02,4742.83\n2024-01-03,4704.81\n"},
+            },
+        }
+    },
+)  # fmt: skip
+async def upload(
+    request: Request,
+    caller: Submitter,
+    desk: Shared,
+    columns: Annotated[
+        str | None, Query(description="CSV only: names separated by commas, in the order wanted", examples=["Close"])
+    ] = None,
+) -> Response:
+    """`application/x-npy` (dtypes float64, float32, int64, int32, uint64, uint32, uint8; never pickled objects) is
+    stored as it comes. `text/csv` becomes float64: one column of shape (rows,), several of shape (columns, rows); the
+    first row may be a header; an empty cell is NaN. The same content gives the same id, and another key cannot use or
+    guess it."""
+    media_type = bodies.require_media_type(request, NPY, CSV)
+    if media_type == CSV:
+        stored = await _csv(request, caller, desk, columns)
+    else:
+        stored = await _npy(request, caller, desk)
+    return Response(view(stored).model_dump_json(), 201, {"Location": f"/v1/arrays/{stored.id}"}, JSON)
+
+
+async def _csv(request: Request, caller: Key, desk: Desk, columns: str | None) -> StoredArray:
+    body = await bodies.read(request, min(desk.settings.max_csv, desk.settings.max_array))
+    chosen = [name.strip() for name in columns.split(",")] if columns else []
+
+    def keep() -> StoredArray:
+        numbers = arrays.from_csv(body, chosen)
+        return arrays.store(desk.store, caller.id, numbers, arrays.describe(numbers), desk.settings.array_ttl)
+
+    return await anyio.to_thread.run_sync(keep)
+
+
+async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
+    """Receive the next pieces while a thread checks, hashes and writes the ones before."""
+    limit = desk.settings.max_array + arrays.MAX_NPY_HEADER
+    bodies.require_length(request, limit)
+    store, ttl = desk.store, desk.settings.array_ttl
+    incoming = arrays.NpyUpload(
+        lambda dtype, shape: store.writer(caller.id, dtype, shape, ttl),
+        desk.settings.max_array,
+        bodies.declared_length(request),
+        desk.settings.home,
+    )
+    feeding: asyncio.Task[None] | None = None
+    try:
+        pieces: list[bytes] = []
+        size = received = 0
+        async for piece in request.stream():
+            received += len(piece)
+            if received > limit:
+                raise Refusal("body-too-large", f"The body is over the limit of {limit} bytes")
+            pieces.append(piece)
+            size += len(piece)
+            if size >= arrays.BLOCK:
+                if feeding is not None:
+                    await feeding
+                feeding, pieces, size = _in_thread(incoming.feed, pieces), [], 0
+        if feeding is not None:
+            await feeding
+        feeding = _in_thread(incoming.feed, pieces)
+        await feeding
+        return await anyio.to_thread.run_sync(incoming.finish)
+    finally:
+        if feeding is not None and not feeding.done():
+            await asyncio.wait([feeding])  # a thread cannot be interrupted, and what it writes must be deleted after it
+        await anyio.to_thread.run_sync(lambda: incoming.__exit__(None, None, None))
+
+
+def _in_thread(function: Callable[[list[bytes]], None], pieces: list[bytes]) -> asyncio.Task[None]:
+    return asyncio.create_task(anyio.to_thread.run_sync(function, pieces))
+
+
+_FOUND: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "What is known of the array, or with `Accept: application/x-npy` the array itself",
+        "content": {NPY: _BINARY},
+    },
+    **errors.documented(*_CALLER, "unknown-array", "not-acceptable"),
+}  # fmt: skip
+
+
+@router.get("/v1/arrays/{array_id}", summary="Look at an array", response_model=schemas.Array, responses=_FOUND)
+async def array(array_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+    media_type = bodies.negotiate(request, JSON, NPY)
+    stored = await anyio.to_thread.run_sync(_own, desk, caller, array_id)
+    headers = {"Vary": "Accept"}
+    if media_type == NPY:
+        return FileResponse(desk.store.path(caller.id, stored.id), 200, headers, NPY)
+    return Response(view(stored).model_dump_json(), 200, headers, JSON)
+
+
+router.add_api_route(
+    "/v1/arrays/{array_id}",
+    array,
+    methods=["HEAD"],
+    summary="Ask whether an array is there",
+    operation_id="head_array",
+    response_class=Response,
+    responses={200: {"description": "It is"}, **errors.documented(*_CALLER, "unknown-array", "not-acceptable")},
+)
+
+
+@router.delete(
+    "/v1/arrays/{array_id}",
+    summary="Delete an array",
+    status_code=204,
+    response_class=Response,
+    responses={
+        204: {"description": "Deleted"},
+        **errors.documented(*_CALLER, "unknown-array", "array-in-use", "queue-unavailable"),
+    },
+)
+async def delete(array_id: str, caller: Submitter, desk: Shared) -> Response:
+    stored = await anyio.to_thread.run_sync(_own, desk, caller, array_id)
+    if await desk.queue(lambda jobs: jobs.in_use(caller.id, stored.id)):
+        raise Refusal("array-in-use", f"A queued or running job reads {stored.id}; cancel it or wait")
+    await anyio.to_thread.run_sync(desk.store.delete, caller.id, stored.id)
+    return Response(status_code=204)
+
+
+def _own(desk: Desk, caller: Key, array_id: str) -> StoredArray:
+    stored = desk.store.find(caller.id, array_id)
+    if stored is None:
+        raise Refusal("unknown-array", f"There is no array {array_id[:80]!r}")
+    return stored
+
+
+def view(stored: StoredArray) -> schemas.Array:
+    info = stored.info
+    created_at, expires_at = schemas.moment(stored.created_at), schemas.moment(stored.expires_at)
+    assert created_at is not None  # noqa: S101
+    assert expires_at is not None  # noqa: S101
+    return schemas.Array(
+        id=stored.id,
+        dtype=info.dtype,
+        shape=list(info.shape),
+        has_nan=info.has_nan,
+        has_inf=info.has_inf,
+        bytes=info.nbytes,
+        created_at=created_at,
+        expires_at=expires_at,
+    )
