@@ -19,8 +19,9 @@ def spawn(
     cwd: Path | None = None,
     log: Path | None = None,
     pass_fds: Sequence[int] = (),
+    death: signal.Signals = signal.SIGKILL,
 ) -> "subprocess.Popen[bytes]":
-    """Start a child in a process group of its own that gets SIGTERM when the thread calling this ends.
+    """Start a child in a process group of its own that gets the signal `death` when the thread calling this ends.
 
     Linux ties the signal to the *thread*, so call this from a thread that lives as long as the child should (the main
     one). A group of its own keeps a terminal's Ctrl-C away from the child: its parent decides the order of stopping.
@@ -37,7 +38,7 @@ def spawn(
             stderr=subprocess.STDOUT if output is not None else None,
             pass_fds=tuple(pass_fds),
             process_group=0,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=_die_with_parent(death),
         )
     finally:
         if output is not None:
@@ -68,14 +69,14 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def _die_with_parent(death: signal.Signals) -> Callable[[], None] | None:
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up before the fork: a forked child of a threaded process must not load
     parent = os.getpid()
 
     def tie() -> None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, death, 0, 0, 0)
         if os.getppid() != parent:  # the parent died between the fork and the call above
             os._exit(1)
 

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -83,7 +84,7 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock: int | None = None
 
-    def start(self) -> None:
+    def start(self) -> "subprocess.Popen[bytes]":
         """Start, or start again after a crash, and wait until it answers. Raises RedisUnavailable."""
         binary = find_binary()
         socket = socket_path(self.home)
@@ -114,12 +115,14 @@ class RedisServer:
             log=self.log,
             # The child keeps the lock open: while it still writes its file no other server may begin.
             pass_fds=(self._lock,),
+            death=signal.SIGTERM,  # it writes what is left of its file before it goes
         )
         try:
             self._wait_until_it_answers(binary)
         except BaseException:
             self.stop()
             raise
+        return self._process
 
     @property
     def running(self) -> bool:

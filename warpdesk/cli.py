@@ -1,0 +1,251 @@
+"""The command line: run a service or a worker, send a job, look at the machine, manage API keys."""
+
+import argparse
+import csv
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    chosen = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # httpx reports each request at this level.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    command: Callable[[argparse.Namespace], int] = chosen.run
+    return command(chosen)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="warpdesk", description="A self-hosted GPU compute service.")
+    parser.add_argument("--version", action="version", version=f"warpdesk {_version()}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="run the API, a worker per device, and Redis where none is configured")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    serve.add_argument(
+        "--port", type=int, default=8000, help="port to listen on, 0 for a free one (default: %(default)s)"
+    )
+    serve.add_argument("--no-worker", action="store_true", help="the API alone; workers run elsewhere")
+    serve.add_argument("--workers", type=_positive, metavar="N", help="how many workers (default: one per device)")
+    serve.set_defaults(run=_serve)
+
+    worker = commands.add_parser("worker", help="run one worker for the Redis of WARPDESK_REDIS_URL")
+    worker.set_defaults(run=_worker)
+
+    submit = commands.add_parser("submit", help="send one job, wait, print the answer")
+    submit.add_argument("operation")
+    submit.add_argument("-p", "--param", action="append", default=[], metavar="NAME=VALUE", help="e.g. -p period=14")
+    submit.add_argument(
+        "-i", "--input", action="append", default=[], metavar="NAME=FILE", help="an .npy file, or file.csv:Column"
+    )
+    submit.add_argument("--backend", choices=("auto", "gpu", "cpu"), default="auto")
+    submit.add_argument("--seed", type=int)
+    submit.add_argument("--timeout", type=float, metavar="SECONDS", help="how long to wait (default: until it is done)")
+    submit.add_argument("--url", help="the service (default: WARPDESK_URL or http://127.0.0.1:8000)")
+    submit.add_argument("--json", action="store_true", help="print all numbers as JSON")
+    submit.set_defaults(run=_submit)
+
+    doctor = commands.add_parser("doctor", help="say which device and which Redis this machine offers, and why")
+    doctor.add_argument("--json", action="store_true")
+    doctor.set_defaults(run=_doctor)
+
+    keys = commands.add_parser("keys", help="create, list or revoke API keys").add_subparsers(
+        required=True, metavar="ACTION"
+    )
+    create = keys.add_parser("create", help="create a key and print it, once")
+    create.add_argument("name", help="whose it is")
+    create.add_argument(
+        "--scopes", default="submit,read,cancel", help="of submit, read, cancel, admin (default: %(default)s)"
+    )
+    create.set_defaults(run=_create_key)
+    keys.add_parser("list", help="list the keys").set_defaults(run=_list_keys)
+    revoke = keys.add_parser("revoke", help="revoke a key")
+    revoke.add_argument("id", help="the first column of `warpdesk keys list`")
+    revoke.set_defaults(run=_revoke_key)
+    return parser
+
+
+def _serve(chosen: argparse.Namespace) -> int:
+    from app.settings import Settings
+    from warpdesk.serve import CannotServe, Options, serve
+
+    options = Options(chosen.host, chosen.port, not chosen.no_worker, chosen.workers)
+    try:
+        serve(options, Settings(), lambda text: print(text, flush=True))
+    except CannotServe as error:
+        return _fail(str(error))
+    return 0
+
+
+def _worker(_: argparse.Namespace) -> int:
+    # The worker replaces this process: what supervises it sees its exit code and sends it signals.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "workers.warm"])  # noqa: S606
+
+
+def _submit(chosen: argparse.Namespace) -> int:
+    import httpx
+
+    from warpdesk.client import Client, WarpdeskError
+
+    try:
+        fields = dict(_parameter(text) for text in chosen.param) | dict(_input(text) for text in chosen.input)
+        with Client(chosen.url) as client:
+            result = client.run(
+                chosen.operation, backend=chosen.backend, seed=chosen.seed, timeout=chosen.timeout, **fields
+            )
+    except WarpdeskError as error:
+        places = "".join(f"\n  {place.pointer}: {place.detail}" for place in error.errors)
+        return _fail(f"{error}{places}")
+    except httpx.TransportError as error:
+        return _fail(f"the service does not answer ({error}); is `warpdesk serve` running?")
+    except (OSError, ValueError) as error:
+        return _fail(str(error))
+    outputs = {name: _listed(value) for name, value in result.outputs.items()}
+    if chosen.json:
+        provenance = result.provenance.model_dump(mode="json")
+        print(json.dumps({"job": result.job.id, "outputs": outputs, "provenance": provenance}))
+        return 0
+    for name, value in result.outputs.items():
+        print(f"{name:<20} {in_short(value)}")
+    for name, value in result.provenance:
+        if value is not None:
+            print(f"{name:<20} {value:.4f}" if isinstance(value, float) else f"{name:<20} {value}")
+    return 0
+
+
+def in_short(value: Any) -> str:
+    """A result in one line: a number as it is, an array by its shape and last numbers."""
+    shape = getattr(value, "shape", None)
+    if shape:
+        last = " ".join(f"{number:.6g}" for number in value.reshape(-1)[-3:])
+        return f"{'×'.join(str(length) for length in shape)} {value.dtype}, … {last}"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    text = value if isinstance(value, str) else json.dumps(_listed(value))
+    return text if len(text) <= 100 else f"{text[:99]}…"
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"-p {text}: expected NAME=VALUE, for example period=14")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:  # a bare word
+        return name, value
+
+
+def _input(text: str) -> tuple[str, Any]:
+    import numpy as np
+
+    name, equals, place = text.partition("=")
+    file, colon, column = place.rpartition(":")
+    if not equals:
+        raise ValueError(f"-i {text}: expected NAME=FILE, for example prices=prices.csv:Close")
+    if not colon or place.endswith(".npy"):
+        file, column = place, ""
+    path = Path(file)
+    if path.suffix == ".npy":
+        return name, np.load(path, allow_pickle=False)
+    if path.suffix != ".csv" or not column:
+        raise ValueError(f"-i {text}: expected FILE.npy or FILE.csv:Column")
+    with path.open(newline="") as lines:
+        rows = csv.DictReader(lines)
+        if column not in (rows.fieldnames or ()):
+            raise ValueError(f"{path} has no column {column!r}; it has {', '.join(rows.fieldnames or ())}")
+        try:
+            return name, np.array([float(row[column] or "nan") for row in rows], dtype=np.float64)
+        except ValueError as error:
+            raise ValueError(f"{path} line {rows.line_num}, column {column}: {error}") from None
+
+
+def _listed(value: Any) -> Any:
+    """An array as nested lists JSON can carry (NaN as null), anything else as it is."""
+    if not hasattr(value, "tolist"):
+        return value
+    if value.dtype.kind != "f":
+        return value.tolist()
+    boxed = value.astype(object)
+    boxed[value != value] = None
+    return boxed.tolist()
+
+
+def _doctor(chosen: argparse.Namespace) -> int:
+    from app.settings import Settings
+    from warpdesk.doctor import examine
+
+    findings = examine(Settings().home)
+    if chosen.json:
+        print(json.dumps(findings.as_json()))
+    else:
+        print(findings.as_text())
+    return 0 if findings.healthy else 1
+
+
+def _create_key(chosen: argparse.Namespace) -> int:
+    from app.auth import UnusableKeys, create_key
+    from app.settings import Settings
+
+    settings = Settings()
+    try:
+        token = create_key(settings.home, chosen.name, chosen.scopes.split(","), file=settings.keys_path)
+    except (UnusableKeys, ValueError) as error:
+        return _fail(str(error))
+    print(token)
+    print("Keep it: it is stored as a hash and shown only now. Send it as `Authorization: Bearer …`.", file=sys.stderr)
+    return 0
+
+
+def _list_keys(_: argparse.Namespace) -> int:
+    from app.auth import UnusableKeys, read_keys
+    from app.settings import Settings
+
+    try:
+        keys = read_keys(Settings().keys_path)
+    except UnusableKeys as error:
+        return _fail(str(error))
+    for key in keys.values():
+        created = datetime.fromtimestamp(key.created_at, UTC)
+        print(f"{key.id}  {created:%Y-%m-%d}  {','.join(key.scopes):<20}  {key.name}")
+    return 0
+
+
+def _revoke_key(chosen: argparse.Namespace) -> int:
+    from app.auth import UnusableKeys, revoke_key
+    from app.settings import Settings
+
+    try:
+        found = revoke_key(Settings().keys_path, chosen.id)
+    except UnusableKeys as error:
+        return _fail(str(error))
+    return 0 if found else _fail(f"there is no key {chosen.id}")
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers")
+    return int(text)
+
+
+def _fail(sentence: str) -> int:
+    print(f"warpdesk: {sentence}", file=sys.stderr)
+    return 1
+
+
+def _version() -> str:
+    try:
+        return version("warpdesk")
+    except PackageNotFoundError:  # run from the sources
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

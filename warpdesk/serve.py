@@ -1,0 +1,264 @@
+"""Run a whole service: Redis where none is configured, the API, one worker per device; restart what dies."""
+
+import http.client
+import importlib.util
+import json
+import logging
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from app.auth import UnusableKeys, is_loopback, read_keys
+from app.settings import Settings
+from kernels.catalogue import OPERATIONS
+from warpdesk.processes import spawn, stop
+from warpdesk.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
+from workers.settings import WorkerSettings
+
+log = logging.getLogger("warpdesk.serve")
+
+TICK = 0.1  # seconds between two looks at the children
+FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0  # seconds before a child that died is started again; doubles each time
+CALM = 30.0  # a child that lived this long is forgiven its earlier deaths
+GRACE = 5.0  # seconds a worker has beyond its own drain time, in which a running job may end; others run again
+
+
+class CannotServe(Exception):
+    """The service cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Options:
+    host: str = "127.0.0.1"
+    port: int = 8000  # 0 takes a free one
+    worker: bool = True
+    workers: int | None = None  # None: one per device
+
+
+def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> None:
+    """Run until SIGINT or SIGTERM. Call it from the main thread; `say` prints what a user should read.
+
+    Raises CannotServe when the port is taken, when the address can be reached from elsewhere but there are no API keys,
+    when no Redis can be started, or when the API does not come up.
+    """
+    listening = _bind(options)
+    with listening:
+        fd = listening.fileno()
+        host, port = listening.getsockname()[:2]
+        _check_exposure(options.host, settings)
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stopping = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+        signal.signal(signal.SIGINT, lambda *_: stopping.set())
+        redis = None if URL_VARIABLE in os.environ else RedisServer(settings.home)
+        environment = _environment(settings, options, host=options.host, redis_url=redis.url if redis else None)
+        api = _Child("API", partial(_launch, environment, ["warpdesk.api", "--fd", str(fd)], pass_fds=(fd,)))
+        workers = _workers(options, environment)
+        children = [*([_Child("Redis", redis.start)] if redis is not None else []), api, *workers]
+        try:
+            for child in children:
+                child.start()
+            shown = f"[{host}]" if ":" in host else host
+            url = f"http://{shown}:{port}"
+            say(f"Warpdesk is starting at {url}, its state is in {settings.home}")
+            _watch(stopping, children, api, _Announcement(host, port, url, bool(workers), settings, say))
+        except RedisUnavailable as error:
+            raise CannotServe(str(error)) from None
+        finally:
+            # The API and the workers end side by side; both want Redis until they have.
+            for child in (api, *workers):
+                child.terminate()
+            for child in (api, *workers):
+                child.stop(WorkerSettings().drain_seconds + GRACE)
+            if redis is not None:
+                redis.stop()
+
+
+def _bind(options: Options) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except socket.gaierror as error:
+        raise CannotServe(f"the host {options.host!r} has no address: {error.strerror}") from None
+    except OSError as error:
+        hint = "; another program listens there: choose another --port" if error.errno == 98 else ""
+        raise CannotServe(f"cannot listen on {options.host} port {options.port}: {error.strerror}{hint}") from None
+
+
+def _check_exposure(host: str, settings: Settings) -> None:
+    try:
+        keys = read_keys(settings.keys_path)
+    except UnusableKeys as error:
+        raise CannotServe(str(error)) from None
+    if not keys and not is_loopback(host):
+        raise CannotServe(
+            f"{host} can be reached from other machines and there are no API keys in {settings.keys_path}: "
+            "create one with `warpdesk keys create NAME`, or listen on 127.0.0.1"
+        )
+
+
+def _environment(settings: Settings, options: Options, *, host: str, redis_url: str | None) -> dict[str, str]:
+    """What the children are told: where state and compiled code live, so that a restart is warm."""
+    environment = {**os.environ, **WorkerSettings(home=settings.home).cache_environment()}
+    environment["WARPDESK_HOME"] = str(settings.home)
+    environment["WARPDESK_HOST"] = host
+    if redis_url is not None:
+        environment[URL_VARIABLE] = redis_url
+    # The children run the code this process runs, whatever folder named `app` lies where it was started (hence -P).
+    here = str(Path(__file__).resolve().parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
+    if options.workers and options.workers > 1:
+        environment.setdefault("NUMBA_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.workers)))
+    return environment
+
+
+def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]:
+    if not options.worker:
+        return []
+    devices = _devices(environment)
+    count = options.workers if options.workers is not None else max(1, len(devices))
+    children = []
+    for index in range(count):
+        own = dict(environment)
+        if devices:
+            own["WARPDESK_DEVICE"] = devices[index % len(devices)]
+        name = "worker" if count == 1 else f"worker {index + 1}"
+        children.append(_Child(name, partial(_launch, own, ["workers.warm"])))
+    return children
+
+
+def _launch(
+    environment: Mapping[str, str], module: list[str], pass_fds: tuple[int, ...] = ()
+) -> "subprocess.Popen[bytes]":
+    return spawn([sys.executable, "-P", "-m", *module], env=environment, pass_fds=pass_fds)
+
+
+def _devices(environment: Mapping[str, str]) -> list[str]:
+    """The GPUs to give a worker each, as WARPDESK_DEVICE names them. Asks the driver, never CUDA."""
+    if "WARPDESK_DEVICE" in environment or importlib.util.find_spec("cupy") is None:
+        return []
+    if (chosen := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [part.strip() for part in chosen.split(",") if part.strip()]
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        return [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+class _Child:
+    """A process that is started again whenever it ends, later each time."""
+
+    def __init__(self, name: str, launch: Callable[[], "subprocess.Popen[bytes]"]) -> None:
+        self.name = name
+        self._launch = launch
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._deaths = 0
+        self._due: float | None = None
+
+    def start(self) -> None:
+        self._process = self._launch()
+        self._started = time.monotonic()
+
+    def look(self) -> None:
+        """Notice its end; start it again when its time has come."""
+        now = time.monotonic()
+        if self._due is None:
+            if self.ended:
+                self._deaths = 1 if now - self._started > CALM else self._deaths + 1
+                self.stop()  # whatever it left in its process group
+                self._wait(now, self.ending)
+        elif now >= self._due:
+            self._due = None
+            try:
+                self.start()
+            except RedisUnavailable as error:
+                self._deaths += 1
+                self._wait(now, str(error))
+
+    def _wait(self, now: float, reason: str) -> None:
+        delay = min(FIRST_DELAY * 2 ** (self._deaths - 1), LONGEST_DELAY)
+        log.warning("the %s ended (%s); it starts again in %.1f s", self.name, reason, delay)
+        self._due = now + delay
+
+    @property
+    def ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def ending(self) -> str:
+        code = self._process.returncode if self._process is not None else 0
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def terminate(self) -> None:
+        if self._process is not None and not self.ended:
+            self._process.terminate()
+
+    def stop(self, patience: float = GRACE) -> None:
+        if self._process is not None:
+            stop(self._process, patience)
+
+
+class _Announcement:
+    """Ask the service how it is until it is ready, then tell the user where it is, once."""
+
+    def __init__(
+        self, host: str, port: int, url: str, workers: bool, settings: Settings, say: Callable[[str], None]
+    ) -> None:
+        self.host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
+        self.port = port
+        self.url = url
+        self.path = "/readyz" if workers else "/livez"  # without a worker of its own it is ready when others are
+        self.keyed = bool(read_keys(settings.keys_path))
+        self.say = say
+        self.made = False
+        self.answered = False
+
+    def look(self) -> None:
+        if self.made:
+            return
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=2)
+        try:
+            connection.request("GET", self.path)
+            status = connection.getresponse().status
+        except OSError:
+            return
+        finally:
+            connection.close()
+        self.answered = True
+        if status == 200:
+            self.made = True
+            self.say(f"Ready. Documentation to click through: {self.url}/docs\nTry:\n  {self._curl()}")
+
+    def _curl(self) -> str:
+        parts = ["curl", "-s", f"{self.url}/v1/jobs", "-H", "Content-Type: application/json", "-H", "Prefer: wait=10"]
+        line = shlex.join(parts)
+        if self.keyed:
+            line += ' -H "Authorization: Bearer $WARPDESK_API_KEY"'
+        example = OPERATIONS["rsi"].example
+        body = {"operation": "rsi", "params": example.params, "inputs": example.inputs}
+        return f"{line} -d {shlex.quote(json.dumps(body))}"
+
+
+def _watch(stopping: threading.Event, children: list[_Child], api: _Child, announcement: _Announcement) -> None:
+    while not stopping.wait(TICK):
+        if not announcement.answered and api.ended:
+            raise CannotServe(f"the API ended at start ({api.ending}); the lines above say why")
+        for child in children:
+            child.look()
+        announcement.look()
