@@ -1,0 +1,60 @@
+// exp, log, sine and cosine by + - * alone, so that every device gets the same bytes. Twin of elementary.py, which
+// says where the polynomials come from; their measured errors are in kernels/monte_carlo/README.md.
+// Include device/types.cuh first.
+
+// -2 ln u for a normal float32 u in (0, 1]: the squared radius of Box and Muller.
+__device__ __forceinline__ f32 minus_two_log(f32 u) {
+    const i32 sqrt_half = 0x3F3504F3;  // float32 nearest sqrt(1/2)
+    const i32 bits = __float_as_int(u) - sqrt_half;
+    const i32 exponent = bits >> 23;
+    const f32 f = __int_as_float((bits & 0x007FFFFF) + sqrt_half) - 1.0f;
+    f32 q = 0.087348364f;
+    q = q * f + -0.14307518f;
+    q = q * f + 0.14917974f;
+    q = q * f + -0.16570508f;
+    q = q * f + 0.19962072f;
+    q = q * f + -0.25001755f;
+    q = q * f + 0.3333395f;
+    q = q * f + -0.4999999f;
+    return -2.0f * ((f32)exponent * 0.6931472f + (f + (f * f) * q));
+}
+
+struct SineCosine {
+    f32 sine, cosine;
+};
+
+// Sine and cosine of the angle word * 2^-32 turns; the reduction to an eighth turn is exact, in integers.
+__device__ __forceinline__ SineCosine sincos_turn(u32 word) {
+    const u32 quadrant = (word + 0x20000000u) & 0xC0000000u;
+    const f32 t = (f32)(i32)(word - quadrant) * 1.4629181e-09f;  // 2 pi 2^-32
+    const f32 t2 = t * t;
+    const f32 s = t + (t * t2) * ((-0.00019515282f * t2 + 0.00833216f) * t2 + -0.16666655f);
+    const f32 c = (1.0f - 0.5f * t2) + (t2 * t2) * ((2.4433157e-05f * t2 + -0.0013887316f) * t2 + 0.041666646f);
+    const bool odd = quadrant & 0x40000000u;
+    const f32 sine = odd ? c : s;
+    const f32 cosine = odd ? s : c;
+    return {quadrant & 0x80000000u ? -sine : sine, (quadrant + 0x40000000u) & 0x80000000u ? -cosine : cosine};
+}
+
+// e^x in float64; arguments beyond [-708, 709] are taken as the end they are past.
+__device__ __forceinline__ f64 exp64(f64 x) {
+    x = x > -708.0 ? x : -708.0;
+    x = x < 709.0 ? x : 709.0;
+    // Adding 1.5 * 2^52 leaves the nearest integer in the low bits of the sum.
+    const f64 shifted = x * 0x1.71547652b82fep+0 + 6755399441055744.0;
+    const f64 k = shifted - 6755399441055744.0;
+    const f64 r = (x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;  // ln 2 in two parts
+    f64 e = 0x1.b03a278a36d33p-26;
+    e = e * r + 0x1.28b67abd347bap-22;
+    e = e * r + 0x1.71dd7a80ce34dp-19;
+    e = e * r + 0x1.a0198f8254d97p-16;
+    e = e * r + 0x1.a01a01e0fc08dp-13;
+    e = e * r + 0x1.6c16c18863872p-10;
+    e = e * r + 0x1.1111111108249p-7;
+    e = e * r + 0x1.555555554f361p-5;
+    e = e * r + 0x1.555555555556bp-3;
+    e = e * r + 0x1.000000000000dp-1;
+    const f64 mantissa = 1.0 + (r + (r * r) * e);
+    const u64 exponent = (u64)__double_as_longlong(shifted) << 52;
+    return __longlong_as_double((i64)((u64)__double_as_longlong(mantissa) + exponent));
+}

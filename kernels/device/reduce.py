@@ -1,0 +1,34 @@
+"""Add float64 numbers in trees of a fixed shape, so that the sum does not depend on who adds them (twin of reduce.cuh).
+
+A block of 256 values is halved: lane i takes lane i + 128, then i + 64, down to i + 1. The sums of blocks are then
+paired with their neighbours, level by level, a missing neighbour counting as zero. Since x + 0 = x, the tree over any
+aligned run of 2^k blocks is a subtree of the tree over all of them: cutting the work at such runs changes no byte.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+BLOCK = 256  # values added by one block of threads, and by one pass of the CPU
+
+
+@njit(cache=True)
+def tree_sum(values):  # type: ignore[no-untyped-def]
+    """Return the sum of a float64 array of BLOCK values, which it overwrites."""
+    stride = BLOCK // 2
+    while stride > 0:
+        for i in range(stride):
+            values[i] += values[i + stride]
+        stride //= 2
+    return values[0]
+
+
+def pairwise_sum(partials: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum over the first axis of (blocks, sums) as a tree of neighbours."""
+    while len(partials) > 1:
+        if len(partials) % 2:
+            partials = np.concatenate([partials, np.zeros((1, *partials.shape[1:]))])
+        partials = partials[0::2] + partials[1::2]
+    # A lone block may be -0.0, which a missing neighbour would have turned into +0.0.
+    total: NDArray[np.float64] = partials[0] + 0.0
+    return total

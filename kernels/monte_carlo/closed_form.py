@@ -1,0 +1,127 @@
+"""Price European and geometric Asian options exactly, for the control variate and to check the simulation against.
+
+Everything is float64 through the project's own exp and log, so that the answer's bytes do not depend on the C library.
+"""
+
+from math import sqrt
+
+from kernels.device.elementary import exp64, log64
+
+# Hart et al., Computer Approximations (1968), algorithm 5666, as West gives it in "Better approximations to cumulative
+# normal functions", Wilmott Magazine (2005): a ratio of polynomials times exp(-x^2/2), good to double precision.
+_NUMERATOR = (
+    220.206867912376,
+    221.213596169931,
+    112.079291497871,
+    33.912866078383,
+    6.37396220353165,
+    0.700383064443688,
+    0.0352624965998911,
+)
+_DENOMINATOR = (
+    440.413735824752,
+    793.826512519948,
+    637.333633378831,
+    296.564248779674,
+    86.7807322029461,
+    16.064177579207,
+    1.75566716318264,
+    0.0883883476483184,
+)
+_SQRT_TWO_PI = 2.506628274631
+
+
+def normal_cdf(x: float) -> float:
+    """Return the probability that a standard normal is at most x."""
+    tail = _upper_tail(abs(x))
+    return 1.0 - tail if x > 0 else tail
+
+
+def normal_quantile(probability: float) -> float:
+    """Return the x with normal_cdf(x) = probability, for probabilities in (1e-12, 1 - 1e-12)."""
+    if probability == 0.5:
+        return 0.0
+    wanted = min(probability, 1.0 - probability)
+    low, high = 0.0, 8.0
+    for _ in range(60):  # 8 * 2^-60 is below the spacing of doubles near 1
+        middle = 0.5 * (low + high)
+        if _upper_tail(middle) > wanted:
+            low = middle
+        else:
+            high = middle
+    return high if probability > 0.5 else -high
+
+
+def black_scholes(
+    option: str, spot: float, strike: float, rate: float, dividend: float, volatility: float, maturity: float
+) -> float:
+    """Return the Black-Scholes-Merton value of a European option (times in years, rates continuous)."""
+    mean = (rate - dividend - 0.5 * volatility * volatility) * maturity
+    return _lognormal_option(option, spot, strike, mean, volatility * sqrt(maturity), exp(-rate * maturity))
+
+
+def geometric_asian(
+    option: str,
+    spot: float,
+    strike: float,
+    rate: float,
+    dividend: float,
+    volatility: float,
+    maturity: float,
+    steps: int,
+    include_spot: bool = False,
+) -> float:
+    """Return the value of an option on the geometric mean of the fixings at maturity * k / steps, k = 1 .. steps.
+
+    The mean is lognormal (Kemna and Vorst 1990; the discrete form as in Clewlow and Strickland, Implementing
+    Derivatives Models, pp. 118-123). With `include_spot` the price at time 0 is one fixing more.
+    """
+    step = maturity / steps
+    fixings = steps + 1 if include_spot else steps
+    mean = (rate - dividend - 0.5 * volatility * volatility) * step * (steps * (steps + 1) / 2) / fixings
+    variance = volatility * volatility * step * (steps * (steps + 1) * (2 * steps + 1) / 6) / (fixings * fixings)
+    return _lognormal_option(option, spot, strike, mean, sqrt(variance), exp(-rate * maturity))
+
+
+def positive_part(x: float) -> float:
+    """Return x where it is positive and +0.0 elsewhere, also for -0.0, which Python's max may keep."""
+    return x if x > 0.0 else 0.0
+
+
+def exp(x: float) -> float:
+    """Return e^x by the project's own float64 exponential."""
+    return float(exp64(float(x)))
+
+
+def log(x: float) -> float:
+    """Return ln x by the project's own float64 logarithm."""
+    return float(log64(float(x)))
+
+
+def _lognormal_option(option: str, spot: float, strike: float, mean: float, deviation: float, discount: float) -> float:
+    """Value an option on spot * exp(N(mean, deviation^2)), paid at a time whose discount factor is given."""
+    sign = 1.0 if option == "call" else -1.0
+    forward = spot * exp(mean + 0.5 * deviation * deviation)
+    if deviation == 0.0:
+        return discount * positive_part(sign * (forward - strike))
+    d2 = (log(spot / strike) + mean) / deviation
+    d1 = d2 + deviation
+    return discount * sign * (forward * normal_cdf(sign * d1) - strike * normal_cdf(sign * d2))
+
+
+def _upper_tail(x: float) -> float:
+    """Return the probability that a standard normal exceeds x >= 0."""
+    if x > 37.0:
+        return 0.0
+    density = exp(-0.5 * x * x)
+    if x < 7.07106781186547:
+        return density * _horner(_NUMERATOR, x) / _horner(_DENOMINATOR, x)
+    fraction = x + 1.0 / (x + 2.0 / (x + 3.0 / (x + 4.0 / (x + 0.65))))
+    return density / (fraction * _SQRT_TWO_PI)
+
+
+def _horner(coefficients: tuple[float, ...], x: float) -> float:
+    total = 0.0
+    for coefficient in reversed(coefficients):
+        total = total * x + coefficient
+    return total

@@ -1,0 +1,101 @@
+"""Turn sums over paths and counts of terminal prices into a price, its error and quantiles."""
+
+from math import ceil, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.monte_carlo.closed_form import exp, normal_quantile
+from kernels.monte_carlo.plan import ASIAN_ARITHMETIC, BINS, BINS_PER_DEVIATION, Terms
+from kernels.monte_carlo.spec import MonteCarloParams
+
+BETA_NEEDS = 32  # paths; below that a regression slope says more about noise than about the option
+
+
+def estimate(
+    params: MonteCarloParams, job: Terms, sums: NDArray[np.float64], counts: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Return the operation's outputs from the sums of (x, x^2, y, y^2, x y) and the histogram of W_steps."""
+    n = float(params.paths)
+    x, xx, y, yy, xy = (float(value) for value in sums)
+    plain_price = job.shift + x / n
+    plain_variance = _variance(x, xx, n)
+    price, variance = plain_price, plain_variance
+    control: dict[str, Any] | None = None
+    if job.kind == ASIAN_ARITHMETIC and params.control_variate:
+        price, variance, control = _controlled(params, job, n, x, y, xy, _variance(y, yy, n), plain_variance)
+    error = sqrt(variance / n)
+    reach = normal_quantile(0.5 + 0.5 * params.confidence) * error
+    return {
+        "price": price,
+        "standard_error": error,
+        "confidence_interval": [price - reach, price + reach],
+        "confidence": params.confidence,
+        "quantiles": _quantiles(params, job, counts),
+        "quantile_resolution": exp(0.5 * _bin_width(job)) - 1.0,
+        "control_variate": control,
+        "knocked_at_start": job.side * job.barrier <= 0.0 if params.is_barrier else None,
+        "paths": params.paths,
+        "steps": params.steps,
+    }
+
+
+def _variance(total: float, squares: float, n: float) -> float:
+    """Return the unbiased sample variance; rounding may not make it negative."""
+    return max(squares - total * total / n, 0.0) / (n - 1.0)
+
+
+def _controlled(
+    params: MonteCarloParams,
+    job: Terms,
+    n: float,
+    x: float,
+    y: float,
+    xy: float,
+    y_variance: float,
+    plain_variance: float,
+) -> tuple[float, float, dict[str, Any]]:
+    """Regress the payoff on the control (Glasserman, Monte Carlo Methods in Financial Engineering, 4.1).
+
+    y has expectation 0, so the price is mean(x) - beta mean(y). An estimated beta costs one degree of freedom.
+    """
+    covariance = (xy - x * y / n) / (n - 1.0)
+    estimated = params.paths >= BETA_NEEDS and job.diffusion > 0.0 and y_variance > 0.0
+    if estimated:
+        beta = covariance / y_variance
+        variance = max(plain_variance - beta * covariance, 0.0) * ((n - 1.0) / (n - 2.0))
+    else:
+        beta = 1.0
+        variance = max(plain_variance - 2.0 * covariance + y_variance, 0.0)
+    price = job.shift + (x / n - beta * (y / n))
+    return (
+        price,
+        variance,
+        {
+            "name": "geometric_asian",
+            "closed_form": job.control,
+            "beta": beta,
+            "plain_price": job.shift + x / n,
+            "plain_standard_error": sqrt(plain_variance / n),
+            "variance_reduction": plain_variance / variance if variance > 0.0 else None,
+        },
+    )
+
+
+def _bin_width(job: Terms) -> float:
+    """Return the width of a histogram bin in log price."""
+    return job.diffusion * sqrt(job.steps) / BINS_PER_DEVIATION
+
+
+def _quantiles(params: MonteCarloParams, job: Terms, counts: NDArray[np.int64]) -> list[dict[str, float]]:
+    """Return the middle of the bin that holds the simulated price of rank ceil(probability * paths)."""
+    reached = np.cumsum(counts)
+    answers = []
+    for probability in params.quantiles:
+        rank = min(max(ceil(probability * params.paths), 1), params.paths)
+        bin_ = int(np.searchsorted(reached, rank))
+        deviations = (bin_ + 0.5 - BINS / 2) / BINS_PER_DEVIATION
+        log_return = job.drift * job.steps + job.diffusion * (sqrt(job.steps) * deviations)
+        answers.append({"probability": probability, "price": job.spot * exp(log_return)})
+    return answers

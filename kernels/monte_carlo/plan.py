@@ -1,0 +1,143 @@
+"""Turn an option's parameters into the numbers every path needs, the same on every device.
+
+With h = maturity / steps and W_k the sum of the first k standard normals of a path,
+
+    log(S_k / S_0) = a k + b W_k,   a = (rate - dividend - volatility^2 / 2) h,   b = volatility sqrt(h).
+
+W is summed in float64 from float32 normals, so adding hundreds of steps loses nothing.
+"""
+
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.monte_carlo.closed_form import exp, geometric_asian, log, positive_part
+from kernels.monte_carlo.spec import MonteCarloParams
+
+# What is simulated; the kernel is compiled once for each.
+KINDS = EUROPEAN, ASIAN_ARITHMETIC, ASIAN_GEOMETRIC, BARRIER_DISCRETE, BARRIER_CONTINUOUS = tuple(range(5))
+
+SUMS = 5  # per path: x, x^2, y, y^2, x y, where x is the payoff less `shift` and y the control less its expectation
+
+# Histogram of W_steps / sqrt(steps), a standard normal: 1024 bins to a standard deviation, 8 deviations either way.
+BINS_PER_DEVIATION = 1024
+BINS = 16 * BINS_PER_DEVIATION
+
+
+class Terms(NamedTuple):
+    """Scalars of one job; all present values are in units of the spot's currency."""
+
+    kind: int  # EUROPEAN .. BARRIER_CONTINUOUS
+    steps: int
+    fixings: int  # prices an Asian option averages: steps, or steps + 1 with the spot
+    paths: int
+    drift: float  # a
+    diffusion: float  # b
+    spot: float
+    strike: float
+    sign: float  # 1 call, -1 put
+    discount: float  # e^(-rate * maturity)
+    shift: float  # discounted payoff of the path without noise, subtracted so that squares do not cancel
+    control: float  # closed-form value of the geometric Asian, or 0
+    bins_per_unit: float  # histogram bins per unit of W
+    side: float  # 1 up, -1 down
+    barrier: float  # log(barrier / spot) / b, the barrier in units of W; or log(barrier / spot) where b = 0
+    barrier_drift: float  # a / b; or a where b = 0
+    barrier_noise: float  # 1; or 0 where b = 0
+    knock_in: int
+    rebate: float
+
+
+def terms(params: MonteCarloParams) -> Terms:
+    """Return the scalars of a job."""
+    h = params.maturity / params.steps
+    a = (params.rate - params.dividend - 0.5 * params.volatility * params.volatility) * h
+    b = params.volatility * sqrt(h)
+    kind = _kind(params)
+    sign = 1.0 if params.option == "call" else -1.0
+    discount = exp(-params.rate * params.maturity)
+    fixings = params.steps + 1 if params.include_spot else params.steps
+    scale = b if b > 0.0 else 1.0
+    level = log(params.barrier / params.spot) if params.barrier is not None else 0.0
+    control = 0.0
+    if kind == ASIAN_ARITHMETIC:
+        control = geometric_asian(
+            params.option,
+            params.spot,
+            params.strike,
+            params.rate,
+            params.dividend,
+            params.volatility,
+            params.maturity,
+            params.steps,
+            params.include_spot,
+        )
+    return Terms(
+        kind=kind,
+        steps=params.steps,
+        fixings=fixings,
+        paths=params.paths,
+        drift=a,
+        diffusion=b,
+        spot=params.spot,
+        strike=params.strike,
+        sign=sign,
+        discount=discount,
+        shift=discount * positive_part(sign * (_underlying(kind, params, a, fixings) - params.strike)),
+        control=control,
+        bins_per_unit=BINS_PER_DEVIATION / sqrt(params.steps),
+        side=1.0 if "_up_" in params.payoff else -1.0,
+        barrier=level / scale,
+        barrier_drift=a / scale,
+        barrier_noise=b / scale,
+        knock_in=int(params.payoff.endswith("_in")),
+        rebate=params.rebate,
+    )
+
+
+def hit_discounts(params: MonteCarloParams) -> NDArray[np.float64]:
+    """Return, for k = 0 .. steps, the discount factor of a rebate paid when the barrier is hit in step k.
+
+    On dates: at the date. At all times: half a step before it, the time of a crossing within the step being unknown;
+    k = 0 is a barrier that the spot has already reached.
+    """
+    if not params.is_barrier:
+        return np.ones(1)
+    h = params.maturity / params.steps
+    before = 0.5 if _kind(params) == BARRIER_CONTINUOUS else 0.0
+    times = [0.0] + [(k - before) * h for k in range(1, params.steps + 1)]
+    return np.array([exp(-params.rate * time) for time in times])
+
+
+def key(seed: int) -> tuple[int, int]:
+    """Return the two 32-bit key words of a 64-bit seed, low half first."""
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed {seed} is not in [0, 2^64)")
+    return seed & 0xFFFFFFFF, seed >> 32
+
+
+def _kind(params: MonteCarloParams) -> int:
+    if params.payoff == "european":
+        return EUROPEAN
+    if params.payoff == "asian_arithmetic":
+        return ASIAN_ARITHMETIC
+    if params.payoff == "asian_geometric":
+        return ASIAN_GEOMETRIC
+    # A path without noise is monotone: it crosses a level between two dates only if it is past it on the later one.
+    if params.monitoring == "discrete" or params.volatility == 0.0:
+        return BARRIER_DISCRETE
+    return BARRIER_CONTINUOUS
+
+
+def _underlying(kind: int, params: MonteCarloParams, a: float, fixings: int) -> float:
+    """Return what the option is written on along the path W = 0, by the operations of the kernels in their order."""
+    if kind == ASIAN_ARITHMETIC:
+        total = 1.0 if params.include_spot else 0.0
+        for k in range(1, params.steps + 1):
+            total += exp(a * k)
+        return params.spot * (total / fixings)
+    if kind == ASIAN_GEOMETRIC:
+        return params.spot * exp(a * (params.steps * (params.steps + 1) // 2) / fixings)
+    return params.spot * exp(a * params.steps)

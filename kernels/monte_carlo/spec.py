@@ -1,0 +1,178 @@
+"""Describe the operation `monte_carlo`: what an option under geometric Brownian motion is, and what is refused."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kernels.array import ArrayInfo
+from kernels.operation import Cost, Example, InvalidRequest, Operation, Output, Params, Problem
+
+Payoff = Literal[
+    "european",
+    "asian_arithmetic",
+    "asian_geometric",
+    "barrier_up_out",
+    "barrier_up_in",
+    "barrier_down_out",
+    "barrier_down_in",
+]
+
+PATHS_LIMIT = 100_000_000
+STEPS_LIMIT = 10_000
+WORK_LIMIT = 50_000_000_000  # path steps: 10^8 paths of 500 steps
+SPREAD_LIMIT = 5.0  # standard deviations of the terminal log price: 500 % for a year, or 50 % for a hundred
+DRIFT_LIMIT = 100.0  # |rate| * maturity and |dividend| * maturity; e^-100 is 4e-44
+CHUNK = 1 << 20  # paths simulated between two visits to the host
+
+Positive = Annotated[float, Field(gt=0, ge=1e-9, le=1e12)]
+
+
+class MonteCarloParams(Params):
+    """One option on one asset: prices in one currency, times in years, rates continuously compounded per year."""
+
+    payoff: Payoff = Field(
+        description="what is paid; Asian options average the fixings, barrier options knock in or out"
+    )
+    option: Literal["call", "put"] = Field(description="call pays price - strike, put strike - price, never below 0")
+    spot: Positive = Field(description="price of the asset today")
+    strike: Positive
+    rate: float = Field(default=0.0, ge=-10, le=10, description="risk-free rate, continuously compounded")
+    dividend: float = Field(default=0.0, ge=-10, le=10, description="dividend yield, continuously compounded")
+    volatility: float = Field(ge=0, le=50, description="per square root of a year: 0.2 is 20 %")
+    maturity: float = Field(gt=0, le=1000, description="years until expiry")
+    steps: int = Field(
+        default=252,
+        ge=1,
+        le=STEPS_LIMIT,
+        description="equal time steps until expiry: fixings of an Asian option, dates at which a barrier is looked at",
+    )
+    paths: int = Field(default=100_000, ge=2, le=PATHS_LIMIT)
+    include_spot: bool = Field(default=False, description="Asian: the price at time 0 counts as a first fixing")
+    barrier: Positive | None = Field(default=None, description="level that knocks a barrier option in or out")
+    monitoring: Literal["discrete", "continuous"] | None = Field(
+        default=None,
+        description="barrier: looked at on the steps only, or at all times (default) by the Brownian bridge",
+    )
+    rebate: float = Field(
+        default=0.0,
+        ge=0,
+        le=1e12,
+        description="barrier: paid when an option is knocked out, or at expiry when it was never knocked in",
+    )
+    control_variate: bool = Field(
+        default=True, description="asian_arithmetic: correct by the geometric average, whose price is known exactly"
+    )
+    confidence: float = Field(default=0.95, ge=0.5, le=0.999999, description="level of the confidence interval")
+    quantiles: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(max_length=100)] = Field(
+        default=(0.05, 0.5, 0.95), description="probabilities whose quantiles of the terminal price are wanted"
+    )
+
+    @property
+    def is_barrier(self) -> bool:
+        return self.payoff.startswith("barrier")
+
+    @property
+    def is_asian(self) -> bool:
+        return self.payoff.startswith("asian")
+
+    @model_validator(mode="after")
+    def _fields_belong_to_the_payoff(self) -> Self:
+        if self.is_barrier and self.barrier is None:
+            raise ValueError(f"payoff {self.payoff} needs a barrier level")
+        if not self.is_barrier:
+            for name, given in (
+                ("barrier", self.barrier is not None),
+                ("monitoring", self.monitoring is not None),
+                ("rebate", self.rebate != 0.0),
+            ):
+                if given:
+                    raise ValueError(f"{name} belongs to barrier payoffs; payoff {self.payoff} has none")
+        if self.include_spot and not self.is_asian:
+            raise ValueError(f"include_spot belongs to Asian payoffs; payoff {self.payoff} averages nothing")
+        return self
+
+
+def _check(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> None:
+    problems = []
+    if params.paths * params.steps > WORK_LIMIT:
+        problems.append(
+            Problem(
+                "/params/paths",
+                f"{params.paths:,} paths of {params.steps:,} steps are {params.paths * params.steps:,} path steps; "
+                f"at most {WORK_LIMIT:,} are allowed",
+            )
+        )
+    spread = params.volatility * params.maturity**0.5
+    if spread > SPREAD_LIMIT:
+        problems.append(
+            Problem(
+                "/params/volatility",
+                f"volatility {params.volatility:g} over {params.maturity:g} years is a standard deviation of "
+                f"{spread:g} of the log price; at most {SPREAD_LIMIT:g} is allowed",
+            )
+        )
+    for name in ("rate", "dividend"):
+        grown = getattr(params, name) * params.maturity
+        if abs(grown) > DRIFT_LIMIT:
+            problems.append(
+                Problem(
+                    f"/params/{name}",
+                    f"{name} {getattr(params, name):g} over {params.maturity:g} years is a factor of e^{grown:g}; "
+                    f"at most e^{DRIFT_LIMIT:g} either way is allowed",
+                )
+            )
+    if problems:
+        raise InvalidRequest(*problems)
+
+
+def _cost(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
+    """Bytes resident at once: partial sums of one chunk, the counts of up to 64 threads, the discount factors."""
+    blocks = -(-min(params.paths, CHUNK) // 256)
+    return Cost(bytes=blocks * 5 * 8 + 64 * 16384 * 4 + (params.steps + 1) * 8)
+
+
+OPERATION = Operation(
+    name="monte_carlo",
+    summary="Price of a European, Asian or barrier option by simulated geometric Brownian motion, with its error",
+    package="kernels.monte_carlo",
+    params=MonteCarloParams,
+    inputs=(),
+    outputs=(
+        Output("price", "estimated present value", "value"),
+        Output("standard_error", "standard deviation of that estimate", "value"),
+        Output("confidence_interval", "[low, high]: price -+ the normal quantile times the standard error", "value"),
+        Output("confidence", "level of the interval", "value"),
+        Output("quantiles", "[{probability, price}]: of the asset's simulated price at expiry", "value"),
+        Output(
+            "quantile_resolution",
+            "greatest relative distance of a quantile from the simulated price of that rank (half a bin's width)",
+            "value",
+        ),
+        Output(
+            "control_variate",
+            "{name, closed_form, beta, plain_price, plain_standard_error, variance_reduction} where one was used",
+            "value",
+        ),
+        Output("knocked_at_start", "barrier payoffs: whether the spot is at or past the barrier; else null", "value"),
+        Output("paths", "paths simulated", "value"),
+        Output("steps", "time steps of each path", "value"),
+    ),
+    example=Example(
+        params={
+            "payoff": "asian_arithmetic",
+            "option": "call",
+            "spot": 100.0,
+            "strike": 100.0,
+            "rate": 0.05,
+            "dividend": 0.0,
+            "volatility": 0.2,
+            "maturity": 1.0,
+            "steps": 252,
+            "paths": 100_000,
+        }
+    ),
+    cost=_cost,
+    check=_check,
+    randomness="seed",
+)

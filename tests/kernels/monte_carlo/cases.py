@@ -1,0 +1,30 @@
+"""Options whose price must not depend on where it is computed: every kind of kernel, odd path counts, high seed bits."""
+
+from tests.kernels.parity import Case
+
+_MARKET = {"spot": 100.0, "strike": 101.0, "rate": 0.05, "dividend": 0.02, "volatility": 0.3, "maturity": 0.75}
+_UP = {"barrier": 120.0, "rebate": 2.0}
+_DOWN = {"barrier": 90.0, "rebate": 2.0}
+
+
+def _case(name: str, seed: int, **params: object) -> Case:
+    return Case("monte_carlo", {"option": "call", **_MARKET, **params}, seed=seed, name=f"monte_carlo-{name}")
+
+
+CASES: tuple[Case, ...] = (
+    _case("european-one-step", 0, payoff="european", steps=1, paths=1023),
+    _case("european-two-paths", 1, payoff="european", steps=5, paths=2),
+    _case("european-put-last-seed", (1 << 64) - 1, payoff="european", option="put", steps=3, paths=1025),
+    _case("european-no-volatility", 7, payoff="european", steps=4, paths=257, volatility=0.0),
+    _case("european-paths-without-quantiles", 8, payoff="european", steps=4, paths=256, quantiles=()),
+    _case("asian-arithmetic", 1 << 63, payoff="asian_arithmetic", steps=13, paths=1000),
+    _case("asian-arithmetic-put", 2, payoff="asian_arithmetic", option="put", steps=6, paths=31, include_spot=True),
+    _case("asian-arithmetic-plain", 3, payoff="asian_arithmetic", steps=4, paths=513, control_variate=False),
+    _case("asian-geometric", (1 << 63) + 3, payoff="asian_geometric", steps=10, paths=700, include_spot=True),
+    _case("up-out-on-dates", 4, payoff="barrier_up_out", steps=9, paths=600, monitoring="discrete", **_UP),
+    _case("down-in-on-dates", 5, payoff="barrier_down_in", steps=8, paths=255, monitoring="discrete", **_DOWN),
+    _case("up-in", 6, payoff="barrier_up_in", option="put", steps=7, paths=400, **_UP),
+    _case("down-out", 0xDEADBEEF_00000000, payoff="barrier_down_out", steps=11, paths=777, **_DOWN),
+    _case("down-out-knocked-at-start", 9, payoff="barrier_down_out", steps=2, paths=33, barrier=100.0, rebate=3.0),
+    _case("up-out-no-volatility", 10, payoff="barrier_up_out", steps=4, paths=32, **_UP, volatility=0.0),
+)
