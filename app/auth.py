@@ -65,6 +65,15 @@ def create_key(home: Path, name: str, scopes: Iterable[str], *, file: Path | Non
     return token
 
 
+def revoke_key(path: Path, key_id: str) -> bool:
+    """Remove a key from the file; False when there is no such key."""
+    keys = read_keys(path)
+    if keys.pop(key_id, None) is None:
+        return False
+    _write_keys(path, list(keys.values()))
+    return True
+
+
 def read_keys(path: Path) -> dict[str, Key]:
     """The keys by id; none when there is no file."""
     try:

@@ -117,7 +117,8 @@ class Completions:
                         decode_responses=True,
                         socket_connect_timeout=2.0,
                         socket_timeout=10.0,
-                        socket_keepalive=True,
+                        # redis-py refuses the option for a unix socket, which needs none.
+                        **({} if self._url.startswith("unix:") else {"socket_keepalive": True}),
                     ) as client,
                     client.pubsub(ignore_subscribe_messages=True) as channel,
                 ):
