@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -250,8 +250,8 @@ class _Announcement:
         line = shlex.join(parts)
         if self.keyed:
             line += ' -H "Authorization: Bearer $WARPDESK_API_KEY"'
-        example = OPERATIONS["rsi"].example
-        body = {"operation": "rsi", "params": example.params, "inputs": example.inputs}
+        rsi = OPERATIONS["rsi"]
+        body = {"operation": rsi.name, **asdict(rsi.example)}
         return f"{line} -d {shlex.quote(json.dumps(body))}"
 
 
