@@ -1,0 +1,42 @@
+"""What both backends share: the bits of the values, and refusals that only the data can show."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.dp_noise.plan import MAX_TOTAL, Plan
+from kernels.operation import refuse
+
+NORM = {"l1": 1, "l2": 2, "linf": 3}
+
+# Third nonce word of the noise's keystream: the two mechanisms never share a stream.
+DOMAIN = {
+    "discrete_laplace": int.from_bytes(b"lap1", "little"),
+    "discrete_gaussian": int.from_bytes(b"gau1", "little"),
+}
+
+
+def as_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the float64 bits of the values as a read-only array, refusing what no float64 holds exactly."""
+    if values.dtype == np.int64 and values.size:
+        furthest = max(int(values.max()), -int(values.min()))
+        if furthest > 2**53:
+            raise refuse("/inputs/values", f"an integer of magnitude {furthest} is above 2**53, the exact range of float64")
+    exact = np.ascontiguousarray(values, np.float64)
+    if not np.isfinite(exact).all():
+        raise refuse("/inputs/values", "the array holds a NaN or an infinity")
+    # Read-only always: Numba compiles again for every mixture of writable arrays and read-only memory maps.
+    bits = np.asarray(exact).view(np.uint64)
+    bits.flags.writeable = False
+    return bits
+
+
+def refuse_out_of_range(total: NDArray[np.int64], made: Plan) -> None:
+    """Refuse a statistic that was cut: silently moving it would be wrong, and far out there noise is no question."""
+    if total.size and max(int(total.max()), -int(total.min())) >= MAX_TOTAL:
+        raise refuse(
+            "/inputs/values",
+            f"a value is {float(MAX_TOTAL * made.grid):.3g} or more in magnitude, 2**62 steps of the grid {float(made.grid):.3g} "
+            "that this noise needs",
+        )

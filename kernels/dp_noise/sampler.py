@@ -1,0 +1,164 @@
+"""Draw exact discrete Laplace and discrete Gaussian noise from ChaCha20 in integers: no float, no logarithm, no table.
+
+Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (2020), algorithms 1 to 3, for a scale of
+t = 2**k: uniform words below t are then free bits, and every probability compared is a dyadic fraction or one in K.
+
+    Bernoulli(exp(-g)), 0 <= g <= 1:  count K = 1, 2, ... while Bernoulli(g / K); the answer is whether K ends odd
+    discrete Laplace(t):              u uniform below t kept with exp(-u/t), v geometric by exp(-1), +-(u + v t), one zero
+    discrete Gaussian(sigma = t):     y from the Laplace(t) kept with probability exp(-(|y| - t)**2 / (2 t**2))
+
+Element i reads the words of ChaCha20 blocks 0, 1, ... under the nonce LE64(i) || LE32(mechanism), so its noise depends on
+the key and on i alone: not on the device, the number of threads, or the elements around it. The twin is
+dp_noise.cu; both read the same words in the same order.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+from kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
+from kernels.dp_noise.release import DOMAIN
+
+LAPLACE = DOMAIN["discrete_laplace"]
+
+_CHUNK = 64 * LANES  # elements one core takes at a time
+
+
+class _Stream(NamedTuple):
+    """Words still to be read: one block per lane, and where this lane stands."""
+
+    key: NDArray[np.uint32]
+    lanes: NDArray[np.uint32]  # 16 * LANES, word w of lane l at w * LANES + l
+    spare: NDArray[np.uint32]  # 16
+    at: NDArray[np.int64]  # word, block, lane, element, mechanism
+
+
+@njit
+def _word(stream: Any) -> Any:
+    """Return the next 32 random bits as an int64."""
+    at = stream.at
+    if at[0] == WORDS:
+        at[0] = 0
+        at[1] += 1
+        block(stream.key, at[1], at[3] & 0xFFFFFFFF, at[3] >> 32, at[4], stream.spare)
+        for w in range(WORDS):
+            stream.lanes[w * LANES + at[2]] = stream.spare[w]
+    word = np.int64(stream.lanes[at[0] * LANES + at[2]])
+    at[0] += 1
+    return word
+
+
+@njit
+def _below(stream: Any, numerator: Any, bits: Any) -> Any:
+    """Return True with probability numerator / 2**bits, reading a second word only when the first ties."""
+    while bits > 32:
+        bits -= 32
+        top = numerator >> bits
+        word = _word(stream)
+        if word != top:
+            return word < top
+        numerator &= (np.int64(1) << bits) - 1
+    return (_word(stream) >> (32 - bits)) < numerator
+
+
+@njit
+def _one_in(stream: Any, count: Any) -> Any:
+    """Return True with probability 1 / count, 1 <= count < 2**32."""
+    if count == 1:
+        return True
+    share = 0xFFFFFFFF // count
+    while True:
+        word = _word(stream)
+        if word < share * count:  # the last words would favour one outcome: draw again
+            return word < share
+
+
+@njit
+def _exp_minus_one(stream: Any) -> Any:
+    """Return True with probability exp(-1)."""
+    count = 1
+    while _one_in(stream, count):
+        count += 1
+    return count & 1 == 1
+
+
+@njit
+def _exp_minus(stream: Any, numerator: Any, bits: Any) -> Any:
+    """Return True with probability exp(-numerator / 2**bits), 0 <= numerator < 2**bits."""
+    count = 1
+    while _below(stream, numerator, bits) and _one_in(stream, count):
+        count += 1
+    return count & 1 == 1
+
+
+@njit
+def _laplace(stream: Any, k: Any) -> Any:
+    """Return discrete Laplace noise of scale 2**k, k <= 40: P(n) is proportional to exp(-|n| / 2**k)."""
+    while True:
+        u = _word(stream)
+        if k <= 32:
+            u >>= 32 - k
+        else:
+            u = (u << (k - 32)) | (_word(stream) >> (64 - k))
+        if not _exp_minus(stream, u, k):
+            continue
+        v = np.int64(0)
+        while _exp_minus_one(stream):
+            v += 1
+        magnitude = u + (v << k)
+        negative = _word(stream) & 1
+        if negative == 1 and magnitude == 0:
+            continue  # zero has one sign
+        return -magnitude if negative == 1 else magnitude
+
+
+@njit
+def _gaussian(stream: Any, k: Any) -> Any:
+    """Return discrete Gaussian noise of sigma = 2**k, k <= 30: P(n) is proportional to exp(-n**2 / 2**(2k + 1))."""
+    while True:
+        n = _laplace(stream, k)
+        distance = abs(abs(n) - (np.int64(1) << k))
+        # distance = a 2**k + b, so distance**2 / 2**(2k + 1) = a**2 / 2 + a b / 2**k + b**2 / 2**(2k + 1): never past 64 bits.
+        a = distance >> k
+        b = distance & ((np.int64(1) << k) - 1)
+        whole = (a * a >> 1) + (a * b >> k)
+        fraction = ((a & 1) << 2 * k) + ((a * b & ((np.int64(1) << k) - 1)) << (k + 1)) + b * b
+        whole += fraction >> (2 * k + 1)
+        fraction &= (np.int64(1) << (2 * k + 1)) - 1
+        kept = True
+        while kept and whole > 0:
+            kept = _exp_minus_one(stream)
+            whole -= 1
+        if kept and _exp_minus(stream, fraction, 2 * k + 1):
+            return n
+
+
+@njit(parallel=True, cache=True)
+def add_noise(
+    key: NDArray[np.uint32], mechanism: int, k: int, grid: float, total: NDArray[np.int64], noisy: NDArray[np.float64]
+) -> None:
+    """Write noisy[i] = (total[i] + noise[i]) * grid for key[8] and total[n]."""
+    size = total.size
+    for chunk in prange((size + _CHUNK - 1) // _CHUNK):
+        state = np.empty(WORDS * LANES, np.uint32)
+        lanes = np.empty(WORDS * LANES, np.uint32)
+        at = np.empty(5, np.int64)
+        stream = _Stream(key, lanes, np.empty(WORDS, np.uint32), at)
+        prepare(state, key, 0, 0, mechanism)
+        for lane in range(LANES):
+            state[12 * LANES + lane] = np.uint32(0)
+        for first in range(chunk * _CHUNK, min(size, (chunk + 1) * _CHUNK), LANES):
+            for lane in range(LANES):
+                state[13 * LANES + lane] = np.uint32((first + lane) & 0xFFFFFFFF)
+                state[14 * LANES + lane] = np.uint32((first + lane) >> 32)
+            blocks(state, lanes)
+            for lane in range(min(LANES, size - first)):
+                at[0] = 0
+                at[1] = 0
+                at[2] = lane
+                at[3] = first + lane
+                at[4] = mechanism
+                noise = _laplace(stream, k) if mechanism == LAPLACE else _gaussian(stream, k)
+                noisy[first + lane] = np.float64(total[first + lane] + noise) * grid

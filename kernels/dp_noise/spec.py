@@ -1,0 +1,140 @@
+"""Differential-privacy noise on integers of a grid: amounts are decimal strings, and what is unsafe is refused."""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from kernels.array import ArrayInfo
+from kernels.operation import Cost, Example, Input, Operation, Output, Params
+
+# Mantissa of at most 40 digits, exponent of at most 3: exact, and no string costs more than a line to read.
+_DECIMAL = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,3})?")
+
+
+def _amount(text: str) -> str:
+    if not _DECIMAL.fullmatch(text) or not text.isascii():
+        raise ValueError(f"{text!r} is not a decimal number such as '0.5' or '1e-3'")
+    value = Decimal(text)
+    if value <= 0:
+        raise ValueError(f"{text!r} is not above zero")
+    if not Decimal("1e-30") <= value <= Decimal("1e30"):
+        raise ValueError(f"{text!r} is outside 1e-30 to 1e30")
+    return text
+
+
+Amount = Annotated[str, Field(max_length=96), AfterValidator(_amount)]
+Norm = Literal["l1", "l2", "linf"]
+
+
+class Clip(Params):
+    """Every record is scaled down (l1, l2) or cut per coordinate (linf) to at most `bound` in this norm."""
+
+    norm: Norm
+    bound: Amount = Field(description="largest norm of a record, a decimal string in the unit of the values")
+
+
+class Sensitivity(Params):
+    """By how much the statistic can differ between neighbouring data sets, as the caller declares it."""
+
+    norm: Norm
+    value: Amount = Field(description="decimal string in the unit of the values")
+
+
+class DpNoise(Params):
+    mechanism: Literal["discrete_laplace", "discrete_gaussian"] = Field(
+        description="discrete_laplace takes epsilon; discrete_gaussian takes rho (zero-concentrated) or sigma"
+    )
+    mode: Literal["records", "aggregate"] = Field(
+        description="records: one row per person, clipped and summed here; aggregate: the values are the statistic"
+    )
+    epsilon: Amount | None = Field(None, description="pure-DP budget, a decimal string")
+    rho: Amount | None = Field(None, description="zero-concentrated-DP budget, a decimal string")
+    sigma: Amount | None = Field(None, description="standard deviation in the unit of the values, a decimal string")
+    query: Literal["sum"] = Field("sum", description="what is computed of records")
+    clip: Clip | None = Field(None, description="records only: the norm that bounds one record's influence")
+    neighbouring: Literal["add_remove", "replace_one"] | None = Field(
+        None, description="records only: replacing a record has twice the sensitivity of adding or removing one"
+    )
+    sensitivity: Sensitivity | None = Field(None, description="aggregate only: declared, and nothing checks it")
+    unaccounted: Literal[True] = Field(
+        description="true: no budget is charged, and whoever repeats the request learns more each time"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        given = [name for name in ("epsilon", "rho", "sigma") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"exactly one of epsilon, rho and sigma is needed, got {', '.join(given) or 'none'}")
+        if (self.mechanism == "discrete_laplace") != (given[0] == "epsilon"):
+            raise ValueError(
+                f"{self.mechanism} does not take {given[0]}: discrete_laplace takes epsilon, discrete_gaussian rho or sigma"
+            )
+        needed, foreign = (("clip", "neighbouring"), ("sensitivity",))
+        if self.mode == "aggregate":
+            needed, foreign = foreign, needed
+        for name in needed:
+            if getattr(self, name) is None:
+                raise ValueError(f"mode {self.mode} needs {name}")
+        for name in foreign:
+            if getattr(self, name) is not None:
+                raise ValueError(f"mode {self.mode} does not take {name}")
+        return self
+
+
+def check(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> None:
+    """Raise InvalidRequest where no safe integer grid exists for these amounts and this shape."""
+    from kernels.dp_noise.plan import plan
+
+    plan(params, inputs["values"].shape)
+
+
+def cost(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Cost:
+    """The values as float64 and the integers, partial sums and noisy values of the statistic."""
+    values = inputs["values"]
+    width = values.size if params.mode == "aggregate" else (values.shape[1] if values.ndim == 2 else 1)
+    return Cost(bytes=values.nbytes + 8 * values.size + (8 * 18 + 16) * width)
+
+
+OPERATION = Operation(
+    name="dp_noise",
+    summary="Add exact discrete Laplace or discrete Gaussian noise to a sum of clipped records, or to a statistic",
+    package="kernels.dp_noise",
+    params=DpNoise,
+    inputs=(
+        Input(
+            "values",
+            "records: (n,) or (n, d), one row per person; aggregate: the statistic, (d,) or (n, d)",
+            ("float64", "float32", "int64", "int32", "uint32", "uint8"),
+            (1, 2),
+        ),
+    ),
+    outputs=(
+        Output("noisy", "float64: the sum (d,) of records, or the statistic, on the grid, plus noise", "array"),
+        Output("mechanism", "discrete_laplace or discrete_gaussian"),
+        Output("scale", "Laplace scale or Gaussian sigma of the noise: exact rational and number, in the values' unit"),
+        Output("grid", "what one integer step is worth: exact rational and number, in the values' unit"),
+        Output("sensitivity", "{norm, grid_units, value}: what the noise was scaled to, rounding included"),
+        Output("sensitivity_source", "enforced (by clipping) or declared (by the caller)"),
+        Output("spent", "epsilon or rho of this release, at most what was asked: exact rational and number"),
+        Output("accuracy_95", "with probability 95 % the noise on one coordinate is smaller than this"),
+        Output("statement", "what this result promises and what it does not"),
+        Output("unaccounted", "true: no budget was charged"),
+    ),
+    example=Example(
+        params={
+            "mechanism": "discrete_laplace",
+            "mode": "records",
+            "epsilon": "1",
+            "clip": {"norm": "linf", "bound": "100"},
+            "neighbouring": "add_remove",
+            "unaccounted": True,
+        },
+        inputs={"values": {"data": [12.5, 99.0, 3.25, 140.0, 57.0], "dtype": "float64"}},
+    ),
+    cost=cost,
+    check=check,
+    randomness="private",
+)

@@ -1,0 +1,109 @@
+"""Sum masked vectors and remove the masks on the CPU, all cores, each tile of the sum written once.
+
+A tile is the sixteen ChaCha20 blocks that fill a set of vector registers: 256 words of 32 bits. For its tile a core adds
+up the masked rows, then expands every mask in turn and adds or subtracts it in the generator's own lane order, and only
+at the end brings the accumulated masks into the order of the vector.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+from kernels.device.chacha20 import LANES, WORDS, blocks, prepare
+from kernels.secure_aggregation.spec import SecureAggregation
+from kernels.secure_aggregation.unmask import answer, masks
+
+_TILE = WORDS * LANES
+
+
+def secure_aggregation(
+    params: SecureAggregation,
+    masked: NDArray[Any],
+    self_seeds: NDArray[np.uint8],
+    pair_seeds: NDArray[np.uint8] | None = None,
+) -> dict[str, Any]:
+    """Unmask the sum of masked (survivors, dim) uint32 or uint64. Raises InvalidRequest where seeds do not fit."""
+    remove = masks(params, self_seeds, pair_seeds)
+    total = np.empty(masked.shape[1], masked.dtype)
+    unmask = _unmask32 if params.modulus_bits == 32 else _unmask64
+    unmask(_read_only(masked), remove.seeds, remove.nonces, remove.subtract, total)
+    return answer(params, total)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view: Numba compiles again for every mixture of writable arrays and read-only memory maps."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+@njit(parallel=True, cache=True)
+def _unmask32(
+    masked: NDArray[np.uint32],
+    seeds: NDArray[np.uint32],
+    nonces: NDArray[np.uint32],
+    subtract: NDArray[np.uint32],
+    total: NDArray[np.uint32],
+) -> None:
+    dim = total.size
+    for tile in prange((dim + _TILE - 1) // _TILE):
+        state = np.empty(_TILE, np.uint32)
+        words = np.empty(_TILE, np.uint32)
+        held = np.zeros(_TILE, np.uint32)  # masks in the sum, in lane order
+        for m in range(seeds.shape[0]):
+            prepare(state, seeds[m], nonces[m], 0, 0)
+            for lane in range(LANES):
+                state[12 * LANES + lane] = np.uint32(tile * LANES + lane)
+            blocks(state, words)
+            if subtract[m]:
+                for j in range(_TILE):
+                    held[j] += words[j]
+            else:
+                for j in range(_TILE):
+                    held[j] -= words[j]
+        first = tile * _TILE
+        count = min(_TILE, dim - first)
+        for j in range(count):
+            total[first + j] = np.uint32(0) - held[(j % WORDS) * LANES + j // WORDS]
+        for row in range(masked.shape[0]):
+            for j in range(first, first + count):
+                total[j] += masked[row, j]
+
+
+@njit(parallel=True, cache=True)
+def _unmask64(
+    masked: NDArray[np.uint64],
+    seeds: NDArray[np.uint32],
+    nonces: NDArray[np.uint32],
+    subtract: NDArray[np.uint32],
+    total: NDArray[np.uint64],
+) -> None:
+    # Word 2w of a block is the low half of 64-bit word w, word 2w + 1 the high half.
+    dim = total.size
+    half = _TILE // 2
+    for tile in prange((dim + half - 1) // half):
+        state = np.empty(_TILE, np.uint32)
+        words = np.empty(_TILE, np.uint32)
+        held = np.zeros(half, np.uint64)
+        for m in range(seeds.shape[0]):
+            prepare(state, seeds[m], nonces[m], 0, 0)
+            for lane in range(LANES):
+                state[12 * LANES + lane] = np.uint32(tile * LANES + lane)
+            blocks(state, words)
+            for w in range(WORDS // 2):
+                for lane in range(LANES):
+                    low = np.uint64(words[2 * w * LANES + lane])
+                    word = (np.uint64(words[(2 * w + 1) * LANES + lane]) << np.uint64(32)) | low
+                    if subtract[m]:
+                        held[w * LANES + lane] += word
+                    else:
+                        held[w * LANES + lane] -= word
+        first = tile * half
+        count = min(half, dim - first)
+        for j in range(count):
+            total[first + j] = np.uint64(0) - held[(j % (WORDS // 2)) * LANES + j // (WORDS // 2)]
+        for row in range(masked.shape[0]):
+            for j in range(first, first + count):
+                total[j] += masked[row, j]

@@ -1,0 +1,251 @@
+"""Secure aggregation of one round: what the server may be told, and when it must refuse to unmask."""
+
+from collections import Counter
+from collections.abc import Mapping
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from kernels.array import ITEMSIZE, ArrayInfo
+from kernels.operation import Cost, Example, Input, InvalidRequest, Operation, Output, Params, Problem
+
+STATEMENT = (
+    "Sum of the named survivors' vectors, unmasked by secrets the caller passed in: the caller is trusted like the "
+    "aggregation server, and whoever holds the masked vectors and these seeds together can open single vectors. The sum "
+    "itself is exact and carries no noise: secure aggregation is not differential privacy."
+)
+
+# The counter of ChaCha20 has 32 bits and a block holds sixteen 32-bit words (RFC 8439).
+MAX_KEYSTREAM_WORDS = 2**36
+
+ClientId = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _positive_decimal(text: str) -> str:
+    try:
+        value = Decimal(text)
+    except ArithmeticError:
+        raise ValueError(f"{text!r} is not a decimal number") from None
+    if not value.is_finite() or value <= 0:
+        raise ValueError(f"{text!r} is not a positive number")
+    if not Decimal("1e-30") <= value <= Decimal("1e30"):
+        raise ValueError(f"{text!r} is outside 1e-30 to 1e30")
+    return text
+
+
+PositiveDecimal = Annotated[str, Field(max_length=64), AfterValidator(_positive_decimal)]
+
+
+class Quantisation(Params):
+    """A client sends round(clip(x, -clip, clip) * scale) * weight, an integer, with 1 <= weight <= max_weight."""
+
+    clip: PositiveDecimal = Field(description="largest magnitude of a coordinate, a decimal string")
+    scale: PositiveDecimal = Field(description="integers per unit, a decimal string such as '65536'")
+    max_weight: int = Field(1, ge=1, lt=2**32, description="largest weight a client may multiply its vector by")
+
+    @property
+    def bound(self) -> int:
+        """The largest magnitude of one quantised coordinate of weight 1: round(clip * scale), ties to even."""
+        product = Context(prec=200).multiply(Decimal(self.clip), Decimal(self.scale))
+        return int(product.to_integral_value(rounding=ROUND_HALF_EVEN))
+
+
+class SecureAggregation(Params):
+    round_id: str = Field(min_length=1, max_length=128, description="name of the round, returned with the sum")
+    modulus_bits: Literal[32, 64] = Field(description="vectors and masks live mod 2**modulus_bits")
+    threshold: int = Field(ge=1, description="fewest survivors that may be summed; more than half of all clients")
+    survivors: tuple[ClientId, ...] = Field(
+        min_length=1, max_length=65_536, description="clients whose vectors are summed, one per row of masked and self_seeds"
+    )
+    dropped: tuple[ClientId, ...] = Field((), max_length=65_536, description="clients that took part but sent no vector")
+    pairs: tuple[tuple[ClientId, ClientId], ...] = Field(
+        (), max_length=65_536, description="(dropped, survivor) of each row of pair_seeds"
+    )
+    quantisation: Quantisation
+    output: Literal["int", "float", "mean"] = "float"
+    total_weight: int | None = Field(
+        None, ge=1, description="sum of the survivors' weights; needed for a mean when max_weight is above 1"
+    )
+
+    @property
+    def clients(self) -> int:
+        return len(self.survivors) + len(self.dropped)
+
+    @property
+    def max_abs_sum(self) -> int:
+        return self.clients * self.quantisation.max_weight * self.quantisation.bound
+
+    @property
+    def limit(self) -> int:
+        return 2 ** (self.modulus_bits - 1) - 1
+
+
+def check(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> None:
+    """Raise InvalidRequest with every reason not to unmask this round."""
+    problems = [*_membership(params), *_pairs(params), *_capacity(params), *_shapes(params, inputs)]
+    if problems:
+        raise InvalidRequest(*problems)
+
+
+def _membership(params: SecureAggregation) -> list[Problem]:
+    problems = []
+    for name, ids in (("survivors", params.survivors), ("dropped", params.dropped)):
+        client, times = Counter(ids).most_common(1)[0] if ids else (0, 0)
+        if times > 1:
+            problems.append(Problem(f"/params/{name}", f"client {client} is named {times} times"))
+    if both := sorted(set(params.survivors) & set(params.dropped)):
+        problems.append(
+            Problem("/params/dropped", f"client {both[0]} is also a survivor: unmasking both ways would open its vector")
+        )
+    least = params.clients // 2 + 1
+    if params.clients < 2:
+        problems.append(Problem("/params/survivors", "a sum over one client is that client's vector; 2 are the least"))
+    if not least <= params.threshold <= params.clients:
+        problems.append(
+            Problem(
+                "/params/threshold",
+                f"threshold {params.threshold} of {params.clients} clients must lie between {least}, more than half, "
+                f"and {params.clients}",
+            )
+        )
+    elif len(params.survivors) < params.threshold:
+        problems.append(
+            Problem("/params/survivors", f"{len(params.survivors)} survivors are fewer than threshold {params.threshold}")
+        )
+    return problems
+
+
+def _pairs(params: SecureAggregation) -> list[Problem]:
+    survivors, dropped = set(params.survivors), set(params.dropped)
+    seen: set[tuple[int, int]] = set()
+    problems = []
+    for row, pair in enumerate(params.pairs):
+        gone, stayed = pair
+        at = f"/params/pairs/{row}"
+        if gone in survivors:
+            problems.append(
+                Problem(at, f"pair seeds of client {gone}, whose self seed is given too: both together open its vector")
+            )
+        elif gone not in dropped:
+            problems.append(Problem(at, f"client {gone} is not among the dropped"))
+        elif stayed not in survivors:
+            problems.append(Problem(at, f"client {stayed} is not among the survivors: its mask is in no vector summed"))
+        elif pair in seen:
+            problems.append(Problem(at, f"the pair ({gone}, {stayed}) is named more than once"))
+        seen.add(pair)
+        if len(problems) >= 10:
+            return problems
+    needed = len(dropped) * len(survivors)
+    if not problems and len(seen) < needed:
+        gone, stayed = next((d, s) for d in params.dropped for s in params.survivors if (d, s) not in seen)
+        problems.append(
+            Problem(
+                "/params/pairs",
+                f"{len(seen)} of {needed} pairs of a dropped client and a survivor are named; ({gone}, {stayed}) is missing",
+            )
+        )
+    return problems
+
+
+def _capacity(params: SecureAggregation) -> list[Problem]:
+    quantisation = params.quantisation
+    problems = []
+    if quantisation.bound < 1:
+        problems.append(Problem("/params/quantisation", "clip * scale rounds to 0: every vector would be zero"))
+    if params.max_abs_sum > params.limit:
+        problems.append(
+            Problem(
+                "/params/quantisation",
+                f"the sum could overflow: {params.clients} clients * weight {quantisation.max_weight} * "
+                f"{quantisation.bound} (clip * scale) = {params.max_abs_sum}, above {params.limit}, the largest mod "
+                f"2**{params.modulus_bits}",
+            )
+        )
+    if params.output == "mean" and quantisation.max_weight > 1 and params.total_weight is None:
+        problems.append(Problem("/params/total_weight", "a mean of weighted vectors needs the sum of their weights"))
+    if params.total_weight is not None and not (
+        len(params.survivors) <= params.total_weight <= len(params.survivors) * quantisation.max_weight
+    ):
+        problems.append(
+            Problem(
+                "/params/total_weight",
+                f"{len(params.survivors)} weights from 1 to {quantisation.max_weight} cannot add up to {params.total_weight}",
+            )
+        )
+    return problems
+
+
+def _shapes(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> list[Problem]:
+    masked, self_seeds = inputs["masked"], inputs["self_seeds"]
+    problems = []
+    if masked.dtype != f"uint{params.modulus_bits}":
+        problems.append(Problem("/inputs/masked", f"dtype {masked.dtype}, but modulus_bits is {params.modulus_bits}"))
+    if masked.shape[0] != len(params.survivors):
+        problems.append(Problem("/inputs/masked", f"{masked.shape[0]} rows for {len(params.survivors)} survivors"))
+    if self_seeds.shape != (len(params.survivors), 32):
+        problems.append(
+            Problem(
+                "/inputs/self_seeds", f"shape {list(self_seeds.shape)}, expected [{len(params.survivors)}, 32]: a seed per survivor"
+            )
+        )
+    pair_seeds = inputs.get("pair_seeds")
+    if pair_seeds is None and params.pairs:
+        problems.append(Problem("/inputs/pair_seeds", f"{len(params.pairs)} pairs are named, but no seeds are given"))
+    if pair_seeds is not None and pair_seeds.shape != (len(params.pairs), 32):
+        problems.append(
+            Problem("/inputs/pair_seeds", f"shape {list(pair_seeds.shape)}, expected [{len(params.pairs)}, 32]: a seed per pair")
+        )
+    words = masked.shape[-1] * params.modulus_bits // 32
+    if words > MAX_KEYSTREAM_WORDS:
+        problems.append(Problem("/inputs/masked", f"{words} mask words per client, above the keystream's {MAX_KEYSTREAM_WORDS}"))
+    return problems
+
+
+def cost(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> Cost:
+    """Masked vectors, seeds, the sum mod 2**b and its decoded form."""
+    dim = inputs["masked"].shape[-1]
+    arrays = sum(info.nbytes for info in inputs.values())
+    return Cost(bytes=arrays + dim * (ITEMSIZE[inputs["masked"].dtype] + 2 * 8))
+
+
+OPERATION = Operation(
+    name="secure_aggregation",
+    summary="Sum masked vectors mod 2^32 or 2^64, remove the masks of survivors and of dropped clients, decode fixed point",
+    package="kernels.secure_aggregation",
+    params=SecureAggregation,
+    inputs=(
+        Input("masked", "masked vectors, one row per survivor: (survivors, dim)", ("uint32", "uint64"), (2,)),
+        Input("self_seeds", "seeds of the survivors' self masks: (survivors, 32)", ("uint8",), (2,), secret=True),
+        Input(
+            "pair_seeds",
+            "seeds shared by a dropped client and a survivor: (pairs, 32)",
+            ("uint8",),
+            (2,),
+            required=False,
+            secret=True,
+        ),
+    ),
+    outputs=(
+        Output("sum", "sum of the survivors' vectors: int64, or float64 for output float and mean: (dim,)", "array"),
+        Output("survivors", "the clients summed"),
+        Output("overflow_proof", "{max_abs_sum, limit}: the largest magnitude the sum can have, and the modulus allows"),
+        Output("round_id", "the round named in the request"),
+        Output("statement", "what this result protects and what it does not"),
+    ),
+    example=Example(
+        params={
+            "round_id": "example",
+            "modulus_bits": 32,
+            "threshold": 2,
+            "survivors": [1, 2],
+            "dropped": [],
+            "pairs": [],
+            "quantisation": {"clip": "8", "scale": "65536", "max_weight": 1},
+            "output": "float",
+        },
+        inputs={},
+    ),
+    cost=cost,
+    check=check,
+)
