@@ -239,12 +239,29 @@ OPERATION = Operation(
             "modulus_bits": 32,
             "threshold": 2,
             "survivors": [1, 2],
-            "dropped": [],
-            "pairs": [],
+            "dropped": [3],
+            "pairs": [[3, 1], [3, 2]],
             "quantisation": {"clip": "8", "scale": "65536", "max_weight": 1},
             "output": "float",
         },
-        inputs={},
+        # Clients 1 and 2 sent [0.5, -1.25, 3, 8] and [1.5, 0.25, -3, 9], masked; the 9 was clipped to 8.
+        inputs={
+            "masked": {
+                "data": [
+                    [731111645, 2835419503, 1553870331, 1113916755],
+                    [2754069060, 4285234281, 2404091073, 2850381377],
+                ],
+                "dtype": "uint32",
+            },
+            "self_seeds": {"data": [[17] * 32, [18] * 32], "dtype": "uint8"},
+            "pair_seeds": {
+                "data": [
+                    list(bytes.fromhex("260d61aea3ff45c5535a1e9d0a92a039400c664cadea79ca0ef7c04f95b2f633")),
+                    list(bytes.fromhex("78698cdf082fbffe12120d1462f82b35aee63f1c269713e30df369b914b8eb1f")),
+                ],
+                "dtype": "uint8",
+            },
+        },
     ),
     cost=cost,
     check=check,
