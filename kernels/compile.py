@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import kernels
-from kernels.cuda import COMPILE_OPTIONS, Source, inline
+from kernels.cuda import CANARY, COMPILE_OPTIONS, Source, inline
 
 ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 120)
 
@@ -46,7 +46,8 @@ class Usage:
 
 
 def sources() -> Iterator[tuple[str, Source]]:
-    """Every (family, source) that some kernels/<family>/gpu.py launches."""
+    """Every (family, source) that some kernels/<family>/gpu.py launches, and what every device runs first."""
+    yield "device", CANARY
     for module in pkgutil.iter_modules(kernels.__path__):
         if module.ispkg and (Path(kernels.__path__[0]) / module.name / "gpu.py").exists():
             for source in importlib.import_module(f"kernels.{module.name}.gpu").SOURCES:

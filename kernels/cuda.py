@@ -1,10 +1,14 @@
 """Load CUDA sources and launch them on a device: a GPU through CuPy, or whatever stands in for one in a test."""
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import numpy as np
 
 _KERNELS = Path(__file__).resolve().parent
 
@@ -91,7 +95,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<what>[<"][^>"]*[>"]).*$',
 
 
 def inline(source: Source) -> str:
-    """Return the kernel's text with its macros defined and every `#include "device/x.cuh"` replaced by that header, once.
+    """Return the text with its macros defined and every `#include "device/x.cuh"` replaced by that header, once.
 
     The text is complete: CuPy's disk cache hashes it, and would not hash an included file. Marks (#line) keep the
     compiler's messages pointing at the files as they are written.
@@ -115,3 +119,296 @@ def inline(source: Source) -> str:
 
     defines = "".join(f"#define {name} {value}\n" for name, value in source.defines.items())
     return f'{defines}#line 1 "{source.path.name}"\n{expand(source.path, source.path.name)}'
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a kernel's parameter is: kind "f", "i", "u" or "b" with its bytes, or "p" and what it points to.
+
+    An unknown type has kind "" and takes any NumPy scalar; an unknown pointee takes any array.
+    """
+
+    kind: str
+    size: int
+    pointee: str = ""
+    pointee_size: int = 0
+
+
+_TYPES = {
+    "u32": ("u", 4),
+    "u64": ("u", 8),
+    "i32": ("i", 4),
+    "i64": ("i", 8),
+    "f32": ("f", 4),
+    "f64": ("f", 8),
+    "unsigned char": ("u", 1),
+    "unsigned int": ("u", 4),
+    "unsigned": ("u", 4),
+    "unsigned long long": ("u", 8),
+    "int": ("i", 4),
+    "long long": ("i", 8),
+    "float": ("f", 4),
+    "double": ("f", 8),
+    "bool": ("b", 1),
+}
+_KIND_NAMES = {"f": "a float", "i": "a signed integer", "u": "an unsigned integer", "b": "a bool"}
+_ALIAS = re.compile(
+    r"\btypedef\s+(?P<old>[\w ]+?)\s+(?P<new>\w+)\s*;|\busing\s+(?P<name>\w+)\s*=\s*(?P<is>[\w ]+?)\s*;"
+)
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<is>[\w ]+?)[ \t]*$", re.MULTILINE)
+
+
+def parameters(text: str, name: str) -> tuple[Parameter, ...] | None:
+    """Read the parameters of a kernel from its source; None when several versions of it differ (#if)."""
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
+    aliases = {match["name"]: match["is"] for match in _MACRO.finditer(code)}
+    for match in _ALIAS.finditer(code):
+        aliases[match["new"] or match["name"]] = match["old"] or match["is"]
+    found = {
+        tuple(_parameter(part, aliases) for part in match[1].split(",") if part.strip() not in ("", "void"))
+        for match in re.finditer(rf"__global__[^;{{}}]*?\b{name}\s*\(([^)]*)\)\s*\{{", code)
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _parameter(text: str, aliases: Mapping[str, str]) -> Parameter:
+    words = [
+        word
+        for word in re.findall(r"\w+", text)
+        if word not in ("const", "volatile", "__restrict__", "__grid_constant__")
+    ]
+    declared = " ".join(words[:-1])  # the last word is the parameter's name
+    for _ in aliases:
+        if declared in _TYPES or declared not in aliases:
+            break
+        declared = aliases[declared]
+    kind, size = _TYPES.get(declared, ("", 0))
+    return Parameter("p", 8, kind, size) if "*" in text else Parameter(kind, size)
+
+
+def check_arguments(name: str, expected: tuple[Parameter, ...], args: tuple[Any, ...], array: type) -> None:
+    """Raise TypeError where a kernel would read other bytes than were meant: CuPy passes what it is given unseen.
+
+    A Python float would arrive as eight bytes and an int as int64, whatever the parameter is. `array` is the type of
+    device arrays.
+    """
+    if len(args) != len(expected):
+        raise TypeError(f"{name} takes {len(expected)} arguments, got {len(args)}")
+    for position, (value, parameter) in enumerate(zip(args, expected, strict=True)):
+        at = f"argument {position} of {name}"
+        if parameter.kind == "p":
+            if not isinstance(value, array):
+                raise TypeError(f"{at} is a pointer, got {type(value).__name__}")
+            _check_array(at, parameter, value)
+        elif not isinstance(value, np.generic):
+            raise TypeError(f"{at} must be a NumPy scalar, got {type(value).__name__} {value!r}")
+        elif parameter.kind and (value.dtype.kind, value.itemsize) != (parameter.kind, parameter.size):
+            raise TypeError(
+                f"{at} is {_KIND_NAMES[parameter.kind]} of {parameter.size} bytes, got numpy.{value.dtype.name}"
+            )
+
+
+def _check_array(at: str, parameter: Parameter, value: Any) -> None:
+    if not value.flags.c_contiguous:
+        raise TypeError(f"{at}: the array of shape {value.shape} is not contiguous")
+    same = {"i": "integer", "u": "integer"}  # the same bytes either way, and kernels do reinterpret them
+    kind = parameter.pointee
+    if kind and (same.get(kind, kind), parameter.pointee_size) != (
+        same.get(value.dtype.kind, value.dtype.kind),
+        value.itemsize,
+    ):
+        raise TypeError(f"{at} points to {_KIND_NAMES[kind]} of {parameter.pointee_size} bytes, got {value.dtype}")
+
+
+def check_shape(name: str, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+    """Raise LaunchFailed for an empty or too large grid or block. CuPy launches one block where zero are asked for."""
+    if not (1 <= len(grid) <= 3 and 1 <= len(block) <= 3):
+        raise LaunchFailed(f"{name}: grid {grid} and block {block} must have 1 to 3 dimensions", 1)
+    if min(*grid, *block) < 1 or grid[0] > 2**31 - 1 or max(grid[1:], default=1) > 65_535:
+        raise LaunchFailed(f"{name}: a grid {grid} of blocks {block} cannot be launched", 1)
+
+
+# By number, never by text. After these the context answers nothing but the same error (CUDA driver API, CUresult):
+# ECC, NVLink, illegal address, time-out, destroyed context, assertion, hardware stack to launch failure, unknown.
+_STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
+# The launch was refused, nothing happened: invalid value or configuration, no image for this GPU, too many resources.
+_REFUSED = {1, 9, 13, 98, 200, 209, 218, 222, 500, 701}
+
+
+def fault(code: int, message: str) -> DeviceFault:
+    """Return the fault a CUDA error number stands for."""
+    if code == 2:
+        return OutOfMemory(message, code)
+    if code in _STICKY:
+        return DeviceLost(message, code)
+    if code in _REFUSED:
+        return LaunchFailed(message, code)
+    return DeviceFault(message, code)
+
+
+CANARY = Source(_KERNELS / "device" / "canary.cu")
+
+
+def open_device(index: int = 0) -> "CupyDevice":
+    """Return a GPU that has just computed something right, or raise NoDevice with the reason there is none."""
+    try:
+        import cupy
+        from cupy.cuda import driver, nvrtc, runtime
+    except ImportError as error:
+        raise NoDevice(f"CuPy cannot be imported: {error}; install warpdesk[gpu]") from None
+    errors = (runtime.CUDARuntimeError, driver.CUDADriverError)
+    try:
+        # First of all: a failing CuPy object prints from its destructor.
+        count = runtime.getDeviceCount()
+    except errors as error:
+        raise NoDevice(f"CUDA finds no device: {error}", error.status) from None
+    if not 0 <= index < count:
+        raise NoDevice(f"there is no device {index}: CUDA sees {count}", 101)
+    try:
+        compiler = nvrtc.getVersion()
+    except RuntimeError as error:
+        raise NoDevice(f"NVRTC cannot be loaded: {error}; install warpdesk[gpu]") from None
+    toolkit = runtime.runtimeGetVersion() // 1000
+    if compiler[0] != toolkit:
+        # Both wheels installed, CuPy takes the newest it finds, and a V100 is no longer known to it.
+        raise NoDevice(
+            f"CuPy is built for CUDA {toolkit} and found NVRTC {compiler[0]}.{compiler[1]}: their major versions must "
+            f"be equal; uninstall the other nvidia-cuda-nvrtc, or install warpdesk[gpu-cu13] where CUDA 13 is wanted"
+        )
+    try:
+        device = CupyDevice(cupy, index)
+        device.check()
+    except NoDevice:
+        raise
+    except (DeviceFault, cupy.cuda.compiler.CompileException, nvrtc.NVRTCError, *errors) as error:
+        raise NoDevice(f"device {index} failed its first kernel: {error}", getattr(error, "code", None)) from None
+    return device
+
+
+class CupyDevice:
+    """One GPU driven by CuPy: it owns the context, the memory pool and the compiled kernels of this process."""
+
+    def __init__(self, cupy: Any, index: int = 0) -> None:
+        self.cupy: Any | None = cupy
+        self.index = index
+        self._cupy = cupy
+        self.array: type = cupy.ndarray
+        self._errors = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+        with self._faults():
+            cupy.cuda.Device(index).use()
+            properties = cupy.cuda.runtime.getDeviceProperties(index)
+        self.name: str = properties["name"].decode()
+        self.architecture = f"sm_{properties['major']}{properties['minor']}"
+        self.multiprocessors: int = properties["multiProcessorCount"]
+        self._modules: dict[str, Any] = {}
+        self._kernels: dict[tuple[str, str], CupyKernel] = {}
+        self._running: list[tuple[Any, Any]] = []
+        self._copy_seconds = 0.0
+        self._kernel_seconds = 0.0
+
+    def check(self) -> None:
+        """Launch a kernel whose answer is known."""
+        answer = self.empty(64, np.uint32)
+        self.kernel(CANARY, "canary")((2,), (32,), (answer, np.uint32(3)))
+        got, expected = self.to_host(answer), np.arange(64, dtype=np.uint32) * 3 + 1
+        if not np.array_equal(got, expected):
+            raise NoDevice(f"{self.name} computes wrongly: the first kernel answered {got.tolist()}")
+        self.times()
+
+    def kernel(self, source: Source, name: str) -> "CupyKernel":
+        text = inline(source)
+        if (text, name) not in self._kernels:
+            if text not in self._modules:
+                # CuPy adds -ftz=true, --device-as-default-execution-space and -arch.
+                self._modules[text] = self._cupy.RawModule(code=text, options=COMPILE_OPTIONS[:2], backend="nvrtc")
+            with self._faults():
+                function = self._modules[text].get_function(name)
+                function.compile()
+            self._kernels[text, name] = CupyKernel(self, name, parameters(text, name), function)
+        return self._kernels[text, name]
+
+    def to_device(self, array: Any) -> Any:
+        with self._faults(array.nbytes):
+            self._finish()
+            start = time.perf_counter()
+            copy = self._cupy.asarray(np.ascontiguousarray(array))
+            self._cupy.cuda.get_current_stream().synchronize()
+            self._copy_seconds += time.perf_counter() - start
+        return copy
+
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        with self._faults(_nbytes(shape, dtype)):
+            return self._cupy.empty(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        with self._faults(_nbytes(shape, dtype)):
+            return self._cupy.zeros(shape, dtype)
+
+    def to_host(self, array: Any) -> Any:
+        with self._faults():
+            self._finish()
+            start = time.perf_counter()
+            copy = array.get(order="C")
+            self._copy_seconds += time.perf_counter() - start
+        return copy
+
+    def times(self) -> Times:
+        with self._faults():
+            self._finish()
+        times = Times(self._copy_seconds, self._kernel_seconds)
+        self._copy_seconds = self._kernel_seconds = 0.0
+        return times
+
+    def launch(self, function: Any, grid: tuple[int, ...], block: tuple[int, ...], args: Any, shared_mem: int) -> None:
+        with self._faults():
+            before, after = self._cupy.cuda.Event(), self._cupy.cuda.Event()
+            before.record()
+            function(grid, block, args, shared_mem=shared_mem)
+            after.record()
+            self._running.append((before, after))
+            if len(self._running) >= 256:  # events are a resource too
+                self._finish()
+
+    def _finish(self) -> None:
+        """Wait for all kernels, whose faults appear here, and add up their times."""
+        running, self._running = self._running, []
+        self._cupy.cuda.get_current_stream().synchronize()
+        self._kernel_seconds += sum(self._cupy.cuda.get_elapsed_time(*pair) for pair in running) / 1e3
+
+    @contextmanager
+    def _faults(self, needed: int = 0) -> Iterator[None]:
+        try:
+            yield
+        except MemoryError as error:
+            free, total = self._memory()
+            raise OutOfMemory(f"out of memory: needed {needed} bytes, free {free} of {total} bytes", 2) from error
+        except self._errors as error:
+            raise fault(error.status, f"{self.name}: {error}") from error
+
+    def _memory(self) -> tuple[int, int]:
+        """Free bytes, with what the pool holds unused, and all bytes."""
+        free, total = self._cupy.cuda.runtime.memGetInfo()
+        return free + self._cupy.get_default_memory_pool().free_bytes(), total
+
+
+class CupyKernel:
+    """A compiled kernel on one GPU, called as Kernel says."""
+
+    def __init__(self, device: CupyDevice, name: str, expected: tuple[Parameter, ...] | None, function: Any) -> None:
+        self._device = device
+        self._name = name
+        self._expected = expected
+        self._function = function
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
+    ) -> None:
+        check_shape(self._name, grid, block)
+        array = self._device.array
+        unknown = tuple(Parameter("p" if isinstance(value, array) else "", 0) for value in args)
+        check_arguments(self._name, self._expected if self._expected is not None else unknown, args, array)
+        self._device.launch(self._function, grid, block, args, shared_mem)
+
+
+def _nbytes(shape: tuple[int, ...] | int, dtype: Any) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * int(np.dtype(dtype).itemsize)

@@ -17,7 +17,16 @@ from kernels.cuda import Source, inline
 HERE = Path(__file__).resolve().parent
 
 # No contraction to fma, as NVRTC is told by --fmad=false: then floats agree to the last bit.
-_FLAGS = ["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing"]
+_FLAGS = [
+    "-std=c++17",
+    "-O2",
+    "-g1",
+    "-fPIC",
+    "-shared",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-strict-aliasing",
+]
 _FLAGS += ["-fno-gnu-unique"]  # else one process holds one table for a kernel's name, whichever variant came first
 _WARNINGS = ["-Werror=return-type", "-Werror=uninitialized"]  # the rest is NVRTC's to judge
 _SANITIZERS = {
@@ -156,20 +165,22 @@ def compile_source(source: Source, sanitize: str | None = None) -> Path:
             raise CompileError(f"{source.path.name} holds no __global__ function")
         # The one change to the text: C++ has no name for memory whose size the launch gives.
         body = _EXTERN_SHARED.sub(
-            lambda match: f"{match['type']}* const {match['name']} = "
-            f"static_cast<{match['type']}*>(cudasim_dynamic_shared());",
+            lambda match: (
+                f"{match['type']}* const {match['name']} = static_cast<{match['type']}*>(cudasim_dynamic_shared());"
+            ),
             text,
         )
         rows = "\n".join(f"CUDASIM_KERNEL({name}, {bound})" for name, bound in kernels.items())
         unit = made.with_suffix(".cpp")
         unit.write_text(
-            "namespace {\n"  # internal linkage for all: two static variables of one inline function would be merged else
+            "namespace {\n"  # internal linkage, so that all of __shared__ can lie in one section
             f'{body}\n#line 1 "exports"\n'
             f"const CudasimKernel cudasim_table[] = {{\n{rows}\n{{nullptr, nullptr, nullptr, 0, 0}}}};\n"
             "__attribute__((unused)) __thread int cudasim_thread_local;\n}\n"
             'extern "C" const CudasimKernel* cudasim_kernels() { return cudasim_table; }\n'
             'extern "C" void cudasim_touch() { *const_cast<volatile int*>(&cudasim_thread_local) = 0; }\n'
-            "__attribute__((weak, visibility(\"hidden\"))) extern char __start_cudasim_shared[], __stop_cudasim_shared[];\n"
+            '__attribute__((weak, visibility("hidden")))\n'
+            "extern char __start_cudasim_shared[], __stop_cudasim_shared[];\n"
             'extern "C" char* cudasim_shared_start() { return __start_cudasim_shared; }\n'
             'extern "C" char* cudasim_shared_stop() { return __stop_cudasim_shared; }\n'
         )
@@ -181,9 +192,7 @@ def compile_source(source: Source, sanitize: str | None = None) -> Path:
 def _scan(text: str) -> dict[str, str]:
     """The kernels that are left after preprocessing, with the threads per block they are bounded to."""
     flags = ["-std=c++17", "-x", "c++", "-E", "-P", "-DCUDASIM_SCAN", "-include", str(HERE / "cuda.h"), "-"]
-    return {
-        match["name"]: (match["bounds"] or "1024").split(",")[0] for match in _GLOBAL.finditer(_gxx(flags, text))
-    }
+    return {match["name"]: (match["bounds"] or "1024").split(",")[0] for match in _GLOBAL.finditer(_gxx(flags, text))}
 
 
 @cache

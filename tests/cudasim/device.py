@@ -1,19 +1,29 @@
 """A device for kernels.cuda that runs them on the CPU, strictly: what CUDA leaves undefined is an error here."""
 
 import ctypes
+import math
 import time
 import weakref
 from typing import Any, Literal
 
 import numpy as np
 
-from kernels.cuda import DeviceFault, DeviceLost, LaunchFailed, OutOfMemory, Source, Times
+from kernels.cuda import (
+    DeviceFault,
+    DeviceLost,
+    LaunchFailed,
+    OutOfMemory,
+    Parameter,
+    Source,
+    Times,
+    check_arguments,
+    check_shape,
+)
 from tests.cudasim.build import KernelEntry, Module, compile_source, load, runtime
 
 Order = Literal["forward", "backward", "random"]
 _ORDERS = {"forward": 0, "backward": 1, "random": 2}
 _DYNAMIC_SHARED_LIMIT = 48 * 1024  # what a launch may ask for without setting a function attribute
-_KINDS = {"f": b"f", "i": b"i", "u": b"u", "b": b"b"}
 _kept: list[Any] = []  # memory of launches that never ended
 
 
@@ -34,6 +44,7 @@ class DeviceArray:
     ndim = property(lambda self: self._array.ndim)
     nbytes = property(lambda self: self._array.nbytes)
     itemsize = property(lambda self: self._array.itemsize)
+    flags = property(lambda self: self._array.flags)
 
     def __len__(self) -> int:
         return len(self._array)
@@ -66,8 +77,8 @@ class DeviceArray:
 class EmulatedDevice:
     """Implements kernels.cuda.Device. `order` is that of threads and blocks; no result may depend on it.
 
-    `workers` blocks are resident at a time. `sanitize` compiles kernels with "address,undefined" or "thread"; the process
-    must then run under the sanitizer, see tests.cudasim.sanitized. `memory` limits the bytes allocated at one time.
+    `workers` blocks are resident at a time. `sanitize` compiles kernels with "address,undefined" or "thread"; the
+    process must then run under that sanitizer (tests.cudasim.sanitized). `memory` limits the bytes allocated at a time.
     """
 
     cupy = None
@@ -86,7 +97,7 @@ class EmulatedDevice:
         self.multiprocessors = 4
         self.order = order
         self.sanitize = sanitize
-        # Address sanitizer sees __shared__ as one static variable; thread sanitizer needs every block on a thread of its own.
+        # To address sanitizer __shared__ is one static variable; thread sanitizer needs a thread of its own per block.
         self.workers = {None: workers, "address,undefined": 1, "thread": 8}[sanitize]
         self.launches: list[tuple[str, str]] = []  # (source file, kernel) of each launch
         self._seed = seed
@@ -136,7 +147,7 @@ class EmulatedDevice:
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if self._used + nbytes > self._memory:
             raise OutOfMemory(f"out of memory: needed {nbytes} bytes, free {self._memory - self._used} bytes", 2)
-        # Of the exact size and from the C library, so that address sanitizer guards both ends; aligned as cudaMalloc does.
+        # The exact size, from the C library: address sanitizer guards both ends. Aligned as cudaMalloc aligns.
         address = ctypes.c_void_p()
         if _libc().posix_memalign(ctypes.byref(address), 256, max(nbytes, 1)):
             raise OutOfMemory(f"out of memory: needed {nbytes} bytes", 2)
@@ -160,14 +171,14 @@ class EmulatedKernel:
         self._source = source
         self._module = module
         self._entry = entry
+        self._expected = tuple(_parameter(entry.parameters[position]) for position in range(entry.parameter_count))
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
     ) -> None:
         device = self._device
-        grid, block = _three(grid), _three(block)
         self._check_shape(grid, block, shared_mem)
-        arguments = self._arguments(args)
+        arguments = self._pack(args)
         device.launches.append((self._source.path.name, self.name))
         message = ctypes.create_string_buffer(4096)
         start = time.perf_counter()
@@ -175,8 +186,8 @@ class EmulatedKernel:
             ctypes.byref(self._entry),
             self._module.touch,
             (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(value) for value in arguments)),
-            (ctypes.c_uint * 3)(*grid),
-            (ctypes.c_uint * 3)(*block),
+            (ctypes.c_uint * 3)(*(*grid, 1, 1)[:3]),
+            (ctypes.c_uint * 3)(*(*block, 1, 1)[:3]),
             shared_mem,
             _ORDERS[device.order],
             device._seed,
@@ -195,63 +206,33 @@ class EmulatedKernel:
             raise KernelDefect(message.value.decode(), 719)
 
     def _check_shape(self, grid: tuple[int, ...], block: tuple[int, ...], shared_mem: int) -> None:
-        threads = block[0] * block[1] * block[2]
-        if min(*grid, *block) < 1 or grid[0] > 2**31 - 1 or max(grid[1:]) > 65535:
-            raise LaunchFailed(f"{self.name}: grid {grid} of blocks {block} cannot be launched", 1)
-        if threads > min(1024, self._entry.max_threads) or block[0] > 1024 or block[1] > 1024 or block[2] > 64:
-            raise LaunchFailed(
-                f"{self.name}: block {block} has {threads} threads, allowed are {min(1024, self._entry.max_threads)}", 1
-            )
+        check_shape(self.name, grid, block)
+        threads, allowed = math.prod(block), min(1024, self._entry.max_threads)
+        if threads > allowed or max((*block, 1, 1)[2:3]) > 64:
+            raise LaunchFailed(f"{self.name}: block {block} has {threads} threads, allowed are {allowed}", 1)
         if not 0 <= shared_mem <= _DYNAMIC_SHARED_LIMIT:
             raise LaunchFailed(
                 f"{self.name}: {shared_mem} bytes of dynamic shared memory, allowed are {_DYNAMIC_SHARED_LIMIT}", 1
             )
-        blocks = grid[0] * grid[1] * grid[2]
-        if self._device.sanitize == "thread" and blocks > self._device.workers:
-            raise DeviceFault(f"{self.name}: {blocks} blocks; under the thread sanitizer all run at once, at most 8")
+        if self._device.sanitize == "thread" and math.prod(grid) > self._device.workers:
+            raise DeviceFault(
+                f"{self.name}: {math.prod(grid)} blocks; under the thread sanitizer at most 8, all at once"
+            )
 
-    def _arguments(self, args: tuple[Any, ...]) -> list[Any]:
-        """Pack the arguments, or raise TypeError where a GPU would read other bytes than were meant."""
-        expected = self._entry.parameter_count
-        if len(args) != expected:
-            raise TypeError(f"{self.name} takes {expected} arguments, got {len(args)}")
-        packed = []
-        for position, value in enumerate(args):
-            parameter = self._entry.parameters[position]
-            at = f"argument {position} of {self.name}"
-            if parameter.kind == b"p":
-                if not isinstance(value, DeviceArray):
-                    raise TypeError(f"{at} is a pointer, got {type(value).__name__}")
-                array = value._array
-                if not array.flags.c_contiguous:
-                    raise TypeError(f"{at}: the array of shape {array.shape} is not contiguous")
-                kind = _KINDS.get(array.dtype.kind)
-                wanted = {b"i": b"u"}.get(parameter.pointee, parameter.pointee)
-                if wanted in (b"f", b"u") and (
-                    parameter.pointee_size != array.itemsize or wanted != {b"i": b"u"}.get(kind or b"", kind)
-                ):
-                    raise TypeError(
-                        f"{at} points to {_NAMES[parameter.pointee]} of {parameter.pointee_size} bytes, got {array.dtype}"
-                    )
-                packed.append(ctypes.c_void_p(array.ctypes.data if array.size else None))
-            else:
-                if not isinstance(value, np.generic):
-                    raise TypeError(f"{at} must be a NumPy scalar, got {type(value).__name__} {value!r}")
-                if _KINDS.get(value.dtype.kind) != parameter.kind or value.itemsize != parameter.size:
-                    raise TypeError(
-                        f"{at} is {_NAMES[parameter.kind]} of {parameter.size} bytes, got numpy.{value.dtype.name}"
-                    )
-                packed.append((ctypes.c_char * value.itemsize).from_buffer_copy(value.tobytes()))
-        return packed
+    def _pack(self, args: tuple[Any, ...]) -> list[Any]:
+        check_arguments(self.name, self._expected, args, DeviceArray)
+        return [
+            ctypes.c_void_p(value._array.ctypes.data if value.size else None)
+            if isinstance(value, DeviceArray)
+            else (ctypes.c_char * value.itemsize).from_buffer_copy(value.tobytes())
+            for value in args
+        ]
 
 
-_NAMES = {b"f": "a float", b"i": "a signed integer", b"u": "an unsigned integer", b"b": "a bool", b"s": "a struct"}
-
-
-def _three(shape: tuple[int, ...]) -> tuple[int, ...]:
-    if not 1 <= len(shape) <= 3:
-        raise LaunchFailed(f"a grid or block has 1 to 3 dimensions, got {shape}", 1)
-    return (*(int(n) for n in shape), 1, 1)[:3]
+def _parameter(entry: Any) -> Parameter:
+    """A parameter as the compiler deduced it; structs and pointers to them are left unchecked."""
+    kind, pointee = entry.kind.decode().strip("s"), entry.pointee.decode().strip(" sp")
+    return Parameter(kind, entry.size, pointee, entry.pointee_size if pointee else 0)
 
 
 def _libc() -> ctypes.CDLL:

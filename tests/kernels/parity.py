@@ -10,11 +10,14 @@ from kernels.catalogue import OPERATIONS
 from kernels.cuda import Device
 
 
-@dataclass(frozen=True)
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
 class Case:
     """A request whose answer must not depend on where it is computed.
 
-    `rtol` None means that bytes must be equal; a tolerance (relative to each output's largest magnitude) needs a `reason`.
+    `rtol` None means that bytes must be equal; a tolerance (of each output's largest magnitude) needs a `reason`.
     `small` cases also run in other thread orders and under the sanitizers: at most about 4,096 threads in all.
     """
 
@@ -36,7 +39,7 @@ class Case:
         values = "-".join(f"{name}={value}" for name, value in self.params.items())
         return self.name or f"{self.operation}-{values}"
 
-    def run(self, device: Device | None = None) -> dict[str, Any]:
+    def run(self, device: Device | None = None) -> Answer:
         """The answer of the CPU, or of a device."""
         operation = OPERATIONS[self.operation]
         params = operation.params.model_validate(dict(self.params), strict=False)
@@ -51,7 +54,7 @@ class Case:
 
 
 def assert_same(case: Case, expected: Mapping[str, Any], got: Mapping[str, Any]) -> None:
-    """Assert that two answers have the same outputs, types and shapes, and equal bytes or values within the tolerance."""
+    """Assert that two answers have the same outputs, types, shapes and bytes, or values within the tolerance."""
     assert list(got) == list(expected), f"{case}: outputs {list(got)}, expected {list(expected)}"
     for name, value in expected.items():
         other = got[name]
@@ -104,4 +107,6 @@ def _assert_same_value(case: Case, name: str, value: Any, other: Any) -> None:
             _assert_same_value(case, f"{name}[{key!r}]", one, other[key])
     else:
         both_nan = isinstance(value, float) and value != value and other != other
-        assert both_nan or (type(other) is type(value) and other == value), f"{case}: {name} is {other!r}, expected {value!r}"
+        assert both_nan or (type(other) is type(value) and other == value), (
+            f"{case}: {name} is {other!r}, expected {value!r}"
+        )

@@ -1,0 +1,74 @@
+"""Every kernel gives the CPU's answer: in each order of threads, on each device, clean under the sanitizers."""
+
+from functools import cache
+
+import pytest
+
+from kernels.compile import sources
+from kernels.cuda import Device
+from tests.cudasim.device import EmulatedDevice, Order
+from tests.cudasim.sanitized import Mode, run_sanitized
+from tests.kernels.families import all_cases, cases, cuda_files, families, kernels_of
+from tests.kernels.parity import Answer, Case, assert_same
+
+ALL = [pytest.param(case, id=str(case)) for _, case in all_cases()]
+SMALL = [pytest.param(case, id=str(case)) for _, case in all_cases() if case.small]
+
+
+@cache
+def on_cpu(case: Case) -> Answer:
+    return case.run()
+
+
+@cache
+def emulated(case: Case, order: Order = "forward") -> tuple[Answer, frozenset[tuple[str, str]]]:
+    """The answer, and the (file, kernel) pairs launched for it."""
+    device = EmulatedDevice(order, seed=7)
+    return case.run(device), frozenset(device.launches)
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_the_emulated_device_answers_like_the_cpu(case: Case) -> None:
+    assert_same(case, on_cpu(case), emulated(case)[0])
+
+
+@pytest.mark.parametrize("order", ["backward", "random"])
+@pytest.mark.parametrize("case", SMALL)
+def test_no_answer_depends_on_the_order_of_threads(case: Case, order: Order) -> None:
+    assert_same(case, on_cpu(case), emulated(case, order)[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", ALL)
+def test_the_gpu_answers_like_the_cpu(case: Case, cuda: Device) -> None:
+    assert_same(case, on_cpu(case), case.run(cuda))
+
+
+@pytest.mark.parametrize("family", families())
+def test_every_kernel_of_a_family_is_launched_by_a_case(family: str) -> None:
+    launched = frozenset().union(*(emulated(case)[1] for case in cases(family)))
+    assert kernels_of(family) - launched == set()
+
+
+def test_every_cuda_file_is_among_the_sources_that_are_compiled_for_all_gpus() -> None:
+    assert cuda_files() == {source.path for _, source in sources()}
+
+
+@pytest.mark.parametrize("family", families())
+def test_no_kernel_leaves_its_memory_or_defined_behaviour(family: str) -> None:
+    _sanitized(family, "address,undefined")
+
+
+@pytest.mark.thread_sanitizer
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("family", families())
+def test_no_kernel_has_a_data_race(family: str) -> None:
+    _sanitized(family, "thread")
+
+
+def _sanitized(family: str, mode: Mode) -> None:
+    small = [case for case in cases(family) if case.small]
+    assert small, f"{family} has no small case"
+    done = run_sanitized(mode, "tests.kernels.sanitized_cases", family)
+    assert done.returncode == 0, done.stderr[-6000:]
+    assert done.stdout.splitlines() == [str(case) for case in small]
