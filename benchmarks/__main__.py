@@ -5,7 +5,7 @@ import pkgutil
 import sys
 from pathlib import Path
 
-_NOT_A_BENCHMARK = {"__main__", "report"}
+_NOT_A_BENCHMARK = {"__main__", "processes", "report"}
 
 
 def main() -> None:

@@ -1,0 +1,100 @@
+"""Start the servers a benchmark talks to, each with a home of its own, and stop them."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from warpdesk.redis_server import RedisServer
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@contextmanager
+def redis() -> Iterator[str]:
+    """A Redis as the service would embed it; gives its URL."""
+    with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home, RedisServer(Path(home)) as server:
+        yield server.url
+
+
+@contextmanager
+def service(redis_url: str, patience: float = 300.0) -> Iterator[str]:
+    """`warpdesk serve` on that Redis, ready to compute (it compiles every operation first); gives its URL."""
+    with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
+        port = _free_port()
+        settings = {"WARPDESK_HOME": home, "WARPDESK_REDIS_URL": redis_url}
+        with _running(
+            ["-m", "warpdesk.cli", "serve", "--port", str(port)], Path(home) / "serve.log", settings
+        ) as process:
+            url = f"http://127.0.0.1:{port}"
+            _wait(f"{url}/readyz", process, patience, Path(home) / "serve.log")
+            yield url
+
+
+@contextmanager
+def rq_worker(redis_url: str, queue: str, kind: str) -> Iterator[None]:
+    """A plain RQ worker: `kind` is rq.Worker, which forks for each job, or rq.SimpleWorker, which does not."""
+    with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
+        command = ["-m", "rq.cli", "worker", "--url", redis_url, "--worker-class", kind, "--quiet", queue]
+        with _running(command, Path(home) / "rq.log", {}):
+            yield
+
+
+@contextmanager
+def uvicorn(factory: str) -> Iterator[str]:
+    """Another application under the server settings of the service; gives its URL."""
+    with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
+        port = _free_port()
+        command = ["-m", "uvicorn", factory, "--factory", "--port", str(port), "--no-access-log", "--no-server-header"]
+        command += ["--log-level", "warning", "--ws", "none"]
+        with _running(command, Path(home) / "uvicorn.log", {}) as process:
+            url = f"http://127.0.0.1:{port}"
+            _wait(f"{url}/openapi.json", process, 30.0, Path(home) / "uvicorn.log")
+            yield url
+
+
+@contextmanager
+def _running(command: list[str], log: Path, settings: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command], cwd=ROOT, env={**clean, **settings}, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(url: str, process: "subprocess.Popen[bytes]", patience: float, log: Path) -> None:
+    deadline = time.monotonic() + patience
+    answer = "no answer"
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            response = httpx.get(url, timeout=5)
+        except httpx.TransportError as error:
+            answer = repr(error)
+        else:
+            if response.status_code == 200:
+                return
+            answer = f"{response.status_code} {response.text[:500]}"
+        time.sleep(0.1)
+    raise SystemExit(f"{url} is not ready after {patience:.0f} s: {answer}\n{log.read_text()[-4000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

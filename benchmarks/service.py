@@ -1,0 +1,148 @@
+"""How long does a small job take, and how many go through, beside plain RQ on the same Redis in the same run?
+
+Ours is the RSI of 1,000 closes over HTTP: POST with `Prefer: wait`, validation, queue, worker, result as JSON. RQ's is
+a no-op without HTTP, from `enqueue` to `latest_result(timeout)`: what a job queue alone costs. Calls take turns.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from typing import Any
+
+import httpx
+import numpy as np
+from redis import Redis
+from rq import Queue
+
+from benchmarks.processes import redis, rq_worker, service
+from benchmarks.report import Row, show
+from examples.prices import sp500
+
+CALLS = 100  # of each kind, after WARM uncounted ones
+WARM = 10
+JOBS = 400
+CONNECTIONS = 16
+NO_OP = "operator.truth"  # a built-in the workers have loaded, so that no import is timed
+
+
+def main() -> None:
+    with (
+        redis() as redis_url,
+        service(redis_url) as url,
+        rq_worker(redis_url, "bench-fork", "rq.Worker"),
+        rq_worker(redis_url, "bench-simple", "rq.SimpleWorker"),
+        httpx.Client(base_url=url, timeout=60) as client,
+    ):
+        # RQ blocks on a stream for a job's result: longer than redis-py's default socket time-out of 5 s.
+        connection = Redis.from_url(redis_url, socket_timeout=60)
+        fork, simple = Queue("bench-fork", connection=connection), Queue("bench-simple", connection=connection)
+        closes = sp500().close[:1000]
+        inline = {"data": closes.tolist()}
+        stored = {"array": _upload(client, closes)}
+        show(
+            "service_latency",
+            _latency(
+                {
+                    "RQ Worker (fork), no-op": lambda: _no_op(fork),
+                    "RQ SimpleWorker, no-op": lambda: _no_op(simple),
+                    "warpdesk, RSI, prices in the body": lambda: _rsi(client, inline),
+                    "warpdesk, RSI, prices uploaded before": lambda: _rsi(client, stored),
+                }
+            ),
+        )
+        show(
+            "service_throughput",
+            _throughput(
+                {
+                    "RQ Worker (fork), no-op": lambda: _many_no_ops(fork, JOBS // 4),
+                    "RQ SimpleWorker, no-op": lambda: _many_no_ops(simple, JOBS),
+                    "warpdesk, RSI, prices in the body": lambda: _many_rsi(client, inline, JOBS),
+                    "warpdesk, RSI, prices uploaded before": lambda: _many_rsi(client, stored, JOBS),
+                }
+            ),
+        )
+
+
+def _upload(client: httpx.Client, values: Any) -> str:
+    file = BytesIO()
+    np.save(file, values)
+    response = client.put("/v1/arrays", content=file.getvalue(), headers={"Content-Type": "application/x-npy"})
+    response.raise_for_status()
+    return str(response.json()["id"])
+
+
+def _rsi(client: httpx.Client, prices: dict[str, Any]) -> None:
+    body = {"operation": "rsi", "params": {"period": 14}, "inputs": {"prices": prices}}
+    response = client.post("/v1/jobs", json=body, headers={"Prefer": "wait=50"})
+    job = response.json()
+    assert response.status_code == 200, job
+    assert len(job["result"]["outputs"]["rsi"]) == 1000
+
+
+def _no_op(queue: Queue) -> None:
+    result = queue.enqueue(NO_OP, True).latest_result(timeout=30)
+    assert result is not None
+    assert result.return_value is True
+
+
+def _many_rsi(client: httpx.Client, prices: dict[str, Any], count: int) -> int:
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for done in [pool.submit(_rsi, client, prices) for _ in range(count)]:
+            done.result()
+    return count
+
+
+def _many_no_ops(queue: Queue, count: int) -> int:
+    jobs = [queue.enqueue(NO_OP, True) for _ in range(count)]
+    for job in jobs:
+        result = job.latest_result(timeout=60)
+        assert result is not None
+        assert result.return_value is True
+    return count
+
+
+def _latency(calls: dict[str, Callable[[], None]]) -> list[Row]:
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(WARM + CALLS):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn >= WARM:
+                seconds[name].append(time.perf_counter() - start)
+    baseline = statistics.median(next(iter(seconds.values())))
+    return [
+        {
+            "from request to answer": name,
+            "median ms": 1e3 * statistics.median(taken),
+            "p95 ms": 1e3 * statistics.quantiles(taken, n=20)[-1],
+            "fastest ms": 1e3 * min(taken),
+            "times RQ Worker": statistics.median(taken) / baseline,
+        }
+        for name, taken in seconds.items()
+    ]
+
+
+def _throughput(runs: dict[str, Callable[[], int]], repeats: int = 3) -> list[Row]:
+    rates: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            count = run()
+            rates[name].append(count / (time.perf_counter() - start))
+    baseline = statistics.median(next(iter(rates.values())))
+    return [
+        {
+            f"one worker, {CONNECTIONS} connections": name,
+            "jobs/s": statistics.median(found),
+            "lowest": min(found),
+            "highest": max(found),
+            "times RQ Worker": statistics.median(found) / baseline,
+        }
+        for name, found in rates.items()
+    ]
+
+
+if __name__ == "__main__":
+    main()
