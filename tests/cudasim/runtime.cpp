@@ -40,6 +40,7 @@ namespace {
 constexpr size_t STACK = 128 << 10;         // per CUDA thread, lowest page unmapped
 constexpr unsigned TSAN_NO_SYNC = 1;        // __tsan_switch_to_fiber_no_sync
 constexpr unsigned IDLE_SWEEPS = 5000;      // all resident blocks only waiting, this many times round: a livelock
+constexpr unsigned MASKS = 40;              // different masks a warp may use in one block
 constexpr unsigned EVENTS_PER_TURN = 64;    // atomics before other threads of the block get a turn
 
 bool tsan() { return __tsan_create_fiber != nullptr; }
@@ -135,8 +136,8 @@ struct Meeting {   // one (warp, mask): lanes come together, generation counts h
 };
 
 struct Warp {
-    unsigned live = 0;
-    std::vector<Meeting*> meetings;
+    unsigned live = 0, masks = 0;
+    Meeting* meetings = nullptr;   // MASKS of them, allocated before the fibers: to ThreadSanitizer malloc is a write
 };
 
 struct Fiber {
@@ -287,7 +288,7 @@ void leave(Fiber* fiber) {   // the kernel returned in this thread
     unsigned index = static_cast<unsigned>(fiber - block->fibers.data());
     Warp& warp = block->warps[index / 32];
     warp.live &= ~(1u << fiber->identity.lane);
-    for (Meeting* meeting : warp.meetings)
+    for (Meeting* meeting = warp.meetings; meeting < warp.meetings + warp.masks; ++meeting)
         if (meeting->arrived && (meeting->mask & warp.live & ~meeting->arrived) == 0) complete(*meeting);
 }
 
@@ -422,6 +423,8 @@ void* work(void* data) {
     unsigned count = launch->threads;
     block.fibers.resize(count);
     block.warps.resize((count + 31) / 32);
+    std::vector<Meeting> meetings(block.warps.size() * MASKS);
+    for (size_t i = 0; i < block.warps.size(); ++i) block.warps[i].meetings = &meetings[i * MASKS];
     block.tsan_scheduler = tsan() ? __tsan_get_current_fiber() : nullptr;
     Stacks stacks = launch->stacks[worker->index];
     for (;;) {
@@ -456,7 +459,7 @@ void* work(void* data) {
         block.arrived = block.acc_count = 0;
         for (Warp& warp : block.warps) {
             warp.live = 0;
-            for (Meeting* meeting : warp.meetings) meeting->arrived = 0;
+            warp.masks = 0;
         }
         for (unsigned i = 0; i < count; ++i) {
             Fiber& fiber = block.fibers[i];
@@ -491,8 +494,6 @@ void* work(void* data) {
         if (launch->stop.load()) break;
     }
     launch->sweeps[worker->index] = ~0ull;
-    for (Warp& warp : block.warps)
-        for (Meeting* meeting : warp.meetings) delete meeting;
     return nullptr;
 }
 
@@ -558,13 +559,14 @@ extern "C" const CudasimSlots* cudasim_meet(int kind, unsigned mask, unsigned lo
     if (!(mask & bit))
         cudasim_defect(file, line, "lane %u calls %s with mask 0x%08x, which does not name it", fiber->identity.lane,
                        COLLECTIVES[kind], mask);
-    Meeting* meeting = nullptr;
-    for (Meeting* candidate : warp.meetings)
-        if (candidate->mask == mask) { meeting = candidate; break; }
-    if (!meeting) {
-        meeting = new Meeting;
+    Meeting *meeting = warp.meetings, *end = warp.meetings + warp.masks;
+    while (meeting < end && meeting->mask != mask) ++meeting;
+    if (meeting == end) {
+        if (warp.masks == MASKS) cudasim_defect(file, line, "a warp may use %u different masks here", MASKS);
+        warp.masks++;
         meeting->mask = mask;
-        warp.meetings.push_back(meeting);
+        meeting->arrived = 0;
+        meeting->generation = 0;
     }
     if (!meeting->arrived) {
         meeting->kind = kind;

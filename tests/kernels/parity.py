@@ -9,7 +9,6 @@ import numpy as np
 from kernels.catalogue import OPERATIONS
 from kernels.cuda import Device
 
-
 Answer = dict[str, Any]
 
 
