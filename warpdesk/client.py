@@ -376,7 +376,8 @@ class _Protocol:
         kinds = {output.name: output.kind for output in (description.outputs if description else ())}
         outputs = dict(body.outputs)
         for name in outputs:
-            if kinds.get(name) == "array":  # JSON says neither dtype nor NaN
+            # JSON says neither dtype nor NaN.
+            if kinds.get(name) == "array" and isinstance(outputs[name], list | dict):
                 response = yield self._request("GET", f"/v1/jobs/{found.id}/result/{name}", accept=NPY)
                 outputs[name] = _npy(_checked(response))
         return Result(outputs, body.provenance, found)

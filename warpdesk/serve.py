@@ -50,6 +50,7 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
     Raises CannotServe when the port is taken, when the address can be reached from elsewhere but there are no API keys,
     when no Redis can be started, or when the API does not come up.
     """
+    settings = settings.model_copy(update={"home": settings.home.resolve()})
     listening = _bind(options)
     with listening:
         fd = listening.fileno()

@@ -1,0 +1,276 @@
+"""Send one job of each operation to a service of its own, over HTTP, on real market prices (`make demo`)."""
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from examples import prices
+from warpdesk import Client, Result
+from warpdesk.masking import Quantisation, mask, new_secret, pair_seed
+from warpdesk.processes import spawn, stop
+
+YEAR = 252  # trading days
+PATIENCE = 300.0  # seconds a first start may take on a slow machine: it compiles every operation
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Work:
+    """One job: the operation, its input in words, what to send, and how to say the answer in short."""
+
+    operation: str
+    subject: str
+    fields: dict[str, Any]
+    answer: Callable[[Result], str]
+
+
+def main(home: Path | None = None, picture: Path = Path("demo.png")) -> dict[str, Result]:
+    """Run a service in `home` for the jobs, print a table, save a picture, stop the service; returns the answers."""
+    home = (home or Path(os.environ.get("WARPDESK_HOME", ROOT / ".warpdesk"))).resolve()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = home / "demo.log"
+    port = _free_port()
+    environment = {**os.environ, "WARPDESK_HOME": str(home)}
+    print("starting Redis, the API and a worker (a first start compiles every operation) ...", flush=True)
+    began = time.monotonic()
+    service = spawn(
+        [sys.executable, "-m", "warpdesk", "serve", "--port", str(port)],
+        env=environment,
+        cwd=ROOT,
+        log=log,
+    )
+    try:
+        with Client(f"http://127.0.0.1:{port}", timeout=120) as client:
+            _wait_until_ready(f"http://127.0.0.1:{port}", lambda: service.poll() is None, log)
+            print(f"ready after {time.monotonic() - began:.1f} s\n", flush=True)
+            _print_row("operation", "input", "answer", "backend", "queue", "compute")
+            results = {}
+            for work in jobs():
+                result = client.run(work.operation, timeout=PATIENCE, **work.fields)
+                results[work.operation] = result
+                how = result.provenance
+                _print_row(
+                    work.operation,
+                    work.subject,
+                    work.answer(result),
+                    how.backend,
+                    _milliseconds(how.queue_seconds),
+                    # A private operation does not say: how long its sampler took would tell of its noise.
+                    _milliseconds(how.compute_seconds),
+                )
+        device = results["rsi"].provenance.device
+        why = next((found.provenance.fallback_reason for found in results.values()), None)
+        print(f"\ncomputed on {device}" + (f" ({why})" if why else ""))
+        draw(prices.sp500(), results["bollinger"], results["rsi"], picture)
+        print(f"the last two years with Bollinger bands and RSI are in {picture}")
+        return results
+    finally:
+        stop(service, patience=60)
+
+
+def jobs() -> list[Work]:
+    """One job of each operation, on the S&P 500 and on twenty stocks."""
+    index = prices.sp500()
+    _, symbols, closes = prices.stocks()
+    close, last = index.close, index.close[-1]
+    days = f"S&P 500, {len(close):,} closes"
+    moves = np.diff(np.log(close))
+    realised = float(np.std(moves[-YEAR:], ddof=1) * np.sqrt(YEAR))
+    returns = np.diff(np.log(closes), axis=1)
+    centred = returns - returns.mean(axis=1, keepdims=True)
+
+    return [
+        Work(
+            "matmul",
+            f"returns of {len(symbols)} stocks, {centred.shape[1]:,} days",
+            {"a": centred, "b": np.ascontiguousarray(centred.T)},
+            lambda result: _most_alike(result["product"], symbols),
+        ),
+        Work(
+            "sma",
+            days,
+            {"prices": close, "period": 200},
+            lambda result: f"mean of 200 days {result['sma'][-1]:,.2f}, close {last:,.2f}",
+        ),
+        Work(
+            "ema",
+            f"{len(symbols)} stocks, {closes.shape[1]:,} closes each",
+            {"prices": closes, "period": 26},
+            lambda result: f"{symbols[0]} {result['ema'][0, -1]:,.2f}, {symbols[-1]} {result['ema'][-1, -1]:,.2f}",
+        ),
+        Work(
+            "rsi",
+            days,
+            {"prices": close, "period": 14},
+            lambda result: f"RSI {result['rsi'][-1]:.2f} on {index.dates[-1]}",
+        ),
+        Work(
+            "bollinger",
+            days,
+            {"prices": close, "period": 20, "width": 2.0},
+            lambda result: f"{result['lower'][-1]:,.2f} to {result['upper'][-1]:,.2f}, {_inside(close, result)}",
+        ),
+        Work(
+            "monte_carlo",
+            f"Asian call at {last:,.2f}, volatility {realised:.1%}",
+            {
+                "payoff": "asian_arithmetic",
+                "option": "call",
+                "spot": float(last),
+                "strike": float(last),
+                "rate": 0.025,
+                "volatility": realised,
+                "maturity": 1.0,
+                "steps": YEAR,
+                "paths": 200_000,
+            },
+            lambda result: f"price {result['price']:,.3f} ± {result['standard_error']:.3f}",
+        ),
+        Work(
+            "dp_noise",
+            f"{len(moves):,} daily returns, each at most 5 %",
+            {
+                "values": moves,
+                "mechanism": "discrete_laplace",
+                "mode": "records",
+                "epsilon": "1",
+                "clip": {"norm": "linf", "bound": "0.05"},
+                "neighbouring": "add_remove",
+                "unaccounted": True,
+            },
+            lambda result: f"noisy sum {float(np.ravel(result['noisy'])[0]):+.3f}",
+        ),
+        _aggregation(symbols, closes),
+    ]
+
+
+def _aggregation(symbols: tuple[str, ...], closes: Array) -> Work:
+    """Five desks learn their joint position, nobody a single desk's; desk 5 drops out after keys were exchanged."""
+    quantisation = Quantisation(clip="1000000", scale="1")  # whole shares
+    desks = {desk: _position(closes, months=3 * desk) for desk in range(1, 6)}
+    secrets = {desk: new_secret() for desk in desks}
+    roster = {desk: secret.public for desk, secret in secrets.items()}
+    dropped = 5
+    survivors = [desk for desk in desks if desk != dropped]
+    masked = [
+        mask(desks[desk], desk, secrets[desk], roster, round_id="demo", quantisation=quantisation) for desk in survivors
+    ]
+    # Each survivor reveals its self seed and the seed it shares with the desk that is gone, nothing else.
+    self_seeds = [secrets[desk].self_seed for desk in survivors]
+    pair_seeds = [pair_seed(desk, secrets[desk], dropped, roster[dropped], "demo") for desk in survivors]
+    truth = sum(np.rint(desks[desk]).astype(np.int64) for desk in survivors)
+
+    def answer(result: Result) -> str:
+        right = "equals" if np.array_equal(result["sum"], truth) else "DIFFERS FROM"
+        return f"{symbols[0]} {result['sum'][0]:+,d} shares, {right} the plain sum"
+
+    return Work(
+        "secure_aggregation",
+        f"positions of 4 of 5 desks in {len(symbols)} stocks",
+        {
+            "masked": np.stack(masked),
+            "self_seeds": np.array([list(seed) for seed in self_seeds], dtype=np.uint8),
+            "pair_seeds": np.array([list(seed) for seed in pair_seeds], dtype=np.uint8),
+            "round_id": "demo",
+            "modulus_bits": 32,
+            "threshold": 3,
+            "survivors": survivors,
+            "dropped": [dropped],
+            "pairs": [[dropped, desk] for desk in survivors],
+            "quantisation": quantisation.model_dump(),
+            "output": "int",
+        },
+        answer,
+    )
+
+
+def _position(closes: Array, months: int) -> Array:
+    """Shares of a desk that buys what rose and sells what fell over some months, 50,000 dollars of each stock."""
+    momentum = np.sign(closes[:, -1] - closes[:, -1 - 21 * months])
+    position: Array = momentum * 50_000 / closes[:, -1]
+    return position
+
+
+def _most_alike(covariance: Array, symbols: tuple[str, ...]) -> str:
+    deviation = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(deviation, deviation) - np.eye(len(symbols))
+    row, column = np.unravel_index(np.argmax(correlation), correlation.shape)
+    return f"most alike: {symbols[row]} and {symbols[column]}, correlation {correlation[row, column]:.2f}"
+
+
+def _inside(close: Array, bands: Result) -> str:
+    known = ~np.isnan(bands["middle"])
+    inside = (bands["lower"] <= close) & (close <= bands["upper"])
+    return f"{np.mean(inside[known]):.1%} of closes inside"
+
+
+def draw(index: prices.Prices, bands: Result, rsi: Result, path: Path, days: int = 2 * YEAR) -> None:
+    """Close with Bollinger bands above, RSI below, the last `days`."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    shown = slice(-days, None)
+    dates = index.dates[shown].astype("datetime64[D]").astype(object)
+    figure, (upper, lower) = plt.subplots(2, sharex=True, figsize=(11, 6.5), height_ratios=(3, 1), layout="constrained")
+    upper.fill_between(dates, bands["lower"][shown], bands["upper"][shown], color="tab:blue", alpha=0.15, linewidth=0)
+    upper.plot(dates, bands["middle"][shown], color="tab:blue", linewidth=1, label="mean of 20 days, ± 2 deviations")
+    upper.plot(dates, index.close[shown], color="black", linewidth=1, label="close")
+    upper.set_title("S&P 500 with Bollinger bands and RSI, computed by Warpdesk", loc="left")
+    upper.set_ylabel("index points")
+    upper.legend(loc="upper left", frameon=False)
+    lower.plot(dates, rsi["rsi"][shown], color="tab:purple", linewidth=1)
+    for level in (30, 70):
+        lower.axhline(level, color="grey", linewidth=0.8, linestyle="--")
+    lower.set_ylim(0, 100)
+    lower.set_ylabel("RSI (14)")
+    for axes in (upper, lower):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.margins(x=0)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _print_row(operation: str, subject: str, answer: str, backend: str, queue: str, compute: str) -> None:
+    print(f"{operation:<19} {subject:<39} {answer:<49} {backend:<8} {queue:>9} {compute:>9}", flush=True)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "not told" if seconds is None else f"{1000 * seconds:.1f} ms"
+
+
+def _wait_until_ready(url: str, alive: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and alive():
+        try:
+            if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:  # not listening yet
+            pass
+        time.sleep(0.1)
+    raise SystemExit(f"the service did not become ready; {log} says:\n{log.read_text()[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+if __name__ == "__main__":
+    main()
