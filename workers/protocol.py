@@ -9,6 +9,7 @@ from kernels.array import ArrayInfo, DType
 
 BackendWish = Literal["auto", "gpu", "cpu"]
 Priority = Literal["realtime", "batch", "research"]
+WorkerState = Literal["starting", "ready", "busy", "restarting"]
 
 QUEUE = "warpdesk"  # the one RQ queue; RQ pops from a single queue without a loss window, from several with one
 TASK = "workers.execute.run"  # the only function a job may name
@@ -150,7 +151,7 @@ class WorkerReport(Message):
     host: str
     pid: int
     child_pid: int | None
-    state: Literal["starting", "ready", "busy", "restarting"]
+    state: WorkerState
     device: DeviceReport | None  # None until the child has probed
     started_at: float
     reported_at: float

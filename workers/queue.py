@@ -11,18 +11,19 @@ same call after a lost reply changes nothing and answers the same.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, cast
+from uuid import uuid4
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff
-from redis.client import Pipeline
 from redis.retry import Retry
 from rq import Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
+from rq.utils import now, utcformat
 
 from workers import scripts
 from workers.protocol import (
@@ -115,6 +116,7 @@ class JobQueue:
                 request.model_dump_json(),
                 json.dumps(sorted(set(request.inputs.values()))),
                 repr(request.result_ttl),
+                request.backend,
                 "" if request.deadline is None else repr(request.deadline),
             )
             pipe.execute()
@@ -202,13 +204,22 @@ class JobQueue:
         worker: str = "",
         process: str = "",
         execution: str = "",
-        also: Callable[[Pipeline], object] | None = None,
+        leave_gpu_jobs: bool = False,
     ) -> tuple[JobRequest, int] | None:
         """Raise the attempt (the fence) and mark the job running; None when it is final, canceled or past its deadline.
 
-        `also` adds a worker's own bookkeeping in RQ to the transaction.
+        With `leave_gpu_jobs`, a job that wants a GPU goes back to the end of the queue for a worker that has one.
         """
-        started = self._eval(scripts.START, job_id, worker, process, execution, repr(LEASE_SECONDS), also=also)
+        started = self._eval(
+            scripts.START,
+            job_id,
+            worker,
+            process,
+            execution or uuid4().hex,
+            repr(LEASE_SECONDS),
+            int(leave_gpu_jobs),
+            utcformat(now()),
+        )
         if started is None:
             return None
         request, attempt = started
@@ -225,20 +236,14 @@ class JobQueue:
     def progress(self, job_id: str, attempt: int, fraction: float) -> None:
         self._eval(scripts.PROGRESS, job_id, attempt, repr(fraction))
 
-    def finish(
-        self,
-        job_id: str,
-        attempt: int,
-        outcome: Succeeded | Failed,
-        also: Callable[[Pipeline], object] | None = None,
-    ) -> bool:
+    def finish(self, job_id: str, attempt: int, outcome: Succeeded | Failed) -> bool:
         """Make one outcome visible. False when the attempt is stale or the job is already final: the caller deletes
         what the attempt wrote, unread."""
         if isinstance(outcome, Succeeded):
             told = (State.SUCCEEDED, "result", outcome.result, outcome.provenance.model_dump_json())
         else:
             told = (State.FAILED, "error", outcome.model_dump_json(), "")
-        return bool(self._eval(scripts.FINISH, job_id, attempt, *told, also=also))
+        return bool(self._eval(scripts.FINISH, job_id, attempt, *told))
 
     def expire(self, job_id: str, attempt: int) -> bool:
         """The running job's deadline has passed; False when the attempt is stale or the job is already final."""
@@ -253,13 +258,13 @@ class JobQueue:
 
     def leases(self) -> Sequence[Lease]:
         """Every running attempt."""
-        now = self.time()
+        at = self.time()
         held = []
         for entry, expires_at in cast(list[tuple[bytes, float]], self._redis.zrange(LEASES, 0, -1, withscores=True)):
             job_id = entry.decode()
             fields = cast(list[bytes | None], self._redis.hmget(job_key(job_id), "attempt", "worker", "process"))
             attempt, worker, process = (field.decode() if field else "" for field in fields)
-            held.append(Lease(job_id, int(attempt or 0), worker, process, expires_at <= now))
+            held.append(Lease(job_id, int(attempt or 0), worker, process, expires_at <= at))
         return held
 
     def popped(self) -> frozenset[str]:
@@ -313,13 +318,8 @@ class JobQueue:
             fields = self._fields(job_id)
         return _record(fields) if fields else None
 
-    def _eval(self, script: str, *arguments: Any, also: Callable[[Pipeline], object] | None = None) -> Any:
-        if also is None:
-            return self._redis.eval(script, 0, *arguments)
-        with self._redis.pipeline() as pipe:
-            pipe.eval(script, 0, *arguments)
-            also(pipe)
-            return pipe.execute()[0]
+    def _eval(self, script: str, *arguments: Any) -> Any:
+        return self._redis.eval(script, 0, *arguments)
 
 
 def _text(fields: dict[bytes, bytes]) -> dict[str, str]:

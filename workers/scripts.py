@@ -5,7 +5,7 @@ info` shows the service as it is. RQ's key names are taken from RQ's own classes
 them by digest, and a script named by digest alone would be unknown after a restart.
 """
 
-from rq import Queue
+from rq import Queue, Worker
 from rq.command import PUBSUB_CHANNEL_TEMPLATE
 from rq.executions import ExecutionRegistry
 from rq.intermediate_queue import IntermediateQueue
@@ -18,13 +18,15 @@ RQ_QUEUE = f"{Queue.redis_queue_namespace_prefix}{QUEUE}"
 RQ_INTERMEDIATE = IntermediateQueue.get_intermediate_queue_key(RQ_QUEUE)
 RQ_STARTED = StartedJobRegistry.key_template.format(QUEUE)
 
+_RQ_EXECUTION_SECONDS = 30 * 24 * 3600
+
 # A record outlives its result by a week, so that a late question gets "the result has expired" and not "no such job".
 TOMBSTONE_SECONDS = 7 * 24 * 3600
 
 _PRELUDE = f"""
 local JOB, USES, LEASES = '{job_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
 local RQ_QUEUE, RQ_POPPED, RQ_STARTED = '{RQ_QUEUE}', '{RQ_INTERMEDIATE}', '{RQ_STARTED}'
-local RQ_JOB, RQ_EXECUTION = '{Job.key_for("")}', 'rq:execution:'
+local RQ_JOB, RQ_EXECUTION, RQ_WORKER = '{Job.key_for("")}', 'rq:execution:', '{Worker.redis_worker_namespace_prefix}'
 local RQ_EXECUTIONS = '{ExecutionRegistry.key_template.format("")}'
 
 local function now()
@@ -42,11 +44,15 @@ end
 
 -- End the attempt that runs: its lease, and RQ's record of the execution.
 local function leave(id)
-  local execution = redis.call('HGET', JOB .. id, 'execution')
+  local execution, worker = unpack(redis.call('HMGET', JOB .. id, 'execution', 'worker'))
   if execution then
     redis.call('ZREM', RQ_STARTED, id .. ':' .. execution)
     redis.call('DEL', RQ_EXECUTION .. id .. ':' .. execution, RQ_EXECUTIONS .. id)
     redis.call('HDEL', JOB .. id, 'execution')
+    if redis.call('EXISTS', RQ_WORKER .. worker) == 1 then
+      redis.call('HSET', RQ_WORKER .. worker, 'state', 'idle', 'current_job_working_time', 0)
+      redis.call('HDEL', RQ_WORKER .. worker, 'current_job')
+    end
   end
   redis.call('ZREM', LEASES, id)
   redis.call('LREM', RQ_POPPED, 0, id)
@@ -78,14 +84,15 @@ local function overdue(id)
 end
 """
 
-# id, owner, request, inputs, result_ttl, deadline or ''  ->  1, or 0 when the job exists (a repeat after a lost reply)
+# id, owner, request, inputs, result_ttl, backend, deadline or ''
+#   ->  1, or 0 when the job exists (a repeat after a lost reply)
 ENQUEUE = (
     _PRELUDE
     + f"""
-local id, owner, request, inputs, result_ttl, deadline = unpack(ARGV)
+local id, owner, request, inputs, result_ttl, backend, deadline = unpack(ARGV)
 if redis.call('EXISTS', JOB .. id) == 1 then return 0 end
 redis.call('HSET', JOB .. id, 'state', 'queued', 'attempt', 0, 'submitted_at', seconds(now()), 'owner', owner,
-  'request', request, 'inputs', inputs, 'result_ttl', result_ttl)
+  'request', request, 'inputs', inputs, 'result_ttl', result_ttl, 'backend', backend)
 if deadline ~= '' then redis.call('HSET', JOB .. id, 'deadline', deadline) end
 local mine = '{owner_key("")}' .. owner
 redis.call('ZADD', mine, 0, id)
@@ -111,11 +118,12 @@ end
 """
 )
 
-# id, worker, process, execution, lease seconds  ->  {request, attempt} or nil
+# id, worker, process, execution, lease seconds, '1' to leave gpu jobs to others, now as RQ writes it
+#   ->  {request, attempt}, or nil
 START = (
     _PRELUDE
-    + """
-local id, worker, process, execution, lease = unpack(ARGV)
+    + f"""
+local id, worker, process, execution, lease, no_gpu, rq_now = unpack(ARGV)
 local key = JOB .. id
 local state, current = unpack(redis.call('HMGET', key, 'state', 'execution'))
 if state == 'running' and current == execution then  -- the same start again, after a lost reply
@@ -130,13 +138,34 @@ if overdue(id) then
   settle(id, 'expired')
   return nil
 end
+if no_gpu == '1' and redis.call('HGET', key, 'backend') == 'gpu' then
+  redis.call('LREM', RQ_POPPED, 0, id)
+  redis.call('RPUSH', RQ_QUEUE, id)
+  return nil
+end
 local at = now()
 local attempt = redis.call('HINCRBY', key, 'attempt', 1)
 redis.call('HSET', key, 'state', 'running', 'started_at', seconds(at), 'worker', worker, 'process', process,
   'execution', execution)
 redis.call('ZADD', LEASES, at + tonumber(lease), id)
 redis.call('LREM', RQ_POPPED, 0, id)
-return {redis.call('HGET', key, 'request'), attempt}
+
+-- What RQ's prepare_execution and prepare_job_execution write. The execution's score is so far off that RQ's own
+-- clean-up, which any `rq info` triggers, never takes the job for abandoned: that is for our leases to say.
+local kept = {_RQ_EXECUTION_SECONDS}
+local rq_execution = RQ_EXECUTION .. id .. ':' .. execution
+redis.call('HSET', rq_execution, 'id', execution, 'created_at', seconds(at), 'last_heartbeat', seconds(at),
+  'worker_name', worker)
+redis.call('EXPIRE', rq_execution, kept)
+redis.call('ZADD', RQ_EXECUTIONS .. id, seconds(at + kept), execution)
+redis.call('EXPIRE', RQ_EXECUTIONS .. id, kept)
+redis.call('ZADD', RQ_STARTED, seconds(at + kept), id .. ':' .. execution)
+redis.call('HSET', RQ_JOB .. id, 'status', 'started', 'started_at', rq_now, 'last_heartbeat', rq_now,
+  'worker_name', worker)
+if redis.call('EXISTS', RQ_WORKER .. worker) == 1 then
+  redis.call('HSET', RQ_WORKER .. worker, 'state', 'busy', 'current_job', id, 'current_job_working_time', 0)
+end
+return {{redis.call('HGET', key, 'request'), attempt}}
 """
 )
 
@@ -177,6 +206,12 @@ if provenance ~= '' then redis.call('HSET', key, 'provenance', provenance) end
 if state == 'succeeded' then
   redis.call('HSET', key, 'progress', 1, 'result_expires_at',
     seconds(now() + tonumber(redis.call('HGET', key, 'result_ttl'))))
+end
+local worker = RQ_WORKER .. redis.call('HGET', key, 'worker')
+if redis.call('EXISTS', worker) == 1 then
+  local took = now() - tonumber(redis.call('HGET', key, 'started_at'))
+  redis.call('HINCRBY', worker, state == 'succeeded' and 'successful_job_count' or 'failed_job_count', 1)
+  redis.call('HINCRBYFLOAT', worker, 'total_working_time', seconds(took))
 end
 settle(id, state)
 return 1

@@ -1,0 +1,41 @@
+"""Choose where an operation runs, and say why."""
+
+import importlib.util
+from dataclasses import dataclass
+
+from kernels.cuda import Device, LaunchFailed, NoDevice, OutOfMemory
+from kernels.operation import Backend, Operation
+from workers.device import Probe
+from workers.protocol import BackendWish
+
+# After these the same job completes on the CPU. DeviceLost is not among them (its process must end), and anything else
+# is a bug and must be seen.
+RECOVERABLE = (NoDevice, OutOfMemory, LaunchFailed)
+
+
+@dataclass(frozen=True)
+class Choice:
+    backend: Backend
+    device: Device | None = None  # present exactly when backend is "gpu"
+    reason: str | None = None  # why not the GPU, when nobody asked for the CPU
+
+
+def choose(operation: Operation, wish: BackendWish, found: Probe, keep_off_gpu: str | None = None) -> Choice:
+    """The GPU where there is one and the operation knows how; raises NoDevice when "gpu" was asked for and cannot be.
+
+    `keep_off_gpu` is a reason not to use a GPU that is there (the job's workers died).
+    """
+    if wish == "cpu":
+        return Choice("cpu")
+    reason = None
+    if found.device is None:
+        reason = found.report.reason or "there is no GPU"
+    elif importlib.util.find_spec(f"{operation.package}.gpu") is None:
+        reason = f"{operation.name} has no GPU implementation"
+    elif wish != "gpu":
+        reason = keep_off_gpu
+    if reason is None:
+        return Choice("gpu", found.device)
+    if wish == "gpu":
+        raise NoDevice(reason)
+    return Choice("cpu", None, reason)

@@ -1,0 +1,61 @@
+"""What a worker's parent and its child say to each other: JSON messages over one socket pair."""
+
+from multiprocessing.connection import Connection
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from workers.protocol import DeviceReport, Failed, JobRequest, Message, Succeeded
+
+LOST_DEVICE = 77  # the child's exit code after it reported a lost device
+
+
+class Assignment(Message):
+    """Parent to child: run this attempt."""
+
+    request: JobRequest
+    attempt: int
+    keep_off_gpu: str | None = None
+
+
+class Ready(Message):
+    """Child to parent: every operation has run once on this device."""
+
+    kind: Literal["ready"] = "ready"
+    device: DeviceReport
+    seconds: float
+
+
+class Answer(Message):
+    """Child to parent: the outcome of the attempt that was assigned."""
+
+    kind: Literal["answer"] = "answer"
+    job: str
+    attempt: int
+    outcome: Annotated[Succeeded | Failed, Field(discriminator="kind")]
+
+
+class Lost(Message):
+    """Child to parent: the device is gone, and so am I."""
+
+    kind: Literal["lost"] = "lost"
+    message: str
+
+
+_FROM_CHILD: TypeAdapter[Ready | Answer | Lost] = TypeAdapter(
+    Annotated[Ready | Answer | Lost, Field(discriminator="kind")]
+)
+
+
+def send(pipe: Connection, message: Message) -> None:
+    pipe.send_bytes(message.model_dump_json().encode())
+
+
+def receive_assignment(pipe: Connection) -> Assignment:
+    """Wait for work; raises EOFError when the parent has gone."""
+    return Assignment.model_validate_json(pipe.recv_bytes())
+
+
+def receive(pipe: Connection) -> Ready | Answer | Lost:
+    """What the child said; raises EOFError or OSError when it has died."""
+    return _FROM_CHILD.validate_json(pipe.recv_bytes())

@@ -1,0 +1,41 @@
+"""Tell one process from another, also after its number was given to someone else."""
+
+import os
+import socket
+from pathlib import Path
+
+
+def identity(pid: int | None = None) -> str:
+    """Host, process number and start time, as "host|pid|start"; another process never has the same.
+
+    The host is the kernel's boot and the PID namespace, not only a name: containers share names and reuse numbers.
+    """
+    pid = os.getpid() if pid is None else pid
+    return f"{_host()}|{pid}|{_started(pid)}"
+
+
+def is_dead(process: str) -> bool:
+    """Whether an identity is that of a process of this host that has ended. False for one of another host."""
+    host, _, rest = process.rpartition("|")[0].rpartition("|")
+    pid, start = rest, process.rpartition("|")[2]
+    if host != _host() or not pid.isdigit():
+        return False
+    return _started(int(pid)) != start
+
+
+def _host() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = Path("/proc/self/ns/pid").readlink().name
+    except OSError:
+        boot = namespace = ""
+    return f"{socket.gethostname()} {boot} {namespace}"
+
+
+def _started(pid: int) -> str:
+    """The start time in clock ticks since boot (field 22 of /proc/<pid>/stat), empty for a dead process or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]

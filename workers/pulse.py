@@ -1,0 +1,101 @@
+"""The worker's heartbeat: a thread of the parent that goes on while a job runs and while Redis is away.
+
+It renews the claim on the running job, reports the worker, keeps RQ's record of it alive, and looks after the jobs of
+workers that are gone. It has a connection of its own: the main thread may be waiting for Redis or for the child.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from workers.endings import Endings
+from workers.protocol import JobRequest, WorkerReport
+from workers.queue import LEASE_SECONDS, JobQueue, connect
+from workers.recovery import Recovery
+
+log = logging.getLogger("warpdesk.worker")
+
+TICK_SECONDS = 1.0  # a cancel whose message was lost is noticed this much later
+REPORT_SECONDS = 5.0
+REPORT_TTL = 15.0
+RECOVERY_SECONDS = 2.0
+# Everyone alive has renewed its lease this long after Redis answers again.
+SETTLE_SECONDS = REPORT_SECONDS + 2.0
+
+Held = tuple[JobRequest, int]  # the running attempt
+
+
+class Beating(Protocol):
+    """What the pulse asks of its worker."""
+
+    name: str
+    process: str
+
+    def held(self) -> Held | None: ...
+
+    def report(self) -> WorkerReport: ...
+
+    def revoke(self, held: Held) -> None:
+        """The attempt is no longer this worker's: stop it."""
+
+    def keep_registered(self, connection: redis.Redis) -> None:
+        """Renew RQ's record of this worker."""
+
+
+class Pulse(threading.Thread):
+    """Started once the worker has a name; `beat` makes it report at once."""
+
+    def __init__(self, url: str, worker: Beating, endings: Callable[[JobQueue], Endings]) -> None:
+        super().__init__(name="pulse", daemon=True)
+        self._worker = worker
+        self._redis = connect(url, retry=Retry(NoBackoff(), 0), timeout=LEASE_SECONDS / 3)
+        self._queue = JobQueue(self._redis)
+        self._recovery = Recovery(self._queue, endings(self._queue), worker.name)
+        self._wanted = threading.Event()
+        self._stopped = False
+        self._reported = ""
+        self._report_at = self._recover_at = 0.0
+        self._in_touch_since: float | None = None
+
+    def beat(self) -> None:
+        self._report_at = 0.0
+        self._wanted.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wanted.set()
+
+    def run(self) -> None:
+        while not self._stopped:
+            try:
+                self._tick(time.monotonic())
+            except redis.RedisError as error:
+                if self._in_touch_since is not None:
+                    log.warning("no heartbeat: %s", error)
+                self._in_touch_since = None
+            except Exception:  # (a heart that stops because of one odd record would lose every job)
+                log.exception("the heartbeat stumbled")
+            self._wanted.wait(TICK_SECONDS)
+            self._wanted.clear()
+        self._redis.close()
+
+    def _tick(self, now: float) -> None:
+        held = self._worker.held()
+        if held is not None and not self._queue.renew(held[0].id, held[1]):
+            self._worker.revoke(held)
+        report = self._worker.report()
+        if now >= self._report_at or report.state != self._reported:
+            self._queue.report(report, REPORT_TTL, self._worker.process)
+            self._worker.keep_registered(self._redis)
+            self._reported, self._report_at = report.state, now + REPORT_SECONDS
+        if self._in_touch_since is None:
+            self._in_touch_since = now
+        if now >= self._recover_at:
+            self._recovery.look(judge_leases=now - self._in_touch_since > SETTLE_SECONDS)
+            self._recover_at = now + RECOVERY_SECONDS

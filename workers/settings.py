@@ -1,0 +1,50 @@
+"""What a worker can be told, each value as an environment variable `WARPDESK_<NAME>`."""
+
+import importlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from kernels.operation import Operation
+
+
+def default_home() -> Path:
+    """`~/.local/state/warpdesk`, or below XDG_STATE_HOME where that is set (XDG Base Directory Specification)."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "warpdesk"
+
+
+class WorkerSettings(BaseSettings):
+    """Times in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="WARPDESK_", extra="ignore", frozen=True)
+
+    home: Path = Field(default_factory=default_home)
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    store: Path | None = None  # the spool directory, <home>/store when unset
+    device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU
+    faults: str = ""  # what goes wrong on the device, for tests: see workers.faults
+    operations: str = "kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
+    drain_seconds: Annotated[float, Field(ge=0)] = 20.0  # how long a stopping worker lets its job run on
+
+    @property
+    def store_directory(self) -> Path:
+        return self.store or self.home / "store"
+
+    def catalogue(self) -> Mapping[str, Operation]:
+        """The operations this worker runs."""
+        module, _, attribute = self.operations.partition(":")
+        operations: Mapping[str, Operation] = getattr(importlib.import_module(module), attribute)
+        return operations
+
+    def cache_environment(self) -> dict[str, str]:
+        """Where compiled code is kept between processes, unless the environment says otherwise."""
+        places = {
+            "NUMBA_CACHE_DIR": str(self.home / "cache" / "numba"),
+            "CUPY_CACHE_DIR": str(self.home / "cache" / "cupy"),
+        }
+        return {name: place for name, place in places.items() if name not in os.environ}

@@ -1,0 +1,474 @@
+"""The worker: an RQ worker whose work horse is one warm child instead of a fork per job.
+
+The parent, this process, pops jobs and commits outcomes. It never touches the device or a kernel, so it can end a job
+at any moment, native code or not, by killing the child, and a crash of the child never costs more than an attempt.
+"""
+
+# ruff: noqa: ARG002 (the signatures are RQ's)
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from multiprocessing.connection import wait
+from types import FrameType
+from typing import Any
+
+import redis
+from redis.retry import Retry
+from rq import Queue, Worker
+from rq import worker_registration as rq_registration
+from rq.exceptions import DeserializationError, StopRequested
+from rq.job import Job, JobStatus
+from rq.serializers import JSONSerializer
+from rq.utils import now as rq_now
+from rq.worker import WorkerStatus
+
+from workers.endings import Endings
+from workers.horse import Horse
+from workers.patience import Patience
+from workers.pipe import LOST_DEVICE, Answer, Assignment, Lost, Ready, receive, send
+from workers.process import identity
+from workers.protocol import MAX_ATTEMPTS, QUEUE, TASK, Failed, JobRequest, Succeeded, WorkerReport, WorkerState
+from workers.pulse import Held, Pulse
+from workers.queue import JobQueue, connect
+from workers.settings import WorkerSettings
+from workers.store import SpoolStore
+
+log = logging.getLogger("warpdesk.worker")
+
+# RQ's worker time to live: the longest blocking pop is 15 s less, and RQ takes a silent worker for dead 60 s after it.
+_WORKER_TTL = 20
+_STARTS_ON_GPU = 3  # failed starts in a row after which the child leaves the GPU alone
+_LONGEST_RESPAWN_DELAY = 30.0
+
+
+class End(Enum):
+    """Why an attempt ended without an answer."""
+
+    CANCELED = "canceled"
+    TIMEOUT = "timeout"
+    DEADLINE = "deadline"
+    DIED = "died"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True)
+class Running:
+    request: JobRequest
+    attempt: int
+    since: float  # time.monotonic()
+
+    @property
+    def held(self) -> Held:
+        return self.request, self.attempt
+
+
+class HorseDied(Exception):
+    """The idle child has died."""
+
+
+class WarmWorker(Worker):
+    """One parent and one child on one device. `work()` returns when it was asked to stop."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.process = identity()
+        self.patience = Patience()
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
+        self._running: Running | None = None
+        self._revoked: Held | None = None
+        self._kill_wanted = False
+        self._interruptible = False
+        self._stop_at: float | None = None
+        self._failed_starts = 0
+        self._no_gpu: str | None = None
+        self._last_fault: str | None = None
+        self._started_at = time.time()
+        self._suspension_seen_at = self._heartbeat_at = 0.0
+        self._others_seen_at, self._others_have_gpu = 0.0, False
+        self.undelivered = False
+        self._horse = Horse(settings)
+        self._horse.spawn()  # first: it warms up while Redis may still be away
+
+        connection = connect(settings.redis_url, Retry(self.patience, -1), timeout=_WORKER_TTL)
+        super().__init__(
+            [Queue(QUEUE, connection=connection, serializer=JSONSerializer)],
+            name=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}",
+            connection=connection,
+            worker_ttl=_WORKER_TTL,
+            serializer=JSONSerializer,
+            log_job_description=False,
+        )
+        self.log_result_lifespan = False
+        self._jobs = JobQueue(connection)
+        self._store = SpoolStore(settings.store_directory)
+        self._operations = settings.catalogue()
+        self._endings = Endings(self._jobs, self._store, self._operations)
+        self._pulse = Pulse(settings.redis_url, self, lambda queue: Endings(queue, self._store, self._operations))
+
+    # What RQ's loop calls around a job.
+
+    def bootstrap(self, *arguments: Any, **options: Any) -> None:
+        super().bootstrap(*arguments, **options)
+        self._pulse.start()
+
+    def dequeue_job_and_maintain_ttl(
+        self, timeout: int | None, max_idle_time: int | None = None
+    ) -> tuple[Job, Queue] | None:
+        """Wait for the child to be ready, then for a job."""
+        while True:
+            self._await_ready()
+            try:
+                self._interruptible = True
+                if self._stop_requested:
+                    raise StopRequested
+                if self._horse.has_died():
+                    raise HorseDied
+                return super().dequeue_job_and_maintain_ttl(timeout, max_idle_time)
+            except HorseDied:
+                self._interruptible = False
+                self._respawn(f"the idle worker process ended {_how(self._horse.reap())}")
+                self._restore_popped()
+            except Exception as error:
+                self._interruptible = False
+                if not hasattr(error, "job_id"):
+                    raise
+                # RQ cannot read what is on the queue under this id: not a job of ours.
+                log.error("%s on the queue is not a job: %s", error.job_id, type(error).__name__)
+                self.connection.lrem(self.queues[0].intermediate_queue_key, 0, error.job_id)
+            finally:
+                self._interruptible = False
+
+    def prepare_execution(self, job: Job) -> None:
+        """Nothing: `JobQueue.start` writes RQ's execution in the step that claims the job."""
+
+    def fork_work_horse(self, job: Job, queue: Queue) -> None:
+        """Claim the job and hand it to the child."""
+        if not _is_ours(job):
+            self._refuse(job, queue)
+            return
+        started = self._jobs.start(
+            job.id, self.name, self.process, secrets.token_hex(16), leave_gpu_jobs=self._leaves_gpu_jobs()
+        )
+        if started is None:
+            return
+        request, attempt = started
+        self._running = Running(request, attempt, time.monotonic())
+        self._horse_pid = self._horse.pid or 0
+        self._state = WorkerStatus.BUSY  # as `start` wrote it
+        try:
+            send(self._horse.pipe, Assignment(request=request, attempt=attempt, keep_off_gpu=self._strikes(attempt)))
+        except OSError:
+            log.warning("%s: the child was gone before it got the job", request.id)
+
+    def monitor_work_horse(self, job: Job, queue: Queue) -> None:
+        """Wait for the child's answer, the time-out, the deadline, a cancel or the end of the drain; then conclude."""
+        running = self._running
+        if running is None:
+            return
+        try:
+            end = self._watch(running)
+            self._conclude(running, end)
+        except StopRequested:
+            self.undelivered = True
+            raise
+        finally:
+            self._running = self._revoked = self._stopped_job_id = None
+            self._kill_wanted = False
+            self._horse_pid = 0
+            self._state = WorkerStatus.IDLE  # as every ending writes it
+
+    def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
+        """Ask the main thread to end the running job (RQ calls this on a stop-job or kill-horse command)."""
+        self._kill_wanted = True
+        self._wake()
+
+    def wait_for_horse(self) -> tuple[int | None, int | None, None]:
+        """The ended child's number and exit code."""
+        pid = self._horse.pid
+        return pid, self._horse.reap(), None
+
+    # Fewer round trips than RQ's: once per second or per five seconds instead of several times per job.
+
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        if pipeline is None and time.monotonic() - self._heartbeat_at < 5:
+            return
+        if pipeline is None:
+            self._heartbeat_at = time.monotonic()
+        super().heartbeat(timeout, pipeline)
+
+    def check_for_suspension(self, burst: bool) -> None:
+        if time.monotonic() - self._suspension_seen_at > 1:
+            super().check_for_suspension(burst)
+            self._suspension_seen_at = time.monotonic()
+
+    def set_state(self, state: str, pipeline: Any = None) -> None:
+        if state != self._state or pipeline is not None:
+            super().set_state(state, pipeline)
+
+    def get_current_job_id(self, pipeline: Any = None) -> str | None:
+        running = self._running
+        return None if running is None else running.request.id
+
+    def run_maintenance_tasks(self) -> None:
+        """Not RQ's, which fails jobs it takes for abandoned; `workers.recovery` returns them to the queue instead."""
+        self.last_cleaned_at = rq_now()
+
+    # Signals and the end.
+
+    def request_stop(self, signum: int, frame: FrameType | None) -> None:
+        """Finish the running job within the grace, or give it back; the second signal ends the grace."""
+        now = time.monotonic()
+        if self._stop_at is None:
+            self._stop_at = now + self.settings.drain_seconds
+        elif now > self._stop_at - self.settings.drain_seconds + 1:  # a group's signal often comes twice at once
+            self._stop_at = now
+        self._stop_requested = True
+        self.patience.end_by = self._stop_at + 3
+        self._wake()
+        if self._interruptible:
+            raise StopRequested
+
+    def _install_signal_handlers(self) -> None:
+        super()._install_signal_handlers()
+        signal.signal(signal.SIGCHLD, self._on_child)
+
+    def _on_child(self, signum: int, frame: FrameType | None) -> None:
+        if self._interruptible and self._horse.has_died():
+            raise HorseDied
+
+    def _pubsub_exception_handler(self, exc: Exception, pubsub: Any, pubsub_thread: Any) -> None:
+        if self._stop_requested or isinstance(exc, StopRequested):
+            pubsub_thread.stop()
+            return
+        # RQ's own handler lets a time-out end the thread, and cancels with it.
+        log.warning("commands are not heard: %s", type(exc).__name__)
+        time.sleep(1.0)
+
+    def teardown(self) -> None:
+        self.patience.end_by = time.monotonic() + 3 if self.patience.end_by is None else self.patience.end_by
+        self._pulse.stop()
+        self._horse.kill()
+        self._restore_popped()
+        super().teardown()
+        self._pulse.join(timeout=2)
+        self._jobs.unregister(self.name)
+
+    # What the pulse asks.
+
+    def held(self) -> Held | None:
+        running = self._running
+        return None if running is None else running.held
+
+    def revoke(self, held: Held) -> None:
+        self._revoked = held
+        self._wake()
+
+    def report(self) -> WorkerReport:
+        state: WorkerState
+        if self._horse.ready:
+            state = "ready" if self._running is None else "busy"
+        else:
+            state = "starting" if self._horse.starts <= 1 else "restarting"
+        return WorkerReport(
+            name=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            child_pid=self._horse.pid,
+            state=state,
+            device=self._horse.device,
+            started_at=self._started_at,
+            reported_at=time.time(),
+            restarts=max(0, self._horse.starts - 1),
+            last_fault=self._last_fault,
+        )
+
+    def keep_registered(self, connection: redis.Redis) -> None:
+        if self.birth_date is None:
+            return
+        with connection.pipeline() as pipe:
+            if not connection.exists(self.key):  # Redis lost it, or nobody renewed it for a minute
+                pipe.hset(self.key, mapping={**self.serialize(), "state": self._state})
+                rq_registration.register(self, pipe)
+            self.heartbeat(pipeline=pipe)
+            pipe.execute()
+
+    # The child.
+
+    def _await_ready(self) -> None:
+        """Return once the child is warm, starting it again as often as it takes."""
+        while not self._horse.ready:
+            if self._stop_requested:
+                raise StopRequested
+            if self._horse.pid is None:
+                self._respawn(None)
+            if self._horse.pipe not in wait([self._horse.pipe, self._wake_reader], 1.0):
+                self._drain_wake()
+                continue
+            try:
+                message = receive(self._horse.pipe)
+            except (EOFError, OSError):
+                self._failed_starts += 1
+                self._respawn(f"the worker process ended {_how(self._horse.reap())} while it started")
+                continue
+            if isinstance(message, Ready):
+                self._failed_starts = 0
+                self._horse.device = message.device
+                log.info("ready on %s after %.1f s", message.device.name, message.seconds)
+                self._pulse.beat()
+            elif isinstance(message, Lost):
+                self._last_fault = message.message
+
+    def _respawn(self, why: str | None) -> None:
+        """Start a new child, the later the more starts in a row have failed."""
+        if why is not None:
+            self._last_fault = why
+            log.warning("%s; starting another", why)
+        if self._failed_starts == _STARTS_ON_GPU and self._no_gpu is None:
+            self._no_gpu = f"the worker failed to start on the GPU {_STARTS_ON_GPU} times: {self._last_fault}"
+        delay = min(_LONGEST_RESPAWN_DELAY, 0.25 * 2**self._failed_starts) if self._failed_starts else 0.0
+        until = time.monotonic() + delay
+        while not self._stop_requested and (left := until - time.monotonic()) > 0:
+            wait([self._wake_reader], left)
+            self._drain_wake()
+        self._horse.spawn(self._no_gpu)
+        self._pulse.beat()
+
+    def _watch(self, running: Running) -> Succeeded | Failed | End:
+        ends_at = running.since + running.request.timeout
+        reason = End.TIMEOUT
+        if running.request.deadline is not None:
+            deadline = time.monotonic() + running.request.deadline - time.time()
+            if deadline < ends_at:
+                ends_at, reason = deadline, End.DEADLINE
+        while True:
+            if self._revoked == running.held or self._stopped_job_id == running.request.id:
+                return End.CANCELED
+            if self._kill_wanted and self._stopped_job_id is None:
+                return End.DIED  # RQ's kill-horse command
+            until, end = ends_at, reason
+            if self._stop_at is not None and self._stop_at < until:
+                until, end = self._stop_at, End.RELEASED
+            ready = wait([self._horse.pipe, self._wake_reader], max(0.0, until - time.monotonic()))
+            if self._horse.pipe in ready:
+                try:
+                    message = receive(self._horse.pipe)
+                except (EOFError, OSError):
+                    return End.DIED
+                if isinstance(message, Answer):
+                    return message.outcome
+                if isinstance(message, Lost):
+                    self._last_fault = message.message
+            elif not ready:
+                return end
+            self._drain_wake()
+
+    def _conclude(self, running: Running, end: Succeeded | Failed | End) -> None:
+        request, attempt = running.held
+        if isinstance(end, Succeeded | Failed):
+            self._endings.commit(request, attempt, end)
+            return
+        # However it ended, the child is of no use any more. What it was writing is deleted after its death.
+        code = self._horse.reap() if end is End.DIED else self._horse.kill()
+        if end is End.DIED:
+            lost = code == LOST_DEVICE
+            fault = f"the device was lost: {self._last_fault}" if lost else f"the worker process ended {_how(code)}"
+            why = Failed(code="device-fault" if lost else "worker-died", message=fault, retryable=True)
+            self._endings.died(request, attempt, why)
+            self._respawn(fault)
+            return
+        log.warning("%s attempt %d: %s, the child was killed", request.id, attempt, end.value)
+        if end is End.TIMEOUT:
+            late = Failed(code="timeout", message=f"an attempt may run {request.timeout:g} s, and this one ran longer")
+            self._endings.commit(request, attempt, late)
+        elif end is End.DEADLINE:
+            self._endings.expired(request, attempt)
+        elif end is End.CANCELED:
+            self._endings.canceled(request, attempt)
+        else:
+            self._endings.released(request, attempt)
+        if end is not End.RELEASED:
+            self._respawn(None)
+
+    # Small questions.
+
+    def _strikes(self, attempt: int) -> str | None:
+        """A reason to keep off the GPU: the last attempt of a job that two workers died of runs on the CPU."""
+        running = self._running
+        if attempt < MAX_ATTEMPTS or running is None:
+            return None
+        strikes = self._jobs.strikes(running.request.id)
+        return f"{strikes} attempts on the GPU ended with the worker's death" if strikes >= MAX_ATTEMPTS - 1 else None
+
+    def _leaves_gpu_jobs(self) -> bool:
+        """A worker without a GPU leaves jobs that insist on one to a worker that has one, as long as there is one."""
+        if self._horse.device is not None and self._horse.device.backend == "gpu":
+            return False
+        if time.monotonic() - self._others_seen_at > 1:
+            self._others_seen_at = time.monotonic()
+            self._others_have_gpu = any(
+                report.device is not None and report.device.backend == "gpu" for report in self._jobs.workers()
+            )
+        return self._others_have_gpu
+
+    def _refuse(self, job: Job, queue: Queue) -> None:
+        """Fail a job of someone else's on our queue, by RQ's own means, without importing what it names."""
+        log.error("%s on the queue does not name %s: refused", job.id, TASK)
+        with self.connection.pipeline() as pipe:
+            job.set_status(JobStatus.FAILED, pipeline=pipe)
+            queue.failed_job_registry.add(job, ttl=24 * 3600, pipeline=pipe)
+            pipe.lrem(queue.intermediate_queue_key, 0, job.id)
+            pipe.execute()
+
+    def _restore_popped(self) -> None:
+        """Nothing may stay between pop and start when the pop was interrupted."""
+        for job_id in self._jobs.popped():
+            self._jobs.restore(job_id)
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # it is full of calls already
+            os.write(self._wake_writer, b"!")
+
+    def _drain_wake(self) -> None:
+        with suppress(BlockingIOError):
+            while os.read(self._wake_reader, 512):
+                pass
+
+
+def run(settings: WorkerSettings | None = None) -> int:
+    """Work until SIGTERM or SIGINT; 0 after a clean stop, 1 after anything else."""
+    logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
+    for name in ("rq.worker", "rq.job"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: sys.exit(0))  # nothing has begun: there is nothing to finish
+    worker = WarmWorker(settings or WorkerSettings())
+    try:
+        worker.work(logging_level="WARNING")
+    except StopRequested:
+        log.warning("stopped while Redis was away")
+    return 0 if worker._stop_requested and not worker.undelivered else 1
+
+
+def _is_ours(job: Job) -> bool:
+    try:
+        return bool(job.func_name == TASK and list(job.args) == [job.id] and not job.kwargs)
+    except DeserializationError:
+        return False
+
+
+def _how(code: int) -> str:
+    return f"by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"with exit code {code}"
+
+
+if __name__ == "__main__":
+    sys.exit(run())
