@@ -27,7 +27,7 @@ run: $(RUN) ## start the service and stay up; PORT=8000, state in .warpdesk
 	@WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/warpdesk serve --port $${PORT:-8000}
 
 demo: $(RUN) ## send one job of each operation over HTTP on real prices; prints a table, saves demo.png
-	@WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python examples/demo.py
+	@WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
 
 test: $(DEV) lint types kernels ## lint, types, every kernel compiled, every test
 	@$(BIN)/pytest --no-header

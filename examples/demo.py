@@ -1,4 +1,4 @@
-"""Send one job of each operation to a service of its own, over HTTP, on real market prices (`make demo`)."""
+"""Send one job of each operation to a service of its own, over HTTP, on real market prices (`make demo`, `python -m examples.demo`)."""
 
 import os
 import socket
@@ -13,14 +13,12 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 from examples import prices
 from warpdesk import Client, Result
 from warpdesk.masking import Quantisation, mask, new_secret, pair_seed
 from warpdesk.processes import spawn, stop
 
+ROOT = Path(__file__).resolve().parent.parent
 YEAR = 252  # trading days
 PATIENCE = 300.0  # seconds a first start may take on a slow machine: it compiles every operation
 

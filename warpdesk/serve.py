@@ -251,8 +251,8 @@ class _Announcement:
         line = shlex.join(parts)
         if self.keyed:
             line += ' -H "Authorization: Bearer $WARPDESK_API_KEY"'
-        rsi = OPERATIONS["rsi"]
-        body = {"operation": rsi.name, **asdict(rsi.example)}
+        shown = OPERATIONS.get("rsi") or next(iter(OPERATIONS.values()))
+        body = {"operation": shown.name, **asdict(shown.example)}
         return f"{line} -d {shlex.quote(json.dumps(body))}"
 
 
