@@ -305,11 +305,21 @@ def from_nested(data: object, dtype: DType, pointer: str, room: int) -> Numbers:
         with np.errstate(over="ignore"):  # 1e300 is inf in float32, and inf is refused by name later
             return np.array(flat, np.dtype(dtype)).reshape(shape)
     except OverflowError:
-        limits: Any = np.iinfo(dtype) if not dtype.startswith("float") else np.finfo(dtype)
+        low, high = _range(dtype)
         values: list[Any] = flat
-        place = next(i for i, value in enumerate(values) if value is not None and not limits.min <= value <= limits.max)
-        sentence = f"{_word(flat[place])} is outside {dtype}, which goes from {limits.min} to {limits.max}"
+        place = next(i for i, value in enumerate(values) if value is not None and not low <= value <= high)
+        bounds = f"{float(low):g} to {float(high):g}" if dtype.startswith("float") else f"{low} to {high}"
+        sentence = f"{_word(flat[place])} is outside {dtype}, which goes from {bounds}"
         raise refuse_at("invalid-request", _place(pointer, shape, place), sentence) from None
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest number, as whole numbers, which compare exactly with any other."""
+    if dtype.startswith("float"):
+        greatest = int(np.finfo(np.float64).max)  # a float32 is read as a float64 first
+        return -greatest, greatest
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
 
 
 def _require_even(rows: list[Any], extent: int, *, leaves: bool, at: tuple[str, list[int]]) -> None:

@@ -6,6 +6,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from workers.settings import default_home
+
 MIB = 1 << 20
 GIB = 1 << 30
 DAY = 86_400.0
@@ -16,7 +18,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="WARPDESK_", extra="ignore", frozen=True)
 
-    home: Path = Path.home() / ".warpdesk"
+    home: Path = Field(default_factory=default_home)
     redis_url: str = "redis://127.0.0.1:6379/0"
     redis_patience: Annotated[float, Field(gt=0)] = 1.0  # longest wait for Redis before a request answers 503
     store: Path | None = None  # the spool directory, <home>/store when unset

@@ -1,0 +1,89 @@
+"""A live API (uvicorn, real HTTP, real Redis, real files) without workers."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from app.main import create_app
+from app.settings import Settings
+from tests.app.computations import COMPUTATIONS
+from tests.conftest import free_port
+from workers.queue import JobQueue, connect
+from workers.store import SpoolStore, Store
+
+
+@dataclass(frozen=True)
+class Live:
+    """A running API, and what a worker would hold beside it."""
+
+    http: httpx.Client
+    url: str
+    app: Any
+    queue: JobQueue
+    store: Store
+    settings: Settings
+    redis_url: str
+
+    def queued(self) -> tuple[int, list[bytes]]:
+        """What is enqueued: the queue's length and every job key."""
+        with connect(self.redis_url) as redis:
+            return self.queue.length(), sorted([*redis.keys("warpdesk:job*"), *redis.keys("rq:job*")])
+
+    def submit(self, **body: Any) -> str:
+        answer = self.http.post("/v1/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        job_id: str = answer.json()["id"]
+        return job_id
+
+
+@contextmanager
+def live(home: Path, redis_url: str, **settings: Any) -> Iterator[Live]:
+    """Serve the API in a thread of this process."""
+    port = free_port()
+    chosen = Settings(home=home, redis_url=redis_url, **settings)
+    app = create_app(chosen, COMPUTATIONS)
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", access_log=False, ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 20
+        while not server.started:
+            assert thread.is_alive(), "the API ended while it started"
+            assert time.monotonic() < deadline, "the API did not start within 20 seconds"
+            time.sleep(0.005)
+        with httpx.Client(base_url=url, timeout=30) as http, connect(redis_url) as connection:
+            yield Live(http, url, app, JobQueue(connection), SpoolStore(chosen.store_directory), chosen, redis_url)
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def running(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """One API with small limits for all tests that need no settings of their own."""
+    home = tmp_path_factory.mktemp("home")
+    with live(home, redis_server, max_body=200_000, max_csv=100_000, max_array=1_000_000, max_inline_numbers=1000,
+              max_result_numbers=500, max_job_bytes=100_000_000) as api:  # fmt: skip
+        yield api
+
+
+@pytest.fixture
+def api(running: Live, redis_url: str) -> Live:
+    """The shared API with an empty Redis."""
+    return running
+
+
+@pytest.fixture
+def serve_api(redis_url: str, tmp_path: Path) -> Callable[..., Any]:
+    """Start an API with settings of its own: `with serve_api(max_queue=1) as api`."""
+    return lambda url=redis_url, **settings: live(tmp_path / "home", url, **settings)

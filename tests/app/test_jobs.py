@@ -1,0 +1,376 @@
+"""A job over HTTP: submitted, waited for, answered, cancelled, erased, listed."""
+
+import concurrent.futures
+import io
+import time
+import uuid
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.jobs import new_job_id
+from tests.app.computations import fail, work
+from tests.app.conftest import Live
+
+SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, None, 3.0]}}}
+
+
+def wait_for_job(api: Live) -> str:
+    """The id of the one job a request in another thread has enqueued."""
+    deadline = time.monotonic() + 10
+    while not (found := api.queue.jobs("local", 1)):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    return found[0].request.id
+
+
+def test_an_accepted_job_says_where_it_is_and_when_to_ask(api: Live) -> None:
+    answer = api.http.post("/v1/jobs", json=SCALE)
+
+    body = answer.json()
+    assert answer.status_code == 202
+    assert answer.headers["Location"] == f"/v1/jobs/{body['id']}"
+    assert 1 <= int(answer.headers["Retry-After"]) <= 60
+    assert (body["status"], body["error"], body["attempt"], body["queue_position"]) == ("queued", None, 0, 0)
+    assert body["links"] == {
+        "self": f"/v1/jobs/{body['id']}",
+        "result": f"/v1/jobs/{body['id']}/result",
+        "cancel": f"/v1/jobs/{body['id']}/cancel",
+    }
+    assert api.queue.length() == 1
+
+
+def test_what_the_worker_gets_is_what_was_sent(api: Live) -> None:
+    job_id = api.submit(**SCALE, priority="research", backend="cpu", deadline_s=100, result_ttl_s=50)
+
+    record = api.queue.get(job_id)
+
+    assert record is not None
+    request = record.request
+    assert (request.operation, request.params, request.owner) == ("scale", {"factor": 2.0}, "local")
+    assert (request.priority, request.backend, request.result_ttl, request.seed) == ("research", "cpu", 50, None)
+    assert request.deadline == pytest.approx(record.submitted_at + 100, abs=5)
+    stored = np.load(api.store.path("local", request.inputs["values"]))
+    np.testing.assert_array_equal(stored, [1.0, np.nan, 3.0])
+
+
+def test_a_finished_job_tells_its_answer_and_how_it_was_computed(api: Live) -> None:
+    job_id = api.submit(**SCALE)
+    work(api.queue, api.store, job_id)
+
+    status = api.http.get(f"/v1/jobs/{job_id}").json()
+    result = api.http.get(f"/v1/jobs/{job_id}/result")
+
+    assert status["status"] == "succeeded"
+    assert status["provenance"]["device"] == "this process"
+    assert status["submitted_at"] <= status["started_at"] <= status["ended_at"] < status["result_expires_at"]
+    assert result.status_code == 200
+    assert result.json() == {
+        "job": job_id,
+        "operation": "scale",
+        "outputs": {"scaled": [2.0, None, 6.0], "total": 8.0},
+        "provenance": status["provenance"],
+    }
+
+
+def test_a_result_that_did_not_change_is_not_sent_again(api: Live) -> None:
+    job_id = api.submit(**SCALE)
+    work(api.queue, api.store, job_id)
+    tag = api.http.get(f"/v1/jobs/{job_id}/result").headers["ETag"]
+
+    again = api.http.get(f"/v1/jobs/{job_id}/result", headers={"If-None-Match": f'"other", {tag}'})
+    other = api.http.get(f"/v1/jobs/{job_id}/result/scaled", headers={"If-None-Match": tag})
+
+    assert not tag.startswith("W/")
+    assert (again.status_code, again.content) == (304, b"")
+    assert other.status_code == 200
+
+
+def test_one_output_comes_as_json_or_npy(api: Live) -> None:
+    job_id = api.submit(**SCALE)
+    work(api.queue, api.store, job_id)
+    at = f"/v1/jobs/{job_id}/result"
+
+    as_json = api.http.get(f"{at}/scaled", headers={"Accept": "application/json"})
+    as_npy = api.http.get(f"{at}/scaled", headers={"Accept": "application/x-npy;q=0.9, application/json;q=0.1"})
+    value = api.http.get(f"{at}/total")
+
+    assert as_json.json() == [2.0, None, 6.0]
+    assert as_npy.headers["Content-Type"] == "application/x-npy"
+    np.testing.assert_array_equal(_npy(as_npy.content), [2.0, np.nan, 6.0])
+    assert value.json() == 8.0
+    assert as_json.headers["ETag"] != as_npy.headers["ETag"]
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "status", "code"),
+    [
+        ("/result", "application/x-npy", 406, "not-acceptable"),
+        ("/result/scaled", "text/html", 406, "not-acceptable"),
+        ("/result/total", "application/x-npy", 406, "not-acceptable"),
+        ("/result/scaled", "application/json;q=0, application/x-npy;q=0", 406, "not-acceptable"),
+        ("/result/other", "*/*", 404, "unknown-output"),
+    ],
+)
+def test_a_form_that_does_not_exist_is_refused(api: Live, path: str, accept: str, status: int, code: str) -> None:
+    job_id = api.submit(**SCALE)
+    work(api.queue, api.store, job_id)
+
+    answer = api.http.get(f"/v1/jobs/{job_id}{path}", headers={"Accept": accept})
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+def test_infinities_in_a_result_are_words(api: Live) -> None:
+    job_id = api.submit(operation="scale", params={"factor": 1e6}, inputs={"values": {"data": [1e308, -1e308, None]}})
+    with np.errstate(over="ignore", invalid="ignore"):
+        work(api.queue, api.store, job_id)
+
+    answer = api.http.get(f"/v1/jobs/{job_id}/result").json()
+
+    assert answer["outputs"]["scaled"] == ["Infinity", "-Infinity", None]
+
+
+def test_a_large_output_comes_as_an_array_that_can_be_fetched_and_used(api: Live) -> None:
+    job_id = api.submit(operation="draw", params={"count": 501}, seed=7)
+    work(api.queue, api.store, job_id)
+
+    reference = api.http.get(f"/v1/jobs/{job_id}/result").json()["outputs"]["numbers"]
+    array = api.http.get(f"/v1/arrays/{reference['array']}", headers={"Accept": "application/x-npy"})
+    next_job = api.submit(operation="scale", params={"factor": 1.0}, inputs={"values": {"array": reference["array"]}})
+
+    assert (reference["dtype"], reference["shape"]) == ("float64", [501])
+    np.testing.assert_array_equal(_npy(array.content), np.random.default_rng(7).random(501))
+    assert api.queue.get(next_job) is not None
+
+
+def test_the_status_of_a_job_is_always_200(api: Live) -> None:
+    failed, canceled, expired = (api.submit(**SCALE) for _ in range(3))
+    fail(api.queue, failed)
+    api.queue.cancel(canceled)
+    started = api.queue.start(expired)
+    assert started is not None
+    api.queue.expire(expired, started[1])
+
+    answers = [api.http.get(f"/v1/jobs/{job_id}") for job_id in (failed, canceled, expired)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert [answer.json()["status"] for answer in answers] == ["failed", "canceled", "expired"]
+    assert answers[0].json()["error"] == {
+        "code": "operation-error",
+        "message": "it failed after 3 steps",
+        "retryable": False,
+    }
+
+
+def test_a_job_without_a_result_says_why(api: Live) -> None:
+    pending, failed, canceled = (api.submit(**SCALE) for _ in range(3))
+    fail(api.queue, failed)
+    api.queue.cancel(canceled)
+
+    answers = [api.http.get(f"/v1/jobs/{job_id}/result") for job_id in (pending, failed, canceled)]
+
+    assert [answer.status_code for answer in answers] == [202, 409, 409]
+    assert "Retry-After" in answers[0].headers
+    assert [answer.json()["code"] for answer in answers[1:]] == ["job-failed", "job-canceled"]
+    assert answers[1].json()["detail"] == "The job is failed and has no result: it failed after 3 steps"
+
+
+def test_a_job_past_its_deadline_is_expired(api: Live) -> None:
+    job_id = api.submit(**SCALE, deadline_s=0.001)
+    time.sleep(0.02)
+
+    answer = api.http.get(f"/v1/jobs/{job_id}").json()
+    result = api.http.get(f"/v1/jobs/{job_id}/result")
+
+    assert answer["status"] == "expired"
+    assert (result.status_code, result.json()["code"]) == (409, "job-expired")
+
+
+def test_a_wait_is_answered_when_the_job_is_done(api: Live) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(api.http.post, "/v1/jobs", json=SCALE, headers={"Prefer": "respond-async, wait=30"})
+        job_id = wait_for_job(api)
+        work(api.queue, api.store, job_id)
+        answer = reply.result(20)
+
+    assert answer.status_code == 200
+    assert answer.headers["Preference-Applied"] == "wait=30"
+    assert answer.json()["status"] == "succeeded"
+    assert answer.json()["result"]["outputs"] == {"scaled": [2.0, None, 6.0], "total": 8.0}
+
+
+def test_a_wait_for_a_job_that_fails_tells_the_failure(api: Live) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(api.http.post, "/v1/jobs", json=SCALE, headers={"Prefer": "wait=30"})
+        fail(api.queue, wait_for_job(api))
+        answer = reply.result(20)
+
+    assert (answer.status_code, answer.json()["status"], answer.json()["result"]) == (200, "failed", None)
+    assert answer.json()["error"]["message"] == "it failed after 3 steps"
+
+
+def test_a_wait_that_is_too_short_leaves_the_job_running(api: Live) -> None:
+    posted = api.http.post("/v1/jobs", json=SCALE, headers={"Prefer": "wait=0"})
+    asked = api.http.get(posted.headers["Location"], headers={"Prefer": "wait=1"})
+    plain = api.http.get(posted.headers["Location"])
+
+    assert (posted.status_code, asked.status_code, plain.status_code) == (202, 202, 200)
+    assert asked.headers["Preference-Applied"] == "wait=1"
+    assert asked.json()["status"] == "queued"
+
+
+def test_many_waiters_for_one_job_all_wake(api: Live) -> None:
+    job_id = api.submit(**SCALE)
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        replies = [pool.submit(api.http.get, f"/v1/jobs/{job_id}", headers={"Prefer": "wait=30"}) for _ in range(20)]
+        time.sleep(0.1)
+        work(api.queue, api.store, job_id)
+        answers = [reply.result(20) for reply in replies]
+
+    assert {answer.json()["result"]["outputs"]["total"] for answer in answers} == {8.0}
+
+
+@pytest.mark.parametrize(
+    ("asked", "applied"), [("wait=999", "wait=55"), ("wait=x", None), ("wait=-1", None), ("", None)]
+)
+def test_a_wait_is_at_most_55_seconds_and_nonsense_is_ignored(api: Live, asked: str, applied: str | None) -> None:
+    job_id = api.submit(**SCALE)
+    api.queue.cancel(job_id)
+
+    answer = api.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": asked})
+
+    assert answer.headers.get("Preference-Applied") == applied
+
+
+def test_a_seed_is_given_to_a_simulation_that_brings_none(api: Live) -> None:
+    drawn = api.http.post("/v1/jobs", json={"operation": "draw", "params": {"count": 3}}).json()
+    given = api.http.post("/v1/jobs", json={"operation": "draw", "params": {"count": 3}, "seed": 2**64 - 1}).json()
+
+    assert 0 <= drawn["seed"] < 2**53
+    assert given["seed"] == 2**64 - 1
+
+
+def test_a_canceled_job_never_runs(api: Live) -> None:
+    job_id = api.submit(**SCALE)
+
+    first, second = (api.http.post(f"/v1/jobs/{job_id}/cancel") for _ in range(2))
+
+    assert (first.status_code, first.json()["status"]) == (200, "canceled")
+    assert (second.status_code, second.json()["status"]) == (200, "canceled")
+    assert api.queue.start(job_id) is None
+
+
+def test_canceling_a_finished_job_changes_nothing(api: Live) -> None:
+    job_id = api.submit(**SCALE)
+    work(api.queue, api.store, job_id)
+
+    answer = api.http.post(f"/v1/jobs/{job_id}/cancel")
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "succeeded")
+
+
+def test_an_erased_job_keeps_nothing_but_the_fact(api: Live) -> None:
+    values = {"data": [5.0, 6.0, 7.5]}
+    job_id = api.submit(operation="scale", params={"factor": 3.0}, inputs={"values": values})
+    record = api.queue.get(job_id)
+    assert record is not None
+    work(api.queue, api.store, job_id)
+
+    erased = api.http.delete(f"/v1/jobs/{job_id}")
+    again = api.http.delete(f"/v1/jobs/{job_id}")
+
+    assert (erased.status_code, again.status_code) == (204, 204)
+    assert api.store.find("local", record.request.inputs["values"]) is None
+    assert not list(api.settings.store_directory.glob(f"results/{job_id}*"))
+    status = api.http.get(f"/v1/jobs/{job_id}").json()
+    assert (status["status"], status["erased"], status["seed"]) == ("succeeded", True, None)
+    result = api.http.get(f"/v1/jobs/{job_id}/result")
+    assert (result.status_code, result.json()["code"]) == (410, "result-gone")
+
+
+def test_erasing_a_job_leaves_an_input_that_another_live_job_reads(api: Live) -> None:
+    first, second = (api.submit(**SCALE) for _ in range(2))
+
+    api.http.delete(f"/v1/jobs/{first}")
+
+    record = api.queue.get(second)
+    assert record is not None
+    assert api.store.find("local", record.request.inputs["values"]) is not None
+    work(api.queue, api.store, second)
+
+
+def test_erasing_a_job_deletes_its_large_output_too(api: Live) -> None:
+    job_id = api.submit(operation="draw", params={"count": 600}, seed=8)
+    work(api.queue, api.store, job_id)
+    array = api.http.get(f"/v1/jobs/{job_id}/result").json()["outputs"]["numbers"]["array"]
+
+    api.http.delete(f"/v1/jobs/{job_id}")
+
+    assert api.http.get(f"/v1/arrays/{array}").status_code == 404
+
+
+def test_a_result_that_outlived_its_time_is_gone(api: Live) -> None:
+    job_id = api.submit(**SCALE, result_ttl_s=1)
+    work(api.queue, api.store, job_id)
+    assert api.http.get(f"/v1/jobs/{job_id}/result").status_code == 200
+    time.sleep(1.1)
+
+    answer = api.http.get(f"/v1/jobs/{job_id}/result")
+
+    assert (answer.status_code, answer.json()["code"]) == (410, "result-gone")
+    assert api.http.get(f"/v1/jobs/{job_id}").json()["status"] == "succeeded"
+
+
+def test_jobs_are_listed_newest_first_in_pages_that_join(api: Live) -> None:
+    ids = [api.submit(**SCALE) for _ in range(5)]
+
+    pages: list[list[str]] = []
+    url: str | None = "/v1/jobs?limit=2"
+    while url:
+        answer = api.http.get(url)
+        pages.append([job["id"] for job in answer.json()["jobs"]])
+        url = answer.json()["next"]
+        assert answer.headers.get("Link") == (f'<{url}>; rel="next"' if url else None)
+
+    assert pages == [[ids[4], ids[3]], [ids[2], ids[1]], [ids[0]]]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=201", "limit=x", "cursor=job_1", "cursor=../x"])
+def test_a_page_that_cannot_be_is_refused(api: Live, query: str) -> None:
+    answer = api.http.get(f"/v1/jobs?{query}")
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    assert answer.json()["errors"][0]["pointer"].startswith("/query/")
+
+
+def test_ids_of_one_process_sort_by_time() -> None:
+    ids: list[str] = []
+    for _ in range(50):
+        ids.append(new_job_id())
+        time.sleep(0.000001)
+
+    assert ids == sorted(ids)
+    for job_id in ids:
+        number = uuid.UUID(hex=job_id.removeprefix("job_"))
+        assert (number.version, number.variant) == (7, uuid.RFC_4122)
+        assert abs((number.int >> 80) / 1000 - time.time()) < 60
+
+
+def test_a_whole_number_beyond_two_to_the_53_is_stored_exactly(api: Live) -> None:
+    weights = [2**64 - 1, 2**53 + 1, 0]
+    job_id = api.submit(
+        operation="scale",
+        params={"factor": 1.0},
+        inputs={"values": {"data": [1.0]}, "weights": {"data": weights, "dtype": "uint64"}},
+    )
+
+    record = api.queue.get(job_id)
+
+    assert record is not None
+    assert np.load(api.store.path("local", record.request.inputs["weights"])).tolist() == weights
+
+
+def _npy(content: bytes) -> Any:
+    return np.load(io.BytesIO(content), allow_pickle=False)

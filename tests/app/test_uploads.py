@@ -1,0 +1,355 @@
+"""Arrays over HTTP: what goes in comes out, and whatever lies is refused with its numbers."""
+
+import io
+import os
+import pickle
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+
+from app import arrays
+from app.errors import Refusal
+from tests.app.conftest import Live
+
+NPY = {"Content-Type": "application/x-npy"}
+CSV = {"Content-Type": "text/csv; charset=utf-8"}
+
+
+def npy(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asarray(array), version=version)
+    return file.getvalue()
+
+
+def header(text: str, version: bytes = b"\x01\x00", length: int | None = None) -> bytes:
+    body = text.encode()
+    size = len(body) if length is None else length
+    return b"\x93NUMPY" + version + struct.pack("<H" if version[0] == 1 else "<I", size) + body
+
+
+def fetch(api: Live, array_id: str) -> Any:
+    answer = api.http.get(f"/v1/arrays/{array_id}", headers={"Accept": "application/x-npy"})
+    assert answer.status_code == 200
+    return np.load(io.BytesIO(answer.content), allow_pickle=False)
+
+
+SAMPLES = {
+    "one number": np.float64(1.5),
+    "nothing": np.zeros((0,)),
+    "no rows": np.zeros((0, 3)),
+    "a series": np.arange(1000) * 0.1,
+    "float32": np.linspace(0, 1, 77, dtype=np.float32).reshape(7, 11),
+    "uint64": np.array([2**64 - 1, 2**63, 0], np.uint64),
+    "int64": np.array([[-(2**63)], [2**63 - 1]], np.int64),
+    "bytes": np.arange(256, dtype=np.uint8),
+    "big-endian": np.arange(33, dtype=">f8").reshape(3, 11),
+    "big-endian int32": np.arange(-5, 5, dtype=">i4"),
+    "Fortran order": np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)),
+    "Fortran and big-endian": np.asfortranarray(np.arange(24, dtype=">u4").reshape(4, 6)),
+    "Fortran, one column": np.asfortranarray(np.arange(9.0).reshape(9, 1)),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("version", [(1, 0), (2, 0)])
+def test_what_goes_in_comes_out(api: Live, name: str, version: tuple[int, int]) -> None:
+    sample = SAMPLES[name]
+
+    answer = api.http.put("/v1/arrays", content=npy(sample, version), headers=NPY)
+
+    body = answer.json()
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["Location"] == f"/v1/arrays/{body['id']}"
+    assert (body["dtype"], body["shape"], body["bytes"]) == (sample.dtype.name, list(sample.shape), sample.nbytes)
+    assert body["created_at"] < body["expires_at"]
+    back = fetch(api, body["id"])
+    assert back.dtype == sample.dtype.newbyteorder("=")
+    np.testing.assert_array_equal(back, sample)
+
+
+def test_the_same_content_has_the_same_id_however_it_is_written(api: Live) -> None:
+    sample = np.arange(12.0).reshape(3, 4)
+    forms = [npy(sample), npy(np.asfortranarray(sample)), npy(sample.astype(">f8")), npy(sample, (2, 0))]
+
+    ids = {api.http.put("/v1/arrays", content=form, headers=NPY).json()["id"] for form in forms}
+
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize("position", [0, 1, 70_000, 99_999])
+@pytest.mark.parametrize(("value", "mark"), [(np.nan, "has_nan"), (-np.inf, "has_inf")])
+def test_a_nan_or_infinity_is_seen_wherever_it_is(api: Live, position: int, value: float, mark: str) -> None:
+    sample = np.ones(100_000)
+    sample[position] = value
+
+    body = api.http.put("/v1/arrays", content=npy(sample), headers=NPY).json()
+
+    assert {name for name in ("has_nan", "has_inf") if body[name]} == {mark}
+
+
+def test_an_array_may_come_in_chunks_without_a_length(api: Live) -> None:
+    sample = np.arange(50_000) / 3
+    content = npy(sample)
+
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, len(content), 7777):
+            yield content[start : start + 7777]
+
+    answer = api.http.put("/v1/arrays", content=pieces(), headers=NPY)
+
+    assert answer.status_code == 201
+    np.testing.assert_array_equal(fetch(api, answer.json()["id"]), sample)
+
+
+def test_a_head_and_a_description_tell_of_an_array(api: Live) -> None:
+    array_id = api.http.put("/v1/arrays", content=npy([1.0, 2.0]), headers=NPY).json()["id"]
+
+    described = api.http.get(f"/v1/arrays/{array_id}")
+    head = api.http.head(f"/v1/arrays/{array_id}")
+
+    assert described.json()["shape"] == [2]
+    assert (head.status_code, head.content) == (200, b"")
+    assert api.http.head("/v1/arrays/sha256:" + "0" * 64).status_code == 404
+
+
+def test_a_deleted_array_is_gone(api: Live) -> None:
+    array_id = api.http.put("/v1/arrays", content=npy([1.0, 2.0, 8.0]), headers=NPY).json()["id"]
+
+    answers = [api.http.delete(f"/v1/arrays/{array_id}") for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [204, 404]
+
+
+def test_an_array_that_a_live_job_reads_is_not_deleted(api: Live) -> None:
+    array_id = api.http.put("/v1/arrays", content=npy([1.0, 2.0, 9.0]), headers=NPY).json()["id"]
+    job_id = api.submit(operation="scale", params={"factor": 1.0}, inputs={"values": {"array": array_id}})
+
+    busy = api.http.delete(f"/v1/arrays/{array_id}")
+    api.http.post(f"/v1/jobs/{job_id}/cancel")
+    free = api.http.delete(f"/v1/arrays/{array_id}")
+
+    assert (busy.status_code, busy.json()["code"], free.status_code) == (409, "array-in-use", 204)
+
+
+GOOD = "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"
+LIES = {
+    "empty body": (b"", "ends after 0 bytes"),
+    "half a magic string": (b"\x93NUM", "ends after 4 bytes"),
+    "not npy": (b"PK\x03\x04 a zip file", "magic string"),
+    "header cut off": (header(GOOD, length=200), "ends after"),
+    "header of 4 GB": (header(GOOD, b"\x02\x00", 2**32 - 1), "4294967295 bytes long; the limit is 10000"),
+    "version 9": (header(GOOD, b"\x09\x00"), "version 9.0"),
+    "truncated": (npy(np.arange(3.0))[:-1], "24 bytes of numbers; the body holds 23"),
+    "no numbers": (header(GOOD), "24 bytes of numbers; the body holds 0"),
+    "too many numbers": (npy(np.arange(3.0)) + b"12345678", "24 bytes of numbers; the body holds 32"),
+    "pickled objects": (npy(np.array([None, {}], object)), "pickled Python objects"),
+    "pickle named otherwise": (header(GOOD.replace("<f8", "O8")) + pickle.dumps([1]), "is not one of float64"),
+    "structured": (npy(np.zeros(2, [("a", "f8"), ("b", "i4")])), "tructured arrays are not taken"),
+    "complex": (npy(np.zeros(2, complex)), "'<c16' is not one of float64"),
+    "text": (npy(np.array(["a", "b"])), "is not one of float64"),
+    "half precision": (npy(np.zeros(2, np.float16)), "'<f2' is not one of"),
+    "truth values": (npy(np.zeros(2, bool)), "'|b1' is not one of"),
+    "negative extent": (header(GOOD.replace("(3,)", "(-3,)")), "not a tuple of whole numbers"),
+    "true as an extent": (header(GOOD.replace("(3,)", "(True,)")), "not a tuple of whole numbers"),
+    "shape is a list": (header(GOOD.replace("(3,)", "[3]")), "not a tuple of whole numbers"),
+    "rank 9": (header(GOOD.replace("(3,)", str((1,) * 9))) + b"12345678", "rank 9; the limit is 8"),
+    "code for a header": (header("__import__('os').system('true')"), "not a dictionary"),
+    "a deep header": (header("(" * 4000 + ")" * 4000), "not a dictionary"),
+    "missing key": (header("{'descr': '<f8', 'shape': (3,)}"), "not a dictionary"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_an_npy_that_lies_is_refused_with_the_numbers(api: Live, name: str) -> None:
+    content, sentence = LIES[name]
+    before = stored_files(api)
+
+    answer = api.http.put("/v1/arrays", content=content, headers=NPY)
+    chunked = api.http.put("/v1/arrays", content=iter([content]), headers=NPY)
+
+    for reply in (answer, chunked):
+        assert (reply.status_code, reply.json()["code"]) == (422, "malformed-array")
+    assert sentence in answer.json()["detail"]
+    assert stored_files(api) == before
+
+
+@pytest.mark.parametrize("declared", [200_000, 10**15, 10**30])
+def test_an_array_over_the_limit_is_refused_by_its_header(api: Live, declared: int) -> None:
+    content = header(GOOD.replace("(3,)", f"({declared},)")) + b"x" * 1000
+
+    answer = api.http.put("/v1/arrays", content=content, headers=NPY)
+
+    assert (answer.status_code, answer.json()["code"]) == (413, "array-too-large")
+    assert f"is {8 * declared} bytes; the limit is 1000000" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("media_type", ["application/octet-stream", "application/json", "", "multipart/form-data"])
+def test_another_media_type_is_refused(api: Live, media_type: str) -> None:
+    answer = api.http.put("/v1/arrays", content=npy([1.0]), headers={"Content-Type": media_type})
+
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-media-type")
+
+
+def test_a_csv_becomes_series(api: Live) -> None:
+    text = 'Date,Open,Close\r\n2024-01-02,1.5,2\r\n2024-01-03,,4e2\r\n"2024-01-04", 3 ,NaN\r\n'
+
+    one = api.http.put("/v1/arrays?columns=Close", content=text, headers=CSV).json()
+    two = api.http.put("/v1/arrays?columns=Close,Open", content=text, headers=CSV).json()
+
+    assert (one["dtype"], one["shape"], one["has_nan"]) == ("float64", [3], True)
+    np.testing.assert_array_equal(fetch(api, one["id"]), [2.0, 400.0, np.nan])
+    np.testing.assert_array_equal(fetch(api, two["id"]), [[2.0, 400.0, np.nan], [1.5, np.nan, 3.0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "expected"),
+    [
+        ("1\n2\n3\n", [], [1.0, 2.0, 3.0]),
+        ("1\n\n3", [], [1.0, np.nan, 3.0]),
+        ("1,2\n3,4\n", [], [[1.0, 3.0], [2.0, 4.0]]),
+        ("1,2\n3,4\n", ["1"], [2.0, 4.0]),
+        ("\ufeffClose\n1\n\n\n", [], [1.0]),
+        ('"a,b",c\n1,2\n', ["c"], [2.0]),
+        ("x\n-1e-3\n", ["x"], [-1e-3]),
+    ],
+)
+def test_a_csv_is_read_as_the_field_writes_it(text: str, columns: list[str], expected: list[float]) -> None:
+    np.testing.assert_array_equal(arrays.from_csv(text.encode(), columns), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "sentence"),
+    [
+        ("a,b\n1,2\n3\n", "", "Row 3 has 1 cells, row 1 has 2"),
+        ("a,b\n1,2\n3,4,5\n", "", "Row 3 has 3 cells, row 1 has 2"),
+        ("a,b\n1,2\n\n5,6\n", "", "Row 3 has 1 cells, row 1 has 2"),
+        ("Date,Close\n2024-01-02,3\n", "", "Row 2, column 'Date': '2024-01-02' is not a number"),
+        ("Date,Close\n2024-01-02,3\n", "?columns=Volume", "There is no column 'Volume'; there are Date, Close"),
+        ("a,a\n1,2\n", "?columns=a", "2 columns are called 'a'"),
+        ("a,b\n", "", "a header and no rows"),
+        ("", "", "The CSV has no rows"),
+        ("\n\n", "", "The CSV has no rows"),
+        ("a\n1_000\n", "", "'1_000' is not a number"),
+        ("1\n0x10\n", "", "'0x10' is not a number"),
+        ('a\n"1\n', "", "The CSV cannot be read"),
+    ],
+)
+def test_a_csv_that_is_no_table_of_numbers_is_refused(api: Live, text: str, query: str, sentence: str) -> None:
+    answer = api.http.put(f"/v1/arrays{query}", content=text.encode(), headers=CSV)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "malformed-csv")
+    assert sentence in answer.json()["detail"]
+
+
+def test_a_csv_that_is_not_utf8_is_refused(api: Live) -> None:
+    answer = api.http.put("/v1/arrays", content="a\n1\nä".encode("latin-1"), headers=CSV)
+
+    assert (answer.status_code, answer.json()["detail"]) == (422, "Byte 4 of the CSV is not UTF-8")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.data(),
+    dtype=st.sampled_from(["<f8", ">f8", "<f4", "<i8", ">u8", "<u4", "|u1"]),
+    order=st.sampled_from("CF"),
+)
+def test_any_array_cut_anywhere_arrives_whole(api: Live, data: st.DataObject, dtype: str, order: Any) -> None:
+    shape = data.draw(arrays_of.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
+    sample = data.draw(arrays_of.arrays(np.dtype(dtype), shape))
+    content = npy(np.asarray(sample, order=order))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=6)))
+    pieces = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)]
+
+    with arrays.NpyUpload(
+        lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, len(content), api.settings.home
+    ) as upload:
+        for piece in pieces:
+            upload.feed([piece])
+        stored = upload.finish()
+
+    np.testing.assert_array_equal(np.load(api.store.path("local", stored.id)), sample)
+    floating = sample.dtype.kind == "f"
+    assert stored.info.has_nan == (floating and bool(np.isnan(sample).any()))
+    assert stored.info.has_inf == (floating and bool(np.isinf(sample).any()))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(noise=st.binary(max_size=300), keep=st.integers(0, 160), position=st.integers(0, 200))
+def test_any_damage_to_a_file_is_refused_or_stored_as_it_says(
+    api: Live, noise: bytes, keep: int, position: int
+) -> None:
+    good = npy(np.arange(5.0))
+    content = good[:position] + noise + good[position + len(noise) :] if keep % 2 else good[:keep] + noise
+
+    try:
+        with arrays.NpyUpload(
+            lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, len(content), api.settings.home
+        ) as upload:
+            upload.feed([content])
+            stored = upload.finish()
+    except Refusal:
+        return
+    np.testing.assert_array_equal(np.load(api.store.path("local", stored.id)), np.load(io.BytesIO(content)))
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "expected"),
+    [
+        (1.5, "float64", np.float64(1.5)),
+        ([], "float64", np.zeros(0)),
+        ([[], []], "float64", np.zeros((2, 0))),
+        ([1, 2.5, None], "float64", np.array([1, 2.5, np.nan])),
+        ([[1, 2], [3, 4]], "float32", np.array([[1, 2], [3, 4]], np.float32)),
+        ([2**64 - 1, 0], "uint64", np.array([2**64 - 1, 0], np.uint64)),
+        ([-(2**63), 2**63 - 1], "int64", np.array([-(2**63), 2**63 - 1])),
+        ([255, 0], "uint8", np.array([255, 0], np.uint8)),
+    ],
+)
+def test_lists_become_arrays(data: object, dtype: Any, expected: Any) -> None:
+    array = arrays.from_nested(data, dtype, "/data", 100)
+
+    assert array.dtype == expected.dtype
+    np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "pointer", "sentence"),
+    [
+        ([[1, 2], [3]], "float64", "/data/1", "the row has 1 entries, the first row has 2"),
+        ([[1, 2], 3], "float64", "/data/1", "3 stands where a list of 2 belongs"),
+        ([1, [2]], "float64", "/data", "a list stands where a number belongs"),
+        ([1, "2"], "float64", "/data/1", "'2' is not a number of float64"),
+        ([[1, 2], [True, 4]], "float64", "/data/1/0", "true is not a number of float64"),
+        ([1, None], "int64", "/data/1", "null is not a number of int64"),
+        ([1.0], "int64", "/data/0", "1.0 is not a number of int64"),
+        ([0, -1], "uint64", "/data/1", "-1 is outside uint64, which goes from 0 to 18446744073709551615"),
+        ([0, 256], "uint8", "/data/1", "256 is outside uint8, which goes from 0 to 255"),
+        ([10**400], "float64", "/data/0", "is outside float64"),
+        ([[[[[[[[[1]]]]]]]]], "float64", "/data", "nested deeper than 8"),
+        ([[0.0] * 20] * 6, "float64", "/data", "120 numbers of shape [6, 20] are more than the 100"),
+        (None, "uint8", "/data", "null is not a number of uint8"),
+    ],
+)
+def test_lists_that_are_no_array_are_refused(data: object, dtype: Any, pointer: str, sentence: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        arrays.from_nested(data, dtype, "/data", 100)
+
+    assert refusal.value.status == 422
+    assert refusal.value.problems[0].pointer == pointer
+    assert sentence in refusal.value.problems[0].detail
+
+
+def stored_files(api: Live) -> list[str]:
+    """Every file of the store, half-written ones included."""
+    root = api.settings.store_directory
+    return sorted(
+        os.path.join(folder, file)  # noqa: PTH118
+        for folder, _, files in os.walk(root)
+        for file in files
+    )
