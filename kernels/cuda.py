@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -368,6 +368,16 @@ class CupyDevice:
             self._running.append((before, after))
             if len(self._running) >= 256:  # events are a resource too
                 self._finish()
+
+    def library(self, work: Callable[[], Any]) -> Any:
+        """Return what `work` returns, which calls a library through CuPy: its time and faults count as a kernel's."""
+        with self._faults():
+            before, after = self._cupy.cuda.Event(), self._cupy.cuda.Event()
+            before.record()
+            result = work()
+            after.record()
+            self._running.append((before, after))
+        return result
 
     def _finish(self) -> None:
         """Wait for all kernels, whose faults appear here, and add up their times."""

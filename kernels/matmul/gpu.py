@@ -1,12 +1,13 @@
 """Multiply matrices on a device: cuBLAS where CuPy can load it, or matmul.cu."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.cuda import Device, NoDevice, Source
+from kernels.cuda import CupyDevice, Device, LaunchFailed, NoDevice, OutOfMemory, Source
 from kernels.matmul.precision import nearest, relative_error
 from kernels.matmul.spec import Dimensions, MatmulParams, Precision, dimensions
 
@@ -17,6 +18,7 @@ SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 TILE = 64  # as in matmul.cu
 _MOST_BLOCKS_Z = 65_535  # CUDA C++ Programming Guide, technical specifications
 _MOST_CUBLAS = 2**31 - 1  # its dimensions are 32-bit integers
+_ALLOC_FAILED = 3  # cublasStatus_t
 
 
 class NoLibrary(NoDevice):
@@ -38,9 +40,10 @@ def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any], *, device: De
     if cublas is None:
         product = _kernel(left, right, size, device)
     else:
-        product = _gemm(cublas, left, right, size, params.precision, device)
+        product = _guarded(cublas, device, lambda: _gemm(cublas, left, right, size, params.precision, device))
         if params.precision != "ieee":
-            error = relative_error(device.cupy, _with_batch(left), _with_batch(right), product)
+            factors = _with_batch(left), _with_batch(right)
+            error = _guarded(cublas, device, lambda: relative_error(device.cupy, *factors, product))
     return {
         "product": device.to_host(product).reshape(size.product),
         "algorithm": "kernel" if cublas is None else "library",
@@ -129,9 +132,21 @@ def _library(params: MatmulParams, size: Dimensions, device: Device) -> tuple[An
         cublas = device.cupy.cuda.cublas  # loads the library when first named
     except ImportError as error:
         return None, f"cuBLAS cannot be loaded (install warpdesk[gpu-blas]): {error}"
-    version = cublas.getVersion(device.cupy.cuda.device.get_cublas_handle())
+    handle = device.cupy.cuda.device.get_cublas_handle
+    version = _guarded(cublas, device, lambda: cublas.getVersion(handle()))
     name = f"cuBLAS {version // 10000}.{version // 100 % 100}"
     return cublas, f"requested: {name}" if params.algorithm else f"default: {name}"
+
+
+def _guarded(cublas: Any, device: Device, work: Callable[[], Any]) -> Any:
+    """Return what `work` returns; whatever cuBLAS or CuPy raise in it becomes a fault of the device."""
+    try:
+        return cast(CupyDevice, device).library(work)  # what has a `cupy` is one, or stands before one
+    except cublas.CUBLASError as error:
+        device.times()  # waits for the device: if the context is lost, that is raised here
+        if error.status == _ALLOC_FAILED:
+            raise OutOfMemory(f"cuBLAS found no memory for its workspace: {error}", 2) from error
+        raise LaunchFailed(f"cuBLAS refused the product: {error}") from error
 
 
 def _strides(a: Any, b: Any) -> tuple[int, int]:

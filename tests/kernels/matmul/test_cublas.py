@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernels.cuda import NoDevice
+from kernels.cuda import LaunchFailed, NoDevice, OutOfMemory
 from kernels.matmul import cpu, gpu
 from kernels.matmul.spec import MatmulParams
 from kernels.operation import InvalidRequest
@@ -45,8 +45,14 @@ class ColumnMajorBlas:
         COMPUTE_64F,
     )
 
-    def __init__(self):
+    class CUBLASError(RuntimeError):
+        def __init__(self, status):
+            super().__init__(f"status {status}")
+            self.status = status
+
+    def __init__(self, status=0):
         self.calls = []
+        self.status = status
 
     def getVersion(self, handle):  # CuPy's names and order of arguments, as of CuPy 14
         assert handle == HANDLE
@@ -61,6 +67,8 @@ class ColumnMajorBlas:
         assert lda >= m
         assert ldb >= k
         assert ldc >= m
+        if self.status:
+            raise self.CUBLASError(self.status)
         self.calls.append(((a_type, b_type, c_type), compute))
         scalar = R_64F if compute == COMPUTE_64F else R_32F
         assert (read(alpha, 1, scalar)[0], read(beta, 1, scalar)[0]) == (1, 0)
@@ -101,6 +109,12 @@ class StandIn:
 
     def to_host(self, array):
         return np.asarray(array)
+
+    def library(self, work):
+        return work()
+
+    def times(self):
+        self.waited = True
 
 
 def normal(seed, *shape, dtype=np.float32):
@@ -160,6 +174,18 @@ def test_a_value_fp16_cannot_hold_is_refused_on_the_device_too():
 
     with pytest.raises(InvalidRequest, match=r"fp16 holds at most 65504 and a\[0, 0\] is 100000"):
         gpu.matmul(MatmulParams(precision="fp16"), a, a, device=StandIn(ColumnMajorBlas()))
+
+
+# CUBLAS_STATUS_ALLOC_FAILED is 3, NOT_SUPPORTED 15. Both are faults after which the CPU can take the job.
+@pytest.mark.parametrize(("status", "fault"), [(3, OutOfMemory), (15, LaunchFailed)])
+def test_a_failing_cublas_is_a_fault_of_the_device_once_the_device_has_been_asked(status, fault):
+    device = StandIn(ColumnMajorBlas(status))
+    a = normal(1, 3, 3)
+
+    with pytest.raises(fault, match=f"status {status}"):
+        gpu.matmul(MatmulParams(), a, a, device=device)
+
+    assert device.waited
 
 
 class Missing:
