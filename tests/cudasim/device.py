@@ -24,11 +24,16 @@ from tests.cudasim.build import KernelEntry, Module, compile_source, load, runti
 Order = Literal["forward", "backward", "random"]
 _ORDERS = {"forward": 0, "backward": 1, "random": 2}
 _DYNAMIC_SHARED_LIMIT = 48 * 1024  # what a launch may ask for without setting a function attribute
+_TSAN_THREADS = 6144  # it knows some 8,000 threads at a time
 _kept: list[Any] = []  # memory of launches that never ended
 
 
 class KernelDefect(DeviceLost):
     """The kernel did what CUDA leaves undefined (the message has the line); code 719, as a GPU would report."""
+
+
+class TooManyThreads(DeviceFault):
+    """Thread sanitizer, which must see all blocks at once, cannot hold them."""
 
 
 class DeviceArray:
@@ -98,7 +103,7 @@ class EmulatedDevice:
         self.order = order
         self.sanitize = sanitize
         # To address sanitizer __shared__ is one static variable; thread sanitizer needs a thread of its own per block.
-        self.workers = {None: workers, "address,undefined": 1, "thread": 8}[sanitize]
+        self.workers = {None: workers, "address,undefined": 1, "thread": 64}[sanitize]
         self.launches: list[tuple[str, str]] = []  # (source file, kernel) of each launch
         self._seed = seed
         self._limit = limit
@@ -214,9 +219,11 @@ class EmulatedKernel:
             raise LaunchFailed(
                 f"{self.name}: {shared_mem} bytes of dynamic shared memory, allowed are {_DYNAMIC_SHARED_LIMIT}", 1
             )
-        if self._device.sanitize == "thread" and math.prod(grid) > self._device.workers:
-            raise DeviceFault(
-                f"{self.name}: {math.prod(grid)} blocks; under the thread sanitizer at most 8, all at once"
+        blocks = math.prod(grid)
+        if self._device.sanitize == "thread" and (blocks > self._device.workers or blocks * threads > _TSAN_THREADS):
+            raise TooManyThreads(
+                f"{self.name}: {blocks} blocks of {threads} threads; under the thread sanitizer all run at once, "
+                f"at most {self._device.workers} blocks and {_TSAN_THREADS} threads"
             )
 
     def _pack(self, args: tuple[Any, ...]) -> list[Any]:
