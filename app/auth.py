@@ -74,15 +74,6 @@ def revoke_key(path: Path, key_id: str) -> bool:
     return True
 
 
-def revoke_key(path: Path, key_id: str) -> bool:
-    """Take a key out of the file; whether it was there. A running service refuses it within seconds."""
-    keys = read_keys(path)
-    if keys.pop(key_id, None) is None:
-        return False
-    _write_keys(path, list(keys.values()))
-    return True
-
-
 def read_keys(path: Path) -> dict[str, Key]:
     """The keys by id; none when there is no file."""
     try:

@@ -10,7 +10,7 @@ from pydantic import Field
 from kernels.array import ArrayInfo
 from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
 from workers import codec
-from workers.protocol import Failed, Provenance, Succeeded
+from workers.protocol import QUEUE, Failed, JobRequest, Provenance, Succeeded
 from workers.queue import JobQueue
 from workers.store import Store
 
@@ -83,9 +83,7 @@ def compute(name: str, params: Any, arrays: Mapping[str, Any], seed: int | None)
 
 def work(queue: JobQueue, store: Store, job_id: str) -> None:
     """Do as a worker does with one job: start, decode, compute, encode, commit."""
-    started = queue.start(job_id)
-    assert started is not None
-    request, attempt = started
+    request, attempt = _take(queue, job_id)
     operation = COMPUTATIONS[request.operation]
     params, arrays = codec.decode(operation, request, store)
     outputs = compute(operation.name, params, arrays, request.seed)
@@ -103,6 +101,13 @@ def work(queue: JobQueue, store: Store, job_id: str) -> None:
 
 
 def fail(queue: JobQueue, job_id: str, code: str = "operation-error", message: str = "it failed after 3 steps") -> None:
+    _, attempt = _take(queue, job_id)
+    assert queue.finish(job_id, attempt, Failed(code=code, message=message))
+
+
+def _take(queue: JobQueue, job_id: str) -> tuple[JobRequest, int]:
+    """Pop as RQ does, then start."""
+    queue._redis.lrem(f"rq:queue:{QUEUE}", 1, job_id)
     started = queue.start(job_id)
     assert started is not None
-    assert queue.finish(job_id, started[1], Failed(code=code, message=message))
+    return started

@@ -1,0 +1,204 @@
+"""Whose request it is: keys, scopes, and what is served while there are no keys."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.auth import UnusableKeys, create_key, is_loopback, read_keys, revoke_key
+from app.main import create_app
+from app.settings import Settings
+from tests.app.computations import work
+from tests.app.test_uploads import NPY, npy
+
+SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, 2.0]}}}
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_the_key_file_holds_hashes_and_is_private(tmp_path: Path) -> None:
+    token = create_key(tmp_path / "new", "desk", ["submit", "read"])
+
+    file = tmp_path / "new" / "keys.json"
+    entry = json.loads(file.read_text())["keys"][0]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert token.split("_")[2] not in file.read_text()
+    assert entry["sha256"] == hashlib.sha256(token.encode()).hexdigest()
+    assert (entry["name"], entry["scopes"]) == ("desk", ["submit", "read"])
+
+
+@pytest.mark.parametrize("scopes", [[], ["root"], ["read", "write"]])
+def test_a_key_has_known_scopes(tmp_path: Path, scopes: list[str]) -> None:
+    with pytest.raises(ValueError, match="scopes are submit, read, cancel, admin"):
+        create_key(tmp_path, "desk", scopes)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"keys": [{"id": 1}]}', '{"keys": 3}'])
+def test_a_damaged_key_file_stops_the_start(tmp_path: Path, text: str) -> None:
+    (tmp_path / "keys.json").write_text(text)
+    (tmp_path / "keys.json").chmod(0o600)
+
+    with pytest.raises(UnusableKeys, match="is not a list of keys"):
+        create_app(Settings(home=tmp_path))
+
+
+def test_a_key_file_others_can_read_stops_the_start(tmp_path: Path) -> None:
+    create_key(tmp_path, "desk", ["read"])
+    (tmp_path / "keys.json").chmod(0o644)
+
+    with pytest.raises(UnusableKeys, match="has mode 0644; run chmod 600"):
+        create_app(Settings(home=tmp_path))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])  # noqa: S104
+def test_without_keys_nothing_but_loopback_is_served(tmp_path: Path, host: str) -> None:
+    with pytest.raises(UnusableKeys, match="there are no API keys"):
+        create_app(Settings(home=tmp_path, host=host))
+
+    create_key(tmp_path, "desk", ["read"])
+    create_app(Settings(home=tmp_path, host=host))
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"), [("localhost", True), ("127.8.8.8", True), ("::1", True), ("10.0.0.1", False)]
+)
+def test_loopback_is_what_stays_on_this_machine(host: str, loopback: bool) -> None:
+    assert is_loopback(host) == loopback
+
+
+def test_without_keys_a_name_that_only_leads_here_is_refused(api: Any) -> None:
+    answer = api.http.get("/v1/jobs", headers={"Host": "evil.example:8000"})
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "foreign-host")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        bearer("wd_000000000000_" + "A" * 43),
+        bearer("nonsense"),
+        {"Authorization": "Basic d2Q6d2Q="},
+        {"Authorization": b"Bearer \xff\xfe"},
+        {"X-API-Key": "wd_"},
+    ],
+)
+def test_a_missing_or_wrong_key_is_refused_everywhere(
+    serve_api: Callable[..., Any], tmp_path: Path, headers: Any
+) -> None:
+    create_key(tmp_path / "home", "desk", ["admin"])
+    with serve_api() as api:
+        before = api.queued()
+        requests = [
+            ("POST", "/v1/jobs"), ("GET", "/v1/jobs"), ("GET", "/v1/jobs/job_1"), ("DELETE", "/v1/jobs/job_1"),
+            ("PUT", "/v1/arrays"), ("GET", "/v1/arrays/x"), ("DELETE", "/v1/arrays/x"), ("GET", "/metrics"),
+            ("GET", "/gpu-health"), ("GET", "/gpu-memory"), ("GET", "/performance-metrics"),
+            ("POST", "/v1/jobs/job_1/cancel"), ("GET", "/v1/jobs/job_1/result"),
+        ]  # fmt: skip
+
+        answers = [api.http.request(method, path, headers=headers) for method, path in requests]
+
+        assert {answer.status_code for answer in answers} == {401}
+        assert {answer.json()["code"] for answer in answers} == {"unauthorized"}
+        assert all(answer.headers["WWW-Authenticate"].startswith("Bearer") for answer in answers)
+        assert [api.http.get(path).status_code for path in ("/livez", "/v1/operations", "/openapi.json")] == [200] * 3
+        assert api.queued() == before
+
+
+def test_a_key_does_what_its_scopes_say(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    submit, read, admin = (create_key(home, name, [name]) for name in ("submit", "read", "admin"))
+    with serve_api() as api:
+        accepted = api.http.post("/v1/jobs", json=SCALE, headers={"X-API-Key": submit})
+        at = accepted.headers["Location"]
+
+        assert accepted.status_code == 202
+        assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(admin)).status_code == 202
+        for token, method, path in [
+            (read, "POST", "/v1/jobs"),
+            (submit, "GET", at),
+            (submit, "POST", f"{at}/cancel"),
+            (read, "DELETE", at),
+            (read, "PUT", "/v1/arrays"),
+        ]:
+            answer = api.http.request(method, path, headers=bearer(token))
+            assert (answer.status_code, answer.json()["code"]) == (403, "missing-scope"), (method, path)
+
+
+def test_a_key_that_may_not_read_gets_no_result_by_waiting(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    token = create_key(tmp_path / "home", "desk", ["submit"])
+    with serve_api() as api:
+        answer = api.http.post("/v1/jobs", json=SCALE, headers={**bearer(token), "Prefer": "wait=30"})
+
+        assert answer.status_code == 202
+        assert "Preference-Applied" not in answer.headers
+
+
+def test_another_keys_jobs_and_arrays_do_not_exist(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    mine, theirs = (create_key(tmp_path / "home", name, ["submit", "read", "cancel"]) for name in ("mine", "theirs"))
+    with serve_api() as api:
+        content = npy(np.arange(3.0))
+        array = api.http.put("/v1/arrays", content=content, headers={**NPY, **bearer(mine)}).json()["id"]
+        same = api.http.put("/v1/arrays", content=content, headers={**NPY, **bearer(theirs)}).json()["id"]
+        at = api.http.post("/v1/jobs", json=SCALE, headers=bearer(mine)).headers["Location"]
+        work(api.queue, api.store, at.rsplit("/", 1)[1])
+        before = api.queued()
+
+        answers = [
+            api.http.request(method, path, headers=bearer(theirs))
+            for method, path in [
+                ("GET", at), ("GET", f"{at}/result"), ("GET", f"{at}/result/scaled"), ("POST", f"{at}/cancel"),
+                ("DELETE", at), ("GET", f"/v1/arrays/{array}"), ("DELETE", f"/v1/arrays/{array}"),
+            ]
+        ]  # fmt: skip
+        foreign = api.http.post(
+            "/v1/jobs", json={**SCALE, "inputs": {"values": {"array": array}}}, headers=bearer(theirs)
+        )
+
+        assert array != same
+        assert [answer.status_code for answer in answers] == [404] * 7
+        assert foreign.status_code == 422
+        assert foreign.json()["errors"] == [
+            {"pointer": "/inputs/values/array", "detail": f"there is no array {array!r}"}
+        ]
+        assert api.http.get("/v1/jobs", headers=bearer(theirs)).json() == {"jobs": [], "next": None}
+        assert api.queued() == before
+
+
+def test_a_new_key_works_at_once_and_a_revoked_one_soon_does_not(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "home" / "keys.json"
+    create_key(tmp_path / "home", "first", ["read"])
+    with serve_api() as api:
+        token = create_key(tmp_path / "home", "second", ["read"])
+        assert api.http.get("/v1/jobs", headers=bearer(token)).status_code == 200
+
+        for key_id in read_keys(file):
+            assert revoke_key(file, key_id)
+
+        deadline = time.monotonic() + 20
+        while (answer := api.http.get("/v1/jobs", headers=bearer(token))).status_code == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert answer.status_code == 401
+        # An emptied file does not open a service that had keys.
+        assert httpx.get(f"{api.url}/v1/jobs").status_code == 401
+
+
+def test_the_first_key_closes_a_service_that_was_open(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    with serve_api() as api:
+        assert api.http.get("/v1/jobs").status_code == 200
+        create_key(tmp_path / "home", "first", ["read"])
+
+        deadline = time.monotonic() + 20
+        while api.http.get("/v1/jobs").status_code == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert api.http.get("/v1/jobs").status_code == 401

@@ -1,0 +1,250 @@
+"""Health, metrics and the service without its Redis: what is said is what is."""
+
+import concurrent.futures
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.app.computations import fail, work
+from tests.app.conftest import Live
+from tests.conftest import free_port
+from warpdesk.redis_server import RedisServer
+from workers.protocol import DeviceReport, WorkerReport
+
+SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, 2.0]}}}
+
+
+def report(name: str, state: Any, backend: Any = "cpu", **device: Any) -> WorkerReport:
+    return WorkerReport(
+        name=name,
+        host="here",
+        pid=1,
+        child_pid=2,
+        state=state,
+        device=DeviceReport(backend=backend, name=f"{backend} of {name}", **device),
+        started_at=time.time(),
+        reported_at=time.time(),
+        last_fault="error 700: illegal address" if state == "restarting" else None,
+    )
+
+
+def test_without_a_worker_the_process_lives_and_is_not_ready(api: Live) -> None:
+    live, ready, health = (api.http.get(path) for path in ("/livez", "/readyz", "/health"))
+
+    assert (live.status_code, live.json()) == (200, {"status": "ok", "reasons": []})
+    assert (ready.status_code, health.status_code) == (503, 503)
+    assert ready.json() == {"status": "unavailable", "reasons": ["None of 0 live workers is ready"]}
+
+
+@pytest.mark.parametrize(("state", "status"), [("starting", 503), ("ready", 200), ("busy", 200), ("restarting", 503)])
+def test_readiness_is_that_of_the_workers(api: Live, state: str, status: int) -> None:
+    api.queue.report(report("one", state), ttl=60)
+
+    assert api.http.get("/readyz").status_code == status
+
+
+def test_a_worker_that_no_longer_reports_counts_no_more(api: Live) -> None:
+    api.queue.report(report("one", "ready"), ttl=0.05)
+    time.sleep(0.1)
+
+    assert api.http.get("/readyz").status_code == 503
+
+
+def test_one_of_two_workers_down_is_degraded_and_ready(api: Live) -> None:
+    api.queue.report(report("one", "ready"), ttl=60)
+    api.queue.report(report("two", "restarting"), ttl=60)
+
+    ready = api.http.get("/readyz")
+
+    assert ready.status_code == 200
+    assert ready.json() == {"status": "degraded", "reasons": ["1 of 2 live workers are starting or restarting"]}
+
+
+def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
+    unknown = api.http.get("/gpu-health").json()
+    api.queue.report(report("cpu", "ready", reason="no NVIDIA driver"), ttl=60)
+    none = api.http.get("/gpu-health").json()
+    api.queue.report(report("gpu", "ready", "gpu", memory_bytes=24 << 30, uuid="GPU-1"), ttl=60)
+    ok = api.http.get("/gpu-health").json()
+    memory = api.http.get("/gpu-memory").json()
+    api.queue.report(report("gpu", "restarting", "gpu"), ttl=60)
+    degraded = api.http.get("/gpu-health").json()
+
+    assert (unknown["status"], unknown["workers"]) == ("unknown", [])
+    assert (none["status"], none["reasons"]) == ("none", ["no NVIDIA driver"])
+    assert (ok["status"], len(ok["workers"])) == ("ok", 2)
+    assert memory == {"devices": [{"worker": "gpu", "name": "gpu of gpu", "uuid": "GPU-1", "memory_bytes": 24 << 30}]}
+    assert (degraded["status"], degraded["reasons"]) == (
+        "degraded",
+        ["gpu is restarting: error 700: illegal address"],
+    )
+
+
+def test_a_gpu_job_needs_a_gpu_worker(api: Live) -> None:
+    api.queue.report(report("cpu", "ready", reason="no NVIDIA driver"), ttl=60)
+    before = api.queued()
+
+    refused = api.http.post("/v1/jobs", json={**SCALE, "backend": "gpu"})
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "no-gpu-worker")
+    assert refused.json()["detail"] == ("The job asks for a GPU; of 1 live workers none has one: no NVIDIA driver")
+    assert refused.json()["retryable"]
+    assert "Retry-After" in refused.headers
+    assert api.queued() == before
+    api.queue.report(report("gpu", "busy", "gpu"), ttl=60)
+    assert api.http.post("/v1/jobs", json={**SCALE, "backend": "gpu"}).status_code == 202
+
+
+def test_metrics_count_what_happened(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        done, failed, queued = (api.submit(**SCALE) for _ in range(3))
+        work(api.queue, api.store, done)
+        fail(api.queue, failed)
+        api.queue.report(report("one", "ready"), ttl=60)
+        wait_until(lambda: api.http.get("/performance-metrics").json()["operations"]["scale"]["jobs"].get("failed"))
+
+        text = api.http.get("/metrics").text
+        performance = api.http.get("/performance-metrics").json()
+
+        assert 'warpdesk_jobs_submitted_total{operation="scale"} 3.0' in text
+        assert 'warpdesk_jobs_finished_total{operation="scale",state="succeeded"} 1.0' in text
+        assert 'warpdesk_jobs_finished_total{operation="scale",state="failed"} 1.0' in text
+        assert "warpdesk_queue_length 1.0" in text
+        assert 'warpdesk_workers{backend="cpu",state="ready"} 1.0' in text
+        assert 'warpdesk_http_requests_total{method="POST",route="/v1/jobs",status="202"} 3.0' in text
+        assert queued not in text
+        assert performance["operations"] == {
+            "scale": {
+                "jobs": {"succeeded": 1, "failed": 1},
+                "backends": {"cpu": 1},
+                "queue_seconds": {"count": 1, "p50": 0.25, "p95": 0.25},
+                "compute_seconds": {"count": 1, "p50": 0.5, "p95": 0.5},
+                "kernel_seconds": None,
+            }
+        }
+        assert performance["queue_length"] == 1
+        assert performance["finished_per_second"] > 0
+
+
+def test_ids_and_inventions_never_become_labels(api: Live) -> None:
+    api.http.get("/v1/jobs/job_secret")
+    api.http.get("/nowhere/secret")
+    api.http.request("SECRET", "/v1/jobs")
+
+    assert "secret" not in api.http.get("/metrics").text.lower()
+
+
+def test_metrics_have_a_private_port(serve_api: Callable[..., Any]) -> None:
+    port = free_port()
+    with serve_api(metrics_port=port):
+        answer = httpx.get(f"http://127.0.0.1:{port}/metrics")
+
+    assert answer.status_code == 200
+    assert "warpdesk_queue_up 1.0" in answer.text
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back(serve_api: Callable[..., Any]) -> None:
+    with serve_api(max_queue=2) as api:
+        for _ in range(2):
+            api.submit(**SCALE)
+        before = api.queued()
+
+        refused = api.http.post("/v1/jobs", json=SCALE)
+
+        assert (refused.status_code, refused.json()["code"]) == (503, "queue-full")
+        assert refused.json()["detail"] == "2 jobs are waiting; the limit is 2"
+        assert 1 <= int(refused.headers["Retry-After"]) <= 60
+        assert api.queued() == before
+
+
+def test_redis_may_be_away_at_the_start_and_come_and_go(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    server = RedisServer(tmp_path / "r")
+    with serve_api(server.url) as api:
+        assert_unavailable(api)
+
+        server.start()
+        try:
+            wait_until(lambda: api.http.post("/v1/jobs", json=SCALE).status_code == 202)
+            server.stop()
+            assert_unavailable(api)
+            server.start()
+            wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+            kept = api.http.get("/v1/jobs").json()["jobs"]
+        finally:
+            server.stop()
+
+        assert len(kept) == 1
+
+
+def test_a_waiter_survives_a_restart_of_redis(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api:
+        wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(api.http.post, "/v1/jobs", json=SCALE, headers={"Prefer": "wait=30"})
+            wait_until(lambda: api.queue.length() == 1)
+            server.stop()
+            server.start()
+            job_id = api.queue.jobs("local", 1)[0].request.id
+            work(api.queue, api.store, job_id)
+            answer = reply.result(40)
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "succeeded")
+
+
+def test_a_redis_that_hangs_is_a_503_and_not_a_hang(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, redis_patience=0.3) as api:
+        wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+        pid = redis_pid(api)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                answers = list(pool.map(lambda _: api.http.post("/v1/jobs", json=SCALE, timeout=20), range(8)))
+            assert api.http.get("/livez").status_code == 200
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+
+        assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(503, "queue-unavailable")}
+        # What was refused does not run: it is not queued, or was cancelled as soon as Redis had taken it.
+        wait_until(lambda: not [job for job in api.queue.jobs("local", 20) if not job.state.final])
+
+
+def assert_unavailable(api: Any) -> None:
+    for method, path, body in [
+        ("POST", "/v1/jobs", SCALE),
+        ("GET", "/v1/jobs", None),
+        ("GET", "/v1/jobs/job_" + "0" * 32, None),
+        ("GET", "/gpu-health", None),
+    ]:
+        answer = api.http.request(method, path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (503, "queue-unavailable"), answer.text
+        assert answer.headers["Retry-After"] == "1"
+    assert api.http.get("/readyz").status_code == 503
+    assert api.http.get("/livez").status_code == 200
+    assert "warpdesk_queue_up 0.0" in api.http.get("/metrics").text
+
+
+def redis_pid(api: Any) -> int:
+    from workers.queue import connect
+
+    with connect(api.redis_url) as redis:
+        pid: int = redis.info("server")["process_id"]
+    return pid
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            if true():
+                return
+        except (KeyError, ConnectionError):
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
