@@ -1,11 +1,12 @@
 """Every operation the service offers, in the order the documentation lists them."""
 
 from kernels.dp_noise.spec import OPERATION as DP_NOISE
+from kernels.indicators.spec import BOLLINGER, EMA, RSI, SMA
 from kernels.matmul.spec import OPERATION as MATMUL
 from kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
 from kernels.operation import Operation
 from kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
 
-_ALL: tuple[Operation, ...] = (MATMUL, MONTE_CARLO, DP_NOISE, SECURE_AGGREGATION)
+_ALL: tuple[Operation, ...] = (MATMUL, SMA, EMA, RSI, BOLLINGER, MONTE_CARLO, DP_NOISE, SECURE_AGGREGATION)
 
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ALL}

@@ -1,0 +1,45 @@
+"""What bars without a price mean: close the gaps before an indicator runs and reopen them in its result."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.indicators.spec import NanPolicy
+from kernels.operation import refuse
+
+
+def close_gaps(prices: NDArray[Any], policy: NanPolicy) -> NDArray[Any]:
+    """Return (assets, time) prices as the indicator shall see them; `skip` packs each row to its left end.
+
+    Raises InvalidRequest for a NaN under the policy `error`.
+    """
+    if policy == "window":
+        return prices
+    missing = np.isnan(prices)
+    if policy == "error":
+        if missing.any():
+            raise refuse("/inputs/prices", f'the prices hold {missing.sum()} NaN and nan_policy is "error"')
+        return prices
+    if not missing.any():
+        return prices
+    if policy == "ffill":
+        latest = np.maximum.accumulate(np.where(missing, 0, np.arange(prices.shape[1])), axis=1)
+        return np.take_along_axis(prices, latest, axis=1)
+    packed = np.full_like(prices, np.nan)
+    for row, known, out in zip(prices, ~missing, packed, strict=True):
+        out[: np.count_nonzero(known)] = row[known]
+    return packed
+
+
+def reopen_gaps(result: NDArray[Any], prices: NDArray[Any], policy: NanPolicy) -> NDArray[Any]:
+    """Put results of packed prices back on the bars that had a price; the others get NaN."""
+    if policy != "skip":
+        return result
+    known = ~np.isnan(prices)
+    if known.all():
+        return result
+    spread = np.full_like(result, np.nan)
+    for row, where, out in zip(result, known, spread, strict=True):
+        out[where] = row[: np.count_nonzero(where)]
+    return spread
