@@ -1,0 +1,218 @@
+"""The plan never spends more than was asked, and its sensitivity is one that neighbouring data cannot exceed."""
+
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.array import ArrayInfo
+from kernels.dp_noise.integers import sum_records, to_grid
+from kernels.dp_noise.plan import Plan, describe, plan
+from kernels.dp_noise.release import NORM, as_bits
+from kernels.dp_noise.spec import OPERATION, DpNoise
+from kernels.operation import InvalidRequest
+
+_NORMS = st.sampled_from(["l1", "l2", "linf"])
+_AMOUNTS = st.decimals("0.001", "50", places=5).map(str)
+
+
+def _params(**params: Any) -> DpNoise:
+    return DpNoise(unaccounted=True, **params)
+
+
+def _records(norm: str, bound: str, neighbouring: str = "add_remove", **amount: str) -> DpNoise:
+    mechanism = "discrete_laplace" if "epsilon" in amount else "discrete_gaussian"
+    clip = {"norm": norm, "bound": bound}
+    return _params(mechanism=mechanism, mode="records", clip=clip, neighbouring=neighbouring, **amount)
+
+
+def _aggregate(norm: str, value: str, **amount: str) -> DpNoise:
+    mechanism = "discrete_laplace" if "epsilon" in amount else "discrete_gaussian"
+    return _params(mechanism=mechanism, mode="aggregate", sensitivity={"norm": norm, "value": value}, **amount)
+
+
+@given(_NORMS, _AMOUNTS, _AMOUNTS, st.sampled_from(["add_remove", "replace_one"]), st.integers(1, 40), st.booleans())
+def test_records_spend_at_most_what_was_asked_and_nearly_all_of_it(
+    norm: str, bound: str, amount: str, neighbouring: str, width: int, laplace: bool
+) -> None:
+    name = "epsilon" if laplace else "rho"
+    params = _records(norm, bound, neighbouring, **{name: amount})
+    spent = Fraction(describe(params, plan(params, (10, width)))["spent"][name]["exact"])
+    assert Fraction("0.99") * Fraction(amount) < spent <= Fraction(amount)
+
+
+@given(_NORMS, _AMOUNTS, _AMOUNTS, st.integers(1, 2000), st.booleans())
+def test_aggregates_spend_at_most_what_was_asked_and_nearly_all_of_it(
+    norm: str, value: str, amount: str, width: int, laplace: bool
+) -> None:
+    name = "epsilon" if laplace else "rho"
+    params = _aggregate(norm, value, **{name: amount})
+    spent = Fraction(describe(params, plan(params, (width,)))["spent"][name]["exact"])
+    assert Fraction("0.99") * Fraction(amount) < spent <= Fraction(amount)
+
+
+@given(_NORMS, _AMOUNTS, _AMOUNTS)
+def test_a_given_sigma_is_met_and_the_rho_it_costs_is_at_least_the_theory(norm: str, bound: str, sigma: str) -> None:
+    made = plan(_records(norm, bound, sigma=sigma), (5, 3))
+    assert made.scale >= Fraction(sigma)
+    assert made.scale <= Fraction(sigma) * (1 + Fraction(1, 2**51))
+    # One record moves the sum by at most its clip bound, which lies on the grid.
+    assert made.bound <= Fraction(bound) * made.steps
+
+
+def test_accounts_are_the_formulas_of_canonne_kamath_and_steinke() -> None:
+    laplace = plan(_records("l1", "1.5", epsilon="0.5"), (100, 4))
+    assert (laplace.log2_scale, laplace.bound, laplace.sensitivity_squared) == (20, 2**19, 2**38)
+    assert describe(_records("l1", "1.5", epsilon="0.5"), laplace)["spent"]["epsilon"]["exact"] == "1/2"
+    gaussian = plan(_records("l2", "1", rho="0.5"), (100, 4))
+    assert (gaussian.log2_scale, gaussian.bound) == (20, 2**20)  # rho 1/2: sigma is the sensitivity
+    replaced = plan(_records("l2", "1", "replace_one", rho="0.5"), (100, 4))
+    assert replaced.bound == 2**19
+    assert replaced.scale == 2 * gaussian.scale
+    wide = plan(_records("linf", "1", rho="0.5"), (100, 4))  # four coordinates move at once: sigma doubles
+    assert wide.bound == 2**19
+
+
+def test_less_budget_is_more_noise() -> None:
+    for norm in NORM:
+        for name in ("epsilon", "rho"):
+            scales = [plan(_records(norm, "1", **{name: f"1e-{e}"}), (10, 3)).scale for e in range(8)]
+            assert scales == sorted(scales)
+            assert len(set(scales)) == 8
+
+
+@given(st.data(), _NORMS, st.integers(1, 6), st.booleans(), st.sampled_from(["add_remove", "replace_one"]))
+def test_no_neighbouring_records_move_the_sum_by_more_than_the_sensitivity(
+    data: st.DataObject, norm: str, width: int, laplace: bool, neighbouring: str
+) -> None:
+    amount = data.draw(st.sampled_from(["0.003", "0.5", "1", "7"]))
+    params = _records(norm, "1.5", neighbouring, **{"epsilon" if laplace else "rho": amount})
+    made = plan(params, (3, width))
+    floats = st.floats(-4, 4) | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([1.5, -1.5, 1e300])
+    rows = np.array(data.draw(st.lists(floats, min_size=3 * width, max_size=3 * width))).reshape(3, width)
+    other = rows[:2] if neighbouring == "add_remove" else np.vstack([rows[:2], -rows[2:]])
+    moved = [int(q) for q in _total(made, norm, rows) - _total(made, norm, other)]
+    distance = sum(map(abs, moved)) ** 2 if laplace else sum(q * q for q in moved)
+    assert distance <= made.sensitivity_squared
+
+
+@given(st.data(), _NORMS, st.integers(1, 6), st.booleans())
+def test_rounding_costs_an_aggregate_no_more_than_was_added_for_it(
+    data: st.DataObject, norm: str, width: int, laplace: bool
+) -> None:
+    params = _aggregate(norm, "0.75", **{"epsilon" if laplace else "rho": data.draw(st.sampled_from(["0.01", "1", "9"]))})
+    made = plan(params, (width,))
+    # Near the half steps, where two close statistics may round apart.
+    halves = st.integers(-(2**30), 2**30).map(lambda n: float((n + Fraction(1, 2)) * made.grid))
+    base = [data.draw(halves) for _ in range(width)]
+    shares = np.array([data.draw(st.integers(-100, 100)) for _ in range(width)], np.float64)
+    length = {"l1": np.abs(shares).sum(), "l2": np.sqrt((shares**2).sum()), "linf": np.abs(shares).max()}[norm]
+    moved = np.array(base) + (0.75 * (1 - 1e-9) * shares / length if length else shares)
+    if not _apart([Fraction(float(b)) - Fraction(float(m)) for b, m in zip(base, moved, strict=True)], norm, Fraction("0.75")):
+        return  # floats of the moved point rounded it beyond what was declared
+    difference = [int(q) for q in _grid(made, np.array(base)) - _grid(made, moved)]
+    distance = sum(map(abs, difference)) ** 2 if laplace else sum(q * q for q in difference)
+    assert distance <= made.sensitivity_squared
+
+
+def test_rounding_adds_one_grid_step_a_coordinate_in_l1() -> None:
+    params = _aggregate("l1", "1", epsilon="1")
+    made = plan(params, (7,))
+    told = describe(params, made)["sensitivity"]
+    assert told["grid_units"] == 2**20
+    assert Fraction(told["grid_units"]) - 7 >= made.steps >= Fraction(told["grid_units"]) - 8
+
+
+_SENSITIVITY = {"norm": "l1", "value": "1"}
+_RECORDS = {
+    "mechanism": "discrete_laplace",
+    "mode": "records",
+    "epsilon": "1",
+    "clip": {"norm": "linf", "bound": "1"},
+    "neighbouring": "add_remove",
+    "unaccounted": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer", "message"),
+    [
+        ({"epsilon": "0"}, "/params/epsilon", "'0' is not above zero"),
+        ({"epsilon": "-1"}, "/params/epsilon", "'-1' is not above zero"),
+        ({"epsilon": "NaN"}, "/params/epsilon", "'NaN' is not a decimal number"),
+        ({"epsilon": "inf"}, "/params/epsilon", "'inf' is not a decimal number"),
+        ({"epsilon": "0x1"}, "/params/epsilon", "is not a decimal number"),
+        ({"epsilon": "1/3"}, "/params/epsilon", "is not a decimal number"),
+        ({"epsilon": ""}, "/params/epsilon", "is not a decimal number"),
+        ({"epsilon": "١"}, "/params/epsilon", "is not a decimal number"),
+        ({"epsilon": 1.0}, "/params/epsilon", "valid string"),
+        ({"epsilon": "1e-31"}, "/params/epsilon", "outside 1e-30 to 1e30"),
+        ({"epsilon": "1e999"}, "/params/epsilon", "outside 1e-30 to 1e30"),
+        ({"epsilon": "1e-13"}, "/params/epsilon", "leaves 0 grid steps for the sensitivity"),
+        ({"epsilon": "1e9"}, "/params/epsilon", "makes the sensitivity 1048576000000000 grid steps"),
+        ({"epsilon": None}, "/params", "exactly one of epsilon, rho and sigma is needed, got none"),
+        ({"rho": "1"}, "/params", "exactly one of epsilon, rho and sigma is needed, got epsilon, rho"),
+        ({"epsilon": None, "rho": "1"}, "/params", "discrete_laplace does not take rho"),
+        ({"mechanism": "discrete_gaussian"}, "/params", "discrete_gaussian does not take epsilon"),
+        ({"mechanism": "laplace"}, "/params/mechanism", "discrete_laplace"),
+        ({"clip": None}, "/params", "mode records needs clip"),
+        ({"clip": {"norm": "l2", "bound": "0"}}, "/params/clip/bound", "'0' is not above zero"),
+        ({"clip": {"norm": "l2", "bound": "-3"}}, "/params/clip/bound", "not above zero"),
+        ({"clip": {"norm": "l3", "bound": "1"}}, "/params/clip/norm", "l1"),
+        ({"neighbouring": None}, "/params", "mode records needs neighbouring"),
+        ({"sensitivity": _SENSITIVITY}, "/params", "mode records does not take sensitivity"),
+        ({"mode": "aggregate"}, "/params", "mode aggregate needs sensitivity"),
+        ({"unaccounted": False}, "/params/unaccounted", "True"),
+        ({"unaccounted": None}, "/params/unaccounted", "True"),
+        ({"seed": 7}, "/params/seed", "Extra inputs are not permitted"),
+        ({"key": "00"}, "/params/key", "Extra inputs are not permitted"),
+        ({"budget_id": "b"}, "/params/budget_id", "Extra inputs are not permitted"),
+    ],
+)
+def test_bad_parameters_are_refused_with_the_numbers(change: dict[str, Any], pointer: str, message: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        OPERATION.validate({**_RECORDS, **change}, {"values": ArrayInfo("float64", (10,))})
+    assert any(p.pointer == pointer and message in p.detail for p in refused.value.problems), refused.value
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        (ArrayInfo("float64", (0,)), "the array is empty"),
+        (ArrayInfo("float64", (4,), has_nan=True), "the array holds a NaN"),
+        (ArrayInfo("float64", (4,), has_inf=True), "the array holds an infinity"),
+        (ArrayInfo("float64", (2, 2, 2)), "rank 3"),
+        (ArrayInfo("uint64", (4,)), "dtype uint64"),
+        (ArrayInfo("uint8", (2**43,)), "8796093022208 records * 1048576 grid steps = 9223372036854775808, above"),
+    ],
+)
+def test_bad_values_are_refused_with_the_numbers(info: ArrayInfo, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message.replace("*", r"\*")):
+        OPERATION.validate(_RECORDS, {"values": info})
+
+
+def test_a_statistic_too_wide_for_its_budget_is_refused() -> None:
+    params = _aggregate("l1", "1", epsilon="0.00001")
+    with pytest.raises(InvalidRequest, match="over 100000000 coordinates leaves 0 grid steps"):
+        plan(params, (100_000_000,))
+
+
+def _total(made: Plan, norm: str, rows: Any) -> Any:
+    bits = as_bits(np.array(rows))
+    return sum_records(bits, np.uint64(made.mantissa), made.exponent, made.saturation, NORM[norm], made.bound, 1)
+
+
+def _grid(made: Plan, values: Any) -> Any:
+    steps = np.empty(prod(values.shape), np.int64)
+    to_grid(as_bits(values), np.uint64(made.mantissa), made.exponent, steps)
+    return steps
+
+
+def _apart(difference: list[Fraction], norm: str, at_most: Fraction) -> bool:
+    if norm == "l2":
+        return sum(x * x for x in difference) <= at_most**2
+    return (sum if norm == "l1" else max)(abs(x) for x in difference) <= at_most
