@@ -21,6 +21,9 @@ __device__ __forceinline__ void store_release(unsigned long long* at, unsigned l
 __device__ __forceinline__ unsigned int add_acq_rel(unsigned int* at, unsigned int value) {
     return cudasim_add_acq_rel(at, value);
 }
+__device__ __forceinline__ void pause(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    cudasim_sleep(file, line);
+}
 
 #else
 
@@ -48,7 +51,6 @@ __device__ __forceinline__ unsigned int add_acq_rel(unsigned int* at, unsigned i
                  : "memory");
     return before;
 }
+__device__ __forceinline__ void pause() { __nanosleep(64); }
 
 #endif
-
-__device__ __forceinline__ void pause() { __nanosleep(64); }

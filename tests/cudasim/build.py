@@ -40,6 +40,9 @@ _SANITIZERS = {
     "thread": ["-fsanitize=thread"],
 }
 
+# What must be loaded before anything else in a process that runs what is so compiled.
+LIBRARIES = {"address,undefined": "libasan.so", "thread": "libtsan.so"}
+
 
 class CompileError(Exception):
     """g++ refused a kernel's text; the message is the compiler's."""

@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import os
 import time
 import weakref
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from kernels.cuda import (
     check_arguments,
     check_shape,
 )
-from tests.cudasim.build import KernelEntry, Module, compile_source, load, runtime
+from tests.cudasim.build import LIBRARIES, KernelEntry, Module, compile_source, load, runtime
 
 Order = Literal["forward", "backward", "random"]
 _ORDERS = {"forward": 0, "backward": 1, "random": 2}
@@ -98,6 +99,9 @@ class EmulatedDevice:
         memory: int = 4 << 30,
         limit: float = 60.0,
     ) -> None:
+        if sanitize is not None and LIBRARIES[sanitize] not in os.environ.get("LD_PRELOAD", ""):
+            # Loaded later, a sanitizer would end the process.
+            raise RuntimeError(f"sanitize={sanitize!r} needs {LIBRARIES[sanitize]} loaded first: use run_sanitized")
         self.name = "CUDA emulation"
         self.multiprocessors = 4
         self.order = order

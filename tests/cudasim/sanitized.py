@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from tests.cudasim.build import LIBRARIES
+
 Mode = Literal["address,undefined", "thread"]
 
 ROOT = Path(__file__).resolve().parents[2]
-_LIBRARIES = {"address,undefined": "libasan.so", "thread": "libtsan.so"}
 _OPTIONS = {
     # Python frees little at its end. Kernels run on stacks of their own, which the annotations in runtime.cpp explain.
     "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0:abort_on_error=0",
@@ -22,7 +23,7 @@ _OPTIONS = {
 def run_sanitized(mode: Mode, module: str, *arguments: str, timeout: float = 540) -> subprocess.CompletedProcess[str]:
     """Run `python -m module mode arguments…`; a finding ends the process with a code other than 0 and its report."""
     library = subprocess.run(
-        ["g++", f"-print-file-name={_LIBRARIES[mode]}"], capture_output=True, text=True, check=True
+        ["g++", f"-print-file-name={LIBRARIES[mode]}"], capture_output=True, text=True, check=True
     ).stdout.strip()
     command = [sys.executable, "-m", module, mode, *arguments]
     if mode == "thread" and shutil.which("setarch"):

@@ -21,6 +21,59 @@ extern "C" __global__ void __launch_bounds__(256) block_sum(const u32* in, u32* 
     }
 }
 
+// One warp per block sums 32 words through shared memory, the steps set apart by __syncwarp.
+extern "C" __global__ void warp_sum(const u32* in, u32* out) {
+    __shared__ u32 sums[32];
+    sums[threadIdx.x] = in[blockIdx.x * 32 + threadIdx.x];
+    __syncwarp();
+    for (u32 step = 16; step > 0; step /= 2) {
+        u32 other = threadIdx.x < step ? sums[threadIdx.x + step] : 0;
+        __syncwarp();
+        sums[threadIdx.x] += other;
+        __syncwarp();
+    }
+    if (threadIdx.x == 0) out[blockIdx.x] = sums[0];
+}
+
+// Blocks of 8 x 8 threads transpose a matrix of n x n words, n a multiple of 8.
+extern "C" __global__ void transpose(const u32* in, u32* out, u32 n) {
+    __shared__ u32 tile[8][9];
+    u32 x = blockIdx.x * 8 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;
+    tile[threadIdx.y][threadIdx.x] = in[y * n + x];
+    __syncthreads();
+    u32 to_x = blockIdx.y * 8 + threadIdx.x, to_y = blockIdx.x * 8 + threadIdx.y;
+    out[to_y * n + to_x] = tile[threadIdx.x][threadIdx.y];
+}
+
+// Lanes with an odd word agree among themselves, under the mask that a ballot gave them.
+extern "C" __global__ void odd_lanes(const u32* in, u32* out) {
+    u32 value = in[threadIdx.x];
+    u32 odd = __ballot_sync(0xFFFFFFFFu, value % 2);
+    if (value % 2) {
+        u32 leader = __ffs((i32)odd) - 1;
+        value = __shfl_sync(odd, value, leader);
+        __syncwarp(odd);
+    }
+    out[threadIdx.x] = value;
+}
+
+// The last block to finish adds up what all blocks left: counted with acquire and release.
+extern "C" __global__ void last_block_sums(const u32* in, u32* parts, u32* count, u32* out) {
+    __shared__ u32 last;
+    if (threadIdx.x == 0) {
+        u32 sum = 0;
+        for (u32 i = 0; i < 32; ++i) sum += in[blockIdx.x * 32 + i];
+        parts[blockIdx.x] = sum;
+        last = add_acq_rel(count, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last && threadIdx.x == 0) {
+        u32 sum = 0;
+        for (u32 b = 0; b < gridDim.x; ++b) sum += parts[b];
+        out[0] = sum;
+    }
+}
+
 extern "C" __global__ void reverse(const f32* in, f32* out) {
     extern __shared__ f32 held[];
     held[threadIdx.x] = in[threadIdx.x];

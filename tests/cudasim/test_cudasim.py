@@ -1,0 +1,75 @@
+"""The emulation catches each planted defect in the modes that can see it, and lets sound kernels pass in all."""
+
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.cudasim.device import EmulatedDevice, KernelDefect, Order
+from tests.cudasim.sanitized import Mode, run_sanitized
+from tests.cudasim.scenes import ORDERS, SCENES, Scene, WrongAnswer
+from tests.cudasim.sound import SOUND
+
+
+def caught(*modes: str) -> list[Any]:
+    return [
+        pytest.param(scene, mode, id=f"{scene.kernel}-{mode}")
+        for scene in SCENES
+        for mode in scene.caught_by
+        if mode in modes
+    ]
+
+
+@pytest.mark.parametrize(("scene", "order"), caught(*ORDERS))
+def test_a_plain_run_catches(scene: Scene, order: Order) -> None:
+    with pytest.raises((KernelDefect, WrongAnswer)) as error:
+        scene.play(EmulatedDevice(order, seed=1))
+    assert re.search(scene.says, str(error.value))
+
+
+@cache
+def sanitizer_reports(mode: Mode) -> dict[str, dict[str, Any]]:
+    done = run_sanitized(mode, "tests.cudasim.scenes")
+    assert done.returncode == 0, done.stderr[-4000:]
+    reports: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return reports
+
+
+def assert_caught(scene: Scene, mode: Mode) -> None:
+    outcome = sanitizer_reports(mode)[scene.kernel]
+    assert outcome["status"] != 0, f"{scene.kernel} passed unseen"
+    assert re.search(scene.says, outcome["report"]), outcome["report"][-4000:]
+
+
+@pytest.mark.parametrize(("scene", "mode"), caught("address,undefined"))
+def test_address_and_undefined_behaviour_sanitizers_catch(scene: Scene, mode: Mode) -> None:
+    assert_caught(scene, mode)
+
+
+@pytest.mark.thread_sanitizer
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("scene", "mode"), caught("thread"))
+def test_thread_sanitizer_catches(scene: Scene, mode: Mode) -> None:
+    assert_caught(scene, mode)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("workers", [1, 2, 8])
+@pytest.mark.parametrize("play", SOUND.values(), ids=SOUND)
+def test_sound_kernels_pass_in_every_order(play: Callable[[EmulatedDevice], None], workers: int, order: Order) -> None:
+    play(EmulatedDevice(order, workers=workers, seed=5))
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_kernels_pass_the_address_and_undefined_behaviour_sanitizers(name: str) -> None:
+    assert sanitizer_reports("address,undefined")[name] == {"status": 0, "report": ""}
+
+
+@pytest.mark.thread_sanitizer
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_kernels_pass_the_thread_sanitizer(name: str) -> None:
+    assert sanitizer_reports("thread")[name] == {"status": 0, "report": ""}
