@@ -113,15 +113,19 @@ OPERATION = Operation(
     ),
     outputs=(
         Output("noisy", "float64: the sum (d,) of records, or the statistic, on the grid, plus noise", "array"),
-        Output("mechanism", "discrete_laplace or discrete_gaussian"),
-        Output("scale", "Laplace scale or Gaussian sigma of the noise: exact rational and number, in the values' unit"),
-        Output("grid", "what one integer step is worth: exact rational and number, in the values' unit"),
-        Output("sensitivity", "{norm, grid_units, value}: what the noise was scaled to, rounding included"),
-        Output("sensitivity_source", "enforced (by clipping) or declared (by the caller)"),
-        Output("spent", "epsilon or rho of this release, at most what was asked: exact rational and number"),
-        Output("accuracy_95", "with probability 95 % the noise on one coordinate is smaller than this"),
-        Output("statement", "what this result promises and what it does not"),
-        Output("unaccounted", "true: no budget was charged"),
+        Output("mechanism", "discrete_laplace or discrete_gaussian", "value"),
+        Output(
+            "scale",
+            "Laplace scale or Gaussian sigma of the noise: exact rational and number, in the values' unit",
+            "value",
+        ),
+        Output("grid", "what one integer step is worth: exact rational and number, in the values' unit", "value"),
+        Output("sensitivity", "{norm, grid_units, value}: what the noise was scaled to, rounding included", "value"),
+        Output("sensitivity_source", "enforced (by clipping) or declared (by the caller)", "value"),
+        Output("spent", "epsilon or rho of this release, at most what was asked: exact rational and number", "value"),
+        Output("accuracy_95", "with probability 95 % the noise on one coordinate is smaller than this", "value"),
+        Output("statement", "what this result promises and what it does not", "value"),
+        Output("unaccounted", "true: no budget was charged", "value"),
     ),
     example=Example(
         params={

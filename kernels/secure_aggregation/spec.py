@@ -56,9 +56,13 @@ class SecureAggregation(Params):
     modulus_bits: Literal[32, 64] = Field(description="vectors and masks live mod 2**modulus_bits")
     threshold: int = Field(ge=1, description="fewest survivors that may be summed; more than half of all clients")
     survivors: tuple[ClientId, ...] = Field(
-        min_length=1, max_length=65_536, description="clients whose vectors are summed, one per row of masked and self_seeds"
+        min_length=1,
+        max_length=65_536,
+        description="clients whose vectors are summed, one per row of masked and self_seeds",
     )
-    dropped: tuple[ClientId, ...] = Field((), max_length=65_536, description="clients that took part but sent no vector")
+    dropped: tuple[ClientId, ...] = Field(
+        (), max_length=65_536, description="clients that took part but sent no vector"
+    )
     pairs: tuple[tuple[ClientId, ClientId], ...] = Field(
         (), max_length=65_536, description="(dropped, survivor) of each row of pair_seeds"
     )
@@ -96,7 +100,9 @@ def _membership(params: SecureAggregation) -> list[Problem]:
             problems.append(Problem(f"/params/{name}", f"client {client} is named {times} times"))
     if both := sorted(set(params.survivors) & set(params.dropped)):
         problems.append(
-            Problem("/params/dropped", f"client {both[0]} is also a survivor: unmasking both ways would open its vector")
+            Problem(
+                "/params/dropped", f"client {both[0]} is also a survivor: unmasking both ways would open its vector"
+            )
         )
     least = params.clients // 2 + 1
     if params.clients < 2:
@@ -111,7 +117,9 @@ def _membership(params: SecureAggregation) -> list[Problem]:
         )
     elif len(params.survivors) < params.threshold:
         problems.append(
-            Problem("/params/survivors", f"{len(params.survivors)} survivors are fewer than threshold {params.threshold}")
+            Problem(
+                "/params/survivors", f"{len(params.survivors)} survivors are fewer than threshold {params.threshold}"
+            )
         )
     return problems
 
@@ -186,7 +194,8 @@ def _shapes(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> list[
     if self_seeds.shape != (len(params.survivors), 32):
         problems.append(
             Problem(
-                "/inputs/self_seeds", f"shape {list(self_seeds.shape)}, expected [{len(params.survivors)}, 32]: a seed per survivor"
+                "/inputs/self_seeds",
+                f"shape {list(self_seeds.shape)}, expected [{len(params.survivors)}, 32]: a seed per survivor",
             )
         )
     pair_seeds = inputs.get("pair_seeds")
@@ -194,11 +203,16 @@ def _shapes(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> list[
         problems.append(Problem("/inputs/pair_seeds", f"{len(params.pairs)} pairs are named, but no seeds are given"))
     if pair_seeds is not None and pair_seeds.shape != (len(params.pairs), 32):
         problems.append(
-            Problem("/inputs/pair_seeds", f"shape {list(pair_seeds.shape)}, expected [{len(params.pairs)}, 32]: a seed per pair")
+            Problem(
+                "/inputs/pair_seeds",
+                f"shape {list(pair_seeds.shape)}, expected [{len(params.pairs)}, 32]: a seed per pair",
+            )
         )
     words = masked.shape[-1] * params.modulus_bits // 32
     if words > MAX_KEYSTREAM_WORDS:
-        problems.append(Problem("/inputs/masked", f"{words} mask words per client, above the keystream's {MAX_KEYSTREAM_WORDS}"))
+        problems.append(
+            Problem("/inputs/masked", f"{words} mask words per client, above the keystream's {MAX_KEYSTREAM_WORDS}")
+        )
     return problems
 
 
@@ -228,10 +242,14 @@ OPERATION = Operation(
     ),
     outputs=(
         Output("sum", "sum of the survivors' vectors: int64, or float64 for output float and mean: (dim,)", "array"),
-        Output("survivors", "the clients summed"),
-        Output("overflow_proof", "{max_abs_sum, limit}: the largest magnitude the sum can have, and the modulus allows"),
-        Output("round_id", "the round named in the request"),
-        Output("statement", "what this result protects and what it does not"),
+        Output("survivors", "the clients summed", "value"),
+        Output(
+            "overflow_proof",
+            "{max_abs_sum, limit}: the largest magnitude the sum can have, and the modulus allows",
+            "value",
+        ),
+        Output("round_id", "the round named in the request", "value"),
+        Output("statement", "what this result protects and what it does not", "value"),
     ),
     example=Example(
         params={
