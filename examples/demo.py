@@ -1,4 +1,4 @@
-"""Send one job of each operation to a service of its own, over HTTP, on real market prices (`make demo`, `python -m examples.demo`)."""
+"""Send one job of each operation to a service of its own, over HTTP, on real market prices: `make demo`."""
 
 import os
 import socket

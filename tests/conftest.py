@@ -74,16 +74,13 @@ class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
     def __enter__(self) -> Service:
         port = free_port()
         log = self.home.parent / f"{self.home.name}.log"
-        # A session of its own marks every process the service starts: how else would a test find one left behind?
-        self._marker = f"WARPDESK_TEST_RUN={self.home}"
         # Settings of the developer's shell must not reach the service under test.
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
-        name, _, value = self._marker.partition("=")
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "warpdesk.cli", "serve", "--port", str(port), *self.arguments],
                 cwd=ROOT,
-                env={**clean, "WARPDESK_HOME": str(self.home), name: value, **self.environment},
+                env={**clean, "WARPDESK_HOME": str(self.home), "WARPDESK_TEST_RUN": str(self.home), **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -116,22 +113,27 @@ class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
     def _left(self) -> list[str]:
         # Children die by signals of the kernel when their parent is killed: that takes a moment.
         deadline = time.monotonic() + 15
-        while (left := processes_with(self._marker)) and time.monotonic() < deadline:
+        while (left := processes_of(self.home)) and time.monotonic() < deadline:
             time.sleep(0.05)
         return [f"{pid} {command}" for pid, command in left.items()]
 
 
-def processes_with(marker: str) -> dict[int, str]:
-    """The living processes whose environment holds `NAME=value`, with their command lines."""
+def processes_of(run: Path) -> dict[int, str]:
+    """The living processes that inherited WARPDESK_TEST_RUN=`run`, with their command lines.
+
+    Redis writes its title over its environment; the title names the socket, which is below `run`.
+    """
     found = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
         try:
-            if marker.encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+            marked = f"WARPDESK_TEST_RUN={run}".encode() in (folder / "environ").read_bytes().split(b"\0")
         except OSError:  # ended meanwhile, or someone else's
             continue
+        if marked or f"unixsocket:{run}/" in command:
+            found[int(folder.name)] = command
     return found
 
 

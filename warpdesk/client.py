@@ -333,11 +333,10 @@ class _Protocol:
 
     def upload(self, array: ArrayLike | Path) -> Steps[Array]:
         stream: _Body = _FileBody(array) if isinstance(array, Path) else _ArrayBody(np.asarray(array))
-        headers = {**self._headers, "Content-Type": stream.media_type, "Content-Length": str(stream.size)}
-        extensions = {"timeout": httpx.Timeout(self._timeout).as_dict()}
-        response = yield httpx.Request(
-            "PUT", f"{self._url}/v1/arrays", headers=headers, stream=stream, extensions=extensions
-        )
+        request = self._request("PUT", "/v1/arrays", stream=stream)
+        request.headers["Content-Type"] = stream.media_type
+        request.headers["Content-Length"] = str(stream.size)
+        response = yield request
         return Array.model_validate_json(_checked(response).content)
 
     def download(self, array: Array | str) -> Steps[AnyArray]:
@@ -383,17 +382,25 @@ class _Protocol:
         return Result(outputs, body.provenance, found)
 
     def _request(
-        self, method: str, path: str, *, json: Any = None, wait: float | None = None, accept: str | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        stream: "_Body | None" = None,
+        wait: float | None = None,
+        accept: str | None = None,
     ) -> httpx.Request:
-        headers = dict(self._headers)
+        url = httpx.URL(path if path.startswith("http") else f"{self._url}{path}")
+        # httpx leaves the host out where it is given a stream.
+        headers = {**self._headers, "Host": url.netloc.decode("ascii")}
         if accept is not None:
             headers["Accept"] = accept
         seconds = min(max(1, ceil(wait)), LONGEST_WAIT) if wait is not None else 0
         if seconds:
             headers["Prefer"] = f"wait={seconds}"
-        timeout = httpx.Timeout(self._timeout, read=self._timeout + seconds)
-        url = path if path.startswith("http") else f"{self._url}{path}"
-        return httpx.Request(method, url, headers=headers, json=json, extensions={"timeout": timeout.as_dict()})
+        extensions = {"timeout": httpx.Timeout(self._timeout, read=self._timeout + seconds).as_dict()}
+        return httpx.Request(method, url, headers=headers, json=json, stream=stream, extensions=extensions)
 
 
 class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
