@@ -74,7 +74,7 @@ def terms(params: MonteCarloParams) -> Terms:
             params.steps,
             params.include_spot,
         )
-    return Terms(
+    job = Terms(
         kind=kind,
         steps=params.steps,
         fixings=fixings,
@@ -85,7 +85,7 @@ def terms(params: MonteCarloParams) -> Terms:
         strike=params.strike,
         sign=sign,
         discount=discount,
-        shift=discount * positive_part(sign * (_underlying(kind, params, a, fixings) - params.strike)),
+        shift=0.0,
         control=control,
         bins_per_unit=BINS_PER_DEVIATION / sqrt(params.steps),
         side=1.0 if "_up_" in params.payoff else -1.0,
@@ -95,6 +95,7 @@ def terms(params: MonteCarloParams) -> Terms:
         knock_in=int(params.payoff.endswith("_in")),
         rebate=params.rebate,
     )
+    return job._replace(shift=_payment_without_noise(job, hit_discounts(params)))
 
 
 def hit_discounts(params: MonteCarloParams) -> NDArray[np.float64]:
@@ -131,13 +132,31 @@ def _kind(params: MonteCarloParams) -> int:
     return BARRIER_CONTINUOUS
 
 
-def _underlying(kind: int, params: MonteCarloParams, a: float, fixings: int) -> float:
-    """Return what the option is written on along the path W = 0, by the operations of the kernels in their order."""
-    if kind == ASIAN_ARITHMETIC:
-        total = 1.0 if params.include_spot else 0.0
-        for k in range(1, params.steps + 1):
-            total += exp(a * k)
-        return params.spot * (total / fixings)
-    if kind == ASIAN_GEOMETRIC:
-        return params.spot * exp(a * (params.steps * (params.steps + 1) // 2) / fixings)
-    return params.spot * exp(a * params.steps)
+def _payment_without_noise(job: Terms, discounts: NDArray[np.float64]) -> float:
+    """Return what the path W = 0 pays, by the operations of the kernels in their order.
+
+    Without volatility it is what every path pays, to the last bit: the simulated variance is then exactly zero.
+    """
+    if job.kind in (ASIAN_ARITHMETIC, ASIAN_GEOMETRIC):
+        if job.kind == ASIAN_ARITHMETIC:
+            total = 1.0 if job.fixings > job.steps else 0.0
+            for k in range(1, job.steps + 1):
+                total += exp(job.drift * k)
+            return _vanilla(job, job.spot * (total / job.fixings))
+        return _vanilla(job, job.spot * exp(job.drift * (job.steps * (job.steps + 1) // 2) / job.fixings))
+    vanilla = _vanilla(job, job.spot * exp(job.drift * job.steps))
+    if job.kind == EUROPEAN:
+        return vanilla
+    alive = job.side * job.barrier > 0.0
+    hit = 0.0 if alive else float(discounts[0])
+    for k in range(1, job.steps + 1):
+        if alive and job.side * (job.barrier - job.barrier_drift * k) <= 0.0:
+            alive = False
+            hit = float(discounts[k])
+    if job.knock_in:
+        return job.discount * job.rebate if alive else vanilla
+    return vanilla if alive else job.rebate * hit
+
+
+def _vanilla(job: Terms, price: float) -> float:
+    return job.discount * positive_part(job.sign * (price - job.strike))

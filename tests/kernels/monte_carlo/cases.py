@@ -1,4 +1,4 @@
-"""Options whose price must not depend on where it is computed: every kind of kernel, odd path counts, high seed bits."""
+"""Options whose price must not depend on where it is computed: every kind of kernel, odd path counts, high seeds."""
 
 from tests.kernels.parity import Case
 

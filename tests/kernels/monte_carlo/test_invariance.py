@@ -1,0 +1,94 @@
+"""The answer's bytes do not depend on how the work is cut, how many threads share it, or what the processor can do."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numba
+import pytest
+
+from kernels.monte_carlo import cpu, gpu
+from kernels.monte_carlo.spec import MonteCarloParams
+from tests.cudasim.device import EmulatedDevice
+from tests.kernels.monte_carlo.test_monte_carlo import PAYOFFS, params
+
+SEED = (1 << 63) + 17
+PROGRAM = """
+import json, sys
+from kernels.monte_carlo.cpu import monte_carlo
+from kernels.monte_carlo.spec import MonteCarloParams
+jobs = [MonteCarloParams.model_validate_json(json.dumps(job)) for job in json.loads(sys.argv[1])]
+print(json.dumps([monte_carlo(job, seed=int(sys.argv[2])) for job in jobs]))
+"""
+
+
+def jobs(paths: int) -> list[MonteCarloParams]:
+    return [params(payoff, steps=7, paths=paths) for payoff in PAYOFFS]
+
+
+@pytest.mark.parametrize("paths", [2, 255, 257, 2_049, 70_001])
+def test_the_cut_into_chunks_changes_no_byte(paths: int) -> None:
+    for job in jobs(paths):
+        whole = cpu.monte_carlo(job, seed=SEED, chunk=1 << 20)
+        for chunk in (256, 512, 2_048, 65_536):
+            if paths / chunk < 40:
+                assert cpu.monte_carlo(job, seed=SEED, chunk=chunk) == whole, (job.payoff, chunk)
+
+
+def test_the_cut_into_launches_changes_no_byte() -> None:
+    device = EmulatedDevice()
+    for job in jobs(1_300):
+        whole = cpu.monte_carlo(job, seed=SEED)
+        for chunk in (256, 1_024, 1 << 20):
+            assert gpu.monte_carlo(job, seed=SEED, device=device, chunk=chunk) == whole, (job.payoff, chunk)
+
+
+def test_the_number_of_threads_changes_no_byte() -> None:
+    most = numba.get_num_threads()
+    answers = []
+    try:
+        for threads in range(1, most + 1):
+            numba.set_num_threads(threads)
+            answers.append([cpu.monte_carlo(job, seed=SEED) for job in jobs(30_011)])
+    finally:
+        numba.set_num_threads(most)
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_more_threads_and_a_plain_processor_change_no_byte() -> None:
+    """A new process compiles for the least x86-64 (no AVX) or whatever "generic" is here, on three threads."""
+    asked = jobs(5_001)
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "3", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    given = [job.model_dump(mode="json") for job in asked]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(given), str(SEED)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert as_json([cpu.monte_carlo(job, seed=SEED) for job in asked]) == json.loads(done.stdout)
+
+
+def as_json(answers: Any) -> Any:
+    return json.loads(json.dumps(answers))
+
+
+def test_paths_are_counted_in_64_bits() -> None:
+    """Paths beyond 2^32 are other paths than those their low words name."""
+    import numpy as np
+
+    from kernels.monte_carlo.plan import BINS, SUMS, hit_discounts, terms
+
+    job = params("european", steps=2, paths=256)
+    sums = []
+    for first in (0, 1 << 32, 1 << 33):
+        partials = np.empty((1, SUMS))
+        counts = np.zeros((numba.config.NUMBA_NUM_THREADS, BINS), dtype=np.uint32)
+        far = terms(job)._replace(paths=first + 256)
+        cpu._simulate(far, hit_discounts(job), np.uint64(1), np.uint64(2), first, partials, counts)
+        assert counts.sum() == 256
+        sums.append(partials[0, 0])
+    assert len(set(sums)) == 3

@@ -1,0 +1,121 @@
+"""What monte_carlo refuses, and with which numbers; what it takes by default."""
+
+from typing import Any
+
+import pytest
+
+from kernels.monte_carlo.spec import CHUNK, OPERATION
+from kernels.operation import InvalidRequest
+
+VALID: dict[str, Any] = {**OPERATION.example.params}
+
+
+def refused(**changes: Any) -> list[tuple[str, str]]:
+    given = {name: value for name, value in {**VALID, **changes}.items() if value != "absent"}
+    with pytest.raises(InvalidRequest) as caught:
+        OPERATION.validate(given, {})
+    return [(problem.pointer, problem.detail) for problem in caught.value.problems]
+
+
+def accepted(**changes: Any) -> Any:
+    return OPERATION.validate({**VALID, **changes}, {})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("payoff", "lookback", "european"),
+        ("option", "straddle", "call"),
+        ("spot", 0.0, "greater than"),
+        ("spot", -1.0, "greater than"),
+        ("spot", 1e300, "1000000000000"),
+        ("strike", 0.0, "greater than"),
+        ("volatility", -0.1, "greater than or equal to 0"),
+        ("maturity", 0.0, "greater than 0"),
+        ("maturity", -1.0, "greater than 0"),
+        ("steps", 0, "greater than or equal to 1"),
+        ("steps", 10_001, "10000"),
+        ("steps", 2.5, "integer"),
+        ("paths", 0, "greater than or equal to 2"),
+        ("paths", 1, "greater than or equal to 2"),
+        ("paths", 100_000_001, "100000000"),
+        ("paths", "many", "integer"),
+        ("paths", True, "integer"),
+        ("confidence", 1.0, "0.999999"),
+        ("confidence", 0.0, "0.5"),
+        ("rate", float("nan"), "finite"),
+        ("volatility", float("inf"), "finite"),
+        ("spot", "absent", "required"),
+    ],
+)
+def test_a_parameter_out_of_range_is_refused(field: str, value: Any, says: str) -> None:
+    ((pointer, detail),) = refused(**{field: value})
+    assert pointer == f"/params/{field}"
+    assert says in detail
+
+
+def test_an_unknown_parameter_is_refused() -> None:
+    ((pointer, _),) = refused(sigma=0.2)
+    assert pointer == "/params/sigma"
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -0.1])
+def test_a_quantile_must_lie_between_0_and_1(value: float) -> None:
+    ((pointer, _),) = refused(quantiles=[0.5, value])
+    assert pointer == "/params/quantiles/1"
+
+
+def test_too_many_quantiles_are_refused() -> None:
+    ((pointer, detail),) = refused(quantiles=[0.5] * 101)
+    assert pointer == "/params/quantiles"
+    assert "100" in detail
+
+
+def test_too_much_work_is_refused_with_the_numbers() -> None:
+    ((pointer, detail),) = refused(paths=100_000_000, steps=501)
+    assert pointer == "/params/paths"
+    assert detail == (
+        "100,000,000 paths of 501 steps are 50,100,000,000 path steps; at most 50,000,000,000 are allowed"
+    )
+    assert accepted(paths=100_000_000, steps=500).paths == 100_000_000
+
+
+def test_an_absurd_spread_is_refused_with_the_numbers() -> None:
+    ((pointer, detail),) = refused(volatility=3.0, maturity=4.0)
+    assert pointer == "/params/volatility"
+    assert "volatility 3 over 4 years is a standard deviation of 6" in detail
+
+
+def test_absurd_growth_is_refused_for_each_rate() -> None:
+    problems = refused(rate=5.0, dividend=-5.0, maturity=30.0, volatility=0.1)
+    assert [pointer for pointer, _ in problems] == ["/params/rate", "/params/dividend"]
+    assert "e^150" in problems[0][1]
+
+
+def test_a_barrier_option_needs_its_barrier() -> None:
+    ((_, detail),) = refused(payoff="barrier_up_out")
+    assert "barrier_up_out needs a barrier" in detail
+
+
+@pytest.mark.parametrize("field", [{"barrier": 120.0}, {"monitoring": "discrete"}, {"rebate": 1.0}])
+def test_barrier_fields_belong_to_barrier_options(field: dict[str, Any]) -> None:
+    ((_, detail),) = refused(**field)
+    assert f"{next(iter(field))} belongs to barrier payoffs" in detail
+
+
+def test_only_an_average_may_include_the_spot() -> None:
+    ((_, detail),) = refused(payoff="european", include_spot=True)
+    assert "include_spot belongs to Asian payoffs" in detail
+
+
+def test_the_example_runs() -> None:
+    answer = OPERATION.implementation("cpu")(OPERATION.validate(VALID, {}), seed=1)
+    assert list(answer) == [output.name for output in OPERATION.outputs]
+    assert answer["price"] == pytest.approx(5.78, abs=0.01)
+
+
+def test_memory_is_bounded_by_a_chunk_and_not_by_the_paths() -> None:
+    one = OPERATION.cost(accepted(paths=CHUNK), {}).bytes
+    many = OPERATION.cost(accepted(paths=100_000_000), {}).bytes
+    assert many == one
+    assert many < 16 * 1024 * 1024
