@@ -30,6 +30,13 @@ def test_a_plain_run_catches(scene: Scene, order: Order) -> None:
     assert re.search(scene.says, str(error.value))
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_race_may_give_the_right_answer_in_every_order_of_a_plain_run(order: Order) -> None:
+    """Which is why the thread sanitizer is needed: it reports this scene."""
+    (scene,) = (scene for scene in SCENES if scene.kernel == "harmless_looking_rewrite")
+    scene.play(EmulatedDevice(order, seed=1))
+
+
 @cache
 def sanitizer_reports(mode: Mode) -> dict[str, dict[str, Any]]:
     done = run_sanitized(mode, "tests.cudasim.scenes")
@@ -49,7 +56,7 @@ def test_address_and_undefined_behaviour_sanitizers_catch(scene: Scene, mode: Mo
     assert_caught(scene, mode)
 
 
-@pytest.mark.thread_sanitizer
+@pytest.mark.sanitize
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("scene", "mode"), caught("thread"))
 def test_thread_sanitizer_catches(scene: Scene, mode: Mode) -> None:
@@ -68,7 +75,7 @@ def test_sound_kernels_pass_the_address_and_undefined_behaviour_sanitizers(name:
     assert sanitizer_reports("address,undefined")[name] == {"status": 0, "report": ""}
 
 
-@pytest.mark.thread_sanitizer
+@pytest.mark.sanitize
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_kernels_pass_the_thread_sanitizer(name: str) -> None:

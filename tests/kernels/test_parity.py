@@ -59,7 +59,7 @@ def test_no_kernel_leaves_its_memory_or_defined_behaviour(family: str) -> None:
     _sanitized(family, "address,undefined")
 
 
-@pytest.mark.thread_sanitizer
+@pytest.mark.sanitize
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", families())
 def test_no_kernel_has_a_data_race(family: str) -> None:
