@@ -8,7 +8,7 @@ from math import sqrt
 from kernels.device.elementary import exp64, log64
 
 # Hart et al., Computer Approximations (1968), algorithm 5666, as West gives it in "Better approximations to cumulative
-# normal functions", Wilmott Magazine (2005): a ratio of polynomials times exp(-x^2/2), good to double precision.
+# normal functions", Wilmott Magazine (2005): a ratio of polynomials times exp(-x^2/2), good to 2e-16 absolutely.
 _NUMERATOR = (
     220.206867912376,
     221.213596169931,

@@ -1,0 +1,48 @@
+"""Sums in trees of a fixed shape."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
+
+finite = st.floats(-1e6, 1e6)
+
+
+def as_bytes(x: object) -> bytes:
+    return np.asarray(x).tobytes()
+
+
+@given(st.lists(finite, min_size=1, max_size=70), st.integers(0, 5))
+def test_aligned_cuts_change_no_byte(values: list[float], log2_chunk: int) -> None:
+    """The sums of runs of 2^k, added by the same tree, are the sum of all."""
+    partials = np.array(values)[:, None]
+    chunk = 1 << log2_chunk
+    runs = np.array([pairwise_sum(partials[first : first + chunk]) for first in range(0, len(values), chunk)])
+    assert as_bytes(pairwise_sum(runs)) == as_bytes(pairwise_sum(partials))
+
+
+@given(st.lists(finite, min_size=1, max_size=70), st.integers(1, 20))
+def test_trailing_zeros_change_no_byte(values: list[float], zeros: int) -> None:
+    partials = np.array(values)[:, None]
+    padded = np.concatenate([partials, np.zeros((zeros, 1))])
+    assert as_bytes(pairwise_sum(padded)) == as_bytes(pairwise_sum(partials))
+
+
+def test_minus_zero_alone_is_plus_zero_as_with_neighbours() -> None:
+    assert as_bytes(pairwise_sum(np.array([[-0.0]]))) == as_bytes([0.0])
+
+
+def test_sums_stay_apart() -> None:
+    assert pairwise_sum(np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])).tolist() == [6.0, 60.0]
+
+
+def test_a_block_is_added_in_halves() -> None:
+    values = np.random.default_rng(5).normal(size=BLOCK) * 10.0 ** np.arange(-8, 8).repeat(16)
+    expected = values.copy()
+    while len(expected) > 1:
+        half = len(expected) // 2
+        expected = expected[:half] + expected[half:]
+    assert as_bytes(tree_sum(values.copy())) == as_bytes(expected[0])
+    assert tree_sum(values.copy()) == pytest.approx(values.sum(), rel=1e-12)

@@ -1,0 +1,63 @@
+"""The closed forms against published prices and SciPy."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from kernels.monte_carlo.closed_form import black_scholes, geometric_asian, normal_cdf, normal_quantile
+from tests.vectors import options
+
+
+@pytest.mark.parametrize("row", options.HAUG_EUROPEAN)
+def test_black_scholes_prices_are_those_of_haug(row: options.European) -> None:
+    found = black_scholes(row.option, row.spot, row.strike, row.r, row.q, row.volatility, row.maturity)
+    assert found == pytest.approx(row.price, abs=1e-4)
+
+
+def test_the_discrete_geometric_asian_price_is_that_of_clewlow_and_strickland() -> None:
+    row = options.CLEWLOW_STRICKLAND_GEOMETRIC
+    found = geometric_asian(row.option, row.spot, row.strike, row.r, row.q, row.volatility, row.maturity, row.fixings)
+    assert found == pytest.approx(row.price, abs=1e-10)
+
+
+def test_many_fixings_approach_the_continuous_geometric_average_of_haug() -> None:
+    row = options.HAUG_GEOMETRIC_CONTINUOUS
+    found = geometric_asian(row.option, row.spot, row.strike, row.r, row.q, row.volatility, row.maturity, 100_000)
+    assert found == pytest.approx(row.price, abs=1e-4)
+
+
+def test_one_fixing_is_a_european_option() -> None:
+    assert geometric_asian("call", 100.0, 90.0, 0.05, 0.02, 0.3, 2.0, 1) == pytest.approx(
+        black_scholes("call", 100.0, 90.0, 0.05, 0.02, 0.3, 2.0), rel=1e-14
+    )
+
+
+def test_the_spot_as_a_fixing_halves_the_log_return_of_one_step() -> None:
+    """G = sqrt(S0 S_T): lognormal with half the mean and half the deviation."""
+    mean, deviation = 0.5 * (0.05 - 0.02 - 0.045) * 2.0, 0.5 * 0.3 * np.sqrt(2.0)
+    d2 = (np.log(100 / 90) + mean) / deviation
+    expected = np.exp(-0.1) * (
+        100 * np.exp(mean + deviation**2 / 2) * stats.norm.cdf(d2 + deviation) - 90 * stats.norm.cdf(d2)
+    )
+    assert geometric_asian("call", 100.0, 90.0, 0.05, 0.02, 0.3, 2.0, 1, include_spot=True) == pytest.approx(
+        expected, rel=1e-13
+    )
+
+
+def test_without_volatility_an_option_is_worth_its_forward() -> None:
+    assert black_scholes("call", 100.0, 90.0, 0.05, 0.0, 0.0, 1.0) == pytest.approx(100 - 90 * np.exp(-0.05), rel=1e-14)
+    assert black_scholes("put", 100.0, 90.0, 0.05, 0.0, 0.0, 1.0) == 0.0
+
+
+def test_the_normal_distribution_is_that_of_scipy() -> None:
+    """To a rounding of 1 absolutely, which is what a price needs, and to 1e-8 of itself in the far tail."""
+    x = np.concatenate([np.linspace(-36.9, 36.9, 1_001), [0.0, 7.07, 7.08, -7.07, -7.08]])
+    found = np.array([normal_cdf(float(value)) for value in x])
+    assert np.abs(found - stats.norm.cdf(x)).max() < 3e-16
+    assert found == pytest.approx(stats.norm.cdf(x), rel=1e-8, abs=0.0)
+    assert (normal_cdf(-40.0), normal_cdf(40.0)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("probability", [1e-9, 0.025, 0.3, 0.5, 0.75, 0.9, 0.975, 0.995, 0.9999995])
+def test_normal_quantiles_are_those_of_scipy(probability: float) -> None:
+    assert normal_quantile(probability) == pytest.approx(stats.norm.ppf(probability), rel=1e-9, abs=1e-15)
