@@ -56,7 +56,7 @@ class Pulse(threading.Thread):
         self._worker = worker
         self._redis = connect(url, retry=Retry(NoBackoff(), 0), timeout=LEASE_SECONDS / 3)
         self._queue = JobQueue(self._redis)
-        self._recovery = Recovery(self._queue, endings(self._queue), worker.name)
+        self._recovery = Recovery(self._queue, endings(self._queue))
         self._wanted = threading.Event()
         self._stopped = False
         self._reported = ""

@@ -17,16 +17,15 @@ log = logging.getLogger("warpdesk.worker")
 class Recovery:
     """Remembers what the last look saw: an id between pop and start is nobody's only when it stays there."""
 
-    def __init__(self, queue: JobQueue, endings: Endings, worker: str) -> None:
+    def __init__(self, queue: JobQueue, endings: Endings) -> None:
         self._queue = queue
         self._endings = endings
-        self._worker = worker
         self._popped: frozenset[str] | None = None
 
     def look(self, judge_leases: bool) -> None:
         """Without `judge_leases` (after an outage, when nobody could renew) only dead processes lose their jobs."""
         for lease in self._queue.leases():
-            if lease.worker != self._worker and (is_dead(lease.process) or (judge_leases and lease.expired)):
+            if is_dead(lease.process) or (judge_leases and lease.expired):
                 self._take_back(lease)
         popped = self._queue.popped()
         for job_id in popped if self._popped is None else popped & self._popped:

@@ -162,6 +162,8 @@ class WarmWorker(Worker):
         if started is None:
             return
         request, attempt = started
+        self._revoked = self._stopped_job_id = None
+        self._kill_wanted = False
         self._running = Running(request, attempt, time.monotonic())
         self._horse_pid = self._horse.pid or 0
         self._state = WorkerStatus.BUSY  # as `start` wrote it
@@ -182,8 +184,7 @@ class WarmWorker(Worker):
             self.undelivered = True
             raise
         finally:
-            self._running = self._revoked = self._stopped_job_id = None
-            self._kill_wanted = False
+            self._running = None
             self._horse_pid = 0
             self._state = WorkerStatus.IDLE  # as every ending writes it
 
@@ -253,6 +254,11 @@ class WarmWorker(Worker):
         # RQ's own handler lets a time-out end the thread, and cancels with it.
         log.warning("commands are not heard: %s", type(exc).__name__)
         time.sleep(1.0)
+
+    def unsubscribe(self) -> None:
+        if self.pubsub_thread:
+            self.pubsub_thread.stop()  # before RQ wakes it, else it listens for another minute
+        super().unsubscribe()
 
     def teardown(self) -> None:
         self.patience.end_by = time.monotonic() + 3 if self.patience.end_by is None else self.patience.end_by
@@ -393,6 +399,8 @@ class WarmWorker(Worker):
         elif end is End.DEADLINE:
             self._endings.expired(request, attempt)
         elif end is End.CANCELED:
+            if self._stopped_job_id == request.id:
+                self._jobs.cancel(request.id)  # unchanged, unless it was RQ's command that stopped it
             self._endings.canceled(request, attempt)
         else:
             self._endings.released(request, attempt)

@@ -1,0 +1,128 @@
+"""A desk to test workers at: a real Redis, a store, and real worker processes that are gone afterwards."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT
+from workers.protocol import JobRequest, WorkerReport
+from workers.queue import JobQueue, JobRecord, connect
+from workers.store import SpoolStore
+
+OWNER = "key_a"
+PATIENCE = 30.0
+
+
+@dataclass
+class Desk:
+    """Submit jobs, start workers, wait for what becomes of both."""
+
+    url: str
+    home: Path
+    queue: JobQueue
+    store: SpoolStore
+    workers: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def array(self, values: Any, dtype: str = "float64", ttl: float = 600.0) -> str:
+        array = np.asarray(values, dtype)
+        with self.store.writer(OWNER, dtype, array.shape, ttl) as writer:  # type: ignore[arg-type]
+            writer.write(array.tobytes())
+            return writer.commit(has_nan=bool(np.isnan(array).any()), has_inf=False).id
+
+    def request(self, operation: str = "double", inputs: dict[str, str] | None = None, **fields: Any) -> JobRequest:
+        if inputs is None:
+            inputs = {"values": self.array([1.0, 2.0, 3.0])} if operation in ("double", "stumble") else {}
+        values: dict[str, Any] = {"params": {}, "timeout": 30.0, "result_ttl": 60.0, **fields}
+        return JobRequest(
+            id=f"job_{next(self._numbers):08d}", owner=OWNER, operation=operation, inputs=inputs, **values
+        )
+
+    def submit(self, operation: str = "double", inputs: dict[str, str] | None = None, **fields: Any) -> str:
+        request = self.request(operation, inputs, **fields)
+        self.queue.enqueue(request)
+        return request.id
+
+    def start_worker(self, *, ready: bool = True, url: str | None = None, **environment: str) -> WorkerReport | None:
+        """Start a worker on the CPU, or with WARPDESK_DEVICE on a stand-in; return its first report as ready."""
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
+        known = {report.name for report in self.queue.workers()} if ready else set()
+        with (self.home / "worker.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "workers.warm"],
+                cwd=ROOT,
+                env={
+                    **clean,
+                    "WARPDESK_HOME": str(self.home),
+                    "WARPDESK_REDIS_URL": url or self.url,
+                    "WARPDESK_OPERATIONS": "tests.workers.operations:OPERATIONS",
+                    "WARPDESK_DEVICE": "cpu",
+                    **environment,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.workers.append(process)
+        if not ready:
+            return None
+        return self.until(
+            lambda: next((r for r in self.queue.workers() if r.state == "ready" and r.name not in known), None),
+            "no worker became ready",
+        )
+
+    def wait(self, job_id: str, patience: float = PATIENCE) -> JobRecord:
+        """The record once it is final."""
+
+        def final() -> JobRecord | None:
+            record = self.queue.get(job_id)
+            return record if record is not None and record.state.final else None
+
+        return self.until(final, f"{job_id} did not end", patience)
+
+    def until(self, found: Any, otherwise: str, patience: float = PATIENCE) -> Any:
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            if value := found():
+                return value
+            time.sleep(0.01)
+        raise AssertionError(f"{otherwise} in {patience} s; the workers said:\n{self.log()[-6000:]}")
+
+    def log(self) -> str:
+        file = self.home / "worker.log"
+        return file.read_text() if file.exists() else ""
+
+    def marker(self, name: str = "marker") -> Path:
+        return self.home / name
+
+    def napping(self, marker: Path) -> int:
+        """Wait until a nap has begun; return the number of the process that naps."""
+        return int(self.until(lambda: marker.exists() and marker.read_text(), "nobody napped"))
+
+    def results(self) -> list[str]:
+        return sorted(directory.name for directory in (self.home / "store" / "results").iterdir())
+
+    def close(self) -> None:
+        for process in self.workers:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def desk(redis_url: str, tmp_path: Path) -> Iterator[Desk]:
+    connection = connect(redis_url)
+    made = Desk(redis_url, tmp_path, JobQueue(connection), SpoolStore(tmp_path / "store"))
+    yield made
+    made.close()
+    connection.close()

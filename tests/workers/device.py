@@ -1,0 +1,42 @@
+"""A device of paper: kernels are Python functions by name. What is tested here is the worker, not CUDA."""
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cuda import Kernel, Source, Times
+
+
+def _double_values(given: np.ndarray, doubled: np.ndarray, size: np.int64) -> None:
+    doubled[:size] = given[:size] * 2
+
+
+KERNELS = {"double_values": _double_values}
+
+
+class PaperDevice:
+    name = "paper"
+    architecture = "sm_00"
+    multiprocessors = 1
+    cupy = None
+
+    def kernel(self, source: Source, name: str) -> Kernel:  # noqa: ARG002 (found by name alone)
+        def launch(grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0) -> None:
+            KERNELS[name](*args)
+
+        return launch
+
+    def to_device(self, array: Any) -> Any:
+        return np.array(array)
+
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        return np.empty(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        return np.zeros(shape, dtype)
+
+    def to_host(self, array: Any) -> Any:
+        return np.array(array)
+
+    def times(self) -> Times:
+        return Times(copy=0.25, kernel=0.5)

@@ -1,0 +1,46 @@
+"""What each misbehaving operation does on the CPU."""
+
+import ctypes
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def double(params: Any, values: np.ndarray) -> dict[str, Any]:
+    return {"doubled": values * 2, "total": float(values.sum() * 2)}
+
+
+def nap(params: Any) -> dict[str, Any]:
+    """Sleep in native code that holds the interpreter's lock, as a kernel that never returns does."""
+    Path(params.marker).write_text(str(os.getpid()))
+    ctypes.PyDLL(None).usleep(int(params.seconds * 1e6))
+    return {"slept": params.seconds}
+
+
+def stumble(params: Any, values: np.ndarray) -> dict[str, Any]:
+    raise RuntimeError(f"the caller's number is {values[0]}")
+
+
+def hoard(params: Any) -> dict[str, Any]:
+    return {"total": float(np.ones(1 << 46).sum())}
+
+
+def die(params: Any) -> dict[str, Any]:
+    """Die by SIGKILL in the first `times` attempts, each of which leaves a mark."""
+    marks = Path(params.marker)
+    if params.times and len(list(marks.iterdir())) < params.times:
+        (marks / str(os.getpid())).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"survived": True}
+
+
+def whisper(params: Any, secret: np.ndarray, key: bytes) -> dict[str, Any]:
+    """Add noise from the key, leave the key for the test to look for, then take its time."""
+    noise = np.frombuffer(key, np.uint64).astype(np.int64) >> 32
+    if params.marker:
+        Path(params.marker).write_bytes(key)
+        ctypes.PyDLL(None).usleep(int(params.seconds * 1e6))
+    return {"noisy": secret.sum() + noise}

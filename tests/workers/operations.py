@@ -1,0 +1,108 @@
+"""A catalogue for the worker's own tests: one operation that works and several that misbehave."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernels.array import ArrayInfo
+from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
+
+PACKAGE = "tests.workers.misbehaving"
+
+
+class NoParams(Params):
+    pass
+
+
+class NapParams(Params):
+    seconds: float
+    marker: str
+
+
+class DieParams(Params):
+    times: int
+    marker: str
+
+
+class WhisperParams(Params):
+    seconds: float = 0.0
+    marker: str = ""
+
+
+def _cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
+    return Cost(sum(info.nbytes for info in inputs.values()))
+
+
+def _not_too_long(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
+    if inputs["values"].size > 1_000_000:
+        raise refuse("/inputs/values", f"{inputs['values'].size} numbers, at most 1000000 are taken")
+
+
+_VALUES = Input("values", "numbers", ("float64",), (1,), nan=True)
+_EXAMPLE = Example(inputs={"values": {"data": [1.0, 2.0], "dtype": "float64"}})
+
+_ALL = (
+    Operation(
+        "double",
+        "Twice each value.",
+        PACKAGE,
+        NoParams,
+        (_VALUES,),
+        (Output("doubled", "2 x"), Output("total", "their sum", "value")),
+        _EXAMPLE,
+        _cost,
+        _not_too_long,
+    ),
+    Operation(
+        "nap",
+        "Sleep in native code.",
+        PACKAGE,
+        NapParams,
+        (),
+        (Output("slept", "seconds", "value"),),
+        Example(params={"seconds": 0.0, "marker": "/dev/null"}),
+        _cost,
+    ),
+    Operation(
+        "stumble",
+        "Raise an error that quotes its input.",
+        PACKAGE,
+        NoParams,
+        (_VALUES,),
+        (Output("doubled", "never"),),
+        _EXAMPLE,
+        _cost,
+    ),
+    Operation(
+        "hoard",
+        "Ask for more memory than there is.",
+        PACKAGE,
+        NoParams,
+        (),
+        (Output("total", "never", "value"),),
+        Example(),
+        _cost,
+    ),
+    Operation(
+        "die",
+        "Kill the process it runs in.",
+        PACKAGE,
+        DieParams,
+        (),
+        (Output("survived", "true", "value"),),
+        Example(params={"times": 0, "marker": "/nowhere"}),
+        _cost,
+    ),
+    Operation(
+        "whisper",
+        "Add private noise to a secret.",
+        PACKAGE,
+        WhisperParams,
+        (Input("secret", "a secret", ("int64",), (1,), secret=True),),
+        (Output("noisy", "their sum plus noise"),),
+        Example(inputs={"secret": {"data": [1, 2], "dtype": "int64"}}),
+        _cost,
+        randomness="private",
+    ),
+)
+
+OPERATIONS = {operation.name: operation for operation in _ALL}

@@ -1,0 +1,219 @@
+"""Arrays and results in a spool directory: keyed ids, no foreign reads, nothing half-written."""
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.array import ArrayInfo, DType
+from workers.store import SpoolStore, StoredArray, result_name
+
+A, B = "key_a", "../key_b\n"
+MISSING = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SpoolStore:
+    return SpoolStore(tmp_path / "spool")
+
+
+def put(store: SpoolStore, array: np.ndarray, owner: str = A, ttl: float = 60.0, pieces: int = 1) -> StoredArray:
+    dtype: DType = array.dtype.name  # type: ignore[assignment]
+    data = memoryview(array.tobytes())
+    step = max(1, -(-len(data) // pieces))
+    with store.writer(owner, dtype, array.shape, ttl) as writer:
+        for start in range(0, len(data), step):
+            writer.write(data[start : start + step])
+        return writer.commit(has_nan=False, has_inf=False)
+
+
+def files(store: SpoolStore, tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "spool").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.arange(10, dtype=dtype) for dtype in ("float64", "float32", "int64", "int32", "uint64", "uint32", "uint8")]
+    + [np.zeros((2, 3, 5)), np.zeros((0, 4)), np.array(3.5), np.arange(100_000.0)],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_numpy_reads_and_maps_what_was_written(store: SpoolStore, array: np.ndarray) -> None:
+    stored = put(store, array, pieces=3)
+    path = store.path(A, stored.id)
+    read = np.load(path, allow_pickle=False)
+    assert read.dtype == array.dtype
+    assert read.shape == array.shape
+    np.testing.assert_array_equal(read, array)
+    assert stored.info == ArrayInfo(array.dtype.name, array.shape)
+    if array.size:
+        assert np.load(path, mmap_mode="r").offset % 64 == 0
+
+
+def test_the_same_upload_has_the_same_id_however_it_was_cut(store: SpoolStore) -> None:
+    array = np.arange(300_000.0)  # large enough to be hashed beside the writing
+    ids = {put(store, array, pieces=pieces).id for pieces in (1, 2, 7)}
+    assert ids == {store.digest(A, "float64", array.shape, array.tobytes())}
+
+
+def test_the_id_depends_on_owner_dtype_shape_and_content(store: SpoolStore, tmp_path: Path) -> None:
+    zeros = np.zeros(4)
+    others = [
+        put(store, zeros, B),
+        put(store, zeros.view("int64")),
+        put(store, zeros.reshape(2, 2)),
+        put(store, zeros + 1),
+    ]
+    elsewhere = put(SpoolStore(tmp_path / "other"), zeros)
+    ids = {stored.id for stored in [put(store, zeros), *others, elsewhere]}
+    assert len(ids) == 6
+
+
+def test_another_owners_array_does_not_exist(store: SpoolStore) -> None:
+    stored = put(store, np.arange(3.0))
+    assert store.find(A, stored.id) == stored
+    assert store.find(B, stored.id) is None
+    assert not store.path(B, stored.id).exists()
+    assert not store.delete(B, stored.id)
+    assert store.find(A, stored.id) == stored
+
+
+@pytest.mark.parametrize(
+    "array_id",
+    [
+        "",
+        "sha256:",
+        "sha256:" + "0" * 63,
+        "sha256:" + "G" * 64,
+        "md5:" + "0" * 64,
+        "sha256:../../../secret",
+        MISSING + "\n",
+        MISSING.upper(),
+    ],
+)
+def test_a_malformed_id_names_nothing(store: SpoolStore, array_id: str) -> None:
+    assert store.find(A, array_id) is None
+    assert not store.delete(A, array_id)
+    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        store.path(A, array_id)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "../secret", "job_1", "job_1.", "job_1.1/..", "job_1.1\n", "a" * 200 + ".1"]
+)
+def test_a_malformed_result_name_names_nothing(store: SpoolStore, name: str) -> None:
+    with pytest.raises(ValueError, match="not the name of a result"):
+        store.result(name)
+
+
+def test_too_many_or_too_few_bytes_are_refused_with_the_numbers(store: SpoolStore, tmp_path: Path) -> None:
+    before = files(store, tmp_path)
+    with store.writer(A, "float64", (2,), 60) as writer:
+        writer.write(bytes(8))
+        with pytest.raises(ValueError, match="has 16 bytes, got at least 17"):
+            writer.write(bytes(9))
+    with store.writer(A, "float64", (2,), 60) as writer:
+        writer.write(bytes(15))
+        with pytest.raises(ValueError, match="has 16 bytes, got 15"):
+            writer.commit(has_nan=False, has_inf=False)
+    assert files(store, tmp_path) == before
+
+
+def test_an_upload_that_is_left_leaves_nothing(store: SpoolStore, tmp_path: Path) -> None:
+    before = files(store, tmp_path)
+    with store.writer(A, "float64", (2,), 60) as writer:
+        writer.write(bytes(8))
+        assert files(store, tmp_path) != before
+    assert files(store, tmp_path) == before
+
+
+def test_everything_is_for_this_user_only(store: SpoolStore, tmp_path: Path) -> None:
+    put(store, np.arange(3.0))
+    store.new_result("job_1", 1)
+    root = tmp_path / "spool"
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+    assert stat.S_IMODE((root / "secret").stat().st_mode) == 0o600
+    for directory in root.rglob("*"):
+        if directory.is_dir():
+            assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_two_processes_share_one_secret(store: SpoolStore, tmp_path: Path) -> None:
+    again = SpoolStore(tmp_path / "spool")
+    array = np.arange(3.0)
+    assert put(again, array).id == put(store, array).id
+
+
+def test_an_array_past_its_time_is_not_found_and_swept_unless_a_job_reads_it(store: SpoolStore, tmp_path: Path) -> None:
+    old, read, young = (
+        put(store, np.arange(1.0), ttl=-1),
+        put(store, np.arange(2.0), B, ttl=-1),
+        put(store, np.arange(3.0)),
+    )
+    assert store.find(A, old.id) is None
+    assert store.sweep(lambda owner, array_id: (owner, array_id) == (B, read.id)) == 1
+    assert not store.path(A, old.id).exists()
+    assert store.path(B, read.id).exists()
+    assert store.find(A, young.id) == young
+    assert store.sweep(lambda owner, array_id: False) == 1
+    assert not store.path(B, read.id).exists()
+
+
+def test_uploading_again_prolongs_an_arrays_life_and_never_shortens_it(store: SpoolStore) -> None:
+    first = put(store, np.arange(3.0), ttl=100)
+    assert put(store, np.arange(3.0), ttl=50).expires_at == first.expires_at
+    assert put(store, np.arange(3.0), ttl=200).expires_at > first.expires_at
+    assert put(store, np.arange(3.0), ttl=200).created_at == first.created_at
+
+
+def test_a_deleted_array_is_gone(store: SpoolStore) -> None:
+    stored = put(store, np.arange(3.0))
+    assert store.delete(A, stored.id)
+    assert store.find(A, stored.id) is None
+    assert not store.path(A, stored.id).exists()
+    assert not store.delete(A, stored.id)
+
+
+def test_a_result_is_one_attempts_own_and_starts_empty(store: SpoolStore) -> None:
+    first = store.new_result("job_1", 1)
+    (first / "x.npy").write_bytes(b"left by a killed process")
+    second = store.new_result("job_1", 2)
+    assert (first.name, second.name) == (result_name("job_1", 1), result_name("job_1", 2))
+    assert first != second
+    assert list(store.new_result("job_1", 1).iterdir()) == []
+    store.delete_result("job_1.1")
+    store.delete_result("job_1.1")
+    assert not first.exists()
+    assert second.exists()
+
+
+def test_sweep_removes_results_past_their_time_and_attempts_nobody_finished(store: SpoolStore) -> None:
+    fresh, unfinished, abandoned, expired = (store.new_result("job_1", attempt) for attempt in range(4))
+    (fresh / "result.json").write_text(f'{{"expires_at": {time.time() + 60}}}')
+    (expired / "result.json").write_text('{"expires_at": 1.0}')
+    two_days_ago = time.time() - 2 * 24 * 3600
+    os.utime(abandoned, (two_days_ago, two_days_ago))
+    assert store.sweep(lambda owner, array_id: False) == 2
+    assert [directory.exists() for directory in (fresh, unfinished, abandoned, expired)] == [True, True, False, False]
+
+
+def test_an_adopted_result_file_is_an_array_of_its_owner_without_a_copy(store: SpoolStore) -> None:
+    array = np.arange(5.0)
+    file = store.new_result("job_1", 1) / "rsi.npy"
+    np.save(file, array)
+    info = ArrayInfo("float64", (5,))
+    array_id = store.digest(A, "float64", (5,), array.tobytes())
+    stored = store.adopt(A, file, array_id, info, ttl=60)
+    assert stored == store.find(A, array_id)
+    assert store.path(A, array_id).stat().st_ino == file.stat().st_ino
+    store.delete_result("job_1.1")
+    np.testing.assert_array_equal(np.load(store.path(A, array_id)), array)
+    assert put(store, array).id == array_id
+
+
+def test_fsync_writes_the_same_files(tmp_path: Path) -> None:
+    store = SpoolStore(tmp_path / "spool", fsync=True)
+    array = np.arange(5.0)
+    np.testing.assert_array_equal(np.load(store.path(A, put(store, array).id)), array)
