@@ -25,7 +25,7 @@ OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]
 
 MAX_NPY_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
 MAX_RANK = 8
-BLOCK = 1 << 20  # bytes looked at and written at a time
+BLOCK = 1 << 18  # bytes looked at and written at a time
 
 _MAGIC = b"\x93NUMPY"
 _LETTERS = {

@@ -11,6 +11,7 @@ from prometheus_client import start_http_server
 
 from app import document, errors, health, jobs, observe, operations, problems, results, uploads
 from app.auth import Gate
+from app.memory import keep_freed_memory
 from app.metrics import Metrics
 from app.queue import Completions, Queue
 from app.settings import Settings
@@ -36,6 +37,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        keep_freed_memory()
         kept: Store = store if store is not None else SpoolStore(settings.store_directory)
         queue = Queue(settings.redis_url, settings.redis_patience)
         metrics = Metrics(queue.jobs)

@@ -94,7 +94,6 @@ def work(queue: JobQueue, store: Store, job_id: str) -> None:
         device="this process",
         seed=request.seed,
         attempt=attempt,
-        queue_seconds=0.25,
         compute_seconds=None if operation.randomness == "private" else 0.5,
     )
     assert queue.finish(job_id, attempt, Succeeded(result=directory.name, provenance=provenance))
