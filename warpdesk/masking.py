@@ -3,10 +3,11 @@
     secret = new_secret()                                    # per round; publish secret.public
     row = mask(values, me, secret, roster, round_id="7", quantisation=Quantisation(clip="8", scale="65536"))
 
-`roster` maps every client's id to its X25519 public key, this client's too. The masked vectors of all clients add up to the
-sum of their quantised vectors plus every client's self mask. After the vectors are in, a client that is asked to do so
-reveals *either* its own self seed *or* the seeds it shares with clients that dropped out, never two of the same client:
-`pair_seed` recomputes the latter. Double masking as in Bonawitz et al., "Practical Secure Aggregation for
+`roster` maps every client's id to its X25519 public key, this client's too. The masked vectors of all clients add up to
+the sum of their quantised vectors plus every client's self mask. Once the vectors are in, each surviving client reveals
+its self seed and the seeds it shares with clients that dropped out (`pair_seed` recomputes them). Never reveal a pair
+seed of a client whose self seed is known, nor the other way round: both together open its vector.
+ Double masking as in Bonawitz et al., "Practical Secure Aggregation for
 Privacy-Preserving Machine Learning" (CCS 2017).
 
 Keys: RFC 7748, RFC 5869, RFC 8439, all by the `cryptography` package.
@@ -54,7 +55,7 @@ def new_secret() -> ClientSecret:
 def pair_seed(me: int, secret: ClientSecret, other: int, other_public: bytes, round_id: bytes | str) -> bytes:
     """Return the 32-byte seed two clients share: the same whichever of them asks, another in every round.
 
-    HKDF-SHA256(X25519, salt=round_id, info="warpdesk/secagg/v1/pair" || public key of the lower id || of the higher id).
+    HKDF-SHA256(X25519, salt=round_id, info="warpdesk/secagg/v1/pair" || public key of the lower id || of the higher).
     Raises ValueError for a public key of low order (RFC 7748, section 6.1).
     """
     if me == other:
@@ -100,8 +101,8 @@ def mask(
 ) -> NDArray[Any]:
     """Return the masked vector to send: uint32 or uint64 of the shape of `values` (dim,).
 
-    The client with the lower id of a pair adds their mask, the other subtracts it. Raises ValueError where the roster is
-    not one this client belongs to, or where the sum over the roster could overflow.
+    The client with the lower id of a pair adds their mask, the other subtracts it. Raises ValueError where the roster
+    is not one this client belongs to, or where the sum over the roster could overflow.
     """
     if modulus_bits not in (32, 64):
         raise ValueError(f"modulus_bits is 32 or 64, got {modulus_bits}")

@@ -1,8 +1,8 @@
 """Expand ChaCha20 keystream on the CPU: the twin of chacha20.cuh, sixteen blocks at a time in vector registers.
 
 ChaCha20 as in RFC 8439: a 32-byte key, a 32-bit block counter and a 96-bit nonce give blocks of sixteen 32-bit words,
-which are the keystream's bytes read little-endian. A block depends on key, counter and nonce alone, so whoever needs word
-j of a stream computes block j // 16 and nothing before it.
+which are the keystream's bytes read little-endian. A block depends on key, counter and nonce alone, so whoever needs
+word j of a stream computes block j // 16 and nothing before it.
 
 The rounds are written as LLVM vector instructions because neither NumPy nor Numba's own vectoriser keeps the sixteen
 words of sixteen blocks in registers through eighty quarter rounds. Lane l of word w lies at index w * LANES + l.
@@ -110,7 +110,7 @@ def block(key: NDArray[np.uint32], counter: int, n0: int, n1: int, n2: int, out:
 
 @njit(inline="never")
 def prepare(state: NDArray[np.uint32], key: NDArray[np.uint32], n0: int, n1: int, n2: int) -> None:
-    """Fill state[16 * LANES] with constants, key[8] and one nonce in every lane; the counters are left to the caller."""
+    """Fill state[16 * LANES] with constants, key[8] and one nonce in every lane; counters are left to the caller."""
     for lane in range(LANES):
         for w in range(4):
             state[w * LANES + lane] = _SIGMA[w]

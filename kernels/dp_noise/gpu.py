@@ -71,7 +71,7 @@ def _sum(made: Plan, norm: int, rows: NDArray[np.uint64], device: Device, worksp
             device.kernel(_SOURCE, "row_norms")(
                 (-(-len(part) // 4),), (32, 4), (bits, count, np.uint64(d), *shared, norms)
             )
-        # A grid has at most 65,535 blocks along y: 16 million records, more than a part of the workspace holds but for d = 1.
+        # A grid has at most 65,535 blocks along y: 16 million records, which a workspace of narrow records passes.
         for row in range(0, len(part), 65_535 * _ROWS):
             left = min(len(part) - row, 65_535 * _ROWS)
             device.kernel(_SOURCE, "sum_rows")(

@@ -1,7 +1,7 @@
 """Bring values to the grid, clip records and add them up: in exact integers, so that no order of addition shows.
 
-A float64 is m * 2**e with an integer m, and so is the number of grid steps per unit; their product is an integer of 106 bits,
-which is rounded to the grid by looking at its bits (ties to even). Floating-point sums would leak which order they were
+A float64 is m * 2**e with an integer m, and so is the number of grid steps per unit; their product is an integer of 106
+bits, which is rounded to the grid by looking at its bits (ties to even). Floating-point sums leak the order they were
 added in, and their rounding is not bounded by one step: Casacuberta et al., "Widespread Underestimation of Sensitivity
 in Differentially Private Libraries and How to Fix It" (CCS 2022).
 """
@@ -29,7 +29,7 @@ def _product(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
 
 
 @njit
-def _steps(bits: np.uint64, mantissa: np.uint64, exponent: int, most: int) -> int:
+def _steps(bits: np.uint64, mantissa: np.uint64, exponent: int, most: int) -> np.int64:
     """Round the float64 with these bits times mantissa * 2**exponent to an integer, cut to +-most (at most 2**62)."""
     biased = np.int64((bits >> _U(52)) & _U(0x7FF))
     m = bits & _U(0xFFFFFFFFFFFFF)
@@ -78,7 +78,7 @@ def _root_up(high: np.uint64, low: np.uint64) -> np.uint64:
 @njit
 def _exceeds(high: np.uint64, low: np.uint64, bound: int) -> bool:
     square_high, square_low = _product(_U(bound), _U(bound))
-    return high > square_high or (high == square_high and low > square_low)
+    return bool(high > square_high or (high == square_high and low > square_low))
 
 
 @njit

@@ -1,7 +1,7 @@
 """Turn decimal amounts into integers: the grid, the clip bound and the sensitivity, with the budget never exceeded.
 
-All arithmetic here is exact (Fraction and int). The noise has scale 2**k grid steps, so the sampler needs free bits only; the
-grid is chosen so that the budget is met:
+All arithmetic here is exact (Fraction and int). The noise has scale 2**k grid steps, so the sampler needs free bits
+only; the grid is chosen so that the budget is met:
 
     discrete Laplace    epsilon = D1 / 2**k              D1, D2: L1 and L2 sensitivity in grid steps
     discrete Gaussian   rho     = D2**2 / (2 * 4**k)     (Canonne, Kamath, Steinke 2020, Theorem 4)
@@ -28,7 +28,7 @@ MAX_TOTAL = 2**62  # grid steps in a sum or a single value: one bit of 63 is lef
 
 @dataclass(frozen=True)
 class Plan:
-    """One release in integers. A value x becomes round(x * steps), steps = mantissa * 2**exponent grid steps per unit."""
+    """One release in integers: a value x becomes round(x * steps), steps = mantissa * 2**exponent a unit."""
 
     log2_scale: int  # k
     mantissa: int  # 2**52 <= mantissa < 2**53
@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def steps(self) -> Fraction:
-        return self.mantissa * Fraction(2) ** self.exponent
+        return Fraction(self.mantissa) * _power(self.exponent)
 
     @property
     def grid(self) -> Fraction:
@@ -52,7 +52,7 @@ class Plan:
 
 
 def plan(params: DpNoise, shape: tuple[int, ...]) -> Plan:
-    """Choose grid and clip bound for values of this shape; raise InvalidRequest, with the numbers, where none is safe."""
+    """Choose grid and clip bound for values of this shape; raise InvalidRequest where none is safe."""
     records = params.mode == "records"
     width = (shape[1] if len(shape) == 2 else 1) if records else prod(shape)
     highest = MAX_LOG2_SCALE[params.mechanism]
@@ -62,18 +62,18 @@ def plan(params: DpNoise, shape: tuple[int, ...]) -> Plan:
         if made.size >= wanted:
             break
     _, least = _resolution(params, width)
+    asked = f"{_given(params)} {getattr(params, _given(params))}"
     if made.size < least:
         raise refuse(
             f"/params/{_given(params)}",
-            f"{_given(params)} {getattr(params, _given(params))} over {width} coordinates leaves {max(made.size, 0)} grid steps "
-            f"for the sensitivity even with a noise scale of 2**{highest} steps, the largest 64 bits are safe with; "
-            f"{least} are needed",
+            f"{asked} over {width} coordinates leaves {max(made.size, 0)} grid steps for the sensitivity even with a "
+            f"noise scale of 2**{highest} steps, the largest 64 bits are safe with; {least} are needed",
         )
     if made.sensitivity_squared > MAX_SENSITIVITY**2:
         raise refuse(
             f"/params/{_given(params)}",
-            f"{_given(params)} {getattr(params, _given(params))} makes the sensitivity {isqrt(made.sensitivity_squared)} grid "
-            f"steps at a noise scale of 2**{k}, above {MAX_SENSITIVITY}, the largest the 64-bit sampler is safe with",
+            f"{asked} makes the sensitivity {isqrt(made.sensitivity_squared)} grid steps at a noise scale of 2**{k}, "
+            f"above {MAX_SENSITIVITY}, the largest the 64-bit sampler is safe with",
         )
     saturation = 2 ** min(50, 62 - width.bit_length())
     if records:
@@ -132,7 +132,7 @@ def _attempt(params: DpNoise, width: int, k: int) -> _Attempt:
     if params.sigma is not None:
         # sigma is 2**k steps at least: the grid follows from it, and the budget is what comes out.
         mantissa, exponent = _round_down(2**k / Fraction(params.sigma))
-        steps = mantissa * Fraction(2) ** exponent
+        steps = mantissa * _power(exponent)
         # A clip bound may only shrink on the grid, a declared sensitivity only grow.
         size = int(amount * steps) if rounding == 0 else -int(-amount * steps // 1)
     else:
@@ -179,7 +179,7 @@ def _resolution(params: DpNoise, width: int) -> tuple[int, int]:
     """Return the grid steps the bound should have, and the fewest accepted."""
     if params.mode == "records" or (params.sensitivity is not None and params.sensitivity.norm == "linf"):
         return RESOLUTION, 8
-    # Rounding adds `width` steps to an L1 sensitivity and sqrt(width) to an L2 one; an eighth on top is the most we add.
+    # Rounding adds `width` steps to an L1 sensitivity, sqrt(width) to an L2 one: an eighth on top is the most we add.
     l1 = params.mechanism == "discrete_laplace" and params.sensitivity is not None and params.sensitivity.norm == "l1"
     added = width if l1 else _root_up(width)
     return RESOLUTION * added, 8 * added
@@ -202,16 +202,16 @@ def _statement(params: DpNoise, made: Plan, spent: dict[str, dict[str, Any]]) ->
     )
     if params.mode == "aggregate":
         return (
-            f"Discrete {kind} noise at scale {float(made.scale):.12g} was added to each of {made.width} coordinates. The "
-            f"sensitivity was declared by the caller and nothing here checks it; what the noise protects depends on it. "
-            f"{unaccounted}"
+            f"Discrete {kind} noise at scale {float(made.scale):.12g} was added to each of {made.width} coordinates. "
+            "The sensitivity was declared by the caller and nothing here checks it; what the noise protects depends on "
+            f"it. {unaccounted}"
         )
     change = "adding or removing one record" if params.neighbouring == "add_remove" else "replacing one record"
     notion = "epsilon-differentially private" if name == "epsilon" else "rho-zero-concentrated differentially private"
     return (
-        f"The sum of clipped records is {notion} with {name} = {amount['value']:.12g} for {change}: discrete {kind} noise at "
-        f"scale {float(made.scale):.12g}. This protects people from readers of the noisy sum, not from this service, which "
-        f"sees the records. {unaccounted}"
+        f"The sum of clipped records is {notion} with {name} = {amount['value']:.12g} for {change}: discrete {kind} "
+        f"noise at scale {float(made.scale):.12g}. This protects people from readers of the noisy sum, not from this "
+        f"service, which sees the records. {unaccounted}"
     )
 
 
@@ -226,9 +226,13 @@ def _given(params: DpNoise) -> str:
 def _round_down(value: Fraction) -> tuple[int, int]:
     """Return (m, e) with 2**52 <= m < 2**53 and m * 2**e the largest such number not above `value`."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length() - 53
-    while value >= Fraction(2) ** (exponent + 53):
+    while value >= _power(exponent + 53):
         exponent += 1
-    return int(value / Fraction(2) ** exponent), exponent
+    return int(value / _power(exponent)), exponent
+
+
+def _power(exponent: int) -> Fraction:
+    return Fraction(2**exponent) if exponent >= 0 else Fraction(1, 2**-exponent)
 
 
 def _root_up(value: int) -> int:

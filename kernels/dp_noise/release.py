@@ -22,7 +22,9 @@ def as_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     if values.dtype == np.int64 and values.size:
         furthest = max(int(values.max()), -int(values.min()))
         if furthest > 2**53:
-            raise refuse("/inputs/values", f"an integer of magnitude {furthest} is above 2**53, the exact range of float64")
+            raise refuse(
+                "/inputs/values", f"an integer of magnitude {furthest} is above 2**53, the exact range of float64"
+            )
     exact = np.ascontiguousarray(values, np.float64)
     if not np.isfinite(exact).all():
         raise refuse("/inputs/values", "the array holds a NaN or an infinity")
@@ -37,6 +39,6 @@ def refuse_out_of_range(total: NDArray[np.int64], made: Plan) -> None:
     if total.size and max(int(total.max()), -int(total.min())) >= MAX_TOTAL:
         raise refuse(
             "/inputs/values",
-            f"a value is {float(MAX_TOTAL * made.grid):.3g} or more in magnitude, 2**62 steps of the grid {float(made.grid):.3g} "
-            "that this noise needs",
+            f"a value is {float(MAX_TOTAL * made.grid):.3g} or more in magnitude, 2**62 steps of the grid "
+            f"{float(made.grid):.3g} that this noise needs",
         )

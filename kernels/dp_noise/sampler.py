@@ -4,12 +4,12 @@ Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (2020
 t = 2**k: uniform words below t are then free bits, and every probability compared is a dyadic fraction or one in K.
 
     Bernoulli(exp(-g)), 0 <= g <= 1:  count K = 1, 2, ... while Bernoulli(g / K); the answer is whether K ends odd
-    discrete Laplace(t):              u uniform below t kept with exp(-u/t), v geometric by exp(-1), +-(u + v t), one zero
+    discrete Laplace(t):              u below t kept with exp(-u/t), v geometric by exp(-1), +-(u + v t), one zero
     discrete Gaussian(sigma = t):     y from the Laplace(t) kept with probability exp(-(|y| - t)**2 / (2 t**2))
 
-Element i reads the words of ChaCha20 blocks 0, 1, ... under the nonce LE64(i) || LE32(mechanism), so its noise depends on
-the key and on i alone: not on the device, the number of threads, or the elements around it. The twin is
-dp_noise.cu; both read the same words in the same order.
+Element i reads the words of ChaCha20 blocks 0, 1, ... under the nonce LE64(i) || LE32(mechanism), so its noise depends
+on the key and on i alone: not on the device, the number of threads, or the elements around it. The twin is dp_noise.cu;
+both read the same words in the same order.
 """
 
 from typing import Any, NamedTuple
@@ -120,7 +120,8 @@ def _gaussian(stream: Any, k: Any) -> Any:
     while True:
         n = _laplace(stream, k)
         distance = abs(abs(n) - (np.int64(1) << k))
-        # distance = a 2**k + b, so distance**2 / 2**(2k + 1) = a**2 / 2 + a b / 2**k + b**2 / 2**(2k + 1): never past 64 bits.
+        # With distance = a 2**k + b, distance**2 / 2**(2k + 1) = a**2 / 2 + a b / 2**k + b**2 / 2**(2k + 1), no term
+        # past 64 bits.
         a = distance >> k
         b = distance & ((np.int64(1) << k) - 1)
         whole = (a * a >> 1) + (a * b >> k)

@@ -70,9 +70,11 @@ class DpNoise(Params):
             raise ValueError(f"exactly one of epsilon, rho and sigma is needed, got {', '.join(given) or 'none'}")
         if (self.mechanism == "discrete_laplace") != (given[0] == "epsilon"):
             raise ValueError(
-                f"{self.mechanism} does not take {given[0]}: discrete_laplace takes epsilon, discrete_gaussian rho or sigma"
+                f"{self.mechanism} does not take {given[0]}: "
+                "discrete_laplace takes epsilon, discrete_gaussian rho or sigma"
             )
-        needed, foreign = (("clip", "neighbouring"), ("sensitivity",))
+        needed: tuple[str, ...] = ("clip", "neighbouring")
+        foreign: tuple[str, ...] = ("sensitivity",)
         if self.mode == "aggregate":
             needed, foreign = foreign, needed
         for name in needed:

@@ -1,8 +1,8 @@
 """Sum masked vectors and remove the masks on the CPU, all cores, each tile of the sum written once.
 
-A tile is the sixteen ChaCha20 blocks that fill a set of vector registers: 256 words of 32 bits. For its tile a core adds
-up the masked rows, then expands every mask in turn and adds or subtracts it in the generator's own lane order, and only
-at the end brings the accumulated masks into the order of the vector.
+A tile is the sixteen ChaCha20 blocks that fill a set of vector registers: 256 words of 32 bits. For its tile a core
+expands every mask in turn and adds or subtracts it in the generator's own lane order; only at the end are the masks
+brought into the order of the vector, where the masked rows join them.
 """
 
 from typing import Any

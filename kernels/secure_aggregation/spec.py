@@ -11,9 +11,9 @@ from kernels.array import ITEMSIZE, ArrayInfo
 from kernels.operation import Cost, Example, Input, InvalidRequest, Operation, Output, Params, Problem
 
 STATEMENT = (
-    "Sum of the named survivors' vectors, unmasked by secrets the caller passed in: the caller is trusted like the "
-    "aggregation server, and whoever holds the masked vectors and these seeds together can open single vectors. The sum "
-    "itself is exact and carries no noise: secure aggregation is not differential privacy."
+    "Sum of the named survivors' vectors, unmasked by seeds the caller passed in. The caller is trusted like the "
+    "aggregation server: to follow the protocol, to name real clients, and never to collect both secrets of one. The "
+    "sum is exact and carries no noise: secure aggregation is not differential privacy."
 )
 
 # The counter of ChaCha20 has 32 bits and a block holds sixteen 32-bit words (RFC 8439).
@@ -82,7 +82,7 @@ class SecureAggregation(Params):
 
     @property
     def limit(self) -> int:
-        return 2 ** (self.modulus_bits - 1) - 1
+        return (1 << (self.modulus_bits - 1)) - 1
 
 
 def check(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> None:
@@ -150,7 +150,8 @@ def _pairs(params: SecureAggregation) -> list[Problem]:
         problems.append(
             Problem(
                 "/params/pairs",
-                f"{len(seen)} of {needed} pairs of a dropped client and a survivor are named; ({gone}, {stayed}) is missing",
+                f"{len(seen)} of {needed} pairs of a dropped client and a survivor are named; "
+                f"({gone}, {stayed}) is missing",
             )
         )
     return problems
@@ -178,7 +179,8 @@ def _capacity(params: SecureAggregation) -> list[Problem]:
         problems.append(
             Problem(
                 "/params/total_weight",
-                f"{len(params.survivors)} weights from 1 to {quantisation.max_weight} cannot add up to {params.total_weight}",
+                f"{len(params.survivors)} weights from 1 to {quantisation.max_weight} cannot add up to "
+                f"{params.total_weight}",
             )
         )
     return problems
@@ -216,7 +218,7 @@ def _shapes(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> list[
     return problems
 
 
-def cost(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> Cost:
+def cost(_params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> Cost:
     """Masked vectors, seeds, the sum mod 2**b and its decoded form."""
     dim = inputs["masked"].shape[-1]
     arrays = sum(info.nbytes for info in inputs.values())
@@ -225,7 +227,7 @@ def cost(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> Cost:
 
 OPERATION = Operation(
     name="secure_aggregation",
-    summary="Sum masked vectors mod 2^32 or 2^64, remove the masks of survivors and of dropped clients, decode fixed point",
+    summary="Sum masked vectors mod 2^32 or 2^64, remove the masks of survivors and dropped clients, decode",
     package="kernels.secure_aggregation",
     params=SecureAggregation,
     inputs=(
@@ -274,7 +276,7 @@ OPERATION = Operation(
             "self_seeds": {"data": [[17] * 32, [18] * 32], "dtype": "uint8"},
             "pair_seeds": {
                 "data": [
-                    list(bytes.fromhex("260d61aea3ff45c5535a1e9d0a92a039400c664cadea79ca0ef7c04f95b2f633")),
+                    list(bytes.fromhex("260d61aea3ff45c5535a1e9d0a92a039400c4c66adea79ca0ef7c04f95b2f633")),
                     list(bytes.fromhex("78698cdf082fbffe12120d1462f82b35aee63f1c269713e30df369b914b8eb1f")),
                 ],
                 "dtype": "uint8",

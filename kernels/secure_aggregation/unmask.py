@@ -1,7 +1,7 @@
 """What both backends share: which keystream is taken off which way, and how the integers become numbers.
 
-Client i adds the mask of a pair (i, j) when i < j and subtracts it otherwise, so the masks of two survivors cancel. The
-self mask of every survivor stays in the sum, and so does the pair mask a survivor shares with a client that dropped out.
+Client i adds the mask of a pair (i, j) when i < j and subtracts it otherwise, so the masks of two survivors cancel.
+The self mask of every survivor stays in the sum, and so does the pair mask it shares with a client that dropped out.
 """
 
 from dataclasses import dataclass
@@ -22,16 +22,14 @@ PAIR = int.from_bytes(b"pair", "little")
 
 @dataclass(frozen=True)
 class Masks:
-    """The masks to remove, one row each: seeds (masks, 8) and nonces (masks,) uint32, subtract (masks,) uint32 0 or 1."""
+    """The masks in the sum, one row each: seeds (masks, 8), nonces (masks,), subtract (masks,) 0 or 1, all uint32."""
 
     seeds: NDArray[np.uint32]
     nonces: NDArray[np.uint32]
     subtract: NDArray[np.uint32]
 
 
-def masks(
-    params: SecureAggregation, self_seeds: NDArray[np.uint8], pair_seeds: NDArray[np.uint8] | None
-) -> Masks:
+def masks(params: SecureAggregation, self_seeds: NDArray[np.uint8], pair_seeds: NDArray[np.uint8] | None) -> Masks:
     """List the masks left in the sum; raise InvalidRequest where a seed is given twice."""
     if pair_seeds is None:
         pair_seeds = np.empty((0, 32), np.uint8)
@@ -48,7 +46,10 @@ def _refuse_repeated(seeds: NDArray[np.uint32], self_seeds: int) -> None:
     for row, seed in enumerate(seeds):
         earlier = first.setdefault(seed.tobytes(), row)
         if earlier != row:
-            where = [f"row {r} of self_seeds" if r < self_seeds else f"row {r - self_seeds} of pair_seeds" for r in (earlier, row)]
+            where = [
+                f"row {r} of self_seeds" if r < self_seeds else f"row {r - self_seeds} of pair_seeds"
+                for r in (earlier, row)
+            ]
             raise refuse(
                 "/inputs/pair_seeds" if row >= self_seeds else "/inputs/self_seeds",
                 f"{where[0]} and {where[1]} are the same seed, and every mask has one of its own",
@@ -65,7 +66,7 @@ def answer(params: SecureAggregation, total: NDArray[Any]) -> dict[str, Any]:
         raise refuse(
             "/inputs",
             f"{outside} of {centred.size} coordinates of the unmasked sum exceed {params.max_abs_sum}, which no sum of "
-            f"{len(params.survivors)} vectors within the clip can: a seed, a vector or an id does not belong to this round",
+            f"{params.clients} vectors within the clip can: a seed, a vector or an id does not belong to this round",
         )
     decoded: NDArray[Any] = centred
     if params.output != "int":

@@ -126,7 +126,9 @@ def test_keys_and_nonces_of_other_lengths_are_refused(key: bytes, nonce: bytes) 
         keystream(key, 1, 0, nonce)
 
 
-def _on(device: Device, key: bytes, blocks: int, counter: int, nonce: bytes) -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
+def _on(
+    device: Device, key: bytes, blocks: int, counter: int, nonce: bytes
+) -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
     out = device.empty(16 * blocks, np.uint32)
     words = [device.to_device(np.frombuffer(text, "<u4")) for text in (key, nonce)]
     launch = device.kernel(_SOURCE, "chacha20_blocks")

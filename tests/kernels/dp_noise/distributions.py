@@ -1,7 +1,7 @@
 """The exact distributions and the tests that tell a right sampler from a wrong one, with an independent slow reference.
 
-False alarms: each test has a critical value of p = 1e-6, and a sample that fails is drawn afresh once; both must fail, so
-a right sampler is accused once in 10**12 tests, while the mutants in test_sampler.py fail every time.
+False alarms: each test has a critical value of p = 1e-6, and a sample that fails is drawn afresh once; both must fail,
+so a right sampler is accused once in 10**12 tests, while the mutants in test_sampler.py fail every time.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,12 @@ def gaussian_pmf(sigma: float, reach: int) -> npt.NDArray[np.float64]:
 
 
 def fits(draw: Draw, pmf: npt.NDArray[np.float64], count: int) -> bool:
-    """Chi-square of drawn integers against P(-reach..reach), the rest as one bin; bins are merged to 20 expected or more."""
+    """Chi-square of drawn integers against P(-reach..reach), the rest as one bin; rare bins are merged."""
     return any(_chi_square(draw(count), pmf) for _ in range(2))
 
 
 def moments_fit(draw: Draw, mean_abs: float, variance: float, fourth: float, count: int) -> bool:
-    """Z tests of the mean, of E|n| and of E[n^2], given the exact E|n|, E[n^2] and E[n^4] of a symmetric distribution."""
+    """Z tests of the mean, E|n| and E[n^2], given the exact E|n|, E[n^2] and E[n^4] of a symmetric distribution."""
     return any(_moments(draw(count), mean_abs, variance, fourth) for _ in range(2))
 
 

@@ -70,7 +70,11 @@ def test_a_declared_sensitivity_is_never_called_private(amount: dict[str, Any]) 
 
 
 def test_every_noisy_value_lies_on_the_stated_grid() -> None:
-    for params in (_RECORDS, {**_AGGREGATE, "epsilon": "0.3"}, {**_AGGREGATE, "sensitivity": {"norm": "linf", "value": "0.7"}}):
+    for params in (
+        _RECORDS,
+        {**_AGGREGATE, "epsilon": "0.3"},
+        {**_AGGREGATE, "sensitivity": {"norm": "linf", "value": "0.7"}},
+    ):
         answer = _release(params, np.linspace(-5, 5, 400))
         grid = Fraction(answer["grid"]["exact"])
         for value in answer["noisy"].tolist():
@@ -144,7 +148,9 @@ def test_values_only_the_data_shows_to_be_wrong_are_refused_by_both_backends(val
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 def test_a_device_gives_the_same_bytes_however_the_records_are_cut(norm: str) -> None:
     values = np.random.default_rng(6).normal(0, 1, (50, 6))
-    case = Case("dp_noise", {**_RECORDS, "clip": {"norm": norm, "bound": "1"}}, lambda: {"values": values}, key=bytes(32))
+    case = Case(
+        "dp_noise", {**_RECORDS, "clip": {"norm": norm, "bound": "1"}}, lambda: {"values": values}, key=bytes(32)
+    )
     params = OPERATION.params.model_validate(case.params, strict=False)
     expected = case.run()
     for workspace in (1, 7 * 48, 10**6):
@@ -154,13 +160,15 @@ def test_a_device_gives_the_same_bytes_however_the_records_are_cut(norm: str) ->
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 1023, 1024, 1025])
 def test_edge_sizes_keep_their_shape_and_stay_near_the_values(count: int) -> None:
-    answer = _release({**_AGGREGATE, "sensitivity": {"norm": "linf", "value": "0.001"}, "epsilon": "100"}, np.arange(count))
+    answer = _release(
+        {**_AGGREGATE, "sensitivity": {"norm": "linf", "value": "0.001"}, "epsilon": "100"}, np.arange(count)
+    )
     assert answer["noisy"].shape == (count,)
     assert np.abs(answer["noisy"] - np.arange(count)).max() < 50 * answer["scale"]["value"]
 
 
-# Floating-point attacks. A sampler of floats returns, for an input of 0, values that an input of 1 cannot give (Mironov,
-# CCS 2012; Haney et al., arXiv 2207.13793): one output in four gives the input away.
+# Floating-point attacks. A sampler of floats returns, for an input of 0, values that an input of 1 cannot give
+# (Mironov, CCS 2012; Haney et al., arXiv 2207.13793): one output in four gives the input away.
 
 
 def _impossible_for_one(outputs: npt.NDArray[np.float64]) -> float:
@@ -188,7 +196,7 @@ def test_the_distinguisher_catches_a_float_sampler() -> None:
 
 
 def test_neighbours_outputs_are_within_the_factor_epsilon_promises() -> None:
-    # Event counts for sums 0 and 1 apart by the whole sensitivity: P0 <= e^epsilon P1, five standard deviations allowed.
+    # Outputs for sums apart by the whole sensitivity: P0 <= e^epsilon P1 in each bin, five standard deviations allowed.
     count, epsilon = 200_000, 0.5
     params = {**_AGGREGATE, "sensitivity": {"norm": "linf", "value": "1"}, "epsilon": str(epsilon * count)}
     zero, one = (_release(params, np.full(count, x))["noisy"] for x in (0.0, 1.0))

@@ -7,22 +7,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernels.dp_noise.integers import OUT_OF_RANGE, sum_records, to_grid
 from kernels.dp_noise.release import NORM
+
+# The first call of a compiled function loads or compiles it: no example has a deadline.
+_settings = settings(deadline=None, max_examples=50)
 
 _UNIT = (1 << 52, -52)  # one step per unit
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 _MANTISSAS = st.integers(2**52, 2**53 - 1)
 
 
+@_settings
 @given(st.lists(_FLOATS, min_size=1, max_size=20), _MANTISSAS, st.integers(-120, 20))
 @example([0.5, 1.5, -2.5, -0.5], *_UNIT)
 @example([5e-324, -0.0, 1.7976931348623157e308], 2**53 - 1, 0)
 @example([2.0**62, 2.0**61, -(2.0**62), 2.0**63], *_UNIT)
-def test_a_value_is_rounded_to_the_nearest_step_and_ties_to_even(values: list[float], mantissa: int, exponent: int) -> None:
+def test_a_value_is_rounded_to_the_nearest_step_and_ties_to_even(
+    values: list[float], mantissa: int, exponent: int
+) -> None:
     exact = [Fraction(value) * mantissa * Fraction(2) ** exponent for value in values]
     expected = [max(-OUT_OF_RANGE, min(OUT_OF_RANGE, round(value))) for value in exact]
     steps = np.empty(len(values), np.int64)
@@ -66,6 +72,7 @@ def test_a_record_whose_products_pass_64_bits_keeps_its_direction_to_one_part_in
     assert np.abs(clipped / ideal - 1).max() < 1e-6
 
 
+@_settings
 @given(
     st.lists(st.integers(-(2**48), 2**48), min_size=1, max_size=12),
     st.sampled_from(["l1", "l2", "linf"]),
@@ -81,6 +88,7 @@ def test_a_clipped_record_is_within_its_bound_and_an_inner_one_untouched(
     assert all(q * kept >= 0 and abs(kept) <= abs(q) for q, kept in zip(record, clipped, strict=True))
 
 
+@_settings
 @given(st.lists(st.integers(-(2**20), 2**20), min_size=1, max_size=12), st.integers(1, 2**20))
 def test_l2_clipping_is_the_formula_in_whole_numbers(record: list[int], bound: int) -> None:
     squares = sum(q * q for q in record)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.array import ArrayInfo
@@ -15,6 +15,9 @@ from kernels.dp_noise.plan import Plan, describe, plan
 from kernels.dp_noise.release import NORM, as_bits
 from kernels.dp_noise.spec import OPERATION, DpNoise
 from kernels.operation import InvalidRequest
+
+# The first call of a compiled function loads or compiles it: no example has a deadline.
+_settings = settings(deadline=None, max_examples=50)
 
 _NORMS = st.sampled_from(["l1", "l2", "linf"])
 _AMOUNTS = st.decimals("0.001", "50", places=5).map(str)
@@ -35,6 +38,7 @@ def _aggregate(norm: str, value: str, **amount: str) -> DpNoise:
     return _params(mechanism=mechanism, mode="aggregate", sensitivity={"norm": norm, "value": value}, **amount)
 
 
+@_settings
 @given(_NORMS, _AMOUNTS, _AMOUNTS, st.sampled_from(["add_remove", "replace_one"]), st.integers(1, 40), st.booleans())
 def test_records_spend_at_most_what_was_asked_and_nearly_all_of_it(
     norm: str, bound: str, amount: str, neighbouring: str, width: int, laplace: bool
@@ -45,6 +49,7 @@ def test_records_spend_at_most_what_was_asked_and_nearly_all_of_it(
     assert Fraction("0.99") * Fraction(amount) < spent <= Fraction(amount)
 
 
+@_settings
 @given(_NORMS, _AMOUNTS, _AMOUNTS, st.integers(1, 2000), st.booleans())
 def test_aggregates_spend_at_most_what_was_asked_and_nearly_all_of_it(
     norm: str, value: str, amount: str, width: int, laplace: bool
@@ -55,6 +60,7 @@ def test_aggregates_spend_at_most_what_was_asked_and_nearly_all_of_it(
     assert Fraction("0.99") * Fraction(amount) < spent <= Fraction(amount)
 
 
+@_settings
 @given(_NORMS, _AMOUNTS, _AMOUNTS)
 def test_a_given_sigma_is_met_and_the_rho_it_costs_is_at_least_the_theory(norm: str, bound: str, sigma: str) -> None:
     made = plan(_records(norm, bound, sigma=sigma), (5, 3))
@@ -85,6 +91,7 @@ def test_less_budget_is_more_noise() -> None:
             assert len(set(scales)) == 8
 
 
+@_settings
 @given(st.data(), _NORMS, st.integers(1, 6), st.booleans(), st.sampled_from(["add_remove", "replace_one"]))
 def test_no_neighbouring_records_move_the_sum_by_more_than_the_sensitivity(
     data: st.DataObject, norm: str, width: int, laplace: bool, neighbouring: str
@@ -100,11 +107,14 @@ def test_no_neighbouring_records_move_the_sum_by_more_than_the_sensitivity(
     assert distance <= made.sensitivity_squared
 
 
+@_settings
 @given(st.data(), _NORMS, st.integers(1, 6), st.booleans())
 def test_rounding_costs_an_aggregate_no_more_than_was_added_for_it(
     data: st.DataObject, norm: str, width: int, laplace: bool
 ) -> None:
-    params = _aggregate(norm, "0.75", **{"epsilon" if laplace else "rho": data.draw(st.sampled_from(["0.01", "1", "9"]))})
+    params = _aggregate(
+        norm, "0.75", **{"epsilon" if laplace else "rho": data.draw(st.sampled_from(["0.01", "1", "9"]))}
+    )
     made = plan(params, (width,))
     # Near the half steps, where two close statistics may round apart.
     halves = st.integers(-(2**30), 2**30).map(lambda n: float((n + Fraction(1, 2)) * made.grid))
@@ -112,7 +122,9 @@ def test_rounding_costs_an_aggregate_no_more_than_was_added_for_it(
     shares = np.array([data.draw(st.integers(-100, 100)) for _ in range(width)], np.float64)
     length = {"l1": np.abs(shares).sum(), "l2": np.sqrt((shares**2).sum()), "linf": np.abs(shares).max()}[norm]
     moved = np.array(base) + (0.75 * (1 - 1e-9) * shares / length if length else shares)
-    if not _apart([Fraction(float(b)) - Fraction(float(m)) for b, m in zip(base, moved, strict=True)], norm, Fraction("0.75")):
+    if not _apart(
+        [Fraction(float(b)) - Fraction(float(m)) for b, m in zip(base, moved, strict=True)], norm, Fraction("0.75")
+    ):
         return  # floats of the moved point rounded it beyond what was declared
     difference = [int(q) for q in _grid(made, np.array(base)) - _grid(made, moved)]
     distance = sum(map(abs, difference)) ** 2 if laplace else sum(q * q for q in difference)

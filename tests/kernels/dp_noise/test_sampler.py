@@ -26,8 +26,8 @@ def _draw(mechanism: str, k: int) -> Draw:
     return lambda count: _noise(mechanism, k, count, next(_KEYS) << 64)
 
 
-# The literature's own numbers, so that the reference above is not only ours: Canonne, Kamath, Steinke (2020), section 1:
-# the discrete Gaussian of sigma 1 has P(0) near 0.3989, and variance at most sigma**2 (Corollary 9).
+# P(0) of the discrete Gaussian from the theta function in 17 digits (mpmath); variance at most sigma**2: Canonne,
+# Kamath, Steinke (2020), Corollary 9.
 def test_the_reference_distributions_are_normalised_and_of_the_known_variance() -> None:
     for t in (1.0, 2.0, 8.0):
         n = np.arange(-400, 401)
@@ -66,7 +66,9 @@ def test_gaussian_noise_of_a_wide_scale_has_the_exact_moments(k: int) -> None:
     assert moments_fit(_draw("discrete_gaussian", k), sigma * (2 / np.pi) ** 0.5, sigma**2, 3 * sigma**4, _COUNT)
 
 
-@pytest.mark.parametrize(("mechanism", "k"), [("discrete_laplace", 20), ("discrete_laplace", 40), ("discrete_gaussian", 20)])
+@pytest.mark.parametrize(
+    ("mechanism", "k"), [("discrete_laplace", 20), ("discrete_laplace", 40), ("discrete_gaussian", 20)]
+)
 def test_noise_of_a_wide_scale_fills_equally_likely_bins_equally(mechanism: str, k: int) -> None:
     from scipy import stats
 
@@ -99,7 +101,9 @@ def test_noise_of_an_element_depends_on_key_and_place_alone(mechanism: str) -> N
 
 
 def test_the_two_mechanisms_share_no_words() -> None:
-    assert not np.array_equal(np.sign(_noise("discrete_laplace", 20, 64, 5)), np.sign(_noise("discrete_gaussian", 20, 64, 5)))
+    assert not np.array_equal(
+        np.sign(_noise("discrete_laplace", 20, 64, 5)), np.sign(_noise("discrete_gaussian", 20, 64, 5))
+    )
 
 
 def test_neighbouring_elements_are_independent() -> None:
@@ -154,7 +158,10 @@ def test_a_wrong_sampler_is_caught_by_its_probabilities(defect: str, draw: Draw)
     [
         ("scale 4 % short", lambda count: (_noise("discrete_laplace", 20, count, next(_KEYS)) * 0.96).astype(np.int64)),
         ("shifted by 5 %", lambda count: _noise("discrete_laplace", 20, count, next(_KEYS)) + (1 << 20) // 20),
-        ("tail cut at 4 scales", lambda count: np.clip(_noise("discrete_laplace", 20, count, next(_KEYS)), -4 << 20, 4 << 20)),
+        (
+            "tail cut at 4 scales",
+            lambda count: np.clip(_noise("discrete_laplace", 20, count, next(_KEYS)), -4 << 20, 4 << 20),
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

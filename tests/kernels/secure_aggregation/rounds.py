@@ -1,0 +1,77 @@
+"""Play the clients of a round, so that a test can act as the server."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.array import ArrayInfo
+from kernels.secure_aggregation.spec import OPERATION, Quantisation, SecureAggregation
+from warpdesk.masking import ClientSecret, add_masks, new_secret, pair_seed
+
+
+@dataclass(frozen=True)
+class Round:
+    """Clients with their integers, all masked; `request` is what an honest server sends once some have dropped out."""
+
+    vectors: dict[int, npt.NDArray[np.int64]]
+    bits: int
+    bound: int
+    round_id: str = "round"
+    secrets: dict[int, ClientSecret] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for client in self.vectors:
+            self.secrets.setdefault(client, new_secret())
+
+    @property
+    def roster(self) -> dict[int, bytes]:
+        return {client: secret.public for client, secret in self.secrets.items()}
+
+    def masked(self, client: int) -> npt.NDArray[Any]:
+        return add_masks(self.vectors[client], client, self.secrets[client], self.roster, self.round_id, self.bits)
+
+    def request(
+        self, dropped: tuple[int, ...] = (), **params: Any
+    ) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        survivors = [client for client in self.vectors if client not in dropped]
+        pairs = [(gone, stayed) for gone in dropped for stayed in survivors]
+        inputs = {
+            "masked": np.stack([self.masked(client) for client in survivors]),
+            "self_seeds": _rows([self.secrets[client].self_seed for client in survivors]),
+        }
+        if pairs:
+            # Survivors reveal these: each recomputes the seed it shares with a client that dropped out.
+            seeds = [
+                pair_seed(stayed, self.secrets[stayed], gone, self.roster[gone], self.round_id)
+                for gone, stayed in pairs
+            ]
+            inputs["pair_seeds"] = _rows(seeds)
+        request = {
+            "round_id": self.round_id,
+            "modulus_bits": self.bits,
+            "threshold": len(self.vectors) // 2 + 1,
+            "survivors": survivors,
+            "dropped": list(dropped),
+            "pairs": pairs,
+            "quantisation": {"clip": str(self.bound), "scale": "1"},
+            "output": "int",
+            **params,
+        }
+        return request, inputs
+
+
+def validate(params: dict[str, Any], inputs: dict[str, npt.NDArray[Any]]) -> SecureAggregation:
+    described = {name: ArrayInfo(array.dtype.name, array.shape) for name, array in inputs.items()}  # type: ignore[arg-type]
+    parsed = OPERATION.validate(params, described)
+    assert isinstance(parsed, SecureAggregation)
+    return parsed
+
+
+def unit(bound: int = 1000) -> Quantisation:
+    return Quantisation(clip=str(bound), scale="1", max_weight=1)
+
+
+def _rows(seeds: list[bytes]) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(b"".join(seeds), np.uint8).reshape(-1, 32)

@@ -1,0 +1,269 @@
+"""The server recovers the survivors' exact sum, and refuses what would open a vector or could overflow."""
+
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.operation import InvalidRequest
+from kernels.secure_aggregation import cpu, gpu
+from kernels.secure_aggregation.spec import OPERATION, STATEMENT
+from tests.cudasim.device import EmulatedDevice
+from tests.kernels.secure_aggregation.rounds import Round, validate
+
+
+def _run(params: dict[str, Any], inputs: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+    return cpu.secure_aggregation(validate(params, inputs), **inputs)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.sampled_from([32, 64]), st.integers(2, 7), st.sampled_from([1, 7, 8, 16, 130, 257]))
+def test_the_sum_of_the_survivors_is_recovered_exactly(data: st.DataObject, bits: int, clients: int, dim: int) -> None:
+    ids = data.draw(st.lists(st.integers(0, 2**63 - 1), min_size=clients, max_size=clients, unique=True))
+    bound = (2 ** (bits - 1) - 1) // clients  # as large as the proof allows
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    played = Round({c: random.integers(-bound, bound, dim, endpoint=True) for c in ids}, bits, bound)
+    gone = tuple(data.draw(st.permutations(ids))[: data.draw(st.integers(0, clients - clients // 2 - 1))])
+    answer = _run(*played.request(gone))
+    expected = sum(vector.astype(object) for client, vector in played.vectors.items() if client not in gone)
+    assert answer["sum"].dtype == np.int64
+    assert answer["sum"].tolist() == list(expected)
+    assert answer["survivors"] == [client for client in ids if client not in gone]
+    assert answer["overflow_proof"] == {"max_abs_sum": clients * bound, "limit": 2 ** (bits - 1) - 1}
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("dim", [1, 15, 16, 17, 127, 128, 129, 255, 256, 257, 1023, 1025])
+def test_unmasking_is_the_definition_word_for_word(bits: int, dim: int) -> None:
+    # Independent and slow: OpenSSL's keystream and NumPy's wrapping integers.
+    random = np.random.default_rng([bits, dim])
+    dtype = np.dtype(f"<u{bits // 8}")
+    masked = random.integers(0, 2**bits, (3, dim), dtype, endpoint=False)
+    self_seeds, pair_seeds = (random.integers(0, 256, (n, 32), np.uint8) for n in (3, 6))
+    survivors, gone = [20, 3, 11], [7, 30]
+    pairs = [(g, s) for g in gone for s in survivors]
+    expected = masked.sum(axis=0, dtype=dtype)
+    for seed in self_seeds:
+        expected -= _openssl(seed, b"self", dtype, dim)
+    for (g, s), seed in zip(pairs, pair_seeds, strict=True):
+        mask = _openssl(seed, b"pair", dtype, dim)
+        expected += -mask if s < g else mask
+    params = OPERATION.params.model_validate(
+        {
+            "round_id": "r",
+            "modulus_bits": bits,
+            "threshold": 3,
+            "survivors": survivors,
+            "dropped": gone,
+            "pairs": pairs,
+            "quantisation": {"clip": str(2**bits), "scale": "1"},
+            "output": "int",
+        },
+        strict=False,
+    )
+    answer = cpu.secure_aggregation(params, masked, self_seeds, pair_seeds)
+    assert answer["sum"].tolist() == expected.view(f"<i{bits // 8}").tolist()
+
+
+def test_one_thread_gives_what_all_threads_give() -> None:
+    params, inputs = Round({c: np.arange(5000) * c for c in (1, 2, 3)}, 32, 20_000).request((2,))
+    expected = _run(params, inputs)["sum"]
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        assert np.array_equal(_run(params, inputs)["sum"], expected)
+    finally:
+        numba.set_num_threads(before)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_device_gives_the_same_words_however_the_columns_are_cut(bits: int) -> None:
+    params, inputs = Round({c: np.arange(100) - c for c in (4, 9, 1)}, bits, 1000).request((9,))
+    expected = _run(params, inputs)["sum"]
+    for workspace in (1, 2 * 33 * bits // 8, 10**6):
+        parsed = validate(params, inputs)
+        got = gpu.secure_aggregation(parsed, **inputs, device=EmulatedDevice(), workspace=workspace)
+        assert np.array_equal(got["sum"], expected)
+
+
+def test_fixed_point_is_decoded_to_values_and_means() -> None:
+    vectors = {1: np.array([65536, -32768]), 2: np.array([3 * 65536, 1])}
+    played = Round(vectors, 32, 0)
+    quantisation = {"clip": "8", "scale": "65536", "max_weight": 10}
+    total = _run(*played.request(quantisation=quantisation, output="float"))["sum"]
+    assert total.tolist() == [4.0, -0.5 + 1 / 65536]
+    mean = _run(*played.request(quantisation=quantisation, output="mean", total_weight=4))["sum"]
+    assert mean.tolist() == [1.0, (-32768 + 1) / 65536 / 4]
+    plain = _run(*played.request(quantisation={"clip": "8", "scale": "65536"}, output="mean"))["sum"]
+    assert plain.tolist() == [2.0, (-32768 + 1) / 65536 / 2]
+
+
+def test_the_answer_says_whom_it_trusts_and_that_it_is_not_private_noise() -> None:
+    answer = _run(*Round({1: np.arange(3), 2: np.arange(3)}, 32, 10).request())
+    assert list(answer) == [output.name for output in OPERATION.outputs]
+    assert answer["statement"] == STATEMENT
+    assert "trusted like the aggregation server" in STATEMENT
+    assert "secure aggregation is not differential privacy" in STATEMENT
+    assert answer["round_id"] == "round"
+
+
+def test_the_example_gives_the_sum_its_comment_claims() -> None:
+    inputs = {name: np.array(value["data"], value["dtype"]) for name, value in OPERATION.example.inputs.items()}
+    assert _run(OPERATION.example.params, inputs)["sum"].tolist() == [2.0, -1.0, 0.0, 16.0]
+
+
+def test_seeds_are_secret_inputs_and_never_parameters() -> None:
+    assert {i.name: i.secret for i in OPERATION.inputs} == {"masked": False, "self_seeds": True, "pair_seeds": True}
+    assert not any("seed" in name for name in OPERATION.params.model_fields)
+
+
+_CAPACITY = [  # clip, scale, clients, max_weight, bits, largest sum, accepted
+    ("8", "65536", 10, 1, 32, 5_242_880, True),
+    ("8", "262144", 1024, 1, 32, 2**31, False),
+    ("8", "262144", 1023, 1, 32, 2**31 - 2**21, True),
+    ("1", "16777216", 127, 1, 32, 2_130_706_432, True),
+    ("1", "1048576", 10, 60_000, 32, 629_145_600_000, False),
+    ("4", "4294967296", 100_000, 1000, 64, 1_717_986_918_400_000_000, True),
+]
+
+
+@pytest.mark.parametrize(("clip", "scale", "clients", "weight", "bits", "largest", "accepted"), _CAPACITY)
+def test_a_sum_that_could_overflow_is_refused_with_the_numbers(
+    clip: str, scale: str, clients: int, weight: int, bits: int, largest: int, accepted: bool
+) -> None:
+    survivors = list(range(min(clients, 65_000)))
+    params = {
+        "round_id": "r",
+        "modulus_bits": bits,
+        "threshold": clients // 2 + 1,
+        "survivors": survivors,
+        "dropped": list(range(65_000, clients)),
+        "quantisation": {"clip": clip, "scale": scale, "max_weight": weight},
+    }
+    parsed = OPERATION.params.model_validate(params, strict=False)
+    assert parsed.max_abs_sum == largest
+    problems = _problems(params, {"masked": np.empty((len(survivors), 1), f"u{bits // 8}")})
+    assert any(f"= {largest}, above {2 ** (bits - 1) - 1}" in problem for problem in problems) != accepted
+
+
+def _change(**params: Any) -> Any:
+    return lambda request, inputs: request.update(params)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_change(survivors=[1, 2, 2]), "client 2 is named 2 times"),
+        (
+            _change(dropped=[3], survivors=[1, 2, 3]),
+            "client 3 is also a survivor: unmasking both ways would open its vector",
+        ),
+        (
+            lambda request, inputs: request["pairs"].append([1, 2]),
+            "pair seeds of client 1, whose self seed is given too: both together open its vector",
+        ),
+        (_change(pairs=[[4, 1], [4, 2], [4, 4]]), "client 4 is not among the survivors"),
+        (_change(pairs=[[5, 1], [4, 2], [4, 3]]), "client 5 is not among the dropped"),
+        (_change(pairs=[[4, 1], [4, 2], [4, 2]]), "the pair (4, 2) is named more than once"),
+        (
+            _change(pairs=[[4, 1], [4, 2]]),
+            "2 of 3 pairs of a dropped client and a survivor are named; (4, 3) is missing",
+        ),
+        (_change(threshold=2), "threshold 2 of 4 clients must lie between 3, more than half, and 4"),
+        (_change(threshold=5), "threshold 5 of 4 clients must lie between 3, more than half, and 4"),
+        (_change(threshold=4), "3 survivors are fewer than threshold 4"),
+        (_change(modulus_bits=64), "dtype uint32, but modulus_bits is 64"),
+        (_change(modulus_bits=16), "Input should be 32 or 64"),
+        (_change(survivors=[1, 2]), "3 rows for 2 survivors"),
+        (_change(quantisation={"clip": "0", "scale": "1"}), "'0' is not a positive number"),
+        (_change(quantisation={"clip": "NaN", "scale": "1"}), "'NaN' is not a positive number"),
+        (_change(quantisation={"clip": "x", "scale": "1"}), "'x' is not a decimal number"),
+        (_change(quantisation={"clip": "0.1", "scale": "1"}), "clip * scale rounds to 0"),
+        (_change(quantisation={"clip": "9e8", "scale": "1"}), "4 clients * weight 1 * 900000000"),
+        (
+            _change(quantisation={"clip": "1", "scale": "1", "max_weight": 2}, output="mean"),
+            "needs the sum of their weights",
+        ),
+        (_change(total_weight=9), "3 weights from 1 to 1 cannot add up to 9"),
+        (_change(survivors=[-1, 2, 3]), "greater than or equal to 0"),
+        (_change(self_seeds=[[1]]), "Extra inputs are not permitted"),
+        (lambda request, inputs: inputs.update(self_seeds=inputs["self_seeds"][:2]), "shape [2, 32], expected [3, 32]"),
+        (lambda request, inputs: inputs.update(pair_seeds=inputs["pair_seeds"][:2]), "shape [2, 32], expected [3, 32]"),
+        (lambda request, inputs: inputs.update(pair_seeds=inputs["pair_seeds"][:, :31].copy()), "shape [3, 31]"),
+        (lambda request, inputs: inputs.pop("pair_seeds"), "3 pairs are named, but no seeds are given"),
+        (lambda request, inputs: inputs.pop("self_seeds"), "needs the input 'self_seeds'"),
+        (lambda request, inputs: inputs.update(masked=inputs["masked"][0]), "has rank 1, expected rank 2"),
+        (
+            lambda request, inputs: inputs.update(masked=inputs["masked"].astype(np.float64)),
+            "dtype float64 is not one of",
+        ),
+        (lambda request, inputs: inputs.update(masked=inputs["masked"][:, :0]), "the array is empty"),
+    ],
+)
+def test_a_request_that_must_not_be_answered_is_refused_with_the_reason(change: Any, message: str) -> None:
+    request, inputs = Round({c: np.arange(4) for c in (1, 2, 3, 4)}, 32, 10).request((4,))
+    change(request, inputs)
+    assert any(message in problem for problem in _problems(request, inputs))
+
+
+def test_one_client_alone_is_refused() -> None:
+    problems = _problems(
+        {
+            "round_id": "r",
+            "modulus_bits": 32,
+            "threshold": 1,
+            "survivors": [1],
+            "quantisation": {"clip": "1", "scale": "1"},
+        },
+        {"masked": np.zeros((1, 2), np.uint32), "self_seeds": np.zeros((1, 32), np.uint8)},
+    )
+    assert any("a sum over one client is that client's vector" in problem for problem in problems)
+
+
+def test_a_seed_given_twice_is_refused() -> None:
+    request, inputs = Round({c: np.arange(4) for c in (1, 2, 3)}, 32, 10).request((3,))
+    for name, rows in (
+        ("self_seeds", "row 0 of self_seeds and row 1 of self_seeds"),
+        ("pair_seeds", "row 0 of self_seeds and row 1 of pair_seeds"),
+    ):
+        wrong = {**inputs, name: inputs[name].copy()}
+        wrong[name][1] = inputs["self_seeds"][0]
+        with pytest.raises(InvalidRequest, match=f"{rows} are the same seed"):
+            _run(request, wrong)
+
+
+@pytest.mark.parametrize("name", ["self_seeds", "pair_seeds"])
+def test_a_wrong_bit_in_a_seed_is_noticed_because_the_sum_leaves_its_proven_range(name: str) -> None:
+    request, inputs = Round({c: np.arange(64) for c in (1, 2, 3)}, 32, 100).request((3,))
+    inputs[name] = inputs[name].copy()
+    inputs[name][0, 31] ^= 0x80
+    with pytest.raises(InvalidRequest, match="coordinates of the unmasked sum exceed 300"):
+        _run(request, inputs)
+
+
+def test_a_vector_of_another_round_is_noticed() -> None:
+    played = Round({c: np.arange(64) for c in (1, 2, 3)}, 64, 100)
+    request, inputs = played.request()
+    other = Round(played.vectors, 64, 100, round_id="the next", secrets=played.secrets)
+    inputs["masked"][1] = other.masked(2)
+    with pytest.raises(InvalidRequest, match="does not belong to this round"):
+        _run(request, inputs)
+
+
+def _problems(request: dict[str, Any], inputs: dict[str, npt.NDArray[Any]]) -> list[str]:
+    seeds = {"self_seeds": np.zeros((len(inputs["masked"]), 32), np.uint8)} if set(inputs) == {"masked"} else {}
+    try:
+        validate(request, {**inputs, **seeds})
+    except InvalidRequest as refused:
+        return [problem.detail for problem in refused.problems]
+    return []
+
+
+def _openssl(seed: npt.NDArray[np.uint8], name: bytes, dtype: Any, dim: int) -> npt.NDArray[Any]:
+    algorithm = algorithms.ChaCha20(seed.tobytes(), bytes(4) + name + bytes(8))
+    return np.frombuffer(Cipher(algorithm, mode=None).encryptor().update(bytes(dim * dtype.itemsize)), dtype)
