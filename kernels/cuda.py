@@ -161,9 +161,12 @@ _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)[ \t]+(?P<is>[\w ]+
 def parameters(text: str, name: str) -> tuple[Parameter, ...] | None:
     """Read the parameters of a kernel from its source; None when several versions of it differ (#if)."""
     code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
-    aliases = {match["name"]: match["is"] for match in _MACRO.finditer(code)}
-    for match in _ALIAS.finditer(code):
-        aliases[match["new"] or match["name"]] = match["old"] or match["is"]
+    aliases: dict[str, str] = {}
+    for match in (*_MACRO.finditer(code), *_ALIAS.finditer(code)):
+        names = match.groupdict()
+        new, old = names.get("new") or names["name"], names.get("old") or names["is"]
+        # A name with two meanings (#if) is left unread rather than guessed.
+        aliases[new] = old if aliases.get(new, old) == old else ""
     found = {
         tuple(_parameter(part, aliases) for part in match[1].split(",") if part.strip() not in ("", "void"))
         for match in re.finditer(rf"__global__[^;{{}}]*?\b{name}\s*\(([^)]*)\)\s*\{{", code)

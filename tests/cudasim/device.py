@@ -180,7 +180,7 @@ class EmulatedKernel:
         self._source = source
         self._module = module
         self._entry = entry
-        self._expected = tuple(_parameter(entry.parameters[position]) for position in range(entry.parameter_count))
+        self._expected = deduced(entry)
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
@@ -240,10 +240,17 @@ class EmulatedKernel:
         ]
 
 
-def _parameter(entry: Any) -> Parameter:
-    """A parameter as the compiler deduced it; structs and pointers to them are left unchecked."""
-    kind, pointee = entry.kind.decode().strip("s"), entry.pointee.decode().strip(" sp")
-    return Parameter(kind, entry.size, pointee, entry.pointee_size if pointee else 0)
+def deduced(entry: KernelEntry) -> tuple[Parameter, ...]:
+    """A kernel's parameters as the compiler deduced them; structs and pointers to them are left unchecked."""
+    found = []
+    for position in range(entry.parameter_count):
+        parameter = entry.parameters[position]
+        kind, pointee = parameter.kind.decode(), parameter.pointee.decode().strip(" sp")
+        if kind == "s":
+            found.append(Parameter("", 0))
+        else:
+            found.append(Parameter(kind, parameter.size, pointee, parameter.pointee_size if pointee else 0))
+    return tuple(found)
 
 
 def _libc() -> ctypes.CDLL:

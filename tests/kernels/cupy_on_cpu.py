@@ -1,0 +1,142 @@
+"""CuPy's surface as kernels.cuda uses it, with the emulation as its GPU: so its error handling runs on every machine.
+
+Signatures and exception types are those of CuPy 14.2. `Machine` says what this computer pretends to have.
+"""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from kernels.cuda import OutOfMemory, Source
+from tests.cudasim.device import DeviceArray, EmulatedDevice
+
+
+class CUDARuntimeError(RuntimeError):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"error {status}")
+        self.status = status
+
+
+class CUDADriverError(RuntimeError):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"error {status}")
+        self.status = status
+
+
+class OutOfMemoryError(MemoryError):
+    pass
+
+
+class CompileException(Exception):
+    pass
+
+
+class NVRTCError(RuntimeError):
+    pass
+
+
+@dataclass
+class Machine:
+    devices: int = 1
+    driver_error: int | None = None  # what getDeviceCount raises
+    toolkit: int = 12090
+    nvrtc: tuple[int, int] | None = (12, 9)
+    launch_error: int | None = None
+    sync_error: int | None = None
+    wrong: bool = False  # copies back something else than was computed
+    compile_error: bool = False
+    memory: int = 1 << 20
+    options: list[tuple[str, ...]] = field(default_factory=list)
+    launches: list[Any] = field(default_factory=list)
+
+    def modules(self, folder: Path) -> dict[str, Any]:
+        """What to put into sys.modules."""
+        cupy = _cupy(self, folder)
+        return {"cupy": cupy, "cupy.cuda": cupy.cuda}
+
+
+def _cupy(machine: Machine, folder: Path) -> Any:
+    emulated = EmulatedDevice(memory=machine.memory)
+
+    class Array(DeviceArray):
+        def get(self, order: str = "C") -> Any:
+            return self._array.copy(order) + machine.wrong  # type: ignore[call-overload]
+
+    def allocate(make: Any, *arguments: Any) -> Array:
+        try:
+            made = make(*arguments)
+        except OutOfMemory as error:
+            raise OutOfMemoryError(str(error)) from None
+        return Array(made._memory, made._array)
+
+    def get_device_count() -> int:
+        if machine.driver_error:
+            raise CUDARuntimeError(machine.driver_error)
+        return machine.devices
+
+    def get_version() -> tuple[int, int]:
+        if machine.nvrtc is None:
+            raise RuntimeError("libnvrtc.so.12 not found")
+        return machine.nvrtc
+
+    def synchronize() -> None:
+        if machine.sync_error:
+            raise CUDARuntimeError(machine.sync_error)
+
+    class RawModule:
+        def __init__(self, *, code: str, options: tuple[str, ...] = (), backend: str = "nvcc") -> None:
+            assert backend == "nvrtc"
+            machine.options.append(options)
+            self._path = folder / "module.cu"
+            self._path.write_text(code)
+
+        def get_function(self, name: str) -> Any:
+            kernel = emulated.kernel(Source(self._path), name)
+
+            def launch(grid: Any, block: Any, args: Any, *, shared_mem: int = 0) -> None:
+                if machine.launch_error:
+                    raise CUDADriverError(machine.launch_error)
+                machine.launches.append((name, grid, block, shared_mem))
+                kernel(grid, block, args, shared_mem)
+
+            def compile_() -> None:
+                if machine.compile_error:
+                    raise CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)")
+
+            launch.compile = compile_  # type: ignore[attr-defined]
+            return launch
+
+    class Event:
+        def record(self) -> None:
+            self.time = time.perf_counter()
+
+    runtime = SimpleNamespace(
+        CUDARuntimeError=CUDARuntimeError,
+        getDeviceCount=get_device_count,
+        runtimeGetVersion=lambda: machine.toolkit,
+        getDeviceProperties=lambda index: {"name": b"Pretended", "major": 9, "minor": 0, "multiProcessorCount": 132},
+        memGetInfo=lambda: (machine.memory - emulated._used, machine.memory),
+    )
+    cuda = SimpleNamespace(
+        runtime=runtime,
+        driver=SimpleNamespace(CUDADriverError=CUDADriverError),
+        nvrtc=SimpleNamespace(getVersion=get_version, NVRTCError=NVRTCError),
+        compiler=SimpleNamespace(CompileException=CompileException),
+        Device=lambda index: SimpleNamespace(use=lambda: None),
+        Event=Event,
+        get_elapsed_time=lambda before, after: (after.time - before.time) * 1e3,
+        get_current_stream=lambda: SimpleNamespace(synchronize=synchronize),
+    )
+    return SimpleNamespace(
+        cuda=cuda,
+        ndarray=DeviceArray,
+        RawModule=RawModule,
+        asarray=lambda array: allocate(emulated.to_device, array),
+        empty=lambda shape, dtype: allocate(emulated.empty, shape, np.dtype(dtype)),
+        zeros=lambda shape, dtype: allocate(emulated.zeros, shape, np.dtype(dtype)),
+        get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0),
+    )

@@ -1,0 +1,275 @@
+"""Sources are inlined whole, arguments checked before a launch, and faults told apart by their numbers."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import cuda
+from kernels.compile import describe, sources
+from kernels.cuda import (
+    CANARY,
+    CupyDevice,
+    Device,
+    DeviceFault,
+    DeviceLost,
+    LaunchFailed,
+    NoDevice,
+    OutOfMemory,
+    Parameter,
+    Source,
+    fault,
+    inline,
+    open_device,
+    parameters,
+)
+from tests.cudasim import sound
+from tests.cudasim.build import compile_source, load
+from tests.cudasim.device import deduced
+from tests.kernels.cupy_on_cpu import Machine
+
+SOURCES = [pytest.param(source, id=describe(source)) for _, source in sources()]
+
+
+# ---------------------------------------------------------------- sources
+
+
+def test_headers_are_inlined_once_with_marks_and_macros_defined(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(
+        '// text\n#include "device/types.cuh"\n#include "device/types.cuh"\n#include "device/sync.cuh"\nREAL last;\n'
+    )
+    text = inline(Source(path, {"REAL": "f32", "TILE": 16}))
+    assert text.startswith('#define REAL f32\n#define TILE 16\n#line 1 "k.cu"\n// text\n#line 1 "device/types.cuh"\n')
+    assert text.count("typedef unsigned int u32;") == 1
+    assert "#include" not in text
+    assert re.search(r'#line 5 "k\.cu"\s+REAL last;\n$', text)
+
+
+@pytest.mark.parametrize("what", ["<cstdint>", '"device/../secret.cuh"', '"philox.cuh"', "<cooperative_groups.h>"])
+def test_a_kernel_includes_only_our_device_headers(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(f"\n#include {what}\n")
+    with pytest.raises(ValueError, match=re.escape(f"k.cu:2 includes {what}")):
+        inline(Source(path))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_parameters_read_from_the_text_are_those_a_compiler_sees(source: Source) -> None:
+    module = load(compile_source(source))
+    for name, entry in module.kernels.items():
+        read, seen = parameters(inline(source), name), deduced(entry)
+        assert read is not None, name
+        assert [_blurred(one, two) for one, two in zip(read, seen, strict=True)] == list(read), name
+        assert any(one.kind for one in read), name
+
+
+def _blurred(read: Parameter, seen: Parameter) -> Parameter:
+    """What the compiler saw, without what the text left open."""
+    if seen.kind == "p" and read.kind == "p" and not read.pointee:
+        return Parameter("p", 8)
+    return seen if read.kind else Parameter("", 0)
+
+
+def test_parameters_follow_macros_and_typedefs_and_skip_comments() -> None:
+    text = """
+    #define REAL f32
+    typedef REAL real; using word = unsigned long long;
+    // extern "C" __global__ void k(int old) {
+    extern "C" __global__ void __launch_bounds__(256, 2) k(
+        const real* __restrict__ in,  // (n, m)
+        Unknown* out, const word key, i32 n, unsigned int m, Unknown last) {
+    }
+    """
+    assert parameters(text, "k") == (
+        Parameter("p", 8, "f", 4),
+        Parameter("p", 8),
+        Parameter("u", 8),
+        Parameter("i", 4),
+        Parameter("u", 4),
+        Parameter("", 0),
+    )
+    assert parameters(text + "__global__ void k(int other) {}", "k") is None
+    assert parameters(text + "using word = u32;", "k")[2] == Parameter("", 0)
+    assert parameters(text, "kk") is None
+
+
+# ---------------------------------------------------------------- faults
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (2, OutOfMemory),
+        (1, LaunchFailed),
+        (9, LaunchFailed),
+        (209, LaunchFailed),
+        (701, LaunchFailed),
+        (214, DeviceLost),
+        (700, DeviceLost),
+        (702, DeviceLost),
+        (710, DeviceLost),
+        *((code, DeviceLost) for code in range(714, 720)),
+        (600, DeviceFault),
+    ],
+)
+def test_a_fault_is_told_by_its_number(code: int, kind: type[DeviceFault]) -> None:
+    found = fault(code, "text says nothing")
+    assert type(found) is kind
+    assert found.code == code
+
+
+# ---------------------------------------------------------------- opening a GPU
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **facts: Any) -> Machine:
+    machine = Machine(**facts)
+    for name, module in machine.modules(tmp_path).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return machine
+
+
+def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(NoDevice, match=r"CuPy cannot be imported: .*; install warpdesk\[gpu\]"):
+        open_device()
+
+
+@pytest.mark.parametrize(
+    ("facts", "index", "reason", "code"),
+    [
+        ({"driver_error": 35}, 0, "CUDA finds no device: error 35", 35),
+        ({"devices": 0}, 0, "there is no device 0: CUDA sees 0", 101),
+        ({"devices": 2}, 2, "there is no device 2: CUDA sees 2", 101),
+        ({"nvrtc": None}, 0, "NVRTC cannot be loaded: libnvrtc.so.12 not found; install warpdesk[gpu]", None),
+        ({"nvrtc": (13, 5)}, 0, "CuPy is built for CUDA 12 and found NVRTC 13.5", None),
+        ({"toolkit": 13020}, 0, "CuPy is built for CUDA 13 and found NVRTC 12.9", None),
+        ({"compile_error": True}, 0, "device 0 failed its first kernel: nvrtc: error: invalid value for --gpu-", None),
+        ({"launch_error": 209}, 0, "device 0 failed its first kernel: Pretended: error 209", 209),
+        ({"sync_error": 700}, 0, "device 0 failed its first kernel: Pretended: error 700", 700),
+        ({"memory": 100}, 0, "device 0 failed its first kernel: out of memory: needed 256 bytes, free 100 of 100", 2),
+        ({"wrong": True}, 0, "Pretended computes wrongly: the first kernel answered [2, 5, 8", None),
+    ],
+)
+def test_a_gpu_that_cannot_be_used_is_no_device_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, facts: Any, index: int, reason: str, code: int | None
+) -> None:
+    pretend(monkeypatch, tmp_path, **facts)
+    with pytest.raises(NoDevice, match=re.escape(reason)) as error:
+        open_device(index)
+    assert error.value.code == code
+
+
+# ---------------------------------------------------------------- using a GPU
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[CupyDevice, Machine]:
+    machine = pretend(monkeypatch, tmp_path)
+    return open_device(), machine
+
+
+def test_an_opened_gpu_says_what_it_is(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, _ = gpu
+    assert (device.name, device.architecture, device.multiprocessors) == ("Pretended", "sm_90", 132)
+
+
+def test_kernels_launch_through_cupy_with_our_options_and_are_compiled_once(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    given = np.arange(64, dtype=np.float32)
+    out = device.empty(64, np.float32)
+    for _ in range(2):
+        device.kernel(sound.SOURCE, "reverse")((1,), (64,), (device.to_device(given), out), shared_mem=256)
+    assert device.to_host(out).tolist() == given[::-1].tolist()
+    assert machine.options == [("--std=c++17", "--fmad=false")] * 2  # the canary's and this one's
+    assert machine.launches[-1] == ("reverse", (1,), (64,), 256)
+    times = device.times()
+    assert times.kernel > 0
+    assert times.copy > 0
+    assert device.times() == cuda.Times(0.0, 0.0)
+
+
+def test_arguments_are_checked_before_cupy_sees_them(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    words = device.zeros(4, np.float64)
+    before = len(machine.launches)
+    scale = device.kernel(sound.SOURCE, "scale")
+    for factor, message in ((2.0, "must be a NumPy scalar, got float"), (np.float32(2), "got numpy.float32")):
+        with pytest.raises(TypeError, match=message):
+            scale((1,), (4,), (words, words, factor, np.uint32(4)))
+    with pytest.raises(TypeError, match="points to a float of 8 bytes, got float32"):
+        scale((1,), (4,), (words, device.zeros(4, np.float32), np.float64(2), np.uint32(4)))
+    assert len(machine.launches) == before
+
+
+def test_an_empty_grid_is_refused_where_cupy_would_launch_one_block(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, _ = gpu
+    words = device.zeros(4, np.float64)
+    with pytest.raises(LaunchFailed, match=r"a grid \(0,\) of blocks \(4,\) cannot be launched"):
+        device.kernel(sound.SOURCE, "scale")((0,), (4,), (words, words, np.float64(2), np.uint32(4)))
+
+
+def test_running_out_of_memory_says_how_much_was_needed_and_free(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, _ = gpu
+    kept = device.zeros(1000, np.float64)
+    for allocate in (
+        lambda: device.empty((1024, 1024), np.float64),
+        lambda: device.zeros(1 << 20, np.float64),
+        lambda: device.to_device(np.zeros(1 << 20)),
+    ):
+        with pytest.raises(OutOfMemory, match=r"needed 8388608 bytes, free 10\d{5} of 1048576 bytes") as error:
+            allocate()
+        assert error.value.code == 2
+    assert kept.size == 1000
+
+
+def test_a_fault_of_a_kernel_appears_at_the_next_wait_with_its_kind(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    words = device.zeros(4, np.float64)
+    machine.sync_error = 700
+    for wait in (lambda: device.to_host(words), device.times, lambda: device.to_device(np.zeros(3))):
+        with pytest.raises(DeviceLost, match="Pretended: error 700") as error:
+            wait()
+        assert error.value.code == 700
+
+
+def test_a_refused_launch_leaves_the_device_usable(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    words = device.zeros(4, np.float64)
+    arguments = (words, words, np.float64(2), np.uint32(4))
+    machine.launch_error = 701
+    with pytest.raises(LaunchFailed) as error:
+        device.kernel(sound.SOURCE, "scale")((1,), (4,), arguments)
+    assert error.value.code == 701
+    machine.launch_error = None
+    device.kernel(sound.SOURCE, "scale")((1,), (4,), arguments)
+    assert device.to_host(words).tolist() == [0.0] * 4
+
+
+# ---------------------------------------------------------------- on every device there is
+
+
+def test_the_first_kernel_is_right(device: Device) -> None:
+    out = device.empty(128, np.uint32)
+    device.kernel(CANARY, "canary")((4,), (32,), (out, np.uint32(7)))
+    assert device.to_host(out).tolist() == [7 * i + 1 for i in range(128)]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int32", "uint64", "uint32", "uint8"])
+@pytest.mark.parametrize("shape", [(0,), (1,), (3, 5), (2, 0, 4)])
+def test_arrays_come_back_as_they_went(device: Device, shape: tuple[int, ...], dtype: str) -> None:
+    array = (np.arange(np.prod(shape)).reshape(shape) * 3).astype(dtype)
+    array.flags.writeable = False
+    back = device.to_host(device.to_device(array))
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    np.testing.assert_array_equal(back, array)
+    np.testing.assert_array_equal(device.to_host(device.zeros(shape, dtype)), np.zeros(shape, dtype))
+    assert device.to_host(device.empty(shape, dtype)).shape == shape
+
+
+@pytest.mark.parametrize("play", sound.SOUND.values(), ids=sound.SOUND)
+def test_sound_kernels_are_right(device: Device, play: Any) -> None:
+    play(device)
