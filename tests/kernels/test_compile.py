@@ -1,0 +1,96 @@
+"""The compile gate: every source for every architecture by `make kernels`; here, that it sees what it must refuse."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kernels import compile as gate
+from kernels.compile import ARCHITECTURES, CompileError, Usage, compile_all, compile_for, table
+from kernels.cuda import CANARY, Source
+
+pytest.importorskip("nvidia.cuda_nvrtc", reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc-cu12")
+
+# More values alive at once than 32 registers hold: the assembler must keep some in memory.
+_SPILLS = """
+extern "C" __global__ void __launch_bounds__(1024, 2) hoard(const volatile float* in, float* out) {
+    float kept[64];
+    for (int i = 0; i < 64; ++i) kept[i] = in[i * 1024 + threadIdx.x];
+    float sum = 0.0f;
+    for (int i = 63; i >= 0; --i) sum = sum * kept[i] + in[i];
+    out[threadIdx.x] = sum;
+}
+"""
+
+
+def source(folder: Path, text: str) -> Source:
+    path = folder / "text.cu"
+    path.write_text(text)
+    return Source(path)
+
+
+def test_a_kernel_compiles_for_every_architecture_and_says_what_it_needs() -> None:
+    usages = [usage for architecture in ARCHITECTURES for usage in compile_for(CANARY, architecture)]
+    assert [(usage.kernel, usage.architecture) for usage in usages] == [("canary", a) for a in ARCHITECTURES]
+    for usage in usages:
+        assert 2 <= usage.registers <= 32
+        assert (usage.shared, usage.spilled) == (0, 0)
+
+
+def test_shared_memory_and_each_kernel_of_a_file_are_read_from_the_log(tmp_path: Path) -> None:
+    text = """
+    extern "C" __global__ void first(float* x) {
+        __shared__ float held[100];
+        held[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = held[99 - threadIdx.x];
+    }
+    extern "C" __global__ void second(float* x) { x[0] = 1.0f; }
+    """
+    usages = {usage.kernel: usage for usage in compile_for(source(tmp_path, text), 80)}
+    assert (usages["first"].shared, usages["second"].shared) == (400, 0)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, text: Source) -> int:
+    monkeypatch.setattr(gate, "sources", lambda: [("family", text)])
+    monkeypatch.setattr("sys.argv", ["kernels.compile"])
+    return gate.main()
+
+
+def test_a_kernel_that_spills_fails_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, source(tmp_path, _SPILLS)) == 1
+    out, err = capsys.readouterr()
+    assert "SPILLS" in out
+    for architecture in ARCHITECTURES:
+        assert re.search(rf"hoard \(text\.cu\) spills [1-9]\d* bytes on sm_{architecture} with \d+ registers", err)
+
+
+def test_a_kernel_that_does_not_compile_fails_the_gate_with_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '#include "device/types.cuh"\nextern "C" __global__ void k(u32* x) {\n    x[0] = y;\n}\n'
+    assert run(monkeypatch, source(tmp_path, text)) == 1
+    assert 'text.cu(3): error: identifier "y" is undefined' in capsys.readouterr().err
+
+
+def test_a_sound_kernel_passes_the_gate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, CANARY) == 0
+    assert "canary (canary.cu)" in capsys.readouterr().out
+
+
+def test_an_architecture_the_compiler_does_not_know_is_an_error() -> None:
+    with pytest.raises(CompileError, match=r"canary\.cu for sm_35: .*invalid value"):
+        compile_for(CANARY, 35)
+
+
+def test_all_architectures_times_all_sources_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def note(text: Source, architecture: int) -> list[Usage]:
+        made.append(architecture)
+        return [Usage(text.path.name, "k", architecture, 10, 0, 0)]
+
+    monkeypatch.setattr(gate, "compile_for", note)
+    usages = compile_all()
+    assert sorted(made) == sorted(list(ARCHITECTURES) * len(list(gate.sources())))
+    assert table(usages).count("10/0") == len({usage.source for usage in usages}) * len(ARCHITECTURES)
