@@ -1,4 +1,4 @@
-"""matmul on a device without a library: what it answers, and batches longer than a grid."""
+"""matmul on a device: what it answers without a library, batches longer than a grid, and cuBLAS on a real GPU."""
 
 import numpy as np
 import pytest
@@ -40,3 +40,21 @@ def test_a_batch_longer_than_the_grid_is_computed_whole(monkeypatch):
     answer = gpu.matmul(params, a, b, device=EmulatedDevice())
 
     assert answer["product"].tobytes() == cpu.matmul(params, a, b)["product"].tobytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16", "fp16"])
+def test_cublas_agrees_with_the_cpu_within_the_rounding_of_float32_sums(cuda, precision):
+    a, b = normal(1, 3, 100, 300), normal(2, 3, 300, 50)
+    params = MatmulParams(algorithm="library", precision=precision)
+
+    try:
+        answer = gpu.matmul(params, a, b, device=cuda)
+    except gpu.NoLibrary as reason:
+        pytest.skip(str(reason))
+
+    on_cpu = cpu.matmul(params, a, b)
+    # Each side may be off by k u |a| |b|; tensor cores cut bits off where others round, which doubles u there.
+    bound = 3 * 300 * 2.0**-24 * (np.abs(a).astype(np.float64) @ np.abs(b)) * (1 + 2.0**-7)
+    assert np.all(np.abs(answer["product"] - on_cpu["product"].astype(np.float64)) <= bound)
+    assert answer["precision"] == precision
