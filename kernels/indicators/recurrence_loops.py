@@ -125,7 +125,7 @@ def _rsi_bars(columns, beta, zero, hundred, tiny, up, down, shown):  # type: ign
             down[s] = beta * down[s] + (zero if change >= zero else -change)
             total = up[s] + down[s]
             row[s] = hundred * up[s] / total if total > tiny else HOLD
-            held += total <= tiny
+            held += not total > tiny
     return held
 
 
@@ -199,7 +199,7 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
             if count >= valid:
                 total = up + down
                 out[t] = hundred * up / total if total > tiny else HOLD
-                held += total <= tiny
+                held += not total > tiny
             else:
                 out[t] = np.nan
     return count, a, up, down, held

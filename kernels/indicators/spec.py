@@ -11,19 +11,21 @@ from kernels.operation import Cost, Example, Input, Operation, Output, Params, r
 LONGEST_PERIOD = 100_000
 
 NanPolicy = Literal["window", "skip", "ffill", "error"]
-
 _Period = Annotated[int, Field(ge=1, le=LONGEST_PERIOD, description="bars in the window", examples=[20])]
-_NAN_POLICY = Field(
-    default="window",
-    description="window: no number while the window, or the bars a recursion starts from, hold a NaN; a recursion "
-    "starts afresh after it. skip: as if the bars without a price did not exist; they get NaN. ffill: the last price "
-    "stands in. error: refuse prices with a NaN.",
-)
+
+_Gaps = Annotated[
+    NanPolicy,
+    Field(
+        description="window: no number while the window, or the bars a recursion starts from, hold a NaN; a recursion "
+        "starts afresh after it. skip: as if bars without a price did not exist; they get NaN. ffill: the last price "
+        "stands in. error: refuse prices with a NaN.",
+    ),
+]
 
 
 class Sma(Params):
     period: _Period
-    nan_policy: NanPolicy = _NAN_POLICY
+    nan_policy: _Gaps = "window"
 
 
 class Ema(Params):
@@ -33,7 +35,7 @@ class Ema(Params):
         description="talib: starts at bar `period` from the mean of the first `period` prices. "
         "tradingview: starts at the first bar from the first price.",
     )
-    nan_policy: NanPolicy = _NAN_POLICY
+    nan_policy: _Gaps = "window"
 
 
 class Rsi(Params):
@@ -51,13 +53,13 @@ class Rsi(Params):
         default=50,
         description="the RSI of prices that never moved: 50, or 0 (as TA-Lib), 100 (as Pine's classic source), nan",
     )
-    nan_policy: NanPolicy = _NAN_POLICY
+    nan_policy: _Gaps = "window"
 
 
 class Bollinger(Params):
     period: _Period = 20
     width: float = Field(default=2.0, gt=0, le=1e6, description="standard deviations (ddof = 0) between mean and band")
-    nan_policy: NanPolicy = _NAN_POLICY
+    nan_policy: _Gaps = "window"
 
 
 def _prices_needed(params: Any) -> int:

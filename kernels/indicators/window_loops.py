@@ -29,6 +29,12 @@ def chunk_of(period: int) -> int:
 
 
 @njit(cache=True, error_model="numpy")
+def _plain(value):  # type: ignore[no-untyped-def]
+    """One NaN for every reason, so that the bytes do not depend on which operation met it."""
+    return value if value == value else np.nan
+
+
+@njit(cache=True, error_model="numpy")
 def _join_prices(x_new, x_old, w, d):  # type: ignore[no-untyped-def]
     for i in range(d.size):
         d[i] = w * (x_old[i] - x_new[i])
@@ -45,7 +51,7 @@ def _join_means(x_new, x_old, d_new, d_old, w, d):  # type: ignore[no-untyped-de
 def _show_joined_means(x_new, x_old, d_new, d_old, w, middle):  # type: ignore[no-untyped-def]
     for i in range(middle.size):
         delta = (d_old[i] + (x_old[i] - x_new[i])) - d_new[i]
-        middle[i] = x_new[i] + (d_new[i] + w * delta)
+        middle[i] = _plain(x_new[i] + (d_new[i] + w * delta))
 
 
 @njit(cache=True, error_model="numpy")
@@ -72,9 +78,9 @@ def _show_joined_moments(  # type: ignore[no-untyped-def]
         delta = (d_old[i] + (x_old[i] - x_new[i])) - d_new[i]
         mean = x_new[i] + (d_new[i] + w[0] * delta)
         reach = width * np.sqrt((w[1] * v_new[i] + w[0] * v_old[i]) + w[2] * (delta * delta))
-        upper[i] = mean + reach
-        middle[i] = mean
-        lower[i] = mean - reach
+        upper[i] = _plain(mean + reach)
+        middle[i] = _plain(mean)
+        lower[i] = _plain(mean - reach)
 
 
 @njit(cache=True, error_model="numpy")
@@ -116,7 +122,7 @@ def _mean_chunk(x, period, kinds, lags, shares, middle):  # type: ignore[no-unty
     else:
         shown, deviation = x[new], level[new]
         for i in range(middle.size):
-            middle[i] = shown[i] + deviation[i]
+            middle[i] = _plain(shown[i] + deviation[i])
 
 
 @njit(cache=True, error_model="numpy")
@@ -169,9 +175,9 @@ def _bands_chunk(x, period, kinds, lags, shares, width, upper, middle, lower):  
         for i in range(middle.size):
             mean = shown[i] + deviation[i]
             reach = width * np.sqrt(variance[i])
-            upper[i] = mean + reach
-            middle[i] = mean
-            lower[i] = mean - reach
+            upper[i] = _plain(mean + reach)
+            middle[i] = _plain(mean)
+            lower[i] = _plain(mean - reach)
 
 
 @njit(cache=True, error_model="numpy")
@@ -205,7 +211,7 @@ def _cutler_chunk(x, period, kinds, lags, hundred, flat, rsi):  # type: ignore[n
     gains, losses = gathered_g[period - 1 :], gathered_l[period - 1 :]
     for i in range(rsi.size):
         total = gains[i] + losses[i]
-        rsi[i] = flat if total == 0 else hundred * gains[i] / total
+        rsi[i] = flat if total == 0 else _plain(hundred * gains[i] / total)
 
 
 @njit(parallel=True, cache=True, error_model="numpy")

@@ -1,0 +1,86 @@
+"""Requests whose answers must be the same bytes on the CPU, under emulation and on a GPU."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.kernels.parity import Case
+
+TILE = 2048
+
+
+def walk(*shape: int, dtype: str = "float64", seed: int = 1, gaps: float = 0.0) -> NDArray[Any]:
+    """Prices around 100 that wander by 0.1 % a bar, with a share of bars missing."""
+    random = np.random.default_rng(seed)
+    prices = 100 * np.exp(np.cumsum(random.normal(0, 1e-3, shape), axis=-1))
+    prices[random.random(shape) < gaps] = np.nan
+    return prices.astype(dtype)
+
+
+def _prices(*shape: int, **options: Any) -> Callable[[], dict[str, NDArray[Any]]]:
+    return lambda: {"prices": walk(*shape, **options)}
+
+
+def _flat_after_a_move() -> dict[str, NDArray[Any]]:
+    prices = np.full(3 * TILE, 97.5)
+    prices[:40] = walk(40)
+    prices[2 * TILE + 9] = np.nan
+    return {"prices": prices}
+
+
+def _spiked() -> dict[str, NDArray[Any]]:
+    prices = 1e9 + walk(2, 700, seed=3)
+    prices[0, 0] = prices[1, 311] = 1e12
+    return {"prices": prices}
+
+
+def _case(operation: str, inputs: Callable[[], Any], name: str, small: bool = True, **params: Any) -> Case:
+    return Case(operation, params, inputs, small=small, name=f"{operation}-{name}")
+
+
+CASES: tuple[Case, ...] = (
+    *(
+        _case(operation, _prices(2, 300, dtype=dtype), f"{dtype}-{period}", period=period)
+        for operation in ("sma", "ema", "rsi", "bollinger")
+        for dtype in ("float64", "float32")
+        for period in (2, 14, 20)
+    ),
+    *(
+        _case("rsi", _prices(300, dtype=dtype), f"{convention}-{dtype}", period=14, convention=convention)
+        for convention in ("cutler", "ema", "tradingview")
+        for dtype in ("float64", "float32")
+    ),
+    _case("ema", _prices(300), "tradingview", period=20, convention="tradingview"),
+    *(
+        _case(operation, _prices(2, 1300, gaps=0.03), f"gaps-{policy}", period=7, nan_policy=policy)
+        for operation in ("sma", "ema", "rsi", "bollinger")
+        for policy in ("window", "skip", "ffill")
+    ),
+    *(
+        _case(operation, _prices(2, size, gaps=gaps), f"{size}-{gaps}", small=False, period=period)
+        for operation in ("ema", "rsi")
+        for size, gaps, period in ((TILE, 0, 14), (TILE + 1, 0, 14), (5 * TILE + 33, 0, 14), (5 * TILE, 3e-4, 200))
+    ),
+    *(
+        _case(operation, _prices(1, 3 * TILE, gaps=0.001), f"tiles-{policy}", small=False, period=30, nan_policy=policy)
+        for operation in ("ema", "rsi")
+        for policy in ("skip", "ffill")
+    ),
+    _case("ema", _prices(1, 4 * TILE), "period longer than a tile", small=False, period=3000),
+    _case("rsi", _prices(1, 4 * TILE), "period longer than a tile", small=False, period=3000),
+    _case("ema", _prices(1, 2500), "carried through all tiles", period=2400),
+    _case("rsi", _prices(1, 2500), "carried through all tiles", period=2400),
+    _case("rsi", _flat_after_a_move, "flat run", period=2),
+    _case("rsi", _flat_after_a_move, "flat run, nan", period=3, flat="nan"),
+    *(_case(operation, _spiked, "spikes", period=41) for operation in ("sma", "ema", "rsi", "bollinger")),
+    *(
+        _case(operation, _prices(1, 2100), f"period {period}", small=False, period=period)
+        for operation in ("sma", "bollinger")
+        for period in (1, 31, 32, 33, 1023, 1024)
+    ),
+    *(_case(operation, _prices(1, 2100), "period 1025", period=1025) for operation in ("sma", "bollinger")),
+    _case("rsi", _prices(1, 2100), "cutler, period 1025", period=1025, convention="cutler"),
+    _case("rsi", _prices(1, 2100), "cutler, period 1023", small=False, period=1023, convention="cutler"),
+)
