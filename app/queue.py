@@ -71,6 +71,7 @@ class Completions:
         self._queue = queue
         self._seen = seen
         self._watches: dict[str, set[Watch]] = {}
+        self._released = False
 
     @contextmanager
     def watch(self, job_id: str) -> Iterator[Watch]:
@@ -85,11 +86,16 @@ class Completions:
             if not watches:
                 del self._watches[job_id]
 
+    def release(self) -> None:
+        """Answer everyone who waits with the job as it is: this process is about to end, the jobs go on."""
+        self._released = True
+        self._wake_all()
+
     async def until_done(self, watch: Watch, job_id: str, seconds: float) -> JobRecord | None:
         """The record once it is final, or as it is when the time is over; survives a Redis that goes and comes back."""
         record: JobRecord | None = None
         with anyio.move_on_after(seconds):
-            while True:
+            while not self._released:
                 with anyio.move_on_after(SAFETY_POLL):
                     await watch.woken.wait()
                 watch.woken.clear()

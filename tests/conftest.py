@@ -144,7 +144,7 @@ def free_port() -> int:
     return port
 
 
-def wait_until_ready(service: Service, patience: float = 110.0) -> None:
+def wait_until_ready(service: Service, patience: float = 240.0) -> None:
     """Wait for 200 from /readyz: the API answers and a worker has run each operation once."""
     import httpx
 

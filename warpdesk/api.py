@@ -2,25 +2,41 @@
 
 import argparse
 import socket
+from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
+
+from app.main import create_app
+
+
+class _Server(uvicorn.Server):
+    """Lets go of requests that wait for a job (`Prefer: wait`) when it is told to end: they get a 202."""
+
+    def __init__(self, api: FastAPI) -> None:
+        super().__init__(
+            uvicorn.Config(
+                api,
+                access_log=False,
+                server_header=False,
+                log_level="warning",
+                ws="none",
+                timeout_graceful_shutdown=5,  # seconds for uploads and downloads under way
+            )
+        )
+        self._api = api
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if desk := getattr(self._api.state, "desk", None):  # absent before it has started
+            desk.completions.release()
+        super().handle_exit(sig, frame)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Used by `warpdesk serve`, which owns the socket.")
     parser.add_argument("--fd", type=int, required=True, help="file descriptor of a listening TCP socket")
     listening = socket.socket(fileno=parser.parse_args().fd)
-    config = uvicorn.Config(
-        "app.main:create_app",
-        factory=True,
-        access_log=False,
-        server_header=False,
-        log_level="warning",
-        ws="none",
-        # Requests waiting for a job (`Prefer: wait`) are cut short after this: the job itself goes on.
-        timeout_graceful_shutdown=5,
-    )
-    server = uvicorn.Server(config)
+    server = _Server(create_app())
     server.run(sockets=[listening])
     raise SystemExit(0 if server.started else 1)
 

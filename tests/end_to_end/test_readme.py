@@ -4,14 +4,13 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT, Service, wait_until_ready
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(500)
 
 README = (ROOT / "README.md").read_text()
 _BLOCK = re.compile(r"^```(?:console|bash|sh|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -35,10 +34,10 @@ def addressed(line: str, url: str) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path: Path) -> Path:
     """Where commands run: the examples are there as they are in a clone, and what is saved is thrown away."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    yield tmp_path
+    return tmp_path
 
 
 def test_the_curl_lines_of_the_readme_succeed(service: Service, folder: Path) -> None:

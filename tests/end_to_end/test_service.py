@@ -6,6 +6,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.conftest import Service, processes_of, serve, wait_until_ready
 from warpdesk import Client
 from warpdesk.redis_server import RedisServer
 
-pytestmark = pytest.mark.timeout(300)  # seconds; a first start compiles every operation
+pytestmark = pytest.mark.timeout(500)  # seconds; a first start compiles every operation
 
 
 @pytest.fixture
@@ -179,6 +180,19 @@ def test_a_restart_keeps_queued_jobs_and_results(home: Path) -> None:
         with Client(service.url) as client:
             assert [client.result(job)["product"].tolist() for job in jobs] == answers
             assert [job.id for job in client.list()] == [job.id for job in reversed(jobs)]
+
+
+def test_a_request_that_waits_when_the_service_stops_is_told_where_its_job_is(home: Path) -> None:
+    with serve(home / "state", "--no-worker", ready=False) as service:
+        until(lambda: _answers(service))
+        with ThreadPoolExecutor(1) as pool:
+            body, wait = _example("matmul"), {"Prefer": "wait=50"}
+            waiting = pool.submit(httpx.post, f"{service.url}/v1/jobs", json=body, headers=wait, timeout=60)
+            until(lambda: httpx.get(f"{service.url}/v1/jobs").json()["jobs"])
+            service.process.terminate()
+            response = waiting.result(60)
+        assert response.status_code == 202
+        assert response.json()["status"] == "queued"
 
 
 def test_a_killed_service_takes_its_children_along(home: Path) -> None:

@@ -1,0 +1,346 @@
+"""Whatever is wrong with a request: a clear 4xx with the numbers in it, and nothing enqueued."""
+
+import io
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+
+from kernels.catalogue import OPERATIONS
+from tests.app.conftest import Live, live
+
+JSON = {"Content-Type": "application/json"}
+NPY = {"Content-Type": "application/x-npy"}
+NOBODY = "sha256:" + "0" * 64
+
+
+@pytest.fixture(scope="module")
+def running(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    home = tmp_path_factory.mktemp("home")
+    with live(home, redis_server, OPERATIONS, max_body=300_000, max_array=2_000_000, max_job_bytes=1 << 30) as api:
+        yield api
+
+
+@pytest.fixture
+def api(running: Live, redis_url: str) -> Iterator[Live]:
+    """The API over an empty queue, which must still be empty when the test has sent what it has to send."""
+    assert running.queued() == (0, [])
+    yield running
+    assert running.queued() == (0, []), "something was enqueued"
+    assert running.queue.jobs("local", 1) == []
+
+
+def prices(data: Any, dtype: str = "float64") -> dict[str, Any]:
+    return {"prices": {"data": data, "dtype": dtype}}
+
+
+def rsi(**changes: Any) -> dict[str, Any]:
+    return {"operation": "rsi", "params": {"period": 2}, "inputs": prices([1.0, 2.0, 3.0]), **changes}
+
+
+def matmul(a: Any, b: Any, **params: Any) -> dict[str, Any]:
+    return {"operation": "matmul", "params": params, "inputs": {"a": {"data": a}, "b": {"data": b}}}
+
+
+def changed(operation: str, **params: Any) -> dict[str, Any]:
+    """The example of an operation with some of its parameters replaced."""
+    example = OPERATIONS[operation].example
+    return {"operation": operation, "params": {**example.params, **params}, "inputs": example.inputs}
+
+
+GAUSS = {"mechanism": "discrete_gaussian", "epsilon": None}
+
+# name: (body, pointer of the first problem, words its sentence holds)
+REFUSED: dict[str, tuple[Any, str, str]] = {
+    "a list for a body": ([], "", "object"),
+    "a word for a body": ("rsi", "", "object"),
+    "an empty object": ({}, "/operation", "required"),
+    "unknown field": (rsi(colour="red"), "/colour", "colour"),
+    "unknown parameter": (rsi(params={"period": 2, "speed": 1}), "/params/speed", "no field 'speed'"),
+    "unknown input": (rsi(inputs={**prices([1.0, 2.0, 3.0]), "volume": {"data": [1.0]}}), "/inputs/volume", "prices"),
+    "unknown field of an input": (
+        rsi(inputs={"prices": {"data": [1.0], "unit": "USD"}}), "/inputs/prices/unit", "no field 'unit'"
+    ),
+    "both an id and data": (rsi(inputs={"prices": {"array": NOBODY, "data": [1.0]}}), "/inputs/prices/data", "data"),
+    "neither an id nor data": (rsi(inputs={"prices": {}}), "/inputs/prices/data", "required"),
+    "missing input": (rsi(inputs={}), "/inputs/prices", "needs the input 'prices'"),
+    "missing parameter": (rsi(params={}), "/params/period", "required"),
+    "wrong dtype": (rsi(inputs=prices([1, 2, 3], "int64")), "/inputs/prices", "int64 is not one of float64, float32"),
+    "dtype that does not exist": (rsi(inputs=prices([1.0], "float16")), "/inputs/prices/dtype", "float64"),
+    "rank too low": (rsi(inputs=prices(1.0)), "/inputs/prices", "rank 0, expected rank 1 or 2"),
+    "rank too high": (rsi(inputs=prices([[[1.0]]])), "/inputs/prices", "[1, 1, 1] has rank 3, expected rank 1 or 2"),
+    "ragged rows": (
+        rsi(inputs=prices([[1.0, 2.0], [3.0]])), "/inputs/prices/data/1", "has 1 entries, the first row has 2"
+    ),
+    "text for numbers": (rsi(inputs=prices(["1.0", 2.0])), "/inputs/prices/data/0", "'1.0' is not a number"),
+    "truth values for numbers": (rsi(inputs=prices([True, 2.0])), "/inputs/prices/data/0", "true is not a number"),
+    "empty array": (rsi(inputs=prices([])), "/inputs/prices", "empty: its shape is [0]"),
+    "empty axis": (rsi(inputs=prices([[], []])), "/inputs/prices", "empty: its shape is [2, 0]"),
+    "infinity by overflow": (rsi(inputs=prices([1e308, 2.0, 3.0], "float32")), "/inputs/prices", "infinity"),
+    "inner dimensions differ": (matmul([[1.0, 2.0]], [[1.0, 2.0]]), "/inputs/b", "2 columns meet b's 1 rows"),
+    "NaN in a product": (matmul([[1.0, None]], [[1.0], [2.0]]), "/inputs/a", "the array holds a NaN"),
+    "dtypes differ": (
+        {"operation": "matmul", "inputs": {"a": {"data": [[1.0]]}, "b": {"data": [[1.0]], "dtype": "float32"}}},
+        "/inputs/b",
+        "a is float64 and b is float32",
+    ),
+    "period 0": (rsi(params={"period": 0}), "/params/period", "greater than or equal to 2, got 0"),
+    "negative period": (rsi(params={"period": -14}), "/params/period", "greater than or equal to 2, got -14"),
+    "period of 10 million": (rsi(params={"period": 10_000_000}), "/params/period", "100000"),
+    "period longer than the prices": (rsi(params={"period": 3}), "/params/period", "at least 4 prices, got 3"),
+    "period with a fraction": (rsi(params={"period": 2.5}), "/params/period", "integer"),
+    "period in words": (rsi(params={"period": "14"}), "/params/period", "integer"),
+    "width 0": (changed("bollinger", width=0.0), "/params/width", "0"),
+    "epsilon zero": (changed("dp_noise", epsilon="0"), "/params/epsilon", "not above zero"),
+    "epsilon negative": (changed("dp_noise", epsilon="-1"), "/params/epsilon", "not above zero"),
+    "epsilon NaN": (changed("dp_noise", epsilon="NaN"), "/params/epsilon", "not a decimal number"),
+    "epsilon a float": (changed("dp_noise", epsilon=0.5), "/params/epsilon", "string"),
+    "epsilon absurdly small": (changed("dp_noise", epsilon="1e-29"), "/params", ""),
+    "epsilon below its range": (changed("dp_noise", epsilon="1e-300"), "/params/epsilon", "outside 1e-30 to 1e30"),
+    "sigma infinite": (changed("dp_noise", **GAUSS, sigma="inf"), "/params/sigma", "not a decimal number"),
+    "noise that claims a budget": (changed("dp_noise", unaccounted=False), "/params/unaccounted", ""),
+    "NaN in private values": (
+        {**changed("dp_noise"), "inputs": {"values": {"data": [1.0, None]}}}, "/inputs/values", "holds a NaN"
+    ),
+    "more paths than the limit": (changed("monte_carlo", paths=10**9), "/params/paths", "100000000, got 1000000000"),
+    "more path steps than the limit": (
+        changed("monte_carlo", paths=10**8, steps=10_000), "/params/paths", "1,000,000,000,000 path steps"
+    ),
+    "a threshold nobody reaches": (changed("secure_aggregation", threshold=3), "/params", ""),
+    "both secrets of one client": (
+        changed("secure_aggregation", survivors=[1, 3], dropped=[3]), "/params", ""
+    ),
+    "a sum that could overflow": (
+        changed("secure_aggregation", quantisation={"clip": "1000000", "scale": "65536", "max_weight": 1}),
+        "/params",
+        "2147483647",
+    ),
+    "a seed for noise": ({**changed("dp_noise"), "seed": 1}, "/seed", "takes no seed"),
+    "a seed where nothing is drawn": (rsi(seed=1), "/seed", "draws no random words"),
+    "seed of 65 bits": ({**changed("monte_carlo"), "seed": 2**64}, "/seed", "18446744073709551615"),
+    "negative seed": ({**changed("monte_carlo"), "seed": -1}, "/seed", "0"),
+    "seed with a fraction": ({**changed("monte_carlo"), "seed": 1.5}, "/seed", "integer"),
+    "unknown backend": (rsi(backend="tpu"), "/backend", "auto"),
+    "unknown priority": (rsi(priority="now"), "/priority", "realtime"),
+    "deadline in the past": (rsi(deadline_s=0), "/deadline_s", "0"),
+    "deadline beyond a week": (rsi(deadline_s=1e9), "/deadline_s", "604800"),
+    "result kept for ever": (rsi(result_ttl_s=1e12), "/result_ttl_s", "604800"),
+    "unknown array": (rsi(inputs={"prices": {"array": NOBODY}}), "/inputs/prices/array", NOBODY),
+    "malformed array id": (rsi(inputs={"prices": {"array": "../../etc/passwd"}}), "/inputs/prices/array", "no array"),
+    "a number for an array id": (rsi(inputs={"prices": {"array": 7}}), "/inputs/prices/array", "string"),
+    "more inline numbers than allowed": (
+        matmul([[1] * 200] * 200, [[1] * 200] * 200),
+        "/inputs/b/data",
+        "40000 numbers of shape [200, 200] are more than the 25536",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_job_is_refused_where_it_is_wrong(api: Live, name: str) -> None:
+    body, pointer, words = REFUSED[name]
+
+    answer = api.http.post("/v1/jobs", json=body)
+
+    problem = answer.json()
+    assert answer.status_code == 422, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert (problem["status"], problem["code"], problem["retryable"]) == (422, "invalid-request", False)
+    assert problem["errors"][0]["pointer"].startswith(pointer)
+    assert words in problem["errors"][0]["detail"]
+    assert "Traceback" not in answer.text
+
+
+def test_every_problem_is_told_at_once(api: Live) -> None:
+    answer = api.http.post("/v1/jobs", json=rsi(params={"period": 0, "speed": 1}, inputs=prices([[[]]], "int64")))
+
+    pointers = [error["pointer"] for error in answer.json()["errors"]]
+    assert {"/params/period", "/params/speed", "/inputs/prices"} <= set(pointers)
+
+
+def test_an_unknown_operation_is_refused_with_the_ones_that_exist(api: Live) -> None:
+    answer = api.http.post("/v1/jobs", json=rsi(operation="macd"))
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown-operation")
+    assert answer.json()["detail"] == f"There is no operation 'macd'; there are {', '.join(OPERATIONS)}"
+    assert api.http.get("/v1/operations/macd").status_code == 404
+
+
+def test_a_job_that_fits_nowhere_is_refused_with_the_bytes(api: Live) -> None:
+    rows = np.zeros((1, 200_000))
+    file = io.BytesIO()
+    np.save(file, rows)
+    row = api.http.put("/v1/arrays", content=file.getvalue(), headers=NPY).json()["id"]
+    file = io.BytesIO()
+    np.save(file, rows.T)
+    column = api.http.put("/v1/arrays", content=file.getvalue(), headers=NPY).json()["id"]
+
+    answer = api.http.post(
+        "/v1/jobs", json={"operation": "matmul", "inputs": {"a": {"array": column}, "b": {"array": row}}}
+    )
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "job-too-large")
+    assert answer.json()["detail"] == "The job needs 320003200000 bytes while it runs; the limit is 1073741824"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"operation": "rsi",}',
+        b"{'operation': 'rsi'}",
+        b'{"operation": "rsi"} {}',
+        b'{"seed": NaN}',
+        b'{"seed": Infinity}',
+        b'{"operation": "\xff\xfe"}',
+        b'{"operation": "\\ud800"}',
+        b"\xef\xbb\xbf{}",
+        b"[" * 100_000,
+        b'{"a":' * 30_000 + b"1" + b"}" * 30_000,
+        b'{"seed": ' + b"9" * 100_000 + b"}",
+        b"PK\x03\x04",
+    ],
+    ids=lambda body: repr(body[:20]),
+)
+def test_what_is_not_json_is_refused(api: Live, body: bytes) -> None:
+    answer = api.http.post("/v1/jobs", content=body, headers=JSON)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed-json")
+    assert answer.json()["detail"].startswith(f"The body of {len(body)} bytes is not JSON: ")
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "", "multipart/form-data"])
+def test_a_job_that_is_not_called_json_is_refused(api: Live, media_type: str) -> None:
+    """A web page may send these across origins without asking; JSON it may not."""
+    answer = api.http.post("/v1/jobs", content=json.dumps(rsi()), headers={"Content-Type": media_type})
+
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-media-type")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "media_type", "limit"),
+    [
+        ("POST", "/v1/jobs", "application/json", 300_000),
+        ("PUT", "/v1/arrays", "text/csv", 2_000_000),
+        ("PUT", "/v1/arrays", "application/x-npy", 2_010_000),
+    ],
+)
+def test_a_body_over_the_limit_is_refused_before_it_is_read(
+    api: Live, method: str, path: str, media_type: str, limit: int
+) -> None:
+    """Only the head is sent: the answer comes although no byte of the body does."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {media_type}\r\n"
+    head += f"Content-Length: {limit + 1}\r\n\r\n"
+    address = urlsplit(api.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+        connection.sendall(head.encode())
+        answer = connection.recv(65536).decode()
+
+    assert answer.startswith("HTTP/1.1 413")
+    assert f"The body is {limit + 1} bytes; the limit is {limit}" in answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "media_type"),
+    [("POST", "/v1/jobs", "application/json"), ("PUT", "/v1/arrays", "text/csv")],
+)
+def test_a_chunked_body_is_cut_at_the_limit(api: Live, method: str, path: str, media_type: str) -> None:
+    """A body without a length that never ends: the answer comes while it is still being sent."""
+    address = urlsplit(api.url)
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {media_type}\r\n"
+    head += "Transfer-Encoding: chunked\r\n\r\n"
+    piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+        connection.sendall(head.encode())
+        for _ in range(40):  # 2.6 MB; the end of the body is never sent
+            connection.sendall(piece)
+        answer = connection.recv(65536).decode()
+
+    assert answer.startswith("HTTP/1.1 413")
+    assert "body-too-large" in answer
+
+
+def test_an_npy_that_is_longer_than_it_says_is_cut_off(api: Live) -> None:
+    """Chunked, so only the header's shape says how much may come."""
+    file = io.BytesIO()
+    np.save(file, np.zeros(4))
+    address = urlsplit(api.url)
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+        connection.sendall(
+            b"PUT /v1/arrays HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-npy\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        for piece in (file.getvalue(), *[b"\0" * 65536] * 20):
+            connection.sendall(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+        answer = connection.recv(65536).decode()
+
+    assert answer.startswith("HTTP/1.1 422")
+    assert "32 bytes of numbers; the body holds more" in answer
+
+
+JOB_IDS = ["job_" + "0" * 32, "job_1", "0" * 36, "..", "%2e%2e%2fetc", "job_" + "g" * 32, "job_%00", "ä", "x" * 5000]
+
+
+@pytest.mark.parametrize("job_id", JOB_IDS)
+@pytest.mark.parametrize(
+    ("method", "tail"), [("GET", ""), ("GET", "/result"), ("GET", "/result/rsi"), ("POST", "/cancel"), ("DELETE", "")]
+)
+def test_a_job_that_does_not_exist_is_not_found(api: Live, job_id: str, method: str, tail: str) -> None:
+    answer = api.http.request(method, f"{api.url}/v1/jobs/{job_id}{tail}")
+
+    assert answer.status_code in ({404, 405, 307} if job_id == ".." else {404})
+    assert answer.json()["code"] in ("unknown-job", "not-found", "method-not-allowed")
+
+
+@pytest.mark.parametrize(
+    "array_id", [NOBODY, "sha256:1", "0" * 64, "sha256:" + "G" * 64, "%2e%2e%2fsecret", "sha256:%00"]
+)
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_an_array_that_does_not_exist_is_not_found(api: Live, array_id: str, method: str) -> None:
+    answer = api.http.request(method, f"{api.url}/v1/arrays/{array_id}")
+
+    assert (answer.status_code, answer.json()["code"]) in [(404, "unknown-array"), (404, "not-found")]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/", 404, "not-found"),
+        ("GET", "/v2/jobs", 404, "not-found"),
+        ("GET", "/v1/jobs/", 404, "not-found"),
+        ("PATCH", "/v1/jobs", 405, "method-not-allowed"),
+        ("DELETE", "/v1/jobs", 405, "method-not-allowed"),
+        ("GET", "/problems/nonsense", 404, "not-found"),
+    ],
+)
+def test_a_path_or_method_that_does_not_exist_is_a_problem_document(
+    api: Live, method: str, path: str, status: int, code: str
+) -> None:
+    answer = api.http.request(method, path)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_a_type_of_problem_leads_to_its_meaning(api: Live) -> None:
+    problem = api.http.get("/v1/jobs/job_1").json()
+
+    meaning = api.http.get(problem["type"]).json()
+
+    assert meaning == {"code": "unknown-job", "status": 404, "title": problem["title"], "retryable": False}
+
+
+def test_the_answers_of_an_api_are_neither_sniffed_nor_framed_nor_kept(api: Live) -> None:
+    headers = httpx.get(f"{api.url}/v1/jobs", headers={"X-Request-ID": "mine-1"}).headers
+
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert headers["X-Request-ID"] == "mine-1"
+    assert "Access-Control-Allow-Origin" not in headers

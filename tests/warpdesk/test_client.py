@@ -1,0 +1,178 @@
+"""The Python client against a real service: NumPy in, NumPy out, errors as exceptions."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from examples.prices import sp500
+from tests.conftest import Service, wait_until_ready
+from warpdesk import AsyncClient, Client, WarpdeskError
+from warpdesk.client import INLINE
+
+pytestmark = pytest.mark.timeout(500)
+
+LONG: dict[str, Any] = {
+    "payoff": "european",
+    "option": "call",
+    "spot": 100.0,
+    "strike": 100.0,
+    "volatility": 0.2,
+    "maturity": 1.0,
+    "steps": 1000,
+    "paths": 20_000_000,
+}
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    wait_until_ready(service)
+    with Client(service.url) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_an_array_comes_back_with_its_dtype_and_its_nan(client: Client, dtype: str) -> None:
+    result = client.run("sma", prices=np.array([1, 2, 3, 4, 5], dtype=dtype), period=3)
+    assert result["sma"].dtype == dtype
+    np.testing.assert_array_equal(result["sma"], np.array([np.nan, np.nan, 2, 3, 4], dtype=dtype))
+
+
+def test_a_large_array_gives_the_same_bytes_as_its_inline_beginning(client: Client) -> None:
+    close = sp500().close
+    assert len(close) > INLINE
+    whole = client.run("rsi", prices=close, period=14)
+    begun = client.run("rsi", prices=close[:INLINE], period=14)
+    assert whole["rsi"][:INLINE].tobytes() == begun["rsi"].tobytes()
+
+
+def test_lists_big_endian_fortran_and_strided_arrays_are_sent_as_the_numbers_they_are(client: Client) -> None:
+    plain = np.arange(6.0).reshape(2, 3)
+    right = np.eye(3)
+    for left in (plain.tolist(), [[0, 1, 2], [3, 4, 5]], plain.astype(">f8"), np.asfortranarray(plain)):
+        np.testing.assert_array_equal(client.run("matmul", a=left, b=right)["product"], plain)
+    strided = np.repeat(plain, 2, axis=1)[:, ::2]
+    np.testing.assert_array_equal(client.run("matmul", a=strided, b=right)["product"], plain)
+
+
+def test_an_uploaded_array_is_downloaded_unchanged_and_serves_several_jobs(client: Client) -> None:
+    numbers = np.random.default_rng(1).normal(size=(120, 90))
+    kept = client.upload(numbers)
+    assert (kept.dtype, kept.shape, kept.has_nan) == ("float64", [120, 90], False)
+    assert client.download(kept).tobytes() == numbers.tobytes()
+    for right in (np.eye(90), np.ones((90, 1))):
+        np.testing.assert_allclose(client.run("matmul", a=kept, b=right)["product"], numbers @ right, rtol=1e-12)
+
+
+def test_files_are_uploaded_as_they_are(client: Client, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(4, dtype=np.int32))
+    assert client.upload(tmp_path / "a.npy").dtype == "int32"
+    (tmp_path / "a.csv").write_text("1.5,2\n3,4\n")
+    assert client.download(client.upload(tmp_path / "a.csv")).tolist() == [[1.5, 2.0], [3.0, 4.0]]
+    with pytest.raises(ValueError, match=r"a.xls is none of .npy, .csv"):
+        client.upload(tmp_path / "a.xls")
+
+
+def test_submit_wait_result_list_and_delete(client: Client) -> None:
+    jobs = [client.submit("matmul", a=[[float(n)]], b=[[1.0]]) for n in range(3)]
+    assert [client.wait(job).status for job in jobs] == ["succeeded"] * 3
+    assert [client.result(job.id)["product"].item() for job in jobs] == [0.0, 1.0, 2.0]
+    assert [job.id for job in client.list(limit=2)] == [jobs[2].id, jobs[1].id]
+    assert {job.id for job in jobs} <= {job.id for job in client.list()}
+    client.delete(jobs[0])
+    with pytest.raises(WarpdeskError) as refused:
+        client.result(jobs[0])
+    assert (refused.value.status, refused.value.code) == (410, "result-gone")
+
+
+def test_a_wait_that_takes_too_long_times_out_and_the_job_can_be_canceled(client: Client) -> None:
+    job = client.submit("monte_carlo", **LONG)
+    with pytest.raises(TimeoutError, match=rf"{job.id} is still (queued|running)"):
+        client.result(job, timeout=1)
+    assert client.cancel(job).status == "canceled"
+    with pytest.raises(WarpdeskError) as refused:
+        client.result(job)
+    assert (refused.value.status, refused.value.code) == (409, "job-canceled")
+    # The worker is free again: it did not finish those paths first.
+    assert client.run("matmul", a=[[2.0]], b=[[3.0]], timeout=60)["product"].item() == 6.0
+
+
+def test_a_refusal_is_an_exception_with_status_code_sentence_and_places(client: Client) -> None:
+    with pytest.raises(WarpdeskError, match="HTTP 422") as refused:
+        client.run("rsi", prices=[1.0, 2.0], period=0)
+    assert (refused.value.status, refused.value.code) == (422, "invalid-request")
+    assert [place.pointer for place in refused.value.errors] == ["/params/period"]
+    with pytest.raises(WarpdeskError, match="nonsense") as unknown:
+        client.run("nonsense")
+    assert unknown.value.code == "unknown-operation"
+    with pytest.raises(TypeError, match="Python objects"):
+        client.run("rsi", prices=np.array([1.0, object()]), period=1)
+
+
+def test_a_service_that_is_not_ours_is_reported_as_such() -> None:
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Teapot(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(418)
+            self.end_headers()
+            self.wfile.write(b"<html>short and stout</html>")
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Teapot) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with Client(f"http://127.0.0.1:{server.server_port}") as client, pytest.raises(WarpdeskError) as error:
+                client.operations()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert (error.value.status, error.value.code) == (418, "unexpected-response")
+    assert "short and stout" in error.value.detail
+
+
+def test_the_catalogue_describes_every_operation(client: Client) -> None:
+    operations = client.operations()
+    assert "rsi" in operations
+    assert "period" in operations["rsi"].params["properties"]
+
+
+def test_the_asynchronous_client_runs_jobs_side_by_side(service: Service) -> None:
+    wait_until_ready(service)
+
+    async def several() -> list[float]:
+        async with AsyncClient(service.url) as client:
+            large = await client.upload(np.ones((100, 100)))
+            results = await asyncio.gather(
+                client.run("matmul", a=large, b=np.ones((100, 1))),
+                client.run("matmul", a=[[2.0]], b=[[3.0]]),
+            )
+            job = await client.submit("matmul", a=[[5.0]], b=[[5.0]])
+            assert (await client.wait(job)).status == "succeeded"
+            assert [found.id async for found in client.list(limit=1)] == [job.id]
+            results.append(await client.result(job))
+            assert (await client.download(large)).sum() == 10_000
+            await client.delete(job)
+            assert (await client.cancel(results[0].job)).status == "succeeded"
+            return [result["product"][0, 0].item() for result in results]
+
+    assert asyncio.run(several()) == [100.0, 6.0, 25.0]
+
+
+def test_waiting_holds_one_request_open_instead_of_asking_again_and_again(client: Client) -> None:
+    requests = []
+    client._http.event_hooks["request"] = [requests.append]
+    job = client.submit("monte_carlo", **LONG)
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        client.wait(job, timeout=2)
+    client.cancel(job)
+    assert time.monotonic() - began >= 2
+    assert len(requests) <= 8, [str(request.url) for request in requests]
