@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
@@ -31,11 +31,13 @@ def test_the_known_answers_of_random123(
 
 
 @given(st.tuples(word, word, word, word), st.tuples(word, word))
+@settings(deadline=None)  # the first call compiles
 def test_every_counter_and_key_gives_the_words_of_the_paper(counter: tuple[int, ...], key: tuple[int, ...]) -> None:
     assert words(counter, key) == tuple(in_python_integers(list(counter), list(key)))
 
 
 @given(st.tuples(word, word, word, word), st.tuples(word, word), st.integers(0, 127))
+@settings(deadline=None)  # the first call compiles
 def test_one_bit_of_the_counter_changes_half_of_the_words_bits(
     counter: tuple[int, ...], key: tuple[int, ...], bit: int
 ) -> None:

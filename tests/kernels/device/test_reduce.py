@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
@@ -15,6 +15,7 @@ def as_bytes(x: object) -> bytes:
 
 
 @given(st.lists(finite, min_size=1, max_size=70), st.integers(0, 5))
+@settings(deadline=None)
 def test_aligned_cuts_change_no_byte(values: list[float], log2_chunk: int) -> None:
     """The sums of runs of 2^k, added by the same tree, are the sum of all."""
     partials = np.array(values)[:, None]
@@ -24,6 +25,7 @@ def test_aligned_cuts_change_no_byte(values: list[float], log2_chunk: int) -> No
 
 
 @given(st.lists(finite, min_size=1, max_size=70), st.integers(1, 20))
+@settings(deadline=None)
 def test_trailing_zeros_change_no_byte(values: list[float], zeros: int) -> None:
     partials = np.array(values)[:, None]
     padded = np.concatenate([partials, np.zeros((zeros, 1))])

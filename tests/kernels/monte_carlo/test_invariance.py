@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from typing import Any
 
 import numba
+import numpy as np
 import pytest
 
 from kernels.monte_carlo import cpu, gpu
+from kernels.monte_carlo.plan import BINS, SUMS, hit_discounts, terms
 from kernels.monte_carlo.spec import MonteCarloParams
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.monte_carlo.test_monte_carlo import PAYOFFS, params
@@ -76,12 +79,18 @@ def as_json(answers: Any) -> Any:
     return json.loads(json.dumps(answers))
 
 
+def test_memory_does_not_grow_with_the_paths() -> None:
+    peaks = []
+    for paths in (1 << 16, 1 << 20):
+        tracemalloc.start()
+        cpu.monte_carlo(params("european", steps=1, paths=paths), seed=SEED, chunk=1 << 16)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 16_384, peaks
+
+
 def test_paths_are_counted_in_64_bits() -> None:
     """Paths beyond 2^32 are other paths than those their low words name."""
-    import numpy as np
-
-    from kernels.monte_carlo.plan import BINS, SUMS, hit_discounts, terms
-
     job = params("european", steps=2, paths=256)
     sums = []
     for first in (0, 1 << 32, 1 << 33):
