@@ -1,7 +1,7 @@
 """Every way a request can fail, answered as RFC 9457 problem details: a code, a sentence, the numbers."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -92,16 +92,6 @@ def response(refusal: Refusal) -> Response:
     return Response(problem.model_dump_json(), status, refusal.headers, MEDIA_TYPE)
 
 
-def from_pydantic(errors: Iterable[Any], root: str = "") -> tuple[operation.Problem, ...]:
-    """Pydantic's findings as places and sentences; the tags it adds for unions are no part of the request."""
-    return tuple(
-        operation.Problem(
-            root + "".join(f"/{escape(part)}" for part in entry["loc"] if part not in _UNION_TAGS), entry["msg"]
-        )
-        for entry in errors
-    )
-
-
 def escape(part: object) -> str:
     """One token of a JSON pointer (RFC 6901)."""
     return str(part).replace("~", "~0").replace("/", "~1")
@@ -150,7 +140,10 @@ def install(api: FastAPI) -> None:
     @api.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101
-        problems = from_pydantic(error.errors())
+        problems = tuple(
+            operation.Problem("".join(f"/{escape(part)}" for part in entry["loc"]), entry["msg"])
+            for entry in error.errors()
+        )
         return response(Refusal("invalid-request", sentence_of(problems), *problems))
 
     @api.exception_handler(ClientDisconnect)
@@ -167,7 +160,3 @@ def sentence_of(problems: tuple[operation.Problem, ...]) -> str:
     if len(problems) == 1:
         return problems[0].detail
     return f"{len(problems)} things are wrong: " + "; ".join(f"{p.pointer}: {p.detail}" for p in problems[:10])
-
-
-# What pydantic puts into a location for each member of the union of inputs.
-_UNION_TAGS = frozenset({"StoredInput", "InlineInput"})

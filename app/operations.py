@@ -13,7 +13,7 @@ from app.errors import Refusal, refuse_at
 from app.settings import Settings
 from app.shared import Desk, Shared
 from kernels.array import ArrayInfo
-from kernels.operation import InvalidRequest, Operation, Problem
+from kernels.operation import InvalidRequest, Operation, Problem, problems_of
 
 router = APIRouter(tags=["operations"])
 
@@ -36,7 +36,7 @@ def prepare(desk: Desk, owner: str, body: object) -> Prepared:
     try:
         submission = schemas.Submission.model_validate(body)
     except ValidationError as error:
-        problems = errors.from_pydantic(error.errors(include_url=False, include_context=False, include_input=False))
+        problems = tuple(problems_of(error, omit=schemas.UNION_TAGS))
         raise Refusal("invalid-request", errors.sentence_of(problems), *problems) from None
     operation = _find(desk.operations, submission.operation)
     seed = _seed(operation, submission.seed)

@@ -46,6 +46,9 @@ def _kind_of_input(value: Any) -> str:
     return "StoredInput" if has_id else "InlineInput"
 
 
+# What pydantic puts into the place of an error within an input, and no request holds.
+UNION_TAGS = frozenset({"StoredInput", "InlineInput"})
+
 JobInput = Annotated[
     Annotated[StoredInput, Tag("StoredInput")] | Annotated[InlineInput, Tag("InlineInput")],
     Discriminator(_kind_of_input),

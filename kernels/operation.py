@@ -39,6 +39,31 @@ def refuse(pointer: str, detail: str) -> InvalidRequest:
     return InvalidRequest(Problem(pointer, detail))
 
 
+def problems_of(error: ValidationError, root: str = "", omit: frozenset[str] = frozenset()) -> list[Problem]:
+    """Pydantic's findings as places and sentences; parts of a place named in `omit` are not in the request."""
+    problems = []
+    for entry in error.errors(include_url=False, include_context=False):
+        place = [part for part in entry["loc"] if part not in omit]
+        pointer = root + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)
+        problems.append(Problem(pointer, _sentence(entry["type"], entry["msg"], entry["input"], place)))
+    return problems
+
+
+def _sentence(kind: str, message: str, got: Any, place: list[int | str]) -> str:
+    name = repr(place[-1])[:80] if place else "the body"
+    if kind == "extra_forbidden":
+        return f"there is no field {name} here"
+    if kind == "missing":
+        return f"the field {name} is required"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{name} should be an object"
+    shown = json.dumps(got) if got is None or isinstance(got, str | int | float) else None
+    told = message.removeprefix("Value error, ").removeprefix("Input should be ")
+    if told == message or kind == "value_error":
+        return told
+    return f"should be {told}" + (f", got {shown}" if shown is not None and len(shown) <= 60 else "")
+
+
 @dataclass(frozen=True)
 class Input:
     """One named array an operation takes."""
@@ -100,7 +125,7 @@ class Operation:
     outputs: tuple[Output, ...]
     example: Example
     cost: Callable[[Any, Mapping[str, ArrayInfo]], Cost]
-    check: Callable[[Any, Mapping[str, ArrayInfo]], None] = lambda params, inputs: None
+    check: Callable[[Any, Mapping[str, ArrayInfo]], None] = lambda params, inputs: None  # noqa: ARG005
     randomness: Literal["none", "seed", "private"] = "none"
 
     def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
@@ -117,10 +142,7 @@ class Operation:
             # JSON rules of strict mode: lists are tuples there, strings are literals.
             parsed = self.params.model_validate_json(json.dumps(dict(params)))
         except ValidationError as error:
-            problems += [
-                Problem("/params" + "".join(f"/{part}" for part in entry["loc"]), entry["msg"])
-                for entry in error.errors(include_url=False, include_context=False, include_input=False)
-            ]
+            problems += problems_of(error, "/params")
             raise InvalidRequest(*problems) from None
         if problems:
             raise InvalidRequest(*problems)
@@ -156,4 +178,3 @@ class Operation:
             if info.has_nan and not expected.nan:
                 problems.append(Problem(at, "the array holds a NaN"))
         return problems
-

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import uvicorn
 
 from app.main import create_app
 from app.settings import Settings
+from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS
 from tests.conftest import free_port
 from workers.queue import JobQueue, connect
@@ -45,11 +46,13 @@ class Live:
 
 
 @contextmanager
-def live(home: Path, redis_url: str, **settings: Any) -> Iterator[Live]:
+def live(
+    home: Path, redis_url: str, operations: Mapping[str, Operation] = COMPUTATIONS, **settings: Any
+) -> Iterator[Live]:
     """Serve the API in a thread of this process."""
     port = free_port()
     chosen = Settings(home=home, redis_url=redis_url, **settings)
-    app = create_app(chosen, COMPUTATIONS)
+    app = create_app(chosen, operations)
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", access_log=False, ws="none"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -175,7 +175,7 @@ def test_running_out_of_memory_on_the_cpu_says_so(store: SpoolStore) -> None:
             request("double", {"values": "sha256:" + "0" * 64}),
             "/inputs/values: the array was erased, or its time was over",
         ),
-        (request("double", params={"period": 3}), "/params/period: Extra inputs are not permitted"),
+        (request("double", params={"period": 3}), "/params/period: there is no field"),
     ],
 )
 def test_a_request_that_became_invalid_is_refused_with_the_reason(
