@@ -1,9 +1,13 @@
 """The devices that kernel tests run on: the emulation everywhere, CUDA where there is a GPU.
 
-Imports nothing beyond NumPy, pytest and the project, so that `make test-gpu` runs on a machine with little else.
+Imports nothing beyond NumPy, pytest and the project. A machine lent for its GPU may have CuPy, Numba and pydantic
+besides and nothing more: there `pytest -m gpu tests/kernels` leaves out files that need another package, and names them.
 """
 
+import importlib
+import importlib.util
 import os
+from pathlib import Path
 
 import pytest
 
@@ -26,3 +30,36 @@ def cuda() -> Device:
 def device(request: pytest.FixtureRequest) -> Device:
     """Every device there is, in turn."""
     return EmulatedDevice() if request.param == "emulated" else request.getfixturevalue("cuda")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = {"app", "kernels", "tests", "warpdesk", "workers"}
+_left_out: dict[str, str] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    if importlib.util.find_spec("pytest_timeout") is None:
+        parser.addini("timeout", "what pytest-timeout, which is not installed, would read")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if importlib.util.find_spec("pytest_timeout") is None:
+        config.addinivalue_line("markers", "timeout(seconds): what pytest-timeout, which is not installed, would read")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.option.markexpr != "gpu" or not collection_path.match("test_*.py"):
+        return None
+    name = ".".join(collection_path.relative_to(ROOT).with_suffix("").parts)
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in OURS:
+            raise
+        _left_out[name] = error.name
+        return True
+    return None
+
+
+def pytest_report_collectionfinish() -> list[str]:
+    return [f"left out: {name} (needs {package})" for name, package in sorted(_left_out.items())]
