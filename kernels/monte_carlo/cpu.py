@@ -68,12 +68,13 @@ def _walk(job, discounts, path, k0, k1, words, normals, state):  # type: ignore[
     """Walk BLOCK paths to expiry. Rows of `state`: W, then what the payoff needs."""
     w, sum_w, sum_s, alive, distance, hit = state[0], state[1], state[2], state[3], state[4], state[5]
     start = job.side * job.barrier
-    w[:] = 0.0
-    sum_w[:] = 0.0
-    sum_s[:] = 1.0 if job.fixings > job.steps else 0.0
-    alive[:] = 1.0 if start > 0.0 else 0.0
-    distance[:] = start
-    hit[:] = 0.0 if start > 0.0 else discounts[0]
+    for i in range(BLOCK):
+        w[i] = 0.0
+        sum_w[i] = 0.0
+        sum_s[i] = 1.0 if job.fixings > job.steps else 0.0
+        alive[i] = 1.0 if start > 0.0 else 0.0
+        distance[i] = start
+        hit[i] = 0.0 if start > 0.0 else discounts[0]
     for step in range(job.steps):
         lane = step % 4
         if lane == 0:
@@ -164,22 +165,26 @@ def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
     w, sum_w, sum_s, alive, hit = state[0], state[1], state[2], state[3], state[5]
     x, y = state[6], state[7]
     _pay(job, w, sum_w, sum_s, alive, hit, x, y)
-    x[live:] = 0.0
-    y[live:] = 0.0
+    for i in range(live, BLOCK):
+        x[i] = 0.0
+        y[i] = 0.0
     scratch = state[4]  # the distances are no longer needed
-    scratch[:] = x
-    sums[0] = tree_sum(scratch)
-    scratch[:] = x * x
-    sums[1] = tree_sum(scratch)
+    sums[1] = _sum_of_products(x, x, scratch)
     sums[2] = 0.0
     sums[3] = 0.0
     sums[4] = 0.0
     if job.kind == ASIAN_ARITHMETIC:
-        scratch[:] = x * y
-        sums[4] = tree_sum(scratch)
-        scratch[:] = y * y
-        sums[3] = tree_sum(scratch)
+        sums[4] = _sum_of_products(x, y, scratch)
+        sums[3] = _sum_of_products(y, y, scratch)
         sums[2] = tree_sum(y)
+    sums[0] = tree_sum(x)
+
+
+@njit(cache=True)
+def _sum_of_products(x, y, scratch):  # type: ignore[no-untyped-def]
+    for i in range(BLOCK):
+        scratch[i] = x[i] * y[i]
+    return tree_sum(scratch)
 
 
 @njit(cache=True)
