@@ -393,15 +393,18 @@ class CupyDevice:
         try:
             yield
         except MemoryError as error:
-            free, total = self._memory()
-            raise OutOfMemory(f"out of memory: needed {needed} bytes, free {free} of {total} bytes", 2) from error
+            raise OutOfMemory(f"out of memory: needed {needed} bytes{self._free()}", 2) from error
         except self._errors as error:
             raise fault(error.status, f"{self.name}: {error}") from error
 
-    def _memory(self) -> tuple[int, int]:
-        """Free bytes, with what the pool holds unused, and all bytes."""
-        free, total = self._cupy.cuda.runtime.memGetInfo()
-        return free + self._cupy.get_default_memory_pool().free_bytes(), total
+    def _free(self) -> str:
+        """The free bytes, with what the pool holds unused, and all bytes, in words; nothing where they are not told."""
+        try:
+            free, total = self._cupy.cuda.runtime.memGetInfo()
+            free += self._cupy.get_default_memory_pool().free_bytes()
+        except self._errors:
+            return ""
+        return f", free {free} of {total} bytes"
 
 
 class CupyKernel:
