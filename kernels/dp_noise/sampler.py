@@ -12,7 +12,7 @@ on the key and on i alone: not on the device, the number of threads, or the elem
 both read the same words in the same order.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit, prange
@@ -26,28 +26,21 @@ LAPLACE = DOMAIN["discrete_laplace"]
 _CHUNK = 64 * LANES  # elements one core takes at a time
 
 
-class _Stream(NamedTuple):
-    """Words still to be read: one block per lane, and where this lane stands."""
-
-    key: NDArray[np.uint32]
-    lanes: NDArray[np.uint32]  # 16 * LANES, word w of lane l at w * LANES + l
-    spare: NDArray[np.uint32]  # 16
-    at: NDArray[np.int64]  # word, block, lane, element, mechanism
+# What one element has still to read, in one array of uint32: the 16 words of its block, then
+_AT, _BLOCK, _LOW, _HIGH, _MECHANISM, _KEY = 16, 17, 18, 19, 20, 21  # next word, block number, nonce words, key[8]
+_SIZE = 29
 
 
 @njit
 def _word(stream: Any) -> Any:
     """Return the next 32 random bits as an int64."""
-    at = stream.at
-    if at[0] == WORDS:
-        at[0] = 0
-        at[1] += 1
-        block(stream.key, at[1], at[3] & 0xFFFFFFFF, at[3] >> 32, at[4], stream.spare)
-        for w in range(WORDS):
-            stream.lanes[w * LANES + at[2]] = stream.spare[w]
-    word = np.int64(stream.lanes[at[0] * LANES + at[2]])
-    at[0] += 1
-    return word
+    at = np.int64(stream[_AT])
+    if at == WORDS:
+        at = 0
+        stream[_BLOCK] += np.uint32(1)
+        block(stream[_KEY:], stream[_BLOCK], stream[_LOW], stream[_HIGH], stream[_MECHANISM], stream)
+    stream[_AT] = at + 1
+    return np.int64(stream[at])
 
 
 @njit
@@ -145,8 +138,9 @@ def add_noise(
     for chunk in prange((size + _CHUNK - 1) // _CHUNK):
         state = np.empty(WORDS * LANES, np.uint32)
         lanes = np.empty(WORDS * LANES, np.uint32)
-        at = np.empty(5, np.int64)
-        stream = _Stream(key, lanes, np.empty(WORDS, np.uint32), at)
+        stream = np.empty(_SIZE, np.uint32)
+        stream[_KEY:] = key
+        stream[_MECHANISM] = mechanism
         prepare(state, key, 0, 0, mechanism)
         for lane in range(LANES):
             state[12 * LANES + lane] = np.uint32(0)
@@ -156,10 +150,11 @@ def add_noise(
                 state[14 * LANES + lane] = np.uint32((first + lane) >> 32)
             blocks(state, lanes)
             for lane in range(min(LANES, size - first)):
-                at[0] = 0
-                at[1] = 0
-                at[2] = lane
-                at[3] = first + lane
-                at[4] = mechanism
+                for w in range(WORDS):
+                    stream[w] = lanes[w * LANES + lane]
+                stream[_AT] = 0
+                stream[_BLOCK] = 0
+                stream[_LOW] = state[13 * LANES + lane]
+                stream[_HIGH] = state[14 * LANES + lane]
                 noise = _laplace(stream, k) if mechanism == LAPLACE else _gaussian(stream, k)
                 noisy[first + lane] = np.float64(total[first + lane] + noise) * grid
