@@ -8,12 +8,23 @@ from fastapi.openapi.utils import get_openapi
 
 from app import schemas
 from app.operations import example
-from kernels.operation import Operation
+from app.schemas import DEFAULT_DTYPE
+from kernels.operation import Input, Operation
 
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <key>"},
     "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
 }
+# Nested lists, row-major; null is NaN.
+_NUMBERS = {
+    "title": "Numbers",
+    "anyOf": [
+        {"type": "number"},
+        {"type": "null"},
+        {"type": "array", "items": {"$ref": "#/components/schemas/Numbers"}},
+    ],
+}
+
 _EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"api_key": []}]
 
 
@@ -64,6 +75,8 @@ def _drop_framework_error(route: dict[str, Any]) -> None:
 def _submission(operations: Mapping[str, Operation], models: dict[str, Any]) -> dict[str, Any]:
     """One body per operation: its own parameters and inputs, the rest in common."""
     common = models.pop("Submission")
+    models.pop("InlineInput")
+    models["Numbers"] = _NUMBERS
     members = []
     for operation in operations.values():
         params = operation.params.model_json_schema(ref_template="#/components/schemas/" + operation.name + "_{model}")
@@ -73,7 +86,7 @@ def _submission(operations: Mapping[str, Operation], models: dict[str, Any]) -> 
         own = {
             "operation": {"const": operation.name, "type": "string"},
             "params": {"$ref": f"#/components/schemas/{operation.name}_params"},
-            "inputs": _inputs(operation, common),
+            "inputs": _inputs(operation),
         }
         required = ["operation"]
         required += ["params"] if params.get("required") else []
@@ -103,18 +116,30 @@ def _submission(operations: Mapping[str, Operation], models: dict[str, Any]) -> 
     }
 
 
-def _inputs(operation: Operation, common: dict[str, Any]) -> dict[str, Any]:
-    either = common["properties"]["inputs"]["additionalProperties"]
+def _inputs(operation: Operation) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {
-            expected.name: {**either, "description": _input_text(expected.doc, expected.dtypes, expected.ranks)}
-            for expected in operation.inputs
-        },
+        "properties": {expected.name: _input(expected) for expected in operation.inputs},
         "required": [expected.name for expected in operation.inputs if expected.required],
     }
 
 
-def _input_text(doc: str, dtypes: tuple[str, ...], ranks: tuple[int, ...]) -> str:
-    return f"{doc} ({', '.join(dtypes)}; rank {' or '.join(str(rank) for rank in ranks)})"
+def _input(expected: Input) -> dict[str, Any]:
+    ranks = " or ".join(str(rank) for rank in expected.ranks)
+    dtype: dict[str, Any] = {"type": "string", "enum": list(expected.dtypes)}
+    required = ["data"]
+    if DEFAULT_DTYPE in expected.dtypes:
+        dtype["default"] = DEFAULT_DTYPE
+    else:
+        required.append("dtype")
+    inline = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"data": {"$ref": "#/components/schemas/Numbers"}, "dtype": dtype},
+        "required": required,
+    }
+    return {
+        "description": f"{expected.doc} ({', '.join(expected.dtypes)}; rank {ranks})",
+        "oneOf": [{"$ref": "#/components/schemas/StoredInput"}, inline],
+    }

@@ -11,6 +11,7 @@ from workers.protocol import BackendWish, Priority, Provenance, State, WorkerRep
 JOB_ID = r"^job_[0-9a-f]{32}$"
 ARRAY_ID = r"^sha256:[0-9a-f]{64}$"
 U64_MAX = 2**64 - 1
+DEFAULT_DTYPE: DType = "float64"
 
 
 class Body(BaseModel):
@@ -30,14 +31,17 @@ def moment(unix: float | None) -> datetime | None:
 class StoredInput(Body):
     """An array uploaded before, by its id."""
 
-    array: Annotated[str, Field(description="Id that `PUT /v1/arrays` answered", examples=["sha256:" + "0" * 64])]
+    # The pattern is for readers of the schema: a malformed id is answered like an unknown one.
+    array: Annotated[
+        str, Field(description="Id that `PUT /v1/arrays` answered", json_schema_extra={"pattern": ARRAY_ID})
+    ]
 
 
 class InlineInput(Body):
     """An array written out: nested lists of numbers, row-major; `null` is NaN in a float dtype."""
 
     data: Annotated[list[Any] | float | int | None, Field(description="Nested lists of numbers, all rows equally long")]
-    dtype: DType = "float64"
+    dtype: DType = DEFAULT_DTYPE
 
 
 def _kind_of_input(value: Any) -> str:

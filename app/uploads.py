@@ -49,7 +49,8 @@ async def upload(
     caller: Submitter,
     desk: Shared,
     columns: Annotated[
-        str | None, Query(description="CSV only: names separated by commas, in the order wanted", examples=["Close"])
+        list[str] | None,
+        Query(description="CSV only: names in the order wanted, separated by commas or repeated", examples=[["Close"]]),
     ] = None,
 ) -> Response:
     """`application/x-npy` (dtypes float64, float32, int64, int32, uint64, uint32, uint8; never pickled objects) is
@@ -64,9 +65,9 @@ async def upload(
     return Response(view(stored).model_dump_json(), 201, {"Location": f"/v1/arrays/{stored.id}"}, JSON)
 
 
-async def _csv(request: Request, caller: Key, desk: Desk, columns: str | None) -> StoredArray:
+async def _csv(request: Request, caller: Key, desk: Desk, columns: list[str] | None) -> StoredArray:
     body = await bodies.read(request, min(desk.settings.max_csv, desk.settings.max_array))
-    chosen = [name.strip() for name in columns.split(",")] if columns else []
+    chosen = [name.strip() for name in ",".join(columns or ()).split(",") if name.strip()]
 
     def keep() -> StoredArray:
         numbers = arrays.from_csv(body, chosen)

@@ -205,6 +205,8 @@ def test_a_csv_becomes_series(api: Live) -> None:
     assert (one["dtype"], one["shape"], one["has_nan"]) == ("float64", [3], True)
     np.testing.assert_array_equal(fetch(api, one["id"]), [2.0, 400.0, np.nan])
     np.testing.assert_array_equal(fetch(api, two["id"]), [[2.0, 400.0, np.nan], [1.5, np.nan, 3.0]])
+    same = api.http.put("/v1/arrays?columns=Close&columns=Open", content=text, headers=CSV).json()
+    assert same["id"] == two["id"]
 
 
 @pytest.mark.parametrize(

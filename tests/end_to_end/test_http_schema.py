@@ -1,0 +1,152 @@
+"""The OpenAPI document is true: requests made up from it are answered as it says, and its examples are taken."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    ignored_auth,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from app.auth import create_key
+from kernels.catalogue import OPERATIONS
+from tests.app.conftest import Live, live
+from workers.protocol import DeviceReport, WorkerReport
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Left out: positive_data_acceptance, because what fits together (a period and the number of prices, two shapes) is
+# checked across fields, which no JSON Schema can say; that refusal is a documented 422.
+CHECKS = (
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+    ignored_auth,
+)
+
+
+@pytest.fixture(scope="module")
+def api(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """An API with a key, and a GPU worker that says it is ready; nobody waits, since nothing runs."""
+    home = tmp_path_factory.mktemp("home")
+    token = create_key(home, "fuzz", ["admin"])
+    with live(home, redis_server, OPERATIONS, max_wait=0, max_queue=1_000_000) as running:
+        running.http.headers["Authorization"] = f"Bearer {token}"
+        now = time.time()
+        gpu = DeviceReport(backend="gpu", name="a GPU", memory_bytes=1 << 34)
+        running.queue.report(
+            WorkerReport(
+                name="one", host="here", pid=1, child_pid=2, state="ready", device=gpu, started_at=now, reported_at=now
+            ),
+            ttl=3600,
+        )
+        yield running
+
+
+@pytest.fixture(scope="module")
+def document(api: Live) -> Any:
+    return schemathesis.openapi.from_url(f"{api.url}/openapi.json")
+
+
+ROUTES = (
+    "GET /v1/operations", "GET /v1/operations/{name}", "PUT /v1/arrays", "GET /v1/arrays/{array_id}",
+    "HEAD /v1/arrays/{array_id}", "DELETE /v1/arrays/{array_id}", "POST /v1/jobs", "GET /v1/jobs",
+    "GET /v1/jobs/{job_id}", "DELETE /v1/jobs/{job_id}", "POST /v1/jobs/{job_id}/cancel",
+    "GET /v1/jobs/{job_id}/result", "GET /v1/jobs/{job_id}/result/{output}", "GET /livez", "GET /readyz",
+    "GET /health", "GET /gpu-health", "GET /gpu-memory", "GET /performance-metrics", "GET /metrics",
+    "GET /problems/{code}",
+)  # fmt: skip
+
+
+def test_every_route_is_tried(api: Live) -> None:
+    document = api.http.get("/openapi.json").json()
+
+    found = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
+    assert found == set(ROUTES)
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
+@pytest.mark.parametrize("route", ROUTES)
+def test_what_the_document_says_is_what_happens(document: Any, api: Live, route: str, mode: GenerationMode) -> None:
+    method, path = route.split()
+    authorization = {"Authorization": api.http.headers["Authorization"]}
+    examples = 60 if route == "POST /v1/jobs" else 8
+
+    # A CSV is text, and any wrong JSON value written as text is one as well.
+    checks = [check for check in CHECKS if (route, check) != ("PUT /v1/arrays", negative_data_rejection)]
+
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(case=document[path][method].as_strategy(generation_mode=mode))
+    def answers_as_documented(case: schemathesis.Case) -> None:
+        case.call_and_validate(headers=authorization, checks=checks, timeout=20)
+
+    try:
+        answers_as_documented()
+    except Unsatisfiable:  # a route without parameters cannot be asked wrongly
+        assert mode is GenerationMode.NEGATIVE
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_example_of_each_operation_is_accepted_as_shown(api: Live, operation: str) -> None:
+    content = api.http.get("/openapi.json").json()["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]
+    shown = content["application/json"]["examples"][operation]["value"]
+
+    answer = api.http.post("/v1/jobs", json=shown)
+
+    assert answer.status_code == 202, answer.text
+    assert shown == api.http.get(f"/v1/operations/{operation}").json()["example"]
+
+
+def test_every_answer_that_is_not_a_success_is_a_problem_document(api: Live) -> None:
+    document = api.http.get("/openapi.json").json()
+
+    for path, methods in document["paths"].items():
+        for method, route in methods.items():
+            for status, answer in route["responses"].items():
+                if status[0] in "45" and not (status == "503" and path in ("/readyz", "/health")):
+                    assert list(answer["content"]) == ["application/problem+json"], (path, method, status)
+            protected = "401" in route["responses"]
+            assert (
+                ("security" in route)
+                == protected
+                == path.startswith(("/v1/jobs", "/v1/arrays", "/gpu", "/perf", "/met"))
+            )
+
+
+def test_validating_every_example_loads_no_compiler_and_no_gpu_library() -> None:
+    """What the API process loads stays small: it enqueues by name and computes nothing."""
+    program = """
+import json, sys, tempfile, types
+from pathlib import Path
+from app import operations
+from app.settings import Settings
+from kernels.catalogue import OPERATIONS
+from workers.store import SpoolStore
+home = Path(tempfile.mkdtemp())
+desk = types.SimpleNamespace(operations=OPERATIONS, settings=Settings(home=home), store=SpoolStore(home / "store"))
+for operation in OPERATIONS.values():
+    operations.prepare(desk, "someone", operations.example(operation))
+print(json.dumps([name for name in ("numba", "llvmlite", "cupy", "torch") if name in sys.modules]))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100)
+
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == []
