@@ -3,10 +3,10 @@
 import os
 import socket
 import subprocess
-import sys
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+from workers.process import python
 from workers.protocol import DeviceReport
 from workers.settings import WorkerSettings
 
@@ -40,7 +40,7 @@ class Horse:
         with theirs:
             self._process = subprocess.Popen(
                 [
-                    sys.executable,
+                    *python(),
                     "-m",
                     "workers.child",
                     str(theirs.fileno()),

@@ -1,8 +1,13 @@
 """Tell one process from another, also after its number was given to someone else."""
 
+import ctypes
 import os
+import signal
 import socket
+import sys
 from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def identity(pid: int | None = None) -> str:
@@ -21,6 +26,19 @@ def is_dead(process: str) -> bool:
     if host != _host() or not pid.isdigit():
         return False
     return _started(int(pid)) != start
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when the thread of `parent` that started it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)  # it died before the line above
+
+
+def python() -> list[str]:
+    """The interpreter, importing from where this one imports (-P: not from the working directory)."""
+    return [sys.executable, "-P"] if sys.flags.safe_path else [sys.executable]
 
 
 def _host() -> str:
