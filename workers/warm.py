@@ -45,6 +45,7 @@ log = logging.getLogger("warpdesk.worker")
 
 # RQ's worker time to live: the longest blocking pop is 15 s less, and RQ takes a silent worker for dead 60 s after it.
 _WORKER_TTL = 20
+_LEAVE_SECONDS = 0.05
 _STARTS_ON_GPU = 3  # failed starts in a row after which the child leaves the GPU alone
 _LONGEST_RESPAWN_DELAY = 30.0
 
@@ -156,10 +157,11 @@ class WarmWorker(Worker):
         if not _is_ours(job):
             self._refuse(job, queue)
             return
-        started = self._jobs.start(
-            job.id, self.name, self.process, secrets.token_hex(16), leave_gpu_jobs=self._leaves_gpu_jobs()
-        )
+        leaves = self._leaves_gpu_jobs()
+        started = self._jobs.start(job.id, self.name, self.process, secrets.token_hex(16), leave_gpu_jobs=leaves)
         if started is None:
+            if leaves:  # it may be a job that only goes round until the worker with the GPU is free
+                wait([self._wake_reader], _LEAVE_SECONDS)
             return
         request, attempt = started
         self._revoked = self._stopped_job_id = None

@@ -205,6 +205,35 @@ def test_another_worker_takes_over_the_job_of_a_killed_one(desk: Desk) -> None:
     assert (record.state, record.attempt, desk.queue.strikes(job_id)) == (State.RUNNING, 2, 1)
 
 
+def test_a_worker_that_hung_finds_its_job_taken_over_and_its_answer_refused(desk: Desk) -> None:
+    report = desk.start_worker()
+    assert report is not None
+    assert report.child_pid is not None
+    second = desk.start_worker()
+    assert second is not None
+    secret, key = desk.array([5, 6], "int64"), desk.marker("key")
+    job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "seconds": 1.5})
+    desk.until(key.exists, "it did not begin")
+    (holder,) = (lease.worker for lease in desk.queue.leases())
+    hung = report if holder == report.name else second
+    assert hung.child_pid is not None
+    # A host that stands still: neither parent nor child notices how long it was away.
+    for pid in (hung.pid, hung.child_pid):
+        os.kill(pid, signal.SIGSTOP)
+    key.unlink()
+    with connect(desk.url) as connection:
+        connection.zadd("warpdesk:leases", {job_id: 1.0})  # the lease ran out, without the test waiting for it
+    desk.until(key.exists, "nobody took it over")
+    for pid in (hung.child_pid, hung.pid):
+        os.kill(pid, signal.SIGCONT)
+    record = desk.wait(job_id)
+    assert (record.state, record.attempt, record.result) == (State.SUCCEEDED, 2, f"{job_id}.2")
+    desk.until(lambda: desk.results() == [f"{job_id}.2"], "the first attempt's noise is still there")
+    desk.until(
+        lambda: sorted(r.state for r in desk.queue.workers()) == ["ready", "ready"], "a worker did not come back"
+    )
+
+
 def test_a_stopped_worker_finishes_its_job_first(desk: Desk) -> None:
     desk.start_worker()
     job_id, child = nap(desk, seconds=1.0)
@@ -249,6 +278,20 @@ def test_only_our_one_function_runs(desk: Desk) -> None:
         assert connection.llen("rq:queue:warpdesk:intermediate") == 0
     assert not touched.exists()
     assert desk.workers[0].poll() is None
+
+
+def test_a_machine_that_has_compiled_nothing_gets_ready_and_keeps_no_helper(desk: Desk, tmp_path: Path) -> None:
+    report = desk.start_worker(NUMBA_CACHE_DIR=str(tmp_path / "empty"))
+    assert report is not None
+    helpers = f"/proc/{report.child_pid}/task/{report.child_pid}/children"
+    assert Path(helpers).read_text() == ""
+
+
+def test_the_parent_imports_neither_numpy_nor_a_kernel() -> None:
+    heavy = "{'numpy', 'numba', 'cupy'}"
+    script = f"import sys, workers.warm, kernels.catalogue; print([m for m in sys.modules if m in {heavy}])"
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert answer.stdout == "[]\n"
 
 
 class TestOnADevice:

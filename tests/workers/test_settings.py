@@ -1,0 +1,48 @@
+"""What a worker is told by its environment."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from kernels.catalogue import OPERATIONS
+from workers.settings import WorkerSettings
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WARPDESK_HOME", "WARPDESK_STORE", "XDG_STATE_HOME", "NUMBA_CACHE_DIR", "CUPY_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_state_lives_in_the_xdg_state_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert WorkerSettings().home == Path("/home/someone/.local/state/warpdesk")
+    monkeypatch.setenv("XDG_STATE_HOME", "/var/state")
+    assert WorkerSettings().home == Path("/var/state/warpdesk")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")  # to be ignored, says the specification
+    assert WorkerSettings().home == Path("/home/someone/.local/state/warpdesk")
+
+
+def test_the_store_and_the_caches_are_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPDESK_HOME", "/srv/w")
+    settings = WorkerSettings()
+    assert settings.store_directory == Path("/srv/w/store")
+    assert settings.cache_environment() == {
+        "NUMBA_CACHE_DIR": "/srv/w/cache/numba",
+        "CUPY_CACHE_DIR": "/srv/w/cache/cupy",
+    }
+    monkeypatch.setenv("WARPDESK_STORE", "/mnt/store")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/mnt/numba")
+    assert WorkerSettings().store_directory == Path("/mnt/store")
+    assert WorkerSettings().cache_environment() == {"CUPY_CACHE_DIR": "/srv/w/cache/cupy"}
+
+
+def test_the_catalogue_is_the_one_that_is_published() -> None:
+    assert WorkerSettings().catalogue() is OPERATIONS
+
+
+def test_a_negative_grace_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPDESK_DRAIN_SECONDS", "-1")
+    with pytest.raises(ValidationError, match="drain_seconds"):
+        WorkerSettings()
