@@ -26,7 +26,8 @@ _PREFER = {
         {
             "name": "Prefer",
             "in": "header",
-            "description": "`wait=N`: answer when the job is done or after N seconds, at most 55 (RFC 7240); what makes no sense is ignored",
+            "description": "`wait=N`: answer when the job is done or after N seconds, at most 55 (RFC 7240); "
+            "what makes no sense is ignored",
             "schema": {"type": "string"},
             "example": "wait=10",
         }
