@@ -124,7 +124,7 @@ def _rsi_bars(columns, beta, zero, hundred, tiny, up, down, shown):  # type: ign
             up[s] = beta * up[s] + (zero if change <= zero else change)
             down[s] = beta * down[s] + (zero if change >= zero else -change)
             total = up[s] + down[s]
-            row[s] = hundred * up[s] / total if total > tiny else HOLD
+            row[s] = hundred * (up[s] / total) if total > tiny else HOLD
             held += not total > tiny
     return held
 
@@ -198,7 +198,7 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
         if out.size:
             if count >= valid:
                 total = up + down
-                out[t] = hundred * up / total if total > tiny else HOLD
+                out[t] = hundred * (up / total) if total > tiny else HOLD
                 held += not total > tiny
             else:
                 out[t] = np.nan
@@ -268,7 +268,7 @@ def ema_tiles(prices, beta, warm, valid, settled, look_back, inclusive, strides,
         _columns(prices[task // tiles], start, columns)
         _ema_segments(columns, beta, b[task])
         broken[task // tiles, task % tiles] = _any_nan(b[task])
-    for row in prange(assets):
+    for row in range(assets):
         _counts(prices[row], settled, broken[row], counts[row])
     for task in prange(assets * tiles):
         row, tile = task // tiles, task % tiles
@@ -298,7 +298,7 @@ def ema_tiles(prices, beta, warm, valid, settled, look_back, inclusive, strides,
                         nothing,
                     )
             _compose(a[task], b[task])
-    for row in prange(assets):
+    for row in range(assets):
         _carry(a[row * tiles : (row + 1) * tiles, -1], b[row * tiles : (row + 1) * tiles, -1], look_back, entry[row])
     for task in prange(assets * tiles):
         row, start = task // tiles, task % tiles * TILE
@@ -342,7 +342,7 @@ def rsi_tiles(  # type: ignore[no-untyped-def]
         _columns(prices[task // tiles], start, columns)
         _rsi_segments(columns, beta, zero, up[task], down[task])
         broken[task // tiles, task % tiles] = _any_nan(up[task])
-    for row in prange(assets):
+    for row in range(assets):
         _counts(prices[row], settled, broken[row], counts[row])
     for task in prange(assets * tiles):
         row, tile = task // tiles, task % tiles
@@ -367,7 +367,7 @@ def rsi_tiles(  # type: ignore[no-untyped-def]
             again = a[task].copy()
             _compose(a[task], up[task])
             _compose(again, down[task])
-    for row in prange(assets):
+    for row in range(assets):
         rows = slice(row * tiles, (row + 1) * tiles)
         _carry(a[rows, -1], up[rows, -1], look_back, entry_up[row])
         _carry(a[rows, -1], down[rows, -1], look_back, entry_down[row])
@@ -391,7 +391,7 @@ def rsi_tiles(  # type: ignore[no-untyped-def]
                         hundred, tiny, before_up[s], before_down[s], out[row],
                     )  # fmt: skip
                     held[row, tile] += some
-    for row in prange(assets):
+    for row in range(assets):
         for tile in range(tiles):
             if held[row, tile]:
                 _carry_held(out[row], tile * TILE, flat)

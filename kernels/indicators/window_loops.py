@@ -211,7 +211,7 @@ def _cutler_chunk(x, period, kinds, lags, hundred, flat, rsi):  # type: ignore[n
     gains, losses = gathered_g[period - 1 :], gathered_l[period - 1 :]
     for i in range(rsi.size):
         total = gains[i] + losses[i]
-        rsi[i] = flat if total == 0 else _plain(hundred * gains[i] / total)
+        rsi[i] = flat if total == 0 else _plain(hundred * (gains[i] / total))
 
 
 @njit(parallel=True, cache=True, error_model="numpy")

@@ -42,19 +42,33 @@ def _case(operation: str, inputs: Callable[[], Any], name: str, small: bool = Tr
 
 CASES: tuple[Case, ...] = (
     *(
-        _case(operation, _prices(2, 300, dtype=dtype), f"{dtype}-{period}", period=period)
+        _case(operation, _prices(2, 300, dtype=dtype), f"{dtype}-{period}", period == 20, period=period)
         for operation in ("sma", "ema", "rsi", "bollinger")
         for dtype in ("float64", "float32")
         for period in (2, 14, 20)
     ),
     *(
-        _case("rsi", _prices(300, dtype=dtype), f"{convention}-{dtype}", period=14, convention=convention)
+        _case(
+            "rsi",
+            _prices(300, dtype=dtype),
+            f"{convention}-{dtype}",
+            convention == "cutler",
+            period=14,
+            convention=convention,
+        )
         for convention in ("cutler", "ema", "tradingview")
         for dtype in ("float64", "float32")
     ),
-    _case("ema", _prices(300), "tradingview", period=20, convention="tradingview"),
+    _case("ema", _prices(300), "tradingview", small=False, period=20, convention="tradingview"),
     *(
-        _case(operation, _prices(2, 1300, gaps=0.03), f"gaps-{policy}", period=7, nan_policy=policy)
+        _case(
+            operation,
+            _prices(2, 1300, gaps=0.03),
+            f"gaps-{policy}",
+            operation in ("sma", "rsi"),
+            period=7,
+            nan_policy=policy,
+        )
         for operation in ("sma", "ema", "rsi", "bollinger")
         for policy in ("window", "skip", "ffill")
     ),
@@ -73,8 +87,8 @@ CASES: tuple[Case, ...] = (
     _case("ema", _prices(1, 2500), "carried through all tiles", period=2400),
     _case("rsi", _prices(1, 2500), "carried through all tiles", period=2400),
     _case("rsi", _flat_after_a_move, "flat run", period=2),
-    _case("rsi", _flat_after_a_move, "flat run, nan", period=3, flat="nan"),
-    *(_case(operation, _spiked, "spikes", period=41) for operation in ("sma", "ema", "rsi", "bollinger")),
+    _case("rsi", _flat_after_a_move, "flat run, nan", small=False, period=3, flat="nan"),
+    *(_case(operation, _spiked, "spikes", small=False, period=41) for operation in ("sma", "ema", "rsi", "bollinger")),
     *(
         _case(operation, _prices(1, 2100), f"period {period}", small=False, period=period)
         for operation in ("sma", "bollinger")
