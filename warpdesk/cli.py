@@ -87,7 +87,10 @@ def _serve(chosen: argparse.Namespace) -> int:
 
 def _worker(_: argparse.Namespace) -> int:
     # The worker replaces this process: what supervises it sees its exit code and sends it signals.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "workers.warm"])  # noqa: S606
+    from warpdesk.processes import module
+
+    command, needed = module("workers.warm")
+    os.execve(command[0], command, {**os.environ, **needed})  # noqa: S606
 
 
 def _submit(chosen: argparse.Namespace) -> int:

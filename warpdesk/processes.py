@@ -45,6 +45,16 @@ def spawn(
             output.close()
 
 
+def module(name: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """A command that runs a module of ours, and what its environment needs besides.
+
+    It runs the code this process runs, whatever folder named `app` lies where the user stands (hence -P).
+    """
+    here = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    return [sys.executable, "-P", "-m", name, *arguments], {"PYTHONPATH": path}
+
+
 def stop(process: "subprocess.Popen[bytes]", patience: float = 10.0) -> int:
     """Ask with SIGTERM, insist with SIGKILL after `patience` seconds, clear the group; returns the exit code."""
     if process.poll() is None:

@@ -9,18 +9,16 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 from app.auth import UnusableKeys, is_loopback, read_keys
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
-from warpdesk.processes import spawn, stop
+from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
 from workers.settings import WorkerSettings
 
@@ -45,7 +43,7 @@ class Options:
 
 
 def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> None:
-    """Run until SIGINT or SIGTERM. Call it from the main thread; `say` prints what a user should read.
+    """Run until SIGINT, SIGTERM or SIGHUP. Call it from the main thread; `say` prints what a user should read.
 
     Raises CannotServe when the port is taken, when the address can be reached from elsewhere but there are no API keys,
     when no Redis can be started, or when the API does not come up.
@@ -58,11 +56,11 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
         _check_exposure(options.host, settings)
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         stopping = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-        signal.signal(signal.SIGINT, lambda *_: stopping.set())
-        redis = None if URL_VARIABLE in os.environ else RedisServer(settings.home)
+        for wish in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(wish, lambda *_: stopping.set())
+        redis = None if os.environ.get(URL_VARIABLE) else RedisServer(settings.home)
         environment = _environment(settings, options, host=options.host, redis_url=redis.url if redis else None)
-        api = _Child("API", partial(_launch, environment, ["warpdesk.api", "--fd", str(fd)], pass_fds=(fd,)))
+        api = _Child("API", partial(_launch, environment, ("warpdesk.api", "--fd", str(fd)), pass_fds=(fd,)))
         workers = _workers(options, environment)
         children = [*([_Child("Redis", redis.start)] if redis is not None else []), api, *workers]
         try:
@@ -114,9 +112,6 @@ def _environment(settings: Settings, options: Options, *, host: str, redis_url: 
     environment["WARPDESK_HOST"] = host
     if redis_url is not None:
         environment[URL_VARIABLE] = redis_url
-    # The children run the code this process runs, whatever folder named `app` lies where it was started (hence -P).
-    here = str(Path(__file__).resolve().parent.parent)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
     if options.workers and options.workers > 1:
         environment.setdefault("NUMBA_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.workers)))
     return environment
@@ -133,14 +128,15 @@ def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]
         if devices:
             own["WARPDESK_DEVICE"] = devices[index % len(devices)]
         name = "worker" if count == 1 else f"worker {index + 1}"
-        children.append(_Child(name, partial(_launch, own, ["workers.warm"])))
+        children.append(_Child(name, partial(_launch, own, ("workers.warm",))))
     return children
 
 
 def _launch(
-    environment: Mapping[str, str], module: list[str], pass_fds: tuple[int, ...] = ()
+    environment: Mapping[str, str], what: tuple[str, ...], pass_fds: tuple[int, ...] = ()
 ) -> "subprocess.Popen[bytes]":
-    return spawn([sys.executable, "-P", "-m", *module], env=environment, pass_fds=pass_fds)
+    command, needed = module(*what)
+    return spawn(command, env={**environment, **needed}, pass_fds=pass_fds)
 
 
 def _devices(environment: Mapping[str, str]) -> list[str]:

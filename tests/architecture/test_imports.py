@@ -1,9 +1,11 @@
-"""Layers hold, and importing a module does nothing: no connection, no process, no heavy library where none is needed."""
+"""Layers hold, and importing a module does nothing: no connection, no process, no library that is not needed."""
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,20 @@ def test_import_layers_hold() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     ran = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_every_module_of_workers_is_either_known_to_app_or_forbidden_to_it() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [forbidden] = [contract["forbidden_modules"] for contract in contracts if contract["type"] == "forbidden"]
+    known = {"workers", "workers.protocol", "workers.queue", "workers.store", "workers.settings"}
+    behind_them = {"workers.npy", "workers.process", "workers.scripts"}
+    ours = {name for name in modules() if name.split(".")[0] == "workers"}
+    assert ours - known - behind_them == {name for name in forbidden if name.startswith("workers")}
+
+
+def test_only_one_module_of_app_uses_numpy() -> None:
+    users = [path.name for path in sorted((ROOT / "app").glob("*.py")) if re.search(r"import numpy", path.read_text())]
+    assert users == ["arrays.py"]
 
 
 @pytest.mark.parametrize(
