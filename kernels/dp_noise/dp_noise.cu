@@ -83,7 +83,7 @@ __device__ i64 steps_of(u64 bits, u64 mantissa, i32 exponent, u64 most) {
 // The least r with r * r >= wide.
 __device__ u64 root_up(Wide wide) {
     u64 root = 0;
-    for (int bit = 62; bit >= 0; --bit) {
+    for (int bit = wide.high != 0 ? 62 : 31; bit >= 0; --bit) {
         const u64 tried = root | (1ull << bit);
         if (!exceeds(product(tried, tried), wide)) root = tried;
     }

@@ -66,7 +66,7 @@ def _steps(bits: np.uint64, mantissa: np.uint64, exponent: int, most: int) -> np
 def _root_up(high: np.uint64, low: np.uint64) -> np.uint64:
     """Return the least r with r * r >= high * 2**64 + low, for sums below 2**126."""
     root = _U(0)
-    for bit in range(62, -1, -1):
+    for bit in range(62 if high else 31, -1, -1):
         tried = root | (_U(1) << _U(bit))
         square_high, square_low = _product(tried, tried)
         if square_high < high or (square_high == high and square_low <= low):

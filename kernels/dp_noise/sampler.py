@@ -34,7 +34,7 @@ _SIZE = 29
 @njit
 def _word(stream: Any) -> Any:
     """Return the next 32 random bits as an int64."""
-    at = np.int64(stream[_AT])
+    at = int(stream[_AT])
     if at == WORDS:
         at = 0
         stream[_BLOCK] += np.uint32(1)
