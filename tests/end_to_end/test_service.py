@@ -17,7 +17,8 @@ import pytest
 from examples import demo, prices
 from kernels.catalogue import OPERATIONS
 from tests.conftest import Service, processes_of, serve, wait_until_ready
-from warpdesk import Client
+from warpdesk import Client, redis_server
+from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import RedisServer
 
 pytestmark = pytest.mark.timeout(500)  # seconds; a first start compiles every operation
@@ -180,6 +181,26 @@ def test_a_restart_keeps_queued_jobs_and_results(home: Path) -> None:
         with Client(service.url) as client:
             assert [client.result(job)["product"].tolist() for job in jobs] == answers
             assert [job.id for job in client.list()] == [job.id for job in reversed(jobs)]
+
+
+def test_a_worker_started_by_hand_serves_an_api_without_one(home: Path) -> None:
+    state = home / "state"
+    with serve(state, "--no-worker", ready=False) as service:
+        until(lambda: _answers(service))
+        assert httpx.get(f"{service.url}/readyz").status_code == 503
+        where = {"WARPDESK_HOME": str(state), "WARPDESK_REDIS_URL": redis_server.url(state)}
+        command, needed = module("warpdesk", "worker")
+        # Started in another folder, one that has an `app` of its own.
+        (home / "app").mkdir()
+        worker = spawn(command, env={**os.environ, **needed, **where}, cwd=home, log=home / "worker.log")
+        try:
+            wait_until_ready(service)
+            with Client(service.url) as client:
+                assert client.run("matmul", a=[[2.0]], b=[[3.0]], timeout=60)["product"].tolist() == [[6.0]]
+            worker.terminate()
+            assert worker.wait(30) == 0, (home / "worker.log").read_text()
+        finally:
+            stop(worker)
 
 
 def test_a_request_that_waits_when_the_service_stops_is_told_where_its_job_is(home: Path) -> None:
