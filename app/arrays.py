@@ -25,7 +25,7 @@ OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]
 
 MAX_NPY_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
 MAX_RANK = 8
-BLOCK = 1 << 18  # bytes looked at and written at a time
+BLOCK = 1 << 20  # bytes received before a thread takes them, and rows of a Fortran array turned at a time
 
 _MAGIC = b"\x93NUMPY"
 _LETTERS = {
@@ -85,14 +85,15 @@ class NpyUpload:
 
     def feed(self, pieces: Sequence[bytes]) -> None:
         """Take the next bytes of the file."""
-        if self._writer is None:
-            self._head += b"".join(pieces)
-            start = _header_end(self._head)
-            if start is None:
-                return
-            self._open(start)
-            pieces, self._head = [self._head[start:]], b""
-        self._take(b"".join((self._rest, *pieces)))
+        for piece in pieces:
+            if self._writer is None:
+                self._head += piece
+                start = _header_end(self._head)
+                if start is None:
+                    continue
+                self._open(start)
+                piece, self._head = self._head[start:], b""
+            self._take(memoryview(piece))
 
     def finish(self) -> StoredArray:
         """Publish the array; refuses a file that ended early."""
@@ -125,22 +126,37 @@ class NpyUpload:
         if fortran and sum(extent > 1 for extent in self._shape) > 1:
             self._scratch = tempfile.TemporaryFile(dir=self._scratch_directory)  # noqa: SIM115 - closed on exit
 
-    def _take(self, block: bytes) -> None:
-        self._received += len(block) - len(self._rest)
+    def _take(self, piece: memoryview) -> None:
+        self._received += len(piece)
         if self._received > self._bytes:
             raise _malformed(
                 f"the header declares {self._declared}, {self._bytes} bytes of numbers; the body holds more"
             )
-        whole = len(block) - len(block) % ITEMSIZE[self._dtype]
-        self._rest = block[whole:]
-        numbers = np.frombuffer(block, np.dtype(self._dtype), whole // ITEMSIZE[self._dtype])
+        size = ITEMSIZE[self._dtype]
+        if self._rest:  # only the number that was cut is put together; the others are never copied
+            missing = size - len(self._rest)
+            self._rest += bytes(piece[:missing])
+            piece = piece[missing:]
+            if len(self._rest) < size:
+                return
+            self._keep(memoryview(self._rest))
+        whole = len(piece) - len(piece) % size
+        self._rest = bytes(piece[whole:])
+        self._keep(piece[:whole])
+
+    def _keep(self, whole: memoryview) -> None:
+        """Look at whole numbers, then write them."""
+        if not whole:
+            return
+        numbers = np.frombuffer(whole, np.dtype(self._dtype))
         if self._swap:
             numbers = numbers.byteswap()
+            whole = _bytes(numbers)
         has_nan, has_inf = _oddities(numbers)
         self._has_nan |= has_nan
         self._has_inf |= has_inf
         assert self._writer is not None  # noqa: S101 - opened with the header
-        (self._scratch or self._writer).write(_bytes(numbers))
+        (self._scratch or self._writer).write(whole)
 
     def _turn(self, scratch: BinaryIO) -> None:
         """Write the scratch file's column-major numbers in row-major order, some rows at a time."""
