@@ -205,16 +205,20 @@ __device__ bool exp_minus(Stream& s, u64 numerator, int bits) {
 
 __device__ i64 laplace(Stream& s, int k) {
     for (;;) {
-        u64 u = word(s);
-        if (k <= 32)
-            u >>= 32 - k;
-        else
-            u = (u << (k - 32)) | ((u64)word(s) >> (64 - k));
+        u32 drawn = word(s);
+        u64 u;
+        if (k < 32) {
+            u = (u64)drawn >> (32 - k);
+        } else {
+            u = (u64)drawn << (k - 32);
+            drawn = word(s);
+            u |= (u64)drawn >> (64 - k);
+        }
+        const bool negative = (drawn & 1u) == 1u;
         if (!exp_minus(s, u, k)) continue;
         u64 v = 0;
         while (exp_minus_one(s)) ++v;
         const i64 magnitude = (i64)(u + (v << k));
-        const bool negative = (word(s) & 1u) == 1u;
         if (negative && magnitude == 0) continue;
         return negative ? -magnitude : magnitude;
     }

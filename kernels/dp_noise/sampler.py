@@ -90,18 +90,21 @@ def _exp_minus(stream: Any, numerator: Any, bits: Any) -> Any:
 def _laplace(stream: Any, k: Any) -> Any:
     """Return discrete Laplace noise of scale 2**k, k <= 40: P(n) is proportional to exp(-|n| / 2**k)."""
     while True:
-        u = _word(stream)
-        if k <= 32:
-            u >>= 32 - k
+        # The top k bits of one word or two; the last bit is never among them and is the sign.
+        word = _word(stream)
+        if k < 32:
+            u = word >> (32 - k)
         else:
-            u = (u << (k - 32)) | (_word(stream) >> (64 - k))
+            u = word << (k - 32)
+            word = _word(stream)
+            u |= word >> (64 - k)
+        negative = word & 1
         if not _exp_minus(stream, u, k):
             continue
         v = np.int64(0)
         while _exp_minus_one(stream):
             v += 1
         magnitude = u + (v << k)
-        negative = _word(stream) & 1
         if negative == 1 and magnitude == 0:
             continue  # zero has one sign
         return -magnitude if negative == 1 else magnitude
