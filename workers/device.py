@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernels.cuda import Device, DeviceFault
+from kernels.cuda import Device, DeviceFault, open_device
 from workers.protocol import DeviceReport
 
 
@@ -29,16 +29,14 @@ def probe(setting: str = "") -> Probe:
     """
     if setting == "cpu":
         return without_gpu("the setting WARPDESK_DEVICE is cpu")
-    if ":" in setting:
-        return _found(_named(setting)())
-    if reason := _missing():
-        return without_gpu(reason)
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    if setting:
-        os.environ["CUDA_VISIBLE_DEVICES"] = setting
-    from kernels.cuda import open_device
-
     try:
+        if ":" in setting:
+            return _found(_named(setting)())
+        if reason := _missing():
+            return without_gpu(reason)
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        if setting:
+            os.environ["CUDA_VISIBLE_DEVICES"] = setting
         return _found(open_device())
     except DeviceFault as fault:
         return without_gpu(str(fault))

@@ -93,6 +93,7 @@ class WarmWorker(Worker):
         self._failed_starts = 0
         self._no_gpu: str | None = None
         self._last_fault: str | None = None
+        self._lost = ""  # what the child said of the device it lost
         self._started_at = time.time()
         self._suspension_seen_at = self._heartbeat_at = 0.0
         self._others_seen_at, self._others_have_gpu = 0.0, False
@@ -137,7 +138,7 @@ class WarmWorker(Worker):
                 return super().dequeue_job_and_maintain_ttl(timeout, max_idle_time)
             except HorseDied:
                 self._interruptible = False
-                self._respawn(f"the idle worker process ended {_how(self._horse.reap())}")
+                self._respawn(self._fault(self._horse.reap()))
                 self._restore_popped()
             except Exception as error:
                 self._interruptible = False
@@ -326,7 +327,7 @@ class WarmWorker(Worker):
                 message = receive(self._horse.pipe)
             except (EOFError, OSError):
                 self._failed_starts += 1
-                self._respawn(f"the worker process ended {_how(self._horse.reap())} while it started")
+                self._respawn(f"{self._fault(self._horse.reap())} while it started")
                 continue
             if isinstance(message, Ready):
                 self._failed_starts = 0
@@ -334,7 +335,7 @@ class WarmWorker(Worker):
                 log.info("ready on %s after %.1f s", message.device.name, message.seconds)
                 self._pulse.beat()
             elif isinstance(message, Lost):
-                self._last_fault = message.message
+                self._lost = message.message
 
     def _respawn(self, why: str | None) -> None:
         """Start a new child, the later the more starts in a row have failed."""
@@ -375,7 +376,7 @@ class WarmWorker(Worker):
                 if isinstance(message, Answer):
                     return message.outcome
                 if isinstance(message, Lost):
-                    self._last_fault = message.message
+                    self._lost = message.message
             elif not ready:
                 return end
             self._drain_wake()
@@ -388,10 +389,9 @@ class WarmWorker(Worker):
         # However it ended, the child is of no use any more. What it was writing is deleted after its death.
         code = self._horse.reap() if end is End.DIED else self._horse.kill()
         if end is End.DIED:
-            lost = code == LOST_DEVICE
-            fault = f"the device was lost: {self._last_fault}" if lost else f"the worker process ended {_how(code)}"
-            why = Failed(code="device-fault" if lost else "worker-died", message=fault, retryable=True)
-            self._endings.died(request, attempt, why)
+            fault = self._fault(code)
+            kind = "device-fault" if code == LOST_DEVICE else "worker-died"
+            self._endings.died(request, attempt, Failed(code=kind, message=fault, retryable=True))
             self._respawn(fault)
             return
         log.warning("%s attempt %d: %s, the child was killed", request.id, attempt, end.value)
@@ -410,6 +410,14 @@ class WarmWorker(Worker):
             self._respawn(None)
 
     # Small questions.
+
+    def _fault(self, code: int) -> str:
+        """What a child's exit code means, as the beginning of a sentence."""
+        if code == LOST_DEVICE:
+            return f"the device was lost ({self._lost})"
+        if code < 0:
+            return f"the worker process was ended by signal {-code} ({signal.Signals(-code).name})"
+        return f"the worker process ended with exit code {code}"
 
     def _strikes(self, attempt: int) -> str | None:
         """A reason to keep off the GPU: the last attempt of a job that two workers died of runs on the CPU."""
@@ -474,10 +482,6 @@ def _is_ours(job: Job) -> bool:
         return bool(job.func_name == TASK and list(job.args) == [job.id] and not job.kwargs)
     except DeserializationError:
         return False
-
-
-def _how(code: int) -> str:
-    return f"by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"with exit code {code}"
 
 
 if __name__ == "__main__":

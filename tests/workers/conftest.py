@@ -20,7 +20,7 @@ from workers.queue import JobQueue, JobRecord, connect
 from workers.store import SpoolStore
 
 OWNER = "key_a"
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @dataclass

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda import Kernel, Source, Times
+from kernels.cuda import DeviceLost, Kernel, NoDevice, Source, Times
 
 
 def _double_values(given: np.ndarray, doubled: np.ndarray, size: np.int64) -> None:
@@ -15,6 +15,8 @@ KERNELS = {"double_values": _double_values}
 
 
 class PaperDevice:
+    """It works."""
+
     name = "paper"
     architecture = "sm_00"
     multiprocessors = 1
@@ -40,3 +42,15 @@ class PaperDevice:
 
     def times(self) -> Times:
         return Times(copy=0.25, kernel=0.5)
+
+
+class BrokenDevice(PaperDevice):
+    """It opens, and is lost as soon as it is used."""
+
+    def to_device(self, array: Any) -> Any:  # noqa: ARG002
+        raise DeviceLost("the first copy hit an uncorrectable memory error", 214)
+
+
+def absent() -> PaperDevice:
+    """It cannot be opened."""
+    raise NoDevice("the device is held by another process")

@@ -280,6 +280,12 @@ def test_a_probe_opens_a_named_stand_in() -> None:
     assert found.report == DeviceReport(backend="gpu", name="paper", architecture="sm_00")
 
 
+def test_a_probe_that_cannot_open_the_device_is_a_value_with_the_devices_reason() -> None:
+    found = probe("tests.workers.device:absent")
+    assert found.device is None
+    assert (found.report.backend, found.report.reason) == ("cpu", "the device is held by another process")
+
+
 def test_a_document_is_readable_without_numpy() -> None:
     assert json.loads(ResultDocument(job="j", operation="o", outputs={}, expires_at=1.0).model_dump_json()) == {
         "job": "j",
