@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernels.array import ArrayInfo
+from kernels.indicators.spec import SMA
 from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
 
 PACKAGE = "tests.workers.misbehaving"
@@ -106,3 +107,6 @@ _ALL = (
 )
 
 OPERATIONS = {operation.name: operation for operation in _ALL}
+
+# A real operation alone, for a worker that should not compile the others.
+SMA_ALONE = {SMA.name: SMA}

@@ -315,6 +315,20 @@ class TestOnADevice:
         assert "needed 3221225472 bytes, free 2147483648" in first.fallback_reason
         assert [(first.backend, first.attempt), (second.backend, second.attempt)] == [("cpu", 1), ("gpu", 1)]
 
+    def test_a_real_kernel_and_its_fallback_give_the_same_bytes(self, desk: Desk) -> None:
+        desk.start_worker(
+            WARPDESK_OPERATIONS="tests.workers.operations:SMA_ALONE",
+            WARPDESK_DEVICE="tests.cudasim.device:EmulatedDevice",
+            WARPDESK_FAULTS="oom@1",
+        )
+        prices = desk.array(100 + np.cumsum(np.random.default_rng(0).normal(size=5_000)))
+        records = [desk.wait(desk.submit("sma", {"prices": prices}, params={"period": 14})) for _ in range(2)]
+        assert [record.provenance and record.provenance.backend for record in records] == ["cpu", "gpu"]
+        fallback, kernel = (
+            desk.store.result(record.result) / "sma.npy" for record in records if record.result is not None
+        )
+        assert fallback.read_bytes() == kernel.read_bytes()
+
     def test_a_lost_device_costs_an_attempt_and_the_worker_replaces_itself(self, desk: Desk) -> None:
         desk.start_worker(**GPU, WARPDESK_FAULTS="lost@2/once")
         records = [desk.wait(desk.submit()) for _ in range(3)]
