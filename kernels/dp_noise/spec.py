@@ -1,31 +1,14 @@
 """Differential-privacy noise on integers of a grid: amounts are decimal strings, and what is unsafe is refused."""
 
-import re
 from collections.abc import Mapping
-from decimal import Decimal
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
+from kernels.amount import Amount
 from kernels.array import ArrayInfo
 from kernels.operation import Cost, Example, Input, Operation, Output, Params
 
-# Mantissa of at most 40 digits, exponent of at most 3: exact, and no string costs more than a line to read.
-_DECIMAL = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,3})?")
-
-
-def _amount(text: str) -> str:
-    if not _DECIMAL.fullmatch(text) or not text.isascii():
-        raise ValueError(f"{text!r} is not a decimal number such as '0.5' or '1e-3'")
-    value = Decimal(text)
-    if value <= 0:
-        raise ValueError(f"{text!r} is not above zero")
-    if not Decimal("1e-30") <= value <= Decimal("1e30"):
-        raise ValueError(f"{text!r} is outside 1e-30 to 1e30")
-    return text
-
-
-Amount = Annotated[str, Field(max_length=96), AfterValidator(_amount)]
 Norm = Literal["l1", "l2", "linf"]
 
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
+from kernels.amount import Amount
 from kernels.array import ITEMSIZE, ArrayInfo
 from kernels.operation import Cost, Example, Input, InvalidRequest, Operation, Output, Params, Problem
 
@@ -22,26 +23,11 @@ MAX_KEYSTREAM_WORDS = 2**36
 ClientId = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-def _positive_decimal(text: str) -> str:
-    try:
-        value = Decimal(text)
-    except ArithmeticError:
-        raise ValueError(f"{text!r} is not a decimal number") from None
-    if not value.is_finite() or value <= 0:
-        raise ValueError(f"{text!r} is not a positive number")
-    if not Decimal("1e-30") <= value <= Decimal("1e30"):
-        raise ValueError(f"{text!r} is outside 1e-30 to 1e30")
-    return text
-
-
-PositiveDecimal = Annotated[str, Field(max_length=64), AfterValidator(_positive_decimal)]
-
-
 class Quantisation(Params):
     """A client sends round(clip(x, -clip, clip) * scale) * weight, an integer, with 1 <= weight <= max_weight."""
 
-    clip: PositiveDecimal = Field(description="largest magnitude of a coordinate, a decimal string")
-    scale: PositiveDecimal = Field(description="integers per unit, a decimal string such as '65536'")
+    clip: Amount = Field(description="largest magnitude of a coordinate, a decimal string")
+    scale: Amount = Field(description="integers per unit, a decimal string such as '65536'")
     max_weight: int = Field(1, ge=1, lt=2**32, description="largest weight a client may multiply its vector by")
 
     @property
@@ -54,7 +40,9 @@ class Quantisation(Params):
 class SecureAggregation(Params):
     round_id: str = Field(min_length=1, max_length=128, description="name of the round, returned with the sum")
     modulus_bits: Literal[32, 64] = Field(description="vectors and masks live mod 2**modulus_bits")
-    threshold: int = Field(ge=1, description="fewest survivors that may be summed; more than half of all clients")
+    threshold: int = Field(
+        ge=1, le=131_072, description="fewest survivors that may be summed; more than half of all clients"
+    )
     survivors: tuple[ClientId, ...] = Field(
         min_length=1,
         max_length=65_536,
@@ -69,7 +57,7 @@ class SecureAggregation(Params):
     quantisation: Quantisation
     output: Literal["int", "float", "mean"] = "float"
     total_weight: int | None = Field(
-        None, ge=1, description="sum of the survivors' weights; needed for a mean when max_weight is above 1"
+        None, ge=1, lt=2**63, description="sum of the survivors' weights; needed for a mean when max_weight is above 1"
     )
 
     @property

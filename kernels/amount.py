@@ -1,0 +1,24 @@
+"""A positive amount as a decimal string: what is written is what is meant, where a JSON number would be rounded."""
+
+import re
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+# At most 40 digits on either side and a short exponent: exact, and no string is costly to read.
+_DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
+
+
+def _positive(text: str) -> str:
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError(f"{text!r} is not a decimal number such as '0.5' or '1e-3'")
+    value = Decimal(text)
+    if value <= 0:
+        raise ValueError(f"{text!r} is not above zero")
+    if not Decimal("1e-30") <= value <= Decimal("1e30"):
+        raise ValueError(f"{text!r} is outside 1e-30 to 1e30")
+    return text
+
+
+Amount = Annotated[str, Field(max_length=96), AfterValidator(_positive)]
