@@ -83,6 +83,16 @@ def test_accounts_are_the_formulas_of_canonne_kamath_and_steinke() -> None:
     assert wide.bound == 2**19
 
 
+def test_accuracy_is_that_of_opendp() -> None:
+    # OpenDP 0.16.0: discrete_laplacian_scale_to_accuracy(2**20, 0.05) = 3141253.46..., of which the next integer is ours;
+    # discrete_gaussian_scale_to_accuracy(2**20, 0.05) = 2055172, and ours may be one step more careful.
+    laplace, gaussian = _aggregate("linf", "1", epsilon="1"), _aggregate("linf", "1", sigma="1")
+    for params, steps, allowed in ((laplace, 3141254, 0), (gaussian, 2055172, 1)):
+        made = plan(params, (1,))
+        assert made.log2_scale == 20
+        assert 0 <= round(describe(params, made)["accuracy_95"] / float(made.grid)) - steps <= allowed
+
+
 def test_less_budget_is_more_noise() -> None:
     for norm in NORM:
         for name in ("epsilon", "rho"):
