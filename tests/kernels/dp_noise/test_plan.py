@@ -84,7 +84,7 @@ def test_accounts_are_the_formulas_of_canonne_kamath_and_steinke() -> None:
 
 
 def test_accuracy_is_that_of_opendp() -> None:
-    # OpenDP 0.16.0: discrete_laplacian_scale_to_accuracy(2**20, 0.05) = 3141253.46..., of which the next integer is ours;
+    # OpenDP 0.16.0: discrete_laplacian_scale_to_accuracy(2**20, 0.05) = 3141253.46..., and ours is the next integer;
     # discrete_gaussian_scale_to_accuracy(2**20, 0.05) = 2055172, and ours may be one step more careful.
     laplace, gaussian = _aggregate("linf", "1", epsilon="1"), _aggregate("linf", "1", sigma="1")
     for params, steps, allowed in ((laplace, 3141254, 0), (gaussian, 2055172, 1)):
