@@ -310,7 +310,9 @@ rsi_hold(i64 time, i64 tiles, const i32* held, const REAL* ends, REAL flat, REAL
     i64 task = blockIdx.x, row = task / tiles, tile = task % tiles, start = tile * TILE;
     i32 s = (i32)threadIdx.x, bars = bars_of_segment(time, start);
     if (!held[task]) return;
-    load_tile(rsi + row * time, time, start, x);
+    for (i32 j = s; j < TILE; j += SEGMENTS)  // not the bar before, as load_tile does: another block may be writing it
+        x[slot(j + 1)] = start + j < time ? rsi[row * time + start + j] : (REAL)0;
+    __syncthreads();
     REAL last = HOLD;
     for (i32 i = bars; i > 0 && last == HOLD; --i) last = x[slot(s * SEGMENT + i)];
     known[s] = last == last ? last : flat;

@@ -108,7 +108,7 @@ class EmulatedDevice:
         self.sanitize = sanitize
         # To address sanitizer __shared__ is one static variable; thread sanitizer needs a thread of its own per block.
         self.workers = {None: workers, "address,undefined": 1, "thread": 64}[sanitize]
-        self.launches: list[tuple[str, str]] = []  # (source file, kernel) of each launch
+        self.launches: list[tuple[Source, str]] = []  # what was launched, in order
         self._seed = seed
         self._limit = limit
         self._memory = memory
@@ -188,7 +188,7 @@ class EmulatedKernel:
         device = self._device
         self._check_shape(grid, block, shared_mem)
         arguments = self._pack(args)
-        device.launches.append((self._source.path.name, self.name))
+        device.launches.append((self._source, self.name))
         message = ctypes.create_string_buffer(4096)
         start = time.perf_counter()
         outcome = runtime().cudasim_launch(

@@ -1,9 +1,10 @@
 """What the kernel tests know of the families: their cases, and the kernels their sources define."""
 
 import importlib
-import re
 from pathlib import Path
 
+from kernels.compile import describe, sources
+from tests.cudasim.build import compile_source, load
 from tests.kernels.parity import Case
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,13 +31,10 @@ def cuda_files() -> set[Path]:
 
 
 def kernels_of(family: str) -> set[tuple[str, str]]:
-    """(file, kernel) for every `__global__` function in the family's folder."""
+    """(source with its macros, kernel) for every `__global__` function that the family's sources compile to."""
     return {
-        (path.name, name) for path in (ROOT / "kernels" / family).rglob("*.cu") for name in _names(path.read_text())
+        (describe(source), kernel)
+        for owner, source in sources()
+        if owner == family
+        for kernel in load(compile_source(source)).kernels
     }
-
-
-def _names(text: str) -> set[str]:
-    code = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
-    code = re.sub(r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", " ", code)
-    return {match[1] for match in re.finditer(r"__global__\s+void\s+(\w+)\s*\(", code)}

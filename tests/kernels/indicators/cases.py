@@ -97,4 +97,24 @@ CASES: tuple[Case, ...] = (
     *(_case(operation, _prices(1, 2100), "period 1025", period=1025) for operation in ("sma", "bollinger")),
     _case("rsi", _prices(1, 2100), "cutler, period 1025", period=1025, convention="cutler"),
     _case("rsi", _prices(1, 2100), "cutler, period 1023", small=False, period=1023, convention="cutler"),
+    # Every kernel in float32 too.
+    _case("rsi", _prices(1, 2500, dtype="float32"), "float32, carried through all tiles", small=False, period=2400),
+    *(
+        _case(
+            operation,
+            _prices(1, 2100, dtype="float32", gaps=0.03),
+            f"float32-{period}-{policy}",
+            small=False,
+            period=period,
+            nan_policy=policy,
+            **options,
+        )
+        for operation, period, options in (
+            ("sma", 1025, {}),
+            ("bollinger", 1025, {}),
+            ("rsi", 1025, {"convention": "cutler"}),
+            ("ema", 30, {}),
+        )
+        for policy in ("skip", "ffill")
+    ),
 )
