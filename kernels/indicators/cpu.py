@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernels.indicators import recurrence_loops, window_loops
 from kernels.indicators.gaps import close_gaps, reopen_gaps
-from kernels.indicators.recurrence import ema_recurrence, look_back, negligible, rsi_recurrence
+from kernels.indicators.recurrence import ema_recurrence, rsi_recurrence
 from kernels.indicators.spec import Bollinger, Ema, NanPolicy, Rsi, Sma
 
 Array = NDArray[Any]
@@ -16,73 +16,33 @@ Array = NDArray[Any]
 
 def sma(params: Sma, prices: Array) -> dict[str, Any]:
     """Mean of the last `period` prices of (time) or (assets, time), float64 or float32; first at bar period - 1."""
-
-    def means(x: Array, out: list[Array]) -> None:
-        joins = window_loops.plan(params.period, x.dtype)
-        window_loops.means(x, params.period, *joins, window_loops.chunk_of(params.period), *out)
-
-    return _compute(means, prices, ("sma",), params.nan_policy)
+    return _compute(lambda x, out: window_loops.means(x, params.period, *out), prices, ("sma",), params.nan_policy)
 
 
 def bollinger(params: Bollinger, prices: Array) -> dict[str, Any]:
     """Mean of the last `period` prices and `width` population deviations around it; first at bar period - 1."""
-
-    def bands(x: Array, out: list[Array]) -> None:
-        joins = window_loops.plan(params.period, x.dtype)
-        width = x.dtype.type(params.width)
-        window_loops.bands(x, params.period, *joins, window_loops.chunk_of(params.period), width, *out)
-
-    return _compute(bands, prices, ("upper", "middle", "lower"), params.nan_policy)
+    names = "upper", "middle", "lower"
+    return _compute(
+        lambda x, out: window_loops.bands(x, params.period, params.width, *out), prices, names, params.nan_policy
+    )
 
 
 def ema(params: Ema, prices: Array) -> dict[str, Any]:
     """Exponential average of (time) or (assets, time); first at bar period - 1 (talib) or at the first price."""
-
-    def averages(x: Array, out: list[Array]) -> None:
-        real = x.dtype.type
-        law = ema_recurrence(params.period, params.convention)
-        recurrence_loops.ema_tiles(
-            x,
-            real(law.beta),
-            law.warm,
-            law.valid,
-            law.settled,
-            look_back(law, x.dtype.itemsize),
-            *recurrence_loops.decays(law.beta, x.dtype),
-            real(1),
-            *out,
-        )
-
-    return _compute(averages, prices, ("ema",), params.nan_policy)
+    law = ema_recurrence(params.period, params.convention)
+    return _compute(lambda x, out: recurrence_loops.ema(x, law, *out), prices, ("ema",), params.nan_policy)
 
 
 def rsi(params: Rsi, prices: Array) -> dict[str, Any]:
     """100 * gains / (gains + losses) of (time) or (assets, time), averaged by the convention; first at bar period."""
-    flat = np.nan if params.flat == "nan" else params.flat
+    flat = np.nan if params.flat == "nan" else float(params.flat)
+    law = rsi_recurrence(params.period, params.convention)
 
     def strengths(x: Array, out: list[Array]) -> None:
-        real = x.dtype.type
         if params.convention == "cutler":
-            kinds, lags, _ = window_loops.plan(params.period, x.dtype)
-            chunk = window_loops.chunk_of(params.period)
-            window_loops.cutler(x, params.period, kinds, lags, chunk, real(100), real(flat), *out)
-            return
-        law = rsi_recurrence(params.period, params.convention)
-        recurrence_loops.rsi_tiles(
-            x,
-            real(law.beta),
-            law.warm,
-            law.valid,
-            law.settled,
-            look_back(law, x.dtype.itemsize),
-            *recurrence_loops.decays(law.beta, x.dtype),
-            real(law.first),
-            real(1),
-            real(100),
-            real(negligible(x.dtype.itemsize)),
-            real(flat),
-            *out,
-        )
+            window_loops.cutler(x, params.period, flat, *out)
+        else:
+            recurrence_loops.rsi(x, law, flat, *out)
 
     return _compute(strengths, prices, ("rsi",), params.nan_policy)
 

@@ -1,13 +1,15 @@
 """EMA and RSI on the CPU: the tiles of recurrence.py, 64 segments side by side so that one vector runs several."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
-from kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE
+from kernels.indicators.cores import share
+from kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE, Recurrence, look_back, negligible
 
 HOLD = -1.0  # stands where gains and losses have decayed to nothing, until the last RSI is carried there
 
@@ -250,59 +252,63 @@ def _any_nan(values):  # type: ignore[no-untyped-def]
     return np.isnan(total)
 
 
-@njit(parallel=True, cache=True, error_model="numpy")
-def ema_tiles(prices, beta, warm, valid, settled, look_back, inclusive, strides, one, out):  # type: ignore[no-untyped-def]
-    """Fill `out` (assets, time) with the EMA; `look_back` 0 carries the state through all tiles."""
-    assets, time = prices.shape
-    tiles = -(-time // TILE)
-    a = np.empty((assets * tiles, SEGMENTS), prices.dtype)
-    b = np.empty((assets * tiles, SEGMENTS), prices.dtype)
-    # For a segment that a gap or a seed falls into, the count of bars before it; -1 where it only decays.
-    begin = np.empty((assets * tiles, SEGMENTS), np.int32)
-    broken = np.empty((assets, tiles), np.bool_)
-    counts = np.empty((assets, tiles), np.int64)
-    entry = np.empty((assets, tiles), prices.dtype)
-    for task in prange(assets * tiles):
+@njit(cache=True, error_model="numpy", nogil=True)
+def _count_rows(prices, settled, broken, counts):  # type: ignore[no-untyped-def]
+    for row in range(prices.shape[0]):
+        _counts(prices[row], settled, broken[row], counts[row])
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _carry_rows(a, b, look_back, entry):  # type: ignore[no-untyped-def]
+    assets, tiles = entry.shape
+    for row in range(assets):
+        _carry(a[row * tiles : (row + 1) * tiles, -1], b[row * tiles : (row + 1) * tiles, -1], look_back, entry[row])
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _ema_reduce(prices, beta, first, end, b, broken):  # type: ignore[no-untyped-def]
+    tiles = broken.shape[1]
+    for task in range(first, end):
         start = task % tiles * TILE
-        columns = np.empty((SEGMENT + 1, _segments(time, start)), prices.dtype)
+        columns = np.empty((SEGMENT + 1, _segments(prices.shape[1], start)), prices.dtype)
         _columns(prices[task // tiles], start, columns)
         _ema_segments(columns, beta, b[task])
         broken[task // tiles, task % tiles] = _any_nan(b[task])
-    for row in range(assets):
-        _counts(prices[row], settled, broken[row], counts[row])
-    for task in prange(assets * tiles):
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _ema_compose(  # type: ignore[no-untyped-def]
+    prices, beta, warm, valid, settled, one, inclusive, strides, counts, first, end, a, b, begin, broken
+):
+    tiles, nothing = broken.shape[1], np.empty(0, prices.dtype)
+    for task in range(first, end):
         row, tile = task // tiles, task % tiles
         count = counts[row, tile]
         if count >= settled and not broken[row, tile]:
             _compose_settled(strides, b[task])
-            a[task] = inclusive
-            begin[task] = -1
-        else:
-            nothing = np.empty(0, prices.dtype)
-            broken[row, tile] = True
-            for s in range(SEGMENTS):
-                if count >= settled and not np.isnan(b[task, s]):
-                    a[task, s], begin[task, s], count = inclusive[0], -1, settled + 1
-                else:
-                    begin[task, s] = count
-                    count, a[task, s], b[task, s] = _ema_any_segment(
-                        prices[row],
-                        tile * TILE + s * SEGMENT,
-                        count,
-                        beta,
-                        warm,
-                        valid,
-                        settled,
-                        one,
-                        one - one,
-                        nothing,
-                    )
-            _compose(a[task], b[task])
-    for row in range(assets):
-        _carry(a[row * tiles : (row + 1) * tiles, -1], b[row * tiles : (row + 1) * tiles, -1], look_back, entry[row])
-    for task in prange(assets * tiles):
+            a[task, :] = inclusive
+            begin[task, :] = -1
+            continue
+        broken[row, tile] = True
+        for s in range(SEGMENTS):
+            if count >= settled and not np.isnan(b[task, s]):
+                a[task, s], begin[task, s], count = inclusive[0], -1, settled + 1
+            else:
+                begin[task, s] = count
+                count, a[task, s], b[task, s] = _ema_any_segment(
+                    prices[row], tile * TILE + s * SEGMENT, count, beta, warm, valid, settled, one, one - one, nothing
+                )
+        _compose(a[task], b[task])
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _ema_show(  # type: ignore[no-untyped-def]
+    prices, beta, warm, valid, settled, one, first, end, a, b, begin, broken, entry, out
+):
+    tiles = broken.shape[1]
+    for task in range(first, end):
         row, start = task // tiles, task % tiles * TILE
-        columns = np.empty((SEGMENT + 1, _segments(time, start)), prices.dtype)
+        columns = np.empty((SEGMENT + 1, _segments(prices.shape[1], start)), prices.dtype)
         shown = np.empty((SEGMENT, columns.shape[1]), prices.dtype)
         y = np.empty(SEGMENTS, prices.dtype)
         _enter(a[task], b[task], entry[row, task % tiles], y)
@@ -319,82 +325,73 @@ def ema_tiles(prices, beta, warm, valid, settled, look_back, inclusive, strides,
                     )  # fmt: skip
 
 
-@njit(parallel=True, cache=True, error_model="numpy")
-def rsi_tiles(  # type: ignore[no-untyped-def]
-    prices, beta, warm, valid, settled, look_back, inclusive, strides, first, one, hundred, tiny, flat, out
-):
-    """Fill `out` (assets, time) with the RSI; `look_back` 0 carries the state through all tiles."""
-    assets, time = prices.shape
-    tiles = -(-time // TILE)
-    zero = one - one
-    a = np.empty((assets * tiles, SEGMENTS), prices.dtype)
-    up = np.empty((assets * tiles, SEGMENTS), prices.dtype)
-    down = np.empty((assets * tiles, SEGMENTS), prices.dtype)
-    begin = np.empty((assets * tiles, SEGMENTS), np.int32)
-    broken = np.empty((assets, tiles), np.bool_)
-    held = np.empty((assets, tiles), np.int64)
-    counts = np.empty((assets, tiles), np.int64)
-    entry_up = np.empty((assets, tiles), prices.dtype)
-    entry_down = np.empty((assets, tiles), prices.dtype)
-    for task in prange(assets * tiles):
+@njit(cache=True, error_model="numpy", nogil=True)
+def _rsi_reduce(prices, beta, one, first, end, up, down, broken):  # type: ignore[no-untyped-def]
+    tiles = broken.shape[1]
+    for task in range(first, end):
         start = task % tiles * TILE
-        columns = np.empty((SEGMENT + 1, _segments(time, start)), prices.dtype)
+        columns = np.empty((SEGMENT + 1, _segments(prices.shape[1], start)), prices.dtype)
         _columns(prices[task // tiles], start, columns)
-        _rsi_segments(columns, beta, zero, up[task], down[task])
+        _rsi_segments(columns, beta, one - one, up[task], down[task])
         broken[task // tiles, task % tiles] = _any_nan(up[task])
-    for row in range(assets):
-        _counts(prices[row], settled, broken[row], counts[row])
-    for task in prange(assets * tiles):
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _rsi_compose(  # type: ignore[no-untyped-def]
+    prices, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides, counts, first, end, a, up, down,
+    begin, broken,
+):  # fmt: skip
+    tiles, nothing, zero = broken.shape[1], np.empty(0, prices.dtype), one - one
+    for task in range(first, end):
         row, tile = task // tiles, task % tiles
         count = counts[row, tile]
         if count >= settled and not broken[row, tile]:
             _compose_settled(strides, up[task])
             _compose_settled(strides, down[task])
-            a[task] = inclusive
-            begin[task] = -1
-        else:
-            nothing = np.empty(0, prices.dtype)
-            broken[row, tile] = True
-            for s in range(SEGMENTS):
-                if count >= settled and not np.isnan(up[task, s]):
-                    a[task, s], begin[task, s], count = inclusive[0], -1, settled + 1
-                else:
-                    begin[task, s] = count
-                    count, a[task, s], up[task, s], down[task, s], _ = _rsi_any_segment(
-                        prices[row], tile * TILE + s * SEGMENT, count, beta, warm, valid, settled, first, one,
-                        hundred, tiny, zero, zero, nothing,
-                    )  # fmt: skip
-            again = a[task].copy()
-            _compose(a[task], up[task])
-            _compose(again, down[task])
-    for row in range(assets):
-        rows = slice(row * tiles, (row + 1) * tiles)
-        _carry(a[rows, -1], up[rows, -1], look_back, entry_up[row])
-        _carry(a[rows, -1], down[rows, -1], look_back, entry_down[row])
-    for task in prange(assets * tiles):
+            a[task, :] = inclusive
+            begin[task, :] = -1
+            continue
+        broken[row, tile] = True
+        for s in range(SEGMENTS):
+            if count >= settled and not np.isnan(up[task, s]):
+                a[task, s], begin[task, s], count = inclusive[0], -1, settled + 1
+            else:
+                begin[task, s] = count
+                count, a[task, s], up[task, s], down[task, s], _ = _rsi_any_segment(
+                    prices[row], tile * TILE + s * SEGMENT, count, beta, warm, valid, settled, weight, one, hundred,
+                    tiny, zero, zero, nothing,
+                )  # fmt: skip
+        again = a[task].copy()  # composing leaves the factors composed
+        _compose(a[task], up[task])
+        _compose(again, down[task])
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _rsi_show(  # type: ignore[no-untyped-def]
+    prices, beta, warm, valid, settled, weight, one, hundred, tiny, first, end, a, up, down, begin, broken, entry_up,
+    entry_down, held, out,
+):  # fmt: skip
+    tiles = broken.shape[1]
+    for task in range(first, end):
         row, tile = task // tiles, task % tiles
         start = tile * TILE
-        columns = np.empty((SEGMENT + 1, _segments(time, start)), prices.dtype)
+        columns = np.empty((SEGMENT + 1, _segments(prices.shape[1], start)), prices.dtype)
         shown = np.empty((SEGMENT, columns.shape[1]), prices.dtype)
         gains, losses = np.empty(SEGMENTS, prices.dtype), np.empty(SEGMENTS, prices.dtype)
         _enter(a[task], up[task], entry_up[row, tile], gains)
         _enter(a[task], down[task], entry_down[row, tile], losses)
         before_up, before_down = gains.copy(), losses.copy()
         _columns(prices[row], start, columns)
-        held[row, tile] = _rsi_bars(columns, beta, zero, hundred, tiny, gains, losses, shown)
+        held[row, tile] = _rsi_bars(columns, beta, one - one, hundred, tiny, gains, losses, shown)
         _rows(shown, out[row, start : start + TILE])
         if broken[row, tile]:
             for s in range(SEGMENTS):
                 if begin[task, s] >= 0:
                     _, _, _, _, some = _rsi_any_segment(
-                        prices[row], start + s * SEGMENT, begin[task, s], beta, warm, valid, settled, first, one,
+                        prices[row], start + s * SEGMENT, begin[task, s], beta, warm, valid, settled, weight, one,
                         hundred, tiny, before_up[s], before_down[s], out[row],
                     )  # fmt: skip
                     held[row, tile] += some
-    for row in range(assets):
-        for tile in range(tiles):
-            if held[row, tile]:
-                _carry_held(out[row], tile * TILE, flat)
 
 
 @njit(cache=True, error_model="numpy")
@@ -410,3 +407,59 @@ def _carry_held(rsi, start, flat):  # type: ignore[no-untyped-def]
             rsi[t] = last
         else:
             last = rsi[t]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _carry_held_rows(held, flat, rsi):  # type: ignore[no-untyped-def]
+    for row in range(held.shape[0]):
+        for tile in range(held.shape[1]):
+            if held[row, tile]:
+                _carry_held(rsi[row], tile * TILE, flat)
+
+
+class _Maps:
+    """What is known of each tile (assets, tiles) and of each of its segments (assets * tiles, segments)."""
+
+    def __init__(self, prices: NDArray[Any], states: int) -> None:
+        assets, tiles = prices.shape[0], -(-prices.shape[1] // TILE)
+        self.tasks = assets * tiles
+        self.a = np.empty((self.tasks, SEGMENTS), prices.dtype)
+        self.b = [np.empty((self.tasks, SEGMENTS), prices.dtype) for _ in range(states)]
+        # For a segment that a gap or a seed falls into, the bars counted before it; -1 where it only decays.
+        self.begin = np.empty((self.tasks, SEGMENTS), np.int32)
+        self.broken = np.empty((assets, tiles), np.bool_)
+        self.counts = np.empty((assets, tiles), np.int64)
+        self.entry = [np.empty((assets, tiles), prices.dtype) for _ in range(states)]
+
+    def share(self, run: Callable[[int, int], None]) -> None:
+        share(self.tasks, run, at_least=8)
+
+
+def ema(prices: NDArray[Any], law: Recurrence, out: NDArray[Any]) -> None:
+    """Fill `out` (assets, time) with the EMA of a law of recurrence.py."""
+    real, maps = prices.dtype.type, _Maps(prices, states=1)
+    beta, constants = real(law.beta), (real(law.beta), law.warm, law.valid, law.settled, real(1))
+    factors = decays(law.beta, prices.dtype)
+    segments = maps.a, *maps.b, maps.begin, maps.broken
+    maps.share(lambda first, end: _ema_reduce(prices, beta, first, end, *maps.b, maps.broken))
+    _count_rows(prices, law.settled, maps.broken, maps.counts)
+    maps.share(lambda first, end: _ema_compose(prices, *constants, *factors, maps.counts, first, end, *segments))
+    _carry_rows(maps.a, *maps.b, look_back(law, prices.itemsize), *maps.entry)
+    maps.share(lambda first, end: _ema_show(prices, *constants, first, end, *segments, *maps.entry, out))
+
+
+def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -> None:
+    """Fill `out` (assets, time) with the RSI of a law of recurrence.py."""
+    real, maps = prices.dtype.type, _Maps(prices, states=2)
+    beta, one, tiny = real(law.beta), real(1), real(negligible(prices.itemsize))
+    constants = beta, law.warm, law.valid, law.settled, real(law.first), one, real(100), tiny
+    factors = decays(law.beta, prices.dtype)
+    segments = maps.a, *maps.b, maps.begin, maps.broken
+    held = np.empty(maps.broken.shape, np.int64)
+    maps.share(lambda first, end: _rsi_reduce(prices, beta, one, first, end, *maps.b, maps.broken))
+    _count_rows(prices, law.settled, maps.broken, maps.counts)
+    maps.share(lambda first, end: _rsi_compose(prices, *constants, *factors, maps.counts, first, end, *segments))
+    for b, entry in zip(maps.b, maps.entry, strict=True):
+        _carry_rows(maps.a, b, look_back(law, prices.itemsize), entry)
+    maps.share(lambda first, end: _rsi_show(prices, *constants, first, end, *segments, *maps.entry, held, out))
+    _carry_held_rows(held, real(flat), out)

@@ -1,11 +1,13 @@
 """Windows on the CPU: the joins of windows.py over chunks of bars that stay in a core's cache."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
+from kernels.indicators.cores import share
 from kernels.indicators.windows import steps
 
 # Bars per chunk: so many of all buffers fit the second-level cache. Chunks do not show in the result (windows.py).
@@ -214,46 +216,88 @@ def _cutler_chunk(x, period, kinds, lags, hundred, flat, rsi):  # type: ignore[n
         rsi[i] = flat if total == 0 else _plain(hundred * (gains[i] / total))
 
 
-@njit(parallel=True, cache=True, error_model="numpy")
-def means(prices, period, kinds, lags, shares, chunk, middle):  # type: ignore[no-untyped-def]
-    """Fill `middle` (assets, time) with the mean of each bar's last `period` prices, NaN before the first window."""
-    assets, time = prices.shape
-    chunks = (time - period) // chunk + 1 if time >= period else 0
-    for row in range(assets):
-        middle[row, : period - 1] = np.nan
-    for task in prange(assets * chunks):
+@njit(cache=True, error_model="numpy", nogil=True)
+def _mean_chunks(prices, period, kinds, lags, shares, chunk, first, end, middle):  # type: ignore[no-untyped-def]
+    time = prices.shape[1]
+    chunks = (time - period) // chunk + 1
+    for task in range(first, end):
         row, start = task // chunks, task % chunks * chunk
-        end = min(start + chunk + period - 1, time)
-        _mean_chunk(prices[row, start:end], period, kinds, lags, shares, middle[row, start + period - 1 : end])
+        if start == 0:
+            middle[row, : period - 1] = np.nan
+        stop = min(start + chunk + period - 1, time)
+        _mean_chunk(prices[row, start:stop], period, kinds, lags, shares, middle[row, start + period - 1 : stop])
 
 
-@njit(parallel=True, cache=True, error_model="numpy")
-def bands(prices, period, kinds, lags, shares, chunk, width, upper, middle, lower):  # type: ignore[no-untyped-def]
-    """Fill the three bands (assets, time) from the mean and population deviation of each bar's last `period` prices."""
-    assets, time = prices.shape
-    chunks = (time - period) // chunk + 1 if time >= period else 0
-    for row in range(assets):
-        upper[row, : period - 1] = np.nan
-        middle[row, : period - 1] = np.nan
-        lower[row, : period - 1] = np.nan
-    for task in prange(assets * chunks):
+@njit(cache=True, error_model="numpy", nogil=True)
+def _bands_chunks(  # type: ignore[no-untyped-def]
+    prices, period, kinds, lags, shares, width, chunk, first, end, upper, middle, lower
+):
+    time = prices.shape[1]
+    chunks = (time - period) // chunk + 1
+    for task in range(first, end):
         row, start = task // chunks, task % chunks * chunk
-        end = min(start + chunk + period - 1, time)
-        shown = slice(start + period - 1, end)
+        if start == 0:
+            upper[row, : period - 1] = np.nan
+            middle[row, : period - 1] = np.nan
+            lower[row, : period - 1] = np.nan
+        stop = min(start + chunk + period - 1, time)
+        shown = slice(start + period - 1, stop)
         _bands_chunk(
-            prices[row, start:end], period, kinds, lags, shares, width, upper[row, shown], middle[row, shown],
+            prices[row, start:stop], period, kinds, lags, shares, width, upper[row, shown], middle[row, shown],
             lower[row, shown],
         )  # fmt: skip
 
 
-@njit(parallel=True, cache=True, error_model="numpy")
-def cutler(prices, period, kinds, lags, chunk, hundred, flat, rsi):  # type: ignore[no-untyped-def]
-    """Fill `rsi` (assets, time) from plain sums of the last `period` gains and losses."""
-    assets, time = prices.shape
-    chunks = (time - period - 1) // chunk + 1 if time > period else 0
-    for row in range(assets):
-        rsi[row, :period] = np.nan
-    for task in prange(assets * chunks):
+@njit(cache=True, error_model="numpy", nogil=True)
+def _cutler_chunks(prices, period, kinds, lags, hundred, flat, chunk, first, end, rsi):  # type: ignore[no-untyped-def]
+    time = prices.shape[1]
+    chunks = (time - period - 1) // chunk + 1
+    for task in range(first, end):
         row, start = task // chunks, task % chunks * chunk
-        end = min(start + chunk + period, time)
-        _cutler_chunk(prices[row, start:end], period, kinds, lags, hundred, flat, rsi[row, start + period : end])
+        if start == 0:
+            rsi[row, :period] = np.nan
+        stop = min(start + chunk + period, time)
+        _cutler_chunk(prices[row, start:stop], period, kinds, lags, hundred, flat, rsi[row, start + period : stop])
+
+
+def means(prices: NDArray[Any], period: int, middle: NDArray[Any]) -> None:
+    """Fill `middle` (assets, time) with the mean of each bar's last `period` prices, NaN before the first window."""
+    joins = plan(period, prices.dtype)
+
+    def run(chunk: int, first: int, end: int) -> None:
+        _mean_chunks(prices, period, *joins, chunk, first, end, middle)
+
+    _by_chunk(run, period, prices, middle)
+
+
+def bands(
+    prices: NDArray[Any], period: int, width: float, upper: NDArray[Any], middle: NDArray[Any], lower: NDArray[Any]
+) -> None:
+    """Fill the three bands (assets, time) from the mean and population deviation of each bar's last `period` prices."""
+    joins, reach = plan(period, prices.dtype), prices.dtype.type(width)
+
+    def run(chunk: int, first: int, end: int) -> None:
+        _bands_chunks(prices, period, *joins, reach, chunk, first, end, upper, middle, lower)
+
+    _by_chunk(run, period, prices, upper, middle, lower)
+
+
+def cutler(prices: NDArray[Any], period: int, flat: float, rsi: NDArray[Any]) -> None:
+    """Fill `rsi` (assets, time) from plain sums of the last `period` gains and losses."""
+    kinds, lags, _ = plan(period, prices.dtype)
+    real = prices.dtype.type
+
+    def run(chunk: int, first: int, end: int) -> None:
+        _cutler_chunks(prices, period, kinds, lags, real(100), real(flat), chunk, first, end, rsi)
+
+    _by_chunk(run, period + 1, prices, rsi)
+
+
+def _by_chunk(run: Callable[[int, int, int], None], needed: int, prices: NDArray[Any], *outputs: NDArray[Any]) -> None:
+    assets, time = prices.shape
+    if time < needed:
+        for out in outputs:
+            out.fill(np.nan)
+        return
+    chunk = chunk_of(needed)
+    share(assets * ((time - needed) // chunk + 1), lambda first, end: run(chunk, first, end), at_least=4)

@@ -1,0 +1,47 @@
+"""Share the tasks of a compiled loop among the cores: whoever is free takes the next few."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numba
+
+
+def share(tasks: int, run: Callable[[int, int], None], at_least: int = 1) -> None:
+    """Call run(first, end) on consecutive parts of range(tasks), of `at_least` tasks or more, until all are done.
+
+    `run` must release the GIL and may run in several threads at once. A thread that the machine does not schedule holds
+    nobody up, as it would at the barrier of an OpenMP loop; and Numba compiles a plain loop several times faster than
+    a parallel one.
+    """
+    threads = min(numba.get_num_threads(), -(-tasks // at_least))
+    if threads <= 1:
+        run(0, tasks)
+        return
+    part = max(at_least, -(-tasks // (8 * threads)))
+    starts, lock = iter(range(0, tasks, part)), threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                first = next(starts, None)
+            if first is None:
+                return
+            run(first, min(first + part, tasks))
+
+    pool = _pool(os.getpid())
+    others = [pool.submit(work) for _ in range(threads - 1)]
+    try:
+        work()
+    finally:
+        for other in others:
+            if not other.cancel():
+                other.result()
+
+
+@cache
+def _pool(_process: int) -> ThreadPoolExecutor:
+    # One per process: threads do not survive a fork.
+    return ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, thread_name_prefix="indicators")
