@@ -11,7 +11,7 @@ from kernels.indicators.cores import share
 from kernels.indicators.windows import steps
 
 # Bars per chunk: so many of all buffers fit the second-level cache. Chunks do not show in the result (windows.py).
-CHUNK = 4096
+CHUNK = 2048
 
 Plan = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[Any]]
 
@@ -92,9 +92,9 @@ def _join_sums(new, old, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _mean_chunk(x, period, kinds, lags, shares, middle):  # type: ignore[no-untyped-def]
+def _mean_chunk(x, period, kinds, lags, shares, space, middle):  # type: ignore[no-untyped-def]
     size, last, length, kept = x.size, kinds.size - 1, 1, False
-    level, spare, gathered, other = np.empty_like(x), np.empty_like(x), np.empty_like(x), np.empty_like(x)
+    level, spare, gathered, other = space[0, :size], space[1, :size], space[2, :size], space[3, :size]
     if period & 1:
         level[:] = 0
     for k in range(last):
@@ -128,10 +128,10 @@ def _mean_chunk(x, period, kinds, lags, shares, middle):  # type: ignore[no-unty
 
 
 @njit(cache=True, error_model="numpy")
-def _bands_chunk(x, period, kinds, lags, shares, width, upper, middle, lower):  # type: ignore[no-untyped-def]
+def _bands_chunk(x, period, kinds, lags, shares, width, space, upper, middle, lower):  # type: ignore[no-untyped-def]
     size, last, length, kept = x.size, kinds.size - 1, 1, False
-    level_d, spare_d, gathered_d, other_d = np.empty_like(x), np.empty_like(x), np.empty_like(x), np.empty_like(x)
-    level_v, spare_v, gathered_v, other_v = np.empty_like(x), np.empty_like(x), np.empty_like(x), np.empty_like(x)
+    level_d, spare_d, gathered_d, other_d = space[0, :size], space[1, :size], space[2, :size], space[3, :size]
+    level_v, spare_v, gathered_v, other_v = space[4, :size], space[5, :size], space[6, :size], space[7, :size]
     if period & 1:
         level_d[:] = 0
         level_v[:] = 0
@@ -220,12 +220,14 @@ def _cutler_chunk(x, period, kinds, lags, hundred, flat, rsi):  # type: ignore[n
 def _mean_chunks(prices, period, kinds, lags, shares, chunk, first, end, middle):  # type: ignore[no-untyped-def]
     time = prices.shape[1]
     chunks = (time - period) // chunk + 1
+    space = np.empty((4, chunk + period - 1), prices.dtype)
     for task in range(first, end):
         row, start = task // chunks, task % chunks * chunk
         if start == 0:
             middle[row, : period - 1] = np.nan
         stop = min(start + chunk + period - 1, time)
-        _mean_chunk(prices[row, start:stop], period, kinds, lags, shares, middle[row, start + period - 1 : stop])
+        shown = middle[row, start + period - 1 : stop]
+        _mean_chunk(prices[row, start:stop], period, kinds, lags, shares, space, shown)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -234,6 +236,7 @@ def _bands_chunks(  # type: ignore[no-untyped-def]
 ):
     time = prices.shape[1]
     chunks = (time - period) // chunk + 1
+    space = np.empty((8, chunk + period - 1), prices.dtype)
     for task in range(first, end):
         row, start = task // chunks, task % chunks * chunk
         if start == 0:
@@ -243,7 +246,7 @@ def _bands_chunks(  # type: ignore[no-untyped-def]
         stop = min(start + chunk + period - 1, time)
         shown = slice(start + period - 1, stop)
         _bands_chunk(
-            prices[row, start:stop], period, kinds, lags, shares, width, upper[row, shown], middle[row, shown],
+            prices[row, start:stop], period, kinds, lags, shares, width, space, upper[row, shown], middle[row, shown],
             lower[row, shown],
         )  # fmt: skip
 
