@@ -51,6 +51,13 @@ def assert_caught(scene: Scene, mode: Mode) -> None:
     assert re.search(scene.says, outcome["report"]), outcome["report"][-4000:]
 
 
+def assert_clean(name: str, mode: Mode) -> None:
+    outcome = sanitizer_reports(mode)[name]
+    # Where the run time switches stacks through ucontext (not x86-64), address sanitizer says once that it does.
+    report = re.sub(r".*doesn't fully support makecontext.*\n", "", outcome["report"])
+    assert (outcome["status"], report) == (0, "")
+
+
 @pytest.mark.parametrize(("scene", "mode"), caught("address,undefined"))
 def test_address_and_undefined_behaviour_sanitizers_catch(scene: Scene, mode: Mode) -> None:
     assert_caught(scene, mode)
@@ -72,11 +79,11 @@ def test_sound_kernels_pass_in_every_order(play: Callable[[EmulatedDevice], None
 
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_kernels_pass_the_address_and_undefined_behaviour_sanitizers(name: str) -> None:
-    assert sanitizer_reports("address,undefined")[name] == {"status": 0, "report": ""}
+    assert_clean(name, "address,undefined")
 
 
 @pytest.mark.sanitize
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_kernels_pass_the_thread_sanitizer(name: str) -> None:
-    assert sanitizer_reports("thread")[name] == {"status": 0, "report": ""}
+    assert_clean(name, "thread")
