@@ -47,7 +47,8 @@ bool tsan() { return __tsan_create_fiber != nullptr; }
 bool asan() { return __sanitizer_start_switch_fiber != nullptr && __asan_unpoison_memory_region != nullptr; }
 
 // ---------------------------------------------------------------- switching stacks
-// In assembly 10 ns, through ucontext half a microsecond. -DCUDASIM_UCONTEXT takes the portable way on x86-64 too.
+// swapcontext makes a system call at each switch, so on x86-64 we switch ourselves; -DCUDASIM_UCONTEXT takes the
+// portable way there too.
 
 #if defined(__x86_64__) && !defined(CUDASIM_UCONTEXT)
 struct Context { void* stack_pointer; };

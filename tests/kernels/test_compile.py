@@ -8,6 +8,7 @@ import pytest
 from kernels import compile as gate
 from kernels.compile import ARCHITECTURES, CompileError, Usage, compile_all, compile_for, table
 from kernels.cuda import CANARY, Source
+from tests.cudasim import sound
 
 pytest.importorskip("nvidia.cuda_nvrtc", reason="NVRTC is not installed: pip install nvidia-cuda-nvrtc-cu12")
 
@@ -35,6 +36,13 @@ def test_a_kernel_compiles_for_every_architecture_and_says_what_it_needs() -> No
     for usage in usages:
         assert 2 <= usage.registers <= 32
         assert (usage.shared, usage.spilled) == (0, 0)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_acquire_release_and_tickets_assemble_for_every_architecture(architecture: int) -> None:
+    kernels = {usage.kernel: usage.spilled for usage in compile_for(sound.SOURCE, architecture)}
+    assert kernels["chained_scan"] == kernels["last_block_sums"] == 0
+    assert len(kernels) == len(sound.SOUND)
 
 
 def test_shared_memory_and_each_kernel_of_a_file_are_read_from_the_log(tmp_path: Path) -> None:
