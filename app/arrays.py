@@ -59,7 +59,7 @@ class NpyUpload:
     """An .npy file that arrives in pieces and goes to the store as it comes; no more than a piece is held.
 
     Big-endian numbers are swapped and Fortran order is turned into C order (through a scratch file), so that what
-    is stored is always C-ordered and little-endian. Use as a context manager: leaving it early deletes what came.
+    is stored is always C-ordered and little-endian. Whoever does not finish it must discard it.
     """
 
     def __init__(self, open_writer: OpenWriter, limit: int, length: int | None, scratch: Path) -> None:
@@ -67,21 +67,13 @@ class NpyUpload:
         self._limit = limit
         self._length = length
         self._scratch_directory = scratch
+        self.end: int | None = None  # bytes of the whole file, known once its header has come
         self._head = b""
         self._writer: ArrayWriter | None = None
         self._scratch: BinaryIO | None = None
         self._rest = b""  # a number cut in two by the end of a piece
         self._received = 0  # bytes of numbers
         self._has_nan = self._has_inf = False
-
-    def __enter__(self) -> "NpyUpload":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._scratch is not None:
-            self._scratch.close()
-        if self._writer is not None:
-            self._writer.__exit__(*error)
 
     def feed(self, pieces: Sequence[bytes]) -> None:
         """Take the next bytes of the file."""
@@ -95,8 +87,9 @@ class NpyUpload:
                 piece, self._head = self._head[start:], b""
             self._take(memoryview(piece))
 
-    def finish(self) -> StoredArray:
-        """Publish the array; refuses a file that ended early."""
+    def finish(self, pieces: Sequence[bytes] = ()) -> StoredArray:
+        """Take the last bytes and publish the array; refuses a file that ended early."""
+        self.feed(pieces)
         if self._writer is None:
             start = "starts with" if self._head.startswith(_MAGIC[: len(self._head)]) else "does not start with"
             raise _malformed(
@@ -108,7 +101,19 @@ class NpyUpload:
             )
         if self._scratch is not None:
             self._turn(self._scratch)
-        return self._writer.commit(has_nan=self._has_nan, has_inf=self._has_inf)
+        stored = self._writer.commit(has_nan=self._has_nan, has_inf=self._has_inf)
+        self.discard()
+        return stored
+
+    def overlong(self) -> Refusal:
+        return _malformed(f"the header declares {self._declared}, {self._bytes} bytes of numbers; the body holds more")
+
+    def discard(self) -> None:
+        """Delete what came, unless it was published."""
+        if self._scratch is not None:
+            self._scratch.close()
+        if self._writer is not None:
+            self._writer.__exit__(None, None, None)
 
     def _open(self, start: int) -> None:
         self._dtype, self._swap, fortran, self._shape = _parse_header(self._head[:start])
@@ -121,6 +126,7 @@ class NpyUpload:
                 f"the header declares {self._declared}, {self._bytes} bytes of numbers; "
                 f"the body holds {self._length - start}"
             )
+        self.end = start + self._bytes
         self._writer = self._open_writer(self._dtype, self._shape)
         self._writer.__enter__()
         if fortran and sum(extent > 1 for extent in self._shape) > 1:
@@ -129,9 +135,7 @@ class NpyUpload:
     def _take(self, piece: memoryview) -> None:
         self._received += len(piece)
         if self._received > self._bytes:
-            raise _malformed(
-                f"the header declares {self._declared}, {self._bytes} bytes of numbers; the body holds more"
-            )
+            raise self.overlong()
         size = ITEMSIZE[self._dtype]
         if self._rest:  # only the number that was cut is put together; the others are never copied
             missing = size - len(self._rest)

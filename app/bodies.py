@@ -28,13 +28,12 @@ def require_length(request: Request, limit: int) -> None:
 async def read(request: Request, limit: int) -> bytes:
     """The whole body, refused as soon as it passes the limit."""
     require_length(request, limit)
-    pieces, size = [], 0
+    body = bytearray()
     async for piece in request.stream():
-        size += len(piece)
-        if size > limit:
+        if len(body) + len(piece) > limit:
             raise Refusal("body-too-large", f"The body is over the limit of {limit} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
+        body += piece
+    return bytes(body)
 
 
 async def read_json(request: Request, limit: int) -> object:

@@ -1,5 +1,6 @@
 """Every way a request can fail, answered as RFC 9457 problem details: a code, a sentence, the numbers."""
 
+import errno
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -46,6 +47,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "malformed-array": (422, "The body is not the array it says it is", False),
     "malformed-csv": (422, "The CSV cannot be read as numbers", False),
     "internal-error": (500, "The service failed", True),
+    "storage-full": (503, "There is no room for more arrays", True),
     "no-gpu-worker": (503, "No GPU worker is alive", True),
     "queue-full": (503, "The queue is full", True),
     "queue-unavailable": (503, "The queue cannot be reached", True),
@@ -150,10 +152,15 @@ def install(api: FastAPI) -> None:
     async def disconnected(_: Request, __: Exception) -> Response:
         return response(Refusal("disconnected", "The connection closed before the body was complete"))
 
-    @api.exception_handler(Exception)
-    async def unforeseen(request: Request, error: Exception) -> Response:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
+
+def unforeseen(method: str, path: str, error: Exception) -> Response:
+    """What is left: a full disk, or a fault of ours, whose reason goes to the log alone."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        log.error("the disk is full: %s", error.strerror)
+        sentence = "The disk that holds arrays is full"
+        return response(Refusal("storage-full", sentence, headers={"Retry-After": "60"}))
+    log.error("%s %s failed", method, path, exc_info=error)
+    return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
 
 
 def sentence_of(problems: tuple[operation.Problem, ...]) -> str:

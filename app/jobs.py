@@ -55,7 +55,7 @@ _NOT_DONE = {
         202: _NOT_DONE,
         **errors.documented(
             *_CALLER, "malformed-json", "disconnected", "body-too-large", "unsupported-media-type", "invalid-request",
-            "unknown-operation", "job-too-large", "no-gpu-worker", "queue-full",
+            "unknown-operation", "job-too-large", "storage-full", "no-gpu-worker", "queue-full",
         ),
     },
     openapi_extra=_PREFER,

@@ -1,4 +1,4 @@
-"""Around every request: an id, safe headers, one line of log without bodies, and the counters."""
+"""Around every request: an id, safe headers, an answer even to a fault of ours, a line of log, the counters."""
 
 import logging
 import re
@@ -8,6 +8,7 @@ import time
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app import errors
 from app.metrics import Metrics
 
 log = logging.getLogger("warpdesk.access")
@@ -39,11 +40,12 @@ class Observe:
         asked = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
         request_id = asked if _ID.fullmatch(asked) else secrets.token_hex(8)
         status = 500
+        started_answering = False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal status, started_answering
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, started_answering = message["status"], True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
                 for name, value in _HEADERS.items():
@@ -54,6 +56,11 @@ class Observe:
 
         try:
             await self._app(scope, receive, send_with_headers)
+        except Exception as error:
+            if started_answering:
+                raise
+            answer = errors.unforeseen(scope["method"], scope["path"], error)
+            await answer(scope, receive, send_with_headers)
         finally:
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "none")  # the template: no ids in labels

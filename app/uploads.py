@@ -18,6 +18,9 @@ router = APIRouter(tags=["arrays"])
 
 JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
 
+# Pieces that may wait for a thread, however small: a caller decides how finely a body is cut.
+MANY = 4096
+
 _CALLER = ("unauthorized", "missing-scope", "foreign-host")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
@@ -30,8 +33,8 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
     responses={
         201: {"headers": {"Location": {"description": "The array", "schema": {"type": "string"}}}},
         **errors.documented(
-            *_CALLER, "disconnected", "body-too-large", "array-too-large", "unsupported-media-type", "malformed-array",
-            "malformed-csv", "invalid-request",
+            *_CALLER, "storage-full", "disconnected", "body-too-large", "array-too-large", "unsupported-media-type",
+            "malformed-array", "malformed-csv", "invalid-request",
         ),
     },
     openapi_extra={
@@ -95,21 +98,24 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
             received += len(piece)
             if received > limit:
                 raise Refusal("body-too-large", f"The body is over the limit of {limit} bytes")
+            if incoming.end is not None and received > incoming.end:
+                raise incoming.overlong()
             pieces.append(piece)
             size += len(piece)
-            if size >= arrays.BLOCK:
+            if feeding is None or size >= arrays.BLOCK or len(pieces) >= MANY:  # at once what may hold the header
                 if feeding is not None:
                     await feeding
                 feeding, pieces, size = _in_thread(incoming.feed, pieces), [], 0
         if feeding is not None:
             await feeding
-        feeding = _in_thread(incoming.feed, pieces)
-        await feeding
-        return await anyio.to_thread.run_sync(incoming.finish)
-    finally:
-        if feeding is not None and not feeding.done():
+        return await anyio.to_thread.run_sync(incoming.finish, pieces)
+    except BaseException:
+        if feeding is not None:
             await asyncio.wait([feeding])  # a thread cannot be interrupted, and what it writes must be deleted after it
-        await anyio.to_thread.run_sync(lambda: incoming.__exit__(None, None, None))
+            if not feeding.cancelled():
+                feeding.exception()  # seen: the first error is the one that is answered
+        await anyio.to_thread.run_sync(incoming.discard)
+        raise
 
 
 def _in_thread(function: Callable[[list[bytes]], None], pieces: list[bytes]) -> asyncio.Task[None]:

@@ -1,10 +1,12 @@
 """Health, metrics and the service without its Redis: what is said is what is."""
 
 import concurrent.futures
+import errno
 import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 from tests.app.computations import fail, work
 from tests.app.conftest import Live
+from tests.app.test_uploads import NPY, npy
 from tests.conftest import free_port
 from warpdesk.redis_server import RedisServer
 from workers.protocol import DeviceReport, WorkerReport
@@ -210,6 +213,56 @@ def test_a_redis_that_hangs_is_a_503_and_not_a_hang(tmp_path: Path, serve_api: C
         assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(503, "queue-unavailable")}
         # What was refused does not run: it is not queued, or was cancelled as soon as Redis had taken it.
         wait_until(lambda: not [job for job in api.queue.jobs("local", 20) if not job.state.final])
+
+
+@dataclass
+class BrokenStore:
+    """A store on a disk that fails."""
+
+    error: Exception
+
+    def find(self, *_: Any) -> None:
+        raise self.error
+
+    def writer(self, *_: Any) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (RuntimeError("secret reason"), 500, "internal-error"),
+        (OSError(errno.EIO, "secret reason"), 500, "internal-error"),
+        (OSError(errno.ENOSPC, "secret reason"), 503, "storage-full"),
+    ],
+)
+def test_a_fault_of_our_own_is_told_without_a_trace(
+    serve_api: Callable[..., Any], error: Exception, status: int, code: str
+) -> None:
+    with serve_api() as api:
+        api.app.state.desk = replace(api.app.state.desk, store=BrokenStore(error))
+
+        answers = [
+            api.http.get("/v1/arrays/sha256:" + "0" * 64),
+            api.http.post("/v1/jobs", json=SCALE),
+            api.http.put("/v1/arrays", content=npy([1.0, 2.0]), headers=NPY),
+        ]
+
+        for answer in answers:
+            assert (answer.status_code, answer.json()["code"]) == (status, code)
+            assert answer.headers["Content-Type"] == "application/problem+json"
+            assert "secret" not in answer.text
+            assert "Traceback" not in answer.text
+        assert api.queued() == (0, [])
+        assert api.http.get("/livez").status_code == 200
+
+
+def test_the_interactive_documentation_is_served(api: Live) -> None:
+    page = api.http.get("/docs")
+
+    assert page.status_code == 200
+    assert "Content-Security-Policy" not in page.headers  # it loads its scripts from elsewhere
+    assert "/openapi.json" in page.text
 
 
 def assert_unavailable(api: Any) -> None:

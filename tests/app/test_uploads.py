@@ -3,9 +3,12 @@
 import io
 import os
 import pickle
+import socket
 import struct
+import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -105,6 +108,23 @@ def test_an_array_may_come_in_chunks_without_a_length(api: Live) -> None:
 
     assert answer.status_code == 201
     np.testing.assert_array_equal(fetch(api, answer.json()["id"]), sample)
+
+
+def test_an_upload_whose_client_goes_away_leaves_nothing(api: Live) -> None:
+    before = stored_files(api)
+    content = npy(np.arange(100_000.0))
+    address = urlsplit(api.url)
+    head = "PUT /v1/arrays HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-npy\r\n"
+    head += f"Content-Length: {len(content)}\r\n\r\n"
+
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+        connection.sendall(head.encode() + content[:-1])
+        time.sleep(0.2)
+
+    deadline = time.monotonic() + 10
+    while stored_files(api) != before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_head_and_a_description_tell_of_an_array(api: Live) -> None:
@@ -268,12 +288,10 @@ def test_any_array_cut_anywhere_arrives_whole(api: Live, data: st.DataObject, dt
     cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=6)))
     pieces = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)]
 
-    with arrays.NpyUpload(
-        lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, len(content), api.settings.home
-    ) as upload:
-        for piece in pieces:
-            upload.feed([piece])
-        stored = upload.finish()
+    upload = incoming(api, len(content))
+    for piece in pieces:
+        upload.feed([piece])
+    stored = upload.finish()
 
     np.testing.assert_array_equal(np.load(api.store.path("local", stored.id)), sample)
     floating = sample.dtype.kind == "f"
@@ -289,13 +307,11 @@ def test_any_damage_to_a_file_is_refused_or_stored_as_it_says(
     good = npy(np.arange(5.0))
     content = good[:position] + noise + good[position + len(noise) :] if keep % 2 else good[:keep] + noise
 
+    upload = incoming(api, len(content))
     try:
-        with arrays.NpyUpload(
-            lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, len(content), api.settings.home
-        ) as upload:
-            upload.feed([content])
-            stored = upload.finish()
+        stored = upload.finish([content])
     except Refusal:
+        upload.discard()
         return
     np.testing.assert_array_equal(np.load(api.store.path("local", stored.id)), np.load(io.BytesIO(content)))
 
@@ -355,3 +371,7 @@ def stored_files(api: Live) -> list[str]:
         for folder, _, files in os.walk(root)
         for file in files
     )
+
+
+def incoming(api: Live, length: int) -> arrays.NpyUpload:
+    return arrays.NpyUpload(lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, length, api.settings.home)
