@@ -44,7 +44,7 @@ kernels: $(DEV) ## compile every kernel for sm_70 to sm_120; needs no GPU
 	@$(BIN)/python -m kernels.compile
 
 sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
-	@$(BIN)/pytest --no-header -m thread_sanitizer
+	@$(BIN)/pytest --no-header -m sanitize
 
 bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="name ..." for some
 	@$(BIN)/python -m benchmarks $(BENCH)
