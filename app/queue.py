@@ -139,8 +139,8 @@ class Completions:
                         while (message := await channel.get_message(timeout=0.0)) is not None:
                             done.append(message["data"])
                         await self._announce(done)
-            except (RedisError, OSError) as error:
-                log.warning("no news of finished jobs, trying again in %.1f s: %s", pause, error)
+            except Exception as error:  # noqa: BLE001 - whatever breaks it, waiters need it back
+                log.warning("no news of finished jobs, trying again in %.1f s: %r", pause, error)
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)
 

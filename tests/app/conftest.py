@@ -90,3 +90,16 @@ def api(running: Live, redis_url: str) -> Live:
 def serve_api(redis_url: str, tmp_path: Path) -> Callable[..., Any]:
     """Start an API with settings of its own: `with serve_api(max_queue=1) as api`."""
     return lambda url=redis_url, **settings: live(tmp_path / "home", url, **settings)
+
+
+def wait_until(true: Callable[[], object]) -> None:
+    """Look again until it is true, for 20 seconds at most."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            if true():
+                return
+        except (KeyError, ConnectionError):
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

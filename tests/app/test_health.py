@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.app.computations import fail, work
-from tests.app.conftest import Live
+from tests.app.conftest import Live, wait_until
 from tests.app.test_uploads import NPY, npy
 from tests.conftest import free_port
 from warpdesk.redis_server import RedisServer
@@ -286,15 +286,3 @@ def redis_pid(api: Any) -> int:
     with connect(api.redis_url) as redis:
         pid: int = redis.info("server")["process_id"]
     return pid
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            if true():
-                return
-        except (KeyError, ConnectionError):
-            pass
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

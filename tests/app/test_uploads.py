@@ -6,7 +6,7 @@ import pickle
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from app import arrays
 from app.errors import Refusal
-from tests.app.conftest import Live
+from tests.app.conftest import Live, wait_until
 
 NPY = {"Content-Type": "application/x-npy"}
 CSV = {"Content-Type": "text/csv; charset=utf-8"}
@@ -121,10 +121,7 @@ def test_an_upload_whose_client_goes_away_leaves_nothing(api: Live) -> None:
         connection.sendall(head.encode() + content[:-1])
         time.sleep(0.2)
 
-    deadline = time.monotonic() + 10
-    while stored_files(api) != before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: stored_files(api) == before)
 
 
 def test_a_head_and_a_description_tell_of_an_array(api: Live) -> None:
@@ -136,6 +133,23 @@ def test_a_head_and_a_description_tell_of_an_array(api: Live) -> None:
     assert described.json()["shape"] == [2]
     assert (head.status_code, head.content) == (200, b"")
     assert api.http.head("/v1/arrays/sha256:" + "0" * 64).status_code == 404
+
+
+def test_an_array_that_outlived_its_time_is_swept_unless_a_live_job_reads_it(
+    serve_api: Callable[..., Any],
+) -> None:
+    with serve_api(array_ttl=0.3, sweep_every=0.05) as api:
+        read, unread = (
+            api.http.put("/v1/arrays", content=npy([1.0, number]), headers=NPY).json()["id"] for number in (2.0, 3.0)
+        )
+        job_id = api.submit(operation="scale", params={"factor": 1.0}, inputs={"values": {"array": read}})
+
+        wait_until(lambda: not api.store.path("local", unread).exists())
+
+        assert api.http.get(f"/v1/arrays/{unread}").status_code == 404
+        assert api.store.path("local", read).exists()
+        api.queue.cancel(job_id)
+        wait_until(lambda: not api.store.path("local", read).exists())
 
 
 def test_a_deleted_array_is_gone(api: Live) -> None:
