@@ -29,6 +29,19 @@ def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 @njit(cache=True, error_model="numpy")
+def _copy(values, out):  # type: ignore[no-untyped-def]
+    # A loop: Numba takes seconds to compile an assignment to a slice.
+    for i in range(out.size):
+        out[i] = values[i]
+
+
+@njit(cache=True, error_model="numpy")
+def _fill(out, value):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        out[i] = value
+
+
+@njit(cache=True, error_model="numpy")
 def _columns(x, start, columns):  # type: ignore[no-untyped-def]
     """Lay a tile out as columns[1 + bar, segment], row 0 holding the bar before; the series' ends are repeated."""
     time = x.size
@@ -58,7 +71,7 @@ def _compose_settled(strides, b):  # type: ignore[no-untyped-def]
     old = np.empty_like(b)
     for k in range(strides.size):
         h = 1 << k
-        old[:] = b
+        _copy(b, old)
         late, own, early, factor = b[h:], old[h:], old[: SEGMENTS - h], strides[k]
         for s in range(late.size):
             late[s] = own[s] + factor * early[s]
@@ -70,8 +83,8 @@ def _compose(a, b):  # type: ignore[no-untyped-def]
     old_a, old_b = np.empty_like(a), np.empty_like(b)
     h = 1
     while h < SEGMENTS:
-        old_a[:] = a
-        old_b[:] = b
+        _copy(a, old_a)
+        _copy(b, old_b)
         for s in range(SEGMENTS - h):
             b[s + h] = old_b[s + h] + old_a[s + h] * old_b[s]
             a[s + h] = old_a[s + h] * old_a[s]
@@ -88,7 +101,7 @@ def _enter(a, b, y, entry):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _ema_segments(columns, beta, y):  # type: ignore[no-untyped-def]
-    y[:] = 0
+    _fill(y, beta - beta)
     for i in range(SEGMENT):
         before, price = columns[i], columns[i + 1]
         for s in range(price.size):
@@ -106,8 +119,8 @@ def _ema_bars(columns, beta, y, shown):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _rsi_segments(columns, beta, zero, up, down):  # type: ignore[no-untyped-def]
-    up[:] = 0
-    down[:] = 0
+    _fill(up, zero)
+    _fill(down, zero)
     for i in range(SEGMENT):
         before, price = columns[i], columns[i + 1]
         for s in range(price.size):
@@ -286,8 +299,8 @@ def _ema_compose(  # type: ignore[no-untyped-def]
         count = counts[row, tile]
         if count >= settled and not broken[row, tile]:
             _compose_settled(strides, b[task])
-            a[task, :] = inclusive
-            begin[task, :] = -1
+            _copy(inclusive, a[task])
+            _fill(begin[task], -1)
             continue
         broken[row, tile] = True
         for s in range(SEGMENTS):
@@ -348,8 +361,8 @@ def _rsi_compose(  # type: ignore[no-untyped-def]
         if count >= settled and not broken[row, tile]:
             _compose_settled(strides, up[task])
             _compose_settled(strides, down[task])
-            a[task, :] = inclusive
-            begin[task, :] = -1
+            _copy(inclusive, a[task])
+            _fill(begin[task], -1)
             continue
         broken[row, tile] = True
         for s in range(SEGMENTS):

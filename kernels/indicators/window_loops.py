@@ -37,6 +37,12 @@ def _plain(value):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
+def _fill(out, value):  # type: ignore[no-untyped-def]
+    for i in range(out.size):  # Numba takes seconds to compile an assignment to a slice
+        out[i] = value
+
+
+@njit(cache=True, error_model="numpy")
 def _join_prices(x_new, x_old, w, d):  # type: ignore[no-untyped-def]
     for i in range(d.size):
         d[i] = w * (x_old[i] - x_new[i])
@@ -96,7 +102,7 @@ def _mean_chunk(x, period, kinds, lags, shares, space, middle):  # type: ignore[
     size, last, length, kept = x.size, kinds.size - 1, 1, False
     level, spare, gathered, other = space[0, :size], space[1, :size], space[2, :size], space[3, :size]
     if period & 1:
-        level[:] = 0
+        _fill(level, 0)
     for k in range(last):
         lag = lags[k]
         first = length - 1 + lag
@@ -133,8 +139,8 @@ def _bands_chunk(x, period, kinds, lags, shares, width, space, upper, middle, lo
     level_d, spare_d, gathered_d, other_d = space[0, :size], space[1, :size], space[2, :size], space[3, :size]
     level_v, spare_v, gathered_v, other_v = space[4, :size], space[5, :size], space[6, :size], space[7, :size]
     if period & 1:
-        level_d[:] = 0
-        level_v[:] = 0
+        _fill(level_d, 0)
+        _fill(level_v, 0)
     for k in range(last):
         lag = lags[k]
         first = length - 1 + lag
@@ -224,7 +230,7 @@ def _mean_chunks(prices, period, kinds, lags, shares, chunk, first, end, middle)
     for task in range(first, end):
         row, start = task // chunks, task % chunks * chunk
         if start == 0:
-            middle[row, : period - 1] = np.nan
+            _fill(middle[row, : period - 1], np.nan)
         stop = min(start + chunk + period - 1, time)
         shown = middle[row, start + period - 1 : stop]
         _mean_chunk(prices[row, start:stop], period, kinds, lags, shares, space, shown)
@@ -240,9 +246,9 @@ def _bands_chunks(  # type: ignore[no-untyped-def]
     for task in range(first, end):
         row, start = task // chunks, task % chunks * chunk
         if start == 0:
-            upper[row, : period - 1] = np.nan
-            middle[row, : period - 1] = np.nan
-            lower[row, : period - 1] = np.nan
+            _fill(upper[row, : period - 1], np.nan)
+            _fill(middle[row, : period - 1], np.nan)
+            _fill(lower[row, : period - 1], np.nan)
         stop = min(start + chunk + period - 1, time)
         shown = slice(start + period - 1, stop)
         _bands_chunk(
@@ -258,7 +264,7 @@ def _cutler_chunks(prices, period, kinds, lags, hundred, flat, chunk, first, end
     for task in range(first, end):
         row, start = task // chunks, task % chunks * chunk
         if start == 0:
-            rsi[row, :period] = np.nan
+            _fill(rsi[row, :period], np.nan)
         stop = min(start + chunk + period, time)
         _cutler_chunk(prices[row, start:stop], period, kinds, lags, hundred, flat, rsi[row, start + period : stop])
 
