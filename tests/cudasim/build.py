@@ -115,7 +115,7 @@ def _built(name: str, suffix: str, what: tuple[object, ...], make: Any) -> Path:
 @cache
 def runtime() -> ctypes.CDLL:
     """Load the run time, compiled without sanitizers whatever the kernels are compiled with."""
-    texts = [(HERE / name).read_text() for name in ("thread.h", "runtime.cpp")]
+    texts = [(HERE / name).read_text() for name in ("fiber.h", "thread.h", "runtime.cpp")]
     arguments = ["-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]
     path = _built(
         "runtime",
