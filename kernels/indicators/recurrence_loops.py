@@ -280,10 +280,11 @@ def _carry_rows(a, b, look_back, entry):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _ema_reduce(prices, beta, first, end, b, broken):  # type: ignore[no-untyped-def]
-    tiles = broken.shape[1]
+    tiles, space = broken.shape[1], np.empty((SEGMENT + 1) * SEGMENTS, prices.dtype)
     for task in range(first, end):
         start = task % tiles * TILE
-        columns = np.empty((SEGMENT + 1, _segments(prices.shape[1], start)), prices.dtype)
+        lanes = _segments(prices.shape[1], start)
+        columns = space[: (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
         _columns(prices[task // tiles], start, columns)
         _ema_segments(columns, beta, b[task])
         broken[task // tiles, task % tiles] = _any_nan(b[task])
@@ -318,32 +319,34 @@ def _ema_compose(  # type: ignore[no-untyped-def]
 def _ema_show(  # type: ignore[no-untyped-def]
     prices, beta, warm, valid, settled, one, first, end, a, b, begin, broken, entry, out
 ):
-    tiles = broken.shape[1]
+    tiles, space = broken.shape[1], np.empty((2, (SEGMENT + 1) * SEGMENTS), prices.dtype)
+    y = np.empty(SEGMENTS, prices.dtype)
     for task in range(first, end):
         row, start = task // tiles, task % tiles * TILE
-        columns = np.empty((SEGMENT + 1, _segments(prices.shape[1], start)), prices.dtype)
-        shown = np.empty((SEGMENT, columns.shape[1]), prices.dtype)
-        y = np.empty(SEGMENTS, prices.dtype)
+        lanes = _segments(prices.shape[1], start)
+        columns = space[0, : (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
+        shown = space[1, : SEGMENT * lanes].reshape(SEGMENT, lanes)
         _enter(a[task], b[task], entry[row, task % tiles], y)
-        before = y.copy()
         _columns(prices[row], start, columns)
         _ema_bars(columns, beta, y, shown)
         _rows(shown, out[row, start : start + TILE])
         if broken[row, task % tiles]:
+            _enter(a[task], b[task], entry[row, task % tiles], y)
             for s in range(SEGMENTS):
                 if begin[task, s] >= 0:
                     _ema_any_segment(
-                        prices[row], start + s * SEGMENT, begin[task, s], beta, warm, valid, settled, one, before[s],
+                        prices[row], start + s * SEGMENT, begin[task, s], beta, warm, valid, settled, one, y[s],
                         out[row],
                     )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _rsi_reduce(prices, beta, one, first, end, up, down, broken):  # type: ignore[no-untyped-def]
-    tiles = broken.shape[1]
+    tiles, space = broken.shape[1], np.empty((SEGMENT + 1) * SEGMENTS, prices.dtype)
     for task in range(first, end):
         start = task % tiles * TILE
-        columns = np.empty((SEGMENT + 1, _segments(prices.shape[1], start)), prices.dtype)
+        lanes = _segments(prices.shape[1], start)
+        columns = space[: (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
         _columns(prices[task // tiles], start, columns)
         _rsi_segments(columns, beta, one - one, up[task], down[task])
         broken[task // tiles, task % tiles] = _any_nan(up[task])
@@ -384,25 +387,27 @@ def _rsi_show(  # type: ignore[no-untyped-def]
     prices, beta, warm, valid, settled, weight, one, hundred, tiny, first, end, a, up, down, begin, broken, entry_up,
     entry_down, held, out,
 ):  # fmt: skip
-    tiles = broken.shape[1]
+    tiles, space = broken.shape[1], np.empty((2, (SEGMENT + 1) * SEGMENTS), prices.dtype)
+    gains, losses = np.empty(SEGMENTS, prices.dtype), np.empty(SEGMENTS, prices.dtype)
     for task in range(first, end):
         row, tile = task // tiles, task % tiles
         start = tile * TILE
-        columns = np.empty((SEGMENT + 1, _segments(prices.shape[1], start)), prices.dtype)
-        shown = np.empty((SEGMENT, columns.shape[1]), prices.dtype)
-        gains, losses = np.empty(SEGMENTS, prices.dtype), np.empty(SEGMENTS, prices.dtype)
+        lanes = _segments(prices.shape[1], start)
+        columns = space[0, : (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
+        shown = space[1, : SEGMENT * lanes].reshape(SEGMENT, lanes)
         _enter(a[task], up[task], entry_up[row, tile], gains)
         _enter(a[task], down[task], entry_down[row, tile], losses)
-        before_up, before_down = gains.copy(), losses.copy()
         _columns(prices[row], start, columns)
         held[row, tile] = _rsi_bars(columns, beta, one - one, hundred, tiny, gains, losses, shown)
         _rows(shown, out[row, start : start + TILE])
         if broken[row, tile]:
+            _enter(a[task], up[task], entry_up[row, tile], gains)
+            _enter(a[task], down[task], entry_down[row, tile], losses)
             for s in range(SEGMENTS):
                 if begin[task, s] >= 0:
                     _, _, _, _, some = _rsi_any_segment(
                         prices[row], start + s * SEGMENT, begin[task, s], beta, warm, valid, settled, weight, one,
-                        hundred, tiny, before_up[s], before_down[s], out[row],
+                        hundred, tiny, gains[s], losses[s], out[row],
                     )  # fmt: skip
                     held[row, tile] += some
 
