@@ -267,6 +267,10 @@ class JobQueue:
             held.append(Lease(job_id, int(attempt or 0), worker, process, expires_at <= at))
         return held
 
+    def drop_lease(self, job_id: str) -> None:
+        """Forget the claim on a job that has no record any more."""
+        self._redis.zrem(LEASES, job_id)
+
     def popped(self) -> frozenset[str]:
         """Ids that a worker took from the queue and has not started yet."""
         return frozenset(

@@ -38,6 +38,8 @@ class Recovery:
 
     def _take_back(self, lease: Lease) -> None:
         record = self._queue.get(lease.job_id)
-        if record is not None:
-            why = Failed(code="worker-died", message="the worker that ran the job is gone", retryable=True)
-            self._endings.died(record.request, lease.attempt, why)
+        if record is None:  # nobody's keys: Redis lost the record
+            self._queue.drop_lease(lease.job_id)
+            return
+        why = Failed(code="worker-died", message="the worker that ran the job is gone", retryable=True)
+        self._endings.died(record.request, lease.attempt, why)
