@@ -18,7 +18,7 @@ from app.settings import Settings
 from app.shared import Desk
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
-from workers.queue import JobQueue
+from workers.queue import JobQueue, JobRecord
 from workers.store import SpoolStore, Store
 
 log = logging.getLogger("warpdesk.api")
@@ -41,7 +41,13 @@ def create_app(
         kept: Store = store if store is not None else SpoolStore(settings.store_directory)
         queue = Queue(settings.redis_url, settings.redis_patience)
         metrics = Metrics(queue.jobs)
-        completions = Completions(settings.redis_url, queue, metrics.finished)
+
+        async def seen(record: JobRecord) -> None:
+            metrics.finished(record)
+            if record.attempt == 0:  # a worker erases the secrets of the jobs it ran, nobody those of the others
+                await results.erase_secrets(api.state.desk, record)
+
+        completions = Completions(settings.redis_url, queue, seen)
         api.state.desk = Desk(settings, offered, kept, queue, completions, metrics)
         tasks = [
             asyncio.create_task(completions.listen(), name="listen"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -66,7 +66,7 @@ class Watch:
 class Completions:
     """Tells who waits for a job that it is done. One Redis connection for any number of waiters."""
 
-    def __init__(self, url: str, queue: Queue, seen: Callable[[JobRecord], None]) -> None:
+    def __init__(self, url: str, queue: Queue, seen: Callable[[JobRecord], Awaitable[None]]) -> None:
         self._url = url
         self._queue = queue
         self._seen = seen
@@ -152,11 +152,11 @@ class Completions:
         except Refusal:
             records = [None] * len(done)
         for job_id, record in zip(done, records, strict=True):
-            if record is not None:
-                self._seen(record)
             for watch in self._watches.get(job_id, ()):
                 watch.record = record
                 watch.woken.set()
+            if record is not None:
+                await self._seen(record)
 
     def _wake_all(self) -> None:
         for watches in self._watches.values():

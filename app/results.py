@@ -170,3 +170,22 @@ def _is_current(request: Request, tag: str) -> bool:
     """If-None-Match (RFC 9110 section 13.1.2), which compares weakly."""
     header = ", ".join(request.headers.getlist("if-none-match"))
     return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
+
+
+async def erase_secrets(desk: Desk, record: JobRecord) -> None:
+    """Delete the secret inputs of a job that is done and will never run, unless another live job reads them."""
+    operation = desk.operations.get(record.request.operation)
+    secrets = [
+        record.request.inputs[expected.name]
+        for expected in (operation.inputs if operation is not None else ())
+        if expected.secret and expected.name in record.request.inputs
+    ]
+    if not secrets:
+        return
+    owner = record.request.owner
+    try:
+        unused = await desk.queue(lambda jobs: [array for array in secrets if not jobs.in_use(owner, array)])
+    except Refusal:
+        return  # Redis is away: the time to live of the arrays remains
+    for array in unused:
+        await anyio.to_thread.run_sync(desk.store.delete, owner, array)

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from kernels.fingerprint import fingerprint
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Before anything imports Numba: compiled code is kept between test runs, and never beside the sources.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba"))
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba" / fingerprint()))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from kernels.fingerprint import fingerprint
 from kernels.operation import Operation
 
 
@@ -44,7 +45,7 @@ class WorkerSettings(BaseSettings):
     def cache_environment(self) -> dict[str, str]:
         """Where compiled code is kept between processes, unless the environment says otherwise."""
         places = {
-            "NUMBA_CACHE_DIR": str(self.home / "cache" / "numba"),
+            "NUMBA_CACHE_DIR": str(self.home / "cache" / "numba" / fingerprint()),
             "CUPY_CACHE_DIR": str(self.home / "cache" / "cupy"),
         }
         return {name: place for name, place in places.items() if name not in os.environ}

@@ -63,7 +63,10 @@ HIDE = Operation(
     summary="Uniform numbers nobody can repeat",
     package="tests.app.computations",
     params=DrawParams,
-    inputs=(Input("values", "no NaN here", ("float64",), (1,)),),
+    inputs=(
+        Input("values", "no NaN here", ("float64",), (1,)),
+        Input("seeds", "nobody else may read them", ("float64",), (1,), required=False, secret=True),
+    ),
     outputs=(Output("numbers", "uniform in [0, 1)", "array"),),
     example=Example({"count": 3}, {"values": {"data": [1.0], "dtype": "float64"}}),
     cost=lambda params, inputs: Cost(bytes=8 * params.count),

@@ -4,6 +4,7 @@ import concurrent.futures
 import io
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,17 @@ from tests.app.conftest import Live
 SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, None, 3.0]}}}
 
 
-def wait_for_job(api: Live) -> str:
-    """The id of the one job a request in another thread has enqueued."""
+def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 10
-    while not (found := api.queue.jobs("local", 1)):
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)
-    return found[0].request.id
+
+
+def wait_for_job(api: Live) -> str:
+    """The id of the one job a request in another thread has enqueued."""
+    wait_until(lambda: api.queue.jobs("local", 1))
+    return api.queue.jobs("local", 1)[0].request.id
 
 
 def test_an_accepted_job_says_where_it_is_and_when_to_ask(api: Live) -> None:
@@ -260,6 +265,22 @@ def test_a_canceled_job_never_runs(api: Live) -> None:
     assert (first.status_code, first.json()["status"]) == (200, "canceled")
     assert (second.status_code, second.json()["status"]) == (200, "canceled")
     assert api.queue.start(job_id) is None
+
+
+def test_the_secrets_of_a_job_that_never_ran_are_erased_with_it(api: Live) -> None:
+    inputs = {"values": {"data": [1.0]}, "seeds": {"data": [0.25, 0.5]}}
+    first, second = (api.submit(operation="hide", params={"count": 1}, inputs=inputs) for _ in range(2))
+    record = api.queue.get(first)
+    assert record is not None
+    values, seeds = record.request.inputs["values"], record.request.inputs["seeds"]
+
+    api.http.post(f"/v1/jobs/{first}/cancel")
+    time.sleep(0.2)  # long enough for the news of the first to have been acted on
+    assert api.store.find("local", seeds) is not None
+
+    api.http.post(f"/v1/jobs/{second}/cancel")
+    wait_until(lambda: api.store.find("local", seeds) is None)
+    assert api.store.find("local", values) is not None
 
 
 def test_canceling_a_finished_job_changes_nothing(api: Live) -> None:

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from kernels.catalogue import OPERATIONS
+from kernels.fingerprint import fingerprint
 from workers.settings import WorkerSettings
 
 
@@ -29,7 +30,7 @@ def test_the_store_and_the_caches_are_in_the_home(monkeypatch: pytest.MonkeyPatc
     settings = WorkerSettings()
     assert settings.store_directory == Path("/srv/w/store")
     assert settings.cache_environment() == {
-        "NUMBA_CACHE_DIR": "/srv/w/cache/numba",
+        "NUMBA_CACHE_DIR": f"/srv/w/cache/numba/{fingerprint()}",
         "CUPY_CACHE_DIR": "/srv/w/cache/cupy",
     }
     monkeypatch.setenv("WARPDESK_STORE", "/mnt/store")
