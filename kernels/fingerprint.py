@@ -9,8 +9,8 @@ from pathlib import Path
 def fingerprint() -> str:
     """A digest of every Python source in this package, 12 hexadecimal digits.
 
-    Numba's cache looks at the file of the function it compiles, not at the files of the functions that one calls: after a change
-    in `device/philox.py` it would run old random words. A cache directory named by this digest cannot.
+    Numba's cache looks at the file of the function it compiles, not at the files of the functions that one calls: after
+    a change in `device/philox.py` it would run old random words. A cache directory named by this digest cannot.
     """
     digest = hashlib.sha256()
     here = Path(__file__).parent
