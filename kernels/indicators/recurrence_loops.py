@@ -1,11 +1,10 @@
 """EMA and RSI on the CPU: the tiles of recurrence.py, 64 segments side by side so that one vector runs several."""
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
 from kernels.indicators.cores import share
@@ -66,9 +65,8 @@ def _rows(columns, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _compose_settled(strides, b):  # type: ignore[no-untyped-def]
+def _compose_settled(strides, b, old):  # type: ignore[no-untyped-def]
     """Compose the maps of a tile's segments into those from the tile's start, all factors being the settled ones."""
-    old = np.empty_like(b)
     for k in range(strides.size):
         h = 1 << k
         _copy(b, old)
@@ -78,9 +76,8 @@ def _compose_settled(strides, b):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _compose(a, b):  # type: ignore[no-untyped-def]
+def _compose(a, b, old_a, old_b):  # type: ignore[no-untyped-def]
     """The same with a factor for each segment; `a` holds the composed factors afterwards."""
-    old_a, old_b = np.empty_like(a), np.empty_like(b)
     h = 1
     while h < SEGMENTS:
         _copy(a, old_a)
@@ -109,12 +106,13 @@ def _ema_segments(columns, beta, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _ema_bars(columns, beta, y, shown):  # type: ignore[no-untyped-def]
+def _ema_bars(columns, beta, y):  # type: ignore[no-untyped-def]
+    """Run the segments from their states; the results take the place of the bars before theirs."""
     for i in range(SEGMENT):
-        before, price, row = columns[i], columns[i + 1], shown[i]
+        before, price = columns[i], columns[i + 1]
         for s in range(price.size):
             y[s] = beta * (y[s] + (before[s] - price[s]))
-            row[s] = price[s] + y[s]
+            before[s] = price[s] + y[s]
 
 
 @njit(cache=True, error_model="numpy")
@@ -130,16 +128,16 @@ def _rsi_segments(columns, beta, zero, up, down):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, error_model="numpy")
-def _rsi_bars(columns, beta, zero, hundred, tiny, up, down, shown):  # type: ignore[no-untyped-def]
+def _rsi_bars(columns, beta, zero, hundred, tiny, up, down):  # type: ignore[no-untyped-def]
     held = 0
     for i in range(SEGMENT):
-        before, price, row = columns[i], columns[i + 1], shown[i]
+        before, price = columns[i], columns[i + 1]
         for s in range(price.size):
             change = price[s] - before[s]
             up[s] = beta * up[s] + (zero if change <= zero else change)
             down[s] = beta * down[s] + (zero if change >= zero else -change)
             total = up[s] + down[s]
-            row[s] = hundred * (up[s] / total) if total > tiny else HOLD
+            before[s] = hundred * (up[s] / total) if total > tiny else HOLD
             held += not total > tiny
     return held
 
@@ -221,34 +219,26 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _counts(x, settled, broken, counts):  # type: ignore[no-untyped-def]
-    """For each tile of a row: the bars since the last gap before it, at most settled + 1."""
+def _counted(x, start, settled):  # type: ignore[no-untyped-def]
+    """The bars since the last gap before a bar, at most settled + 1."""
     count = 0
-    for tile in range(counts.size):
-        counts[tile] = count
-        start = tile * TILE
-        end = min(start + TILE, x.size)
-        count = min(count + end - start, settled + 1)
-        if broken[tile]:
-            for t in range(end - 1, start - 1, -1):
-                if np.isnan(x[t]):
-                    count = min(end - 1 - t, settled + 1)
-                    break
+    while count <= settled and start - count > 0 and not np.isnan(x[start - count - 1]):
+        count += 1
+    return count
 
 
 @njit(cache=True, error_model="numpy")
-def _carry(a, b, look_back, y):  # type: ignore[no-untyped-def]
-    """The state before each tile of a row, from the maps of at most `look_back` earlier tiles, oldest first."""
-    y[0] = 0
-    for tile in range(1, y.size):
-        if look_back == 0:
-            y[tile] = b[tile - 1] + a[tile - 1] * y[tile - 1]
-        else:
-            first = max(0, tile - look_back)
-            state = b[first]
-            for other in range(first + 1, tile):
-                state = b[other] + a[other] * state
-            y[tile] = state
+def _carry(a, b, tile, look_back, y):  # type: ignore[no-untyped-def]
+    """The state before a tile: from that before the last tile, or from the maps of `look_back` tiles, oldest first."""
+    if tile == 0:
+        return y - y
+    if look_back == 0:
+        return b[tile - 1] + a[tile - 1] * y
+    first = max(0, tile - look_back)
+    state = b[first]
+    for other in range(first + 1, tile):
+        state = b[other] + a[other] * state
+    return state
 
 
 @njit(cache=True, error_model="numpy")
@@ -266,150 +256,119 @@ def _any_nan(values):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _count_rows(prices, settled, broken, counts):  # type: ignore[no-untyped-def]
-    for row in range(prices.shape[0]):
-        _counts(prices[row], settled, broken[row], counts[row])
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _carry_rows(a, b, look_back, entry):  # type: ignore[no-untyped-def]
-    assets, tiles = entry.shape
-    for row in range(assets):
-        _carry(a[row * tiles : (row + 1) * tiles, -1], b[row * tiles : (row + 1) * tiles, -1], look_back, entry[row])
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _ema_reduce(prices, beta, first, end, b, broken):  # type: ignore[no-untyped-def]
-    tiles, space = broken.shape[1], np.empty((SEGMENT + 1) * SEGMENTS, prices.dtype)
-    for task in range(first, end):
-        start = task % tiles * TILE
-        lanes = _segments(prices.shape[1], start)
-        columns = space[: (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
-        _columns(prices[task // tiles], start, columns)
-        _ema_segments(columns, beta, b[task])
-        broken[task // tiles, task % tiles] = _any_nan(b[task])
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _ema_compose(  # type: ignore[no-untyped-def]
-    prices, beta, warm, valid, settled, one, inclusive, strides, counts, first, end, a, b, begin, broken
+def _ema_parts(  # type: ignore[no-untyped-def]
+    prices, beta, warm, valid, settled, one, inclusive, strides, look_back, parts, first, end, out
 ):
-    tiles, nothing = broken.shape[1], np.empty(0, prices.dtype)
+    time, zero, nothing = prices.shape[1], one - one, np.empty(0, prices.dtype)
+    tiles, space = -(-time // TILE), np.empty((SEGMENT + 1) * SEGMENTS, prices.dtype)
+    segments, begin = np.empty((5, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
+    a, b, y, old_a, old_b = segments[0], segments[1], segments[2], segments[3], segments[4]
+    ends = np.empty((2, tiles), prices.dtype)
     for task in range(first, end):
-        row, tile = task // tiles, task % tiles
-        count = counts[row, tile]
-        if count >= settled and not broken[row, tile]:
-            _compose_settled(strides, b[task])
-            _copy(inclusive, a[task])
-            _fill(begin[task], -1)
-            continue
-        broken[row, tile] = True
-        for s in range(SEGMENTS):
-            if count >= settled and not np.isnan(b[task, s]):
-                a[task, s], begin[task, s], count = inclusive[0], -1, settled + 1
+        x, shown, part = prices[task // parts], out[task // parts], task % parts
+        own = part * tiles // parts  # tiles before it are only reduced, for what they carry into it
+        begun, entry = max(0, own - look_back), zero
+        count = _counted(x, begun * TILE, settled)
+        for tile in range(begun, (part + 1) * tiles // parts):
+            start, stop = tile * TILE, min(tile * TILE + TILE, time)
+            lanes = _segments(time, start)
+            columns = space[: (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
+            _columns(x, start, columns)
+            _ema_segments(columns, beta, b)
+            gaps = _any_nan(b)
+            plain = count >= settled and not gaps
+            if plain:
+                _compose_settled(strides, b, old_b)
+                _copy(inclusive, a)
             else:
-                begin[task, s] = count
-                count, a[task, s], b[task, s] = _ema_any_segment(
-                    prices[row], tile * TILE + s * SEGMENT, count, beta, warm, valid, settled, one, one - one, nothing
-                )
-        _compose(a[task], b[task])
+                reached = count
+                for s in range(SEGMENTS):
+                    if reached >= settled and not np.isnan(b[s]):
+                        a[s], begin[s], reached = inclusive[0], -1, settled + 1
+                    else:
+                        begin[s] = reached
+                        reached, a[s], b[s] = _ema_any_segment(
+                            x, start + s * SEGMENT, reached, beta, warm, valid, settled, one, zero, nothing
+                        )
+                _compose(a, b, old_a, old_b)
+            ends[0, tile], ends[1, tile] = a[-1], b[-1]
+            count = _counted(x, stop, settled) if gaps else min(count + stop - start, settled + 1)
+            if tile < own:
+                continue
+            entry = _carry(ends[0], ends[1], tile, look_back, entry)
+            _enter(a, b, entry, y)
+            _ema_bars(columns, beta, y)
+            _rows(columns, shown[start:stop])
+            if not plain:
+                _enter(a, b, entry, y)
+                for s in range(SEGMENTS):
+                    if begin[s] >= 0:
+                        _ema_any_segment(x, start + s * SEGMENT, begin[s], beta, warm, valid, settled, one, y[s], shown)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _ema_show(  # type: ignore[no-untyped-def]
-    prices, beta, warm, valid, settled, one, first, end, a, b, begin, broken, entry, out
-):
-    tiles, space = broken.shape[1], np.empty((2, (SEGMENT + 1) * SEGMENTS), prices.dtype)
-    y = np.empty(SEGMENTS, prices.dtype)
-    for task in range(first, end):
-        row, start = task // tiles, task % tiles * TILE
-        lanes = _segments(prices.shape[1], start)
-        columns = space[0, : (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
-        shown = space[1, : SEGMENT * lanes].reshape(SEGMENT, lanes)
-        _enter(a[task], b[task], entry[row, task % tiles], y)
-        _columns(prices[row], start, columns)
-        _ema_bars(columns, beta, y, shown)
-        _rows(shown, out[row, start : start + TILE])
-        if broken[row, task % tiles]:
-            _enter(a[task], b[task], entry[row, task % tiles], y)
-            for s in range(SEGMENTS):
-                if begin[task, s] >= 0:
-                    _ema_any_segment(
-                        prices[row], start + s * SEGMENT, begin[task, s], beta, warm, valid, settled, one, y[s],
-                        out[row],
-                    )  # fmt: skip
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _rsi_reduce(prices, beta, one, first, end, up, down, broken):  # type: ignore[no-untyped-def]
-    tiles, space = broken.shape[1], np.empty((SEGMENT + 1) * SEGMENTS, prices.dtype)
-    for task in range(first, end):
-        start = task % tiles * TILE
-        lanes = _segments(prices.shape[1], start)
-        columns = space[: (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
-        _columns(prices[task // tiles], start, columns)
-        _rsi_segments(columns, beta, one - one, up[task], down[task])
-        broken[task // tiles, task % tiles] = _any_nan(up[task])
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _rsi_compose(  # type: ignore[no-untyped-def]
-    prices, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides, counts, first, end, a, up, down,
-    begin, broken,
+def _rsi_parts(  # type: ignore[no-untyped-def]
+    prices, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides, look_back, parts, first, end,
+    held, out,
 ):  # fmt: skip
-    tiles, nothing, zero = broken.shape[1], np.empty(0, prices.dtype), one - one
+    time, zero, nothing = prices.shape[1], one - one, np.empty(0, prices.dtype)
+    tiles, space = -(-time // TILE), np.empty((SEGMENT + 1) * SEGMENTS, prices.dtype)
+    segments, begin = np.empty((8, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
+    a, up, down, gains, losses = segments[0], segments[1], segments[2], segments[3], segments[4]
+    again, old_a, old_b = segments[5], segments[6], segments[7]
+    ends = np.empty((3, tiles), prices.dtype)
     for task in range(first, end):
-        row, tile = task // tiles, task % tiles
-        count = counts[row, tile]
-        if count >= settled and not broken[row, tile]:
-            _compose_settled(strides, up[task])
-            _compose_settled(strides, down[task])
-            _copy(inclusive, a[task])
-            _fill(begin[task], -1)
-            continue
-        broken[row, tile] = True
-        for s in range(SEGMENTS):
-            if count >= settled and not np.isnan(up[task, s]):
-                a[task, s], begin[task, s], count = inclusive[0], -1, settled + 1
+        row, part = task // parts, task % parts
+        x, shown = prices[row], out[row]
+        own = part * tiles // parts  # tiles before it are only reduced, for what they carry into it
+        begun, gained, lost = max(0, own - look_back), zero, zero
+        count = _counted(x, begun * TILE, settled)
+        for tile in range(begun, (part + 1) * tiles // parts):
+            start, stop = tile * TILE, min(tile * TILE + TILE, time)
+            lanes = _segments(time, start)
+            columns = space[: (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
+            _columns(x, start, columns)
+            _rsi_segments(columns, beta, zero, up, down)
+            gaps = _any_nan(up)
+            plain = count >= settled and not gaps
+            if plain:
+                _compose_settled(strides, up, old_b)
+                _compose_settled(strides, down, old_b)
+                _copy(inclusive, a)
             else:
-                begin[task, s] = count
-                count, a[task, s], up[task, s], down[task, s], _ = _rsi_any_segment(
-                    prices[row], tile * TILE + s * SEGMENT, count, beta, warm, valid, settled, weight, one, hundred,
-                    tiny, zero, zero, nothing,
-                )  # fmt: skip
-        again = a[task].copy()  # composing leaves the factors composed
-        _compose(a[task], up[task])
-        _compose(again, down[task])
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _rsi_show(  # type: ignore[no-untyped-def]
-    prices, beta, warm, valid, settled, weight, one, hundred, tiny, first, end, a, up, down, begin, broken, entry_up,
-    entry_down, held, out,
-):  # fmt: skip
-    tiles, space = broken.shape[1], np.empty((2, (SEGMENT + 1) * SEGMENTS), prices.dtype)
-    gains, losses = np.empty(SEGMENTS, prices.dtype), np.empty(SEGMENTS, prices.dtype)
-    for task in range(first, end):
-        row, tile = task // tiles, task % tiles
-        start = tile * TILE
-        lanes = _segments(prices.shape[1], start)
-        columns = space[0, : (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
-        shown = space[1, : SEGMENT * lanes].reshape(SEGMENT, lanes)
-        _enter(a[task], up[task], entry_up[row, tile], gains)
-        _enter(a[task], down[task], entry_down[row, tile], losses)
-        _columns(prices[row], start, columns)
-        held[row, tile] = _rsi_bars(columns, beta, one - one, hundred, tiny, gains, losses, shown)
-        _rows(shown, out[row, start : start + TILE])
-        if broken[row, tile]:
-            _enter(a[task], up[task], entry_up[row, tile], gains)
-            _enter(a[task], down[task], entry_down[row, tile], losses)
-            for s in range(SEGMENTS):
-                if begin[task, s] >= 0:
-                    _, _, _, _, some = _rsi_any_segment(
-                        prices[row], start + s * SEGMENT, begin[task, s], beta, warm, valid, settled, weight, one,
-                        hundred, tiny, gains[s], losses[s], out[row],
-                    )  # fmt: skip
-                    held[row, tile] += some
+                reached = count
+                for s in range(SEGMENTS):
+                    if reached >= settled and not np.isnan(up[s]):
+                        a[s], begin[s], reached = inclusive[0], -1, settled + 1
+                    else:
+                        begin[s] = reached
+                        reached, a[s], up[s], down[s], _ = _rsi_any_segment(
+                            x, start + s * SEGMENT, reached, beta, warm, valid, settled, weight, one, hundred, tiny,
+                            zero, zero, nothing,
+                        )  # fmt: skip
+                _copy(a, again)  # composing leaves the factors composed
+                _compose(again, up, old_a, old_b)
+                _compose(a, down, old_a, old_b)
+            ends[0, tile], ends[1, tile], ends[2, tile] = a[-1], up[-1], down[-1]
+            count = _counted(x, stop, settled) if gaps else min(count + stop - start, settled + 1)
+            if tile < own:
+                continue
+            gained = _carry(ends[0], ends[1], tile, look_back, gained)
+            lost = _carry(ends[0], ends[2], tile, look_back, lost)
+            _enter(a, up, gained, gains)
+            _enter(a, down, lost, losses)
+            held[row, tile] = _rsi_bars(columns, beta, zero, hundred, tiny, gains, losses)
+            _rows(columns, shown[start:stop])
+            if not plain:
+                _enter(a, up, gained, gains)
+                _enter(a, down, lost, losses)
+                for s in range(SEGMENTS):
+                    if begin[s] >= 0:
+                        _, _, _, _, some = _rsi_any_segment(
+                            x, start + s * SEGMENT, begin[s], beta, warm, valid, settled, weight, one, hundred, tiny,
+                            gains[s], losses[s], shown,
+                        )  # fmt: skip
+                        held[row, tile] += some
 
 
 @njit(cache=True, error_model="numpy")
@@ -435,49 +394,34 @@ def _carry_held_rows(held, flat, rsi):  # type: ignore[no-untyped-def]
                 _carry_held(rsi[row], tile * TILE, flat)
 
 
-class _Maps:
-    """What is known of each tile (assets, tiles) and of each of its segments (assets * tiles, segments)."""
-
-    def __init__(self, prices: NDArray[Any], states: int) -> None:
-        assets, tiles = prices.shape[0], -(-prices.shape[1] // TILE)
-        self.tasks = assets * tiles
-        self.a = np.empty((self.tasks, SEGMENTS), prices.dtype)
-        self.b = [np.empty((self.tasks, SEGMENTS), prices.dtype) for _ in range(states)]
-        # For a segment that a gap or a seed falls into, the bars counted before it; -1 where it only decays.
-        self.begin = np.empty((self.tasks, SEGMENTS), np.int32)
-        self.broken = np.empty((assets, tiles), np.bool_)
-        self.counts = np.empty((assets, tiles), np.int64)
-        self.entry = [np.empty((assets, tiles), prices.dtype) for _ in range(states)]
-
-    def share(self, run: Callable[[int, int], None]) -> None:
-        share(self.tasks, run, at_least=8)
+def _parts(assets: int, tiles: int, reach: int) -> int:
+    """The parts to cut each row into: several tasks for each core, and no part mostly repeats what others reduce."""
+    if reach == 0:
+        return 1
+    return max(1, min(tiles // (4 * reach), -(-4 * get_num_threads() // assets)))
 
 
 def ema(prices: NDArray[Any], law: Recurrence, out: NDArray[Any]) -> None:
     """Fill `out` (assets, time) with the EMA of a law of recurrence.py."""
-    real, maps = prices.dtype.type, _Maps(prices, states=1)
-    beta, constants = real(law.beta), (real(law.beta), law.warm, law.valid, law.settled, real(1))
-    factors = decays(law.beta, prices.dtype)
-    segments = maps.a, *maps.b, maps.begin, maps.broken
-    maps.share(lambda first, end: _ema_reduce(prices, beta, first, end, *maps.b, maps.broken))
-    _count_rows(prices, law.settled, maps.broken, maps.counts)
-    maps.share(lambda first, end: _ema_compose(prices, *constants, *factors, maps.counts, first, end, *segments))
-    _carry_rows(maps.a, *maps.b, look_back(law, prices.itemsize), *maps.entry)
-    maps.share(lambda first, end: _ema_show(prices, *constants, first, end, *segments, *maps.entry, out))
+    assets, tiles, real = prices.shape[0], -(-prices.shape[1] // TILE), prices.dtype.type
+    reach = look_back(law, prices.itemsize)
+    parts = _parts(assets, tiles, reach)
+    constants = real(law.beta), law.warm, law.valid, law.settled, real(1), *decays(law.beta, prices.dtype), reach, parts
+    share(assets * parts, lambda first, end: _ema_parts(prices, *constants, first, end, out), at_least=-(-8 // tiles))
 
 
 def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -> None:
     """Fill `out` (assets, time) with the RSI of a law of recurrence.py."""
-    real, maps = prices.dtype.type, _Maps(prices, states=2)
-    beta, one, tiny = real(law.beta), real(1), real(negligible(prices.itemsize))
-    constants = beta, law.warm, law.valid, law.settled, real(law.first), one, real(100), tiny
-    factors = decays(law.beta, prices.dtype)
-    segments = maps.a, *maps.b, maps.begin, maps.broken
-    held = np.empty(maps.broken.shape, np.int64)
-    maps.share(lambda first, end: _rsi_reduce(prices, beta, one, first, end, *maps.b, maps.broken))
-    _count_rows(prices, law.settled, maps.broken, maps.counts)
-    maps.share(lambda first, end: _rsi_compose(prices, *constants, *factors, maps.counts, first, end, *segments))
-    for b, entry in zip(maps.b, maps.entry, strict=True):
-        _carry_rows(maps.a, b, look_back(law, prices.itemsize), entry)
-    maps.share(lambda first, end: _rsi_show(prices, *constants, first, end, *segments, *maps.entry, held, out))
+    assets, tiles, real = prices.shape[0], -(-prices.shape[1] // TILE), prices.dtype.type
+    reach = look_back(law, prices.itemsize)
+    parts = _parts(assets, tiles, reach)
+    constants = (
+        real(law.beta), law.warm, law.valid, law.settled, real(law.first), real(1), real(100),
+        real(negligible(prices.itemsize)), *decays(law.beta, prices.dtype), reach, parts,
+    )  # fmt: skip
+    held = np.empty((assets, tiles), np.int64)
+    share(
+        assets * parts, lambda first, end: _rsi_parts(prices, *constants, first, end, held, out),
+        at_least=-(-8 // tiles),
+    )  # fmt: skip
     _carry_held_rows(held, real(flat), out)
