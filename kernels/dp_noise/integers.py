@@ -7,9 +7,10 @@ in Differentially Private Libraries and How to Fix It" (CCS 2022).
 """
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
+from kernels.cores import share
 from kernels.dp_noise.release import NORM
 
 L1, LINF = NORM["l1"], NORM["linf"]
@@ -115,29 +116,41 @@ def _clip(row: NDArray[np.int64], norm: int, bound: int) -> None:
         row[j] = -magnitude if row[j] < 0 else magnitude
 
 
-@njit(parallel=True, cache=True)
 def sum_records(
     bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, saturation: int, norm: int, bound: int, parts: int
 ) -> NDArray[np.int64]:
     """Return the sum of the clipped records of bits[n, d]; `parts` only says how the rows are shared out."""
+    partial = np.zeros((parts, bits.shape[1]), np.int64)
+    share(
+        parts,
+        lambda first, end: _sum_parts(bits, mantissa, exponent, saturation, norm, bound, parts, first, end, partial),
+    )
+    total: NDArray[np.int64] = partial.sum(axis=0)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _sum_parts(
+    bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, saturation: int, norm: int, bound: int, parts: int,
+    first: int, end: int, partial: NDArray[np.int64],
+) -> None:  # fmt: skip
     n, d = bits.shape
-    partial = np.zeros((parts, d), np.int64)
-    for part in prange(parts):
-        row = np.empty(d, np.int64)
+    row = np.empty(d, np.int64)
+    for part in range(first, end):
         for i in range(part * n // parts, (part + 1) * n // parts):
             for j in range(d):
                 row[j] = _steps(bits[i, j], mantissa, exponent, saturation)
             _clip(row, norm, bound)
             for j in range(d):
                 partial[part, j] += row[j]
-    total = np.zeros(d, np.int64)
-    for part in range(parts):
-        total += partial[part]
-    return total
 
 
-@njit(parallel=True, cache=True)
 def to_grid(bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, steps: NDArray[np.int64]) -> None:
     """Write steps[n] of bits[n], cut to +-OUT_OF_RANGE."""
-    for i in prange(bits.size):
+    share(bits.size, lambda first, end: _to_grid(bits[first:end], mantissa, exponent, steps[first:end]), at_least=4096)
+
+
+@njit(cache=True, nogil=True)
+def _to_grid(bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, steps: NDArray[np.int64]) -> None:
+    for i in range(bits.size):
         steps[i] = _steps(bits[i], mantissa, exponent, OUT_OF_RANGE)

@@ -15,9 +15,10 @@ both read the same words in the same order.
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
+from kernels.cores import share
 from kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
 from kernels.dp_noise.release import DOMAIN
 
@@ -132,21 +133,30 @@ def _gaussian(stream: Any, k: Any) -> Any:
             return n
 
 
-@njit(parallel=True, cache=True)
 def add_noise(
     key: NDArray[np.uint32], mechanism: int, k: int, grid: float, total: NDArray[np.int64], noisy: NDArray[np.float64]
 ) -> None:
     """Write noisy[i] = (total[i] + noise[i]) * grid for key[8] and total[n]."""
+    chunks = -(-total.size // _CHUNK)
+    share(chunks, lambda first, end: _add_noise(key, mechanism, k, grid, total, first, end, noisy))
+
+
+@njit(cache=True, nogil=True)
+def _add_noise(
+    key: NDArray[np.uint32], mechanism: int, k: int, grid: float, total: NDArray[np.int64], begin: int, end: int,
+    noisy: NDArray[np.float64],
+) -> None:  # fmt: skip
     size = total.size
-    for chunk in prange((size + _CHUNK - 1) // _CHUNK):
-        state = np.empty(WORDS * LANES, np.uint32)
-        lanes = np.empty(WORDS * LANES, np.uint32)
-        stream = np.empty(_SIZE, np.uint32)
-        stream[_KEY:] = key
-        stream[_MECHANISM] = mechanism
-        prepare(state, key, 0, 0, mechanism)
-        for lane in range(LANES):
-            state[12 * LANES + lane] = np.uint32(0)
+    state = np.empty(WORDS * LANES, np.uint32)
+    lanes = np.empty(WORDS * LANES, np.uint32)
+    stream = np.empty(_SIZE, np.uint32)
+    for w in range(8):
+        stream[_KEY + w] = key[w]
+    stream[_MECHANISM] = mechanism
+    prepare(state, key, 0, 0, mechanism)
+    for lane in range(LANES):
+        state[12 * LANES + lane] = np.uint32(0)
+    for chunk in range(begin, end):
         for first in range(chunk * _CHUNK, min(size, (chunk + 1) * _CHUNK), LANES):
             for lane in range(LANES):
                 state[13 * LANES + lane] = np.uint32((first + lane) & 0xFFFFFFFF)

@@ -7,7 +7,7 @@ import numpy as np
 from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
-from kernels.indicators.cores import share
+from kernels.cores import share
 from kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE, Recurrence, look_back, negligible
 
 HOLD = -1.0  # stands where gains and losses have decayed to nothing, until the last RSI is carried there
@@ -394,7 +394,7 @@ def _carry_held_rows(held, flat, rsi):  # type: ignore[no-untyped-def]
                 _carry_held(rsi[row], tile * TILE, flat)
 
 
-def _parts(assets: int, tiles: int, reach: int) -> int:
+def parts(assets: int, tiles: int, reach: int) -> int:
     """The parts to cut each row into: several tasks for each core, and no part mostly repeats what others reduce."""
     if reach == 0:
         return 1
@@ -405,23 +405,23 @@ def ema(prices: NDArray[Any], law: Recurrence, out: NDArray[Any]) -> None:
     """Fill `out` (assets, time) with the EMA of a law of recurrence.py."""
     assets, tiles, real = prices.shape[0], -(-prices.shape[1] // TILE), prices.dtype.type
     reach = look_back(law, prices.itemsize)
-    parts = _parts(assets, tiles, reach)
-    constants = real(law.beta), law.warm, law.valid, law.settled, real(1), *decays(law.beta, prices.dtype), reach, parts
-    share(assets * parts, lambda first, end: _ema_parts(prices, *constants, first, end, out), at_least=-(-8 // tiles))
+    cut = parts(assets, tiles, reach)
+    constants = real(law.beta), law.warm, law.valid, law.settled, real(1), *decays(law.beta, prices.dtype), reach, cut
+    share(assets * cut, lambda first, end: _ema_parts(prices, *constants, first, end, out), at_least=-(-8 // tiles))
 
 
 def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -> None:
     """Fill `out` (assets, time) with the RSI of a law of recurrence.py."""
     assets, tiles, real = prices.shape[0], -(-prices.shape[1] // TILE), prices.dtype.type
     reach = look_back(law, prices.itemsize)
-    parts = _parts(assets, tiles, reach)
+    cut = parts(assets, tiles, reach)
     constants = (
         real(law.beta), law.warm, law.valid, law.settled, real(law.first), real(1), real(100),
-        real(negligible(prices.itemsize)), *decays(law.beta, prices.dtype), reach, parts,
+        real(negligible(prices.itemsize)), *decays(law.beta, prices.dtype), reach, cut,
     )  # fmt: skip
     held = np.empty((assets, tiles), np.int64)
     share(
-        assets * parts, lambda first, end: _rsi_parts(prices, *constants, first, end, held, out),
+        assets * cut, lambda first, end: _rsi_parts(prices, *constants, first, end, held, out),
         at_least=-(-8 // tiles),
     )  # fmt: skip
     _carry_held_rows(held, real(flat), out)

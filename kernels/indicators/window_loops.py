@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.indicators.cores import share
+from kernels.cores import share
 from kernels.indicators.windows import steps
 
 # Bars per chunk: so many of all buffers fit the second-level cache. Chunks do not show in the result (windows.py).

@@ -1,9 +1,13 @@
 """Simulate geometric Brownian motion on all cores, a block of 256 paths at a time held in the first-level cache."""
 
-import numba
-import numpy as np
-from numba import njit, prange
+import threading
+from typing import Any
 
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from kernels.cores import share
 from kernels.device.elementary import exp64
 from kernels.device.normal import box_muller
 from kernels.device.philox import philox4x32
@@ -37,30 +41,43 @@ def monte_carlo(params: MonteCarloParams, *, seed: int, chunk: int = CHUNK) -> d
     job = terms(params)
     discounts = hit_discounts(params)
     k0, k1 = key(seed)
-    counts = np.zeros((numba.config.NUMBA_NUM_THREADS, BINS), dtype=np.uint32)
+    counts = np.zeros(BINS, dtype=np.int64)
     chunks = []
     for first in range(0, params.paths, chunk):
         blocks = -(-min(chunk, params.paths - first) // BLOCK)
         partials = np.empty((blocks, SUMS))
         _simulate(job, discounts, np.uint64(k0), np.uint64(k1), first, partials, counts)
         chunks.append(pairwise_sum(partials))
-    return estimate(params, job, pairwise_sum(np.array(chunks)), counts.sum(axis=0, dtype=np.int64))
+    return estimate(params, job, pairwise_sum(np.array(chunks)), counts)
 
 
-@njit(parallel=True, cache=True)
-def _simulate(job, discounts, k0, k1, first, partials, counts):  # type: ignore[no-untyped-def]
+def _simulate(
+    job: Any, discounts: NDArray[np.float64], k0: np.uint64, k1: np.uint64, first: int, partials: NDArray[np.float64],
+    counts: NDArray[np.int64],
+) -> None:  # fmt: skip
     """Fill partials[block] with sums over the block's paths and count terminal prices; paths start at `first`."""
-    blocks = len(partials)
-    for task in prange((blocks + BLOCKS_PER_TASK - 1) // BLOCKS_PER_TASK):
-        state = np.empty((8, BLOCK))
-        words = np.empty((4, BLOCK), dtype=np.uint32)
-        normals = np.empty((4, BLOCK), dtype=np.float32)
-        for block in range(task * BLOCKS_PER_TASK, min((task + 1) * BLOCKS_PER_TASK, blocks)):
-            path = first + block * BLOCK
-            _walk(job, discounts, np.uint64(path), k0, k1, words, normals, state)
-            live = min(BLOCK, job.paths - path)
-            _settle(job, live, state, partials[block])
-            _count(job, live, state[0], counts[numba.get_thread_id()])
+    lock = threading.Lock()
+
+    def run(begin: int, end: int) -> None:
+        own = np.zeros(BINS, dtype=np.uint32)
+        _simulate_blocks(job, discounts, k0, k1, first, begin, end, partials, own)
+        with lock:
+            np.add(counts, own, out=counts)
+
+    share(len(partials), run, at_least=BLOCKS_PER_TASK)
+
+
+@njit(cache=True, nogil=True)
+def _simulate_blocks(job, discounts, k0, k1, first, begin, end, partials, counts):  # type: ignore[no-untyped-def]
+    state = np.empty((8, BLOCK))
+    words = np.empty((4, BLOCK), dtype=np.uint32)
+    normals = np.empty((4, BLOCK), dtype=np.float32)
+    for block in range(begin, end):
+        path = first + block * BLOCK
+        _walk(job, discounts, np.uint64(path), k0, k1, words, normals, state)
+        live = min(BLOCK, job.paths - path)
+        _settle(job, live, state, partials[block])
+        _count(job, live, state[0], counts)
 
 
 @njit(cache=True)

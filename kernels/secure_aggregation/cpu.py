@@ -8,9 +8,10 @@ brought into the order of the vector, where the masked rows join them.
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
+from kernels.cores import share
 from kernels.device.chacha20 import LANES, WORDS, blocks, prepare
 from kernels.secure_aggregation.spec import SecureAggregation
 from kernels.secure_aggregation.unmask import answer, masks
@@ -28,7 +29,9 @@ def secure_aggregation(
     remove = masks(params, self_seeds, pair_seeds)
     total = np.empty(masked.shape[1], masked.dtype)
     unmask = _unmask32 if params.modulus_bits == 32 else _unmask64
-    unmask(_read_only(masked), remove.seeds, remove.nonces, remove.subtract, total)
+    taken = _read_only(masked), remove.seeds, remove.nonces, remove.subtract
+    tiles = -(-total.nbytes // (4 * _TILE))
+    share(tiles, lambda first, end: unmask(*taken, first, end, total))
     return answer(params, total)
 
 
@@ -39,19 +42,23 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-@njit(parallel=True, cache=True)
+@njit(cache=True, nogil=True)
 def _unmask32(
     masked: NDArray[np.uint32],
     seeds: NDArray[np.uint32],
     nonces: NDArray[np.uint32],
     subtract: NDArray[np.uint32],
+    begin: int,
+    end: int,
     total: NDArray[np.uint32],
 ) -> None:
     dim = total.size
-    for tile in prange((dim + _TILE - 1) // _TILE):
-        state = np.empty(_TILE, np.uint32)
-        words = np.empty(_TILE, np.uint32)
-        held = np.zeros(_TILE, np.uint32)  # masks in the sum, in lane order
+    state = np.empty(_TILE, np.uint32)
+    words = np.empty(_TILE, np.uint32)
+    held = np.empty(_TILE, np.uint32)  # masks in the sum, in lane order
+    for tile in range(begin, end):
+        for j in range(_TILE):
+            held[j] = 0
         for m in range(seeds.shape[0]):
             prepare(state, seeds[m], nonces[m], 0, 0)
             for lane in range(LANES):
@@ -72,21 +79,25 @@ def _unmask32(
                 total[j] += masked[row, j]
 
 
-@njit(parallel=True, cache=True)
+@njit(cache=True, nogil=True)
 def _unmask64(
     masked: NDArray[np.uint64],
     seeds: NDArray[np.uint32],
     nonces: NDArray[np.uint32],
     subtract: NDArray[np.uint32],
+    begin: int,
+    end: int,
     total: NDArray[np.uint64],
 ) -> None:
     # Word 2w of a block is the low half of 64-bit word w, word 2w + 1 the high half.
     dim = total.size
     half = _TILE // 2
-    for tile in prange((dim + half - 1) // half):
-        state = np.empty(_TILE, np.uint32)
-        words = np.empty(_TILE, np.uint32)
-        held = np.zeros(half, np.uint64)
+    state = np.empty(_TILE, np.uint32)
+    words = np.empty(_TILE, np.uint32)
+    held = np.empty(half, np.uint64)
+    for tile in range(begin, end):
+        for j in range(half):
+            held[j] = 0
         for m in range(seeds.shape[0]):
             prepare(state, seeds[m], nonces[m], 0, 0)
             for lane in range(LANES):

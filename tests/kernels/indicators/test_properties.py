@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from kernels.indicators import window_loops
+from kernels.indicators import recurrence_loops, window_loops
 from tests.kernels.indicators import reference
 from tests.kernels.indicators.cases import TILE, walk
 from tests.kernels.indicators.reference import compute
@@ -77,6 +77,20 @@ def test_a_power_of_two_as_unit_changes_no_digit(prices: NDArray[Any], exponent:
         before, after = compute(name, prices, **params), compute(name, prices * unit, **params)
         for output, values in before.items():
             np.testing.assert_array_equal(after[output], values if name == "rsi" else values * unit)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", ["ema", "rsi"])
+def test_the_parts_a_long_series_is_cut_into_do_not_show(name: str, dtype: type[np.floating]) -> None:
+    """One series is cut into several parts, each of which begins some tiles early; many series are not cut."""
+    prices = walk(40 * TILE + 5).astype(dtype)
+    prices[:: 7 * TILE + 3] = np.nan
+    prices[20 * TILE - 3] = np.nan
+    prices[30 * TILE :] = prices[30 * TILE]  # the last RSI is held from part to part
+    alone = compute(name, prices, period=2)[name]
+    among = compute(name, np.tile(prices, (4 * numba.get_num_threads(), 1)), period=2)[name]
+    assert recurrence_loops.parts(1, 41, 3) > 1 == recurrence_loops.parts(4 * numba.get_num_threads(), 41, 3)
+    assert all(row.tobytes() == alone.tobytes() for row in among)
 
 
 @pytest.mark.parametrize(("name", "params"), CALLS)

@@ -95,7 +95,7 @@ def test_paths_are_counted_in_64_bits() -> None:
     sums = []
     for first in (0, 1 << 32, 1 << 33):
         partials = np.empty((1, SUMS))
-        counts = np.zeros((numba.config.NUMBA_NUM_THREADS, BINS), dtype=np.uint32)
+        counts = np.zeros(BINS, dtype=np.int64)
         far = terms(job)._replace(paths=first + 256)
         cpu._simulate(far, hit_discounts(job), np.uint64(1), np.uint64(2), first, partials, counts)
         assert counts.sum() == 256

@@ -44,4 +44,4 @@ def share(tasks: int, run: Callable[[int, int], None], at_least: int = 1) -> Non
 @cache
 def _pool(_process: int) -> ThreadPoolExecutor:
     # One per process: threads do not survive a fork.
-    return ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, thread_name_prefix="indicators")
+    return ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS, thread_name_prefix="cores")
