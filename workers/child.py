@@ -19,7 +19,7 @@ from workers.pipe import LOST_DEVICE, Answer, Lost, Ready, receive_assignment, s
 from workers.process import die_with
 from workers.settings import WorkerSettings
 from workers.store import SpoolStore
-from workers.warmup import second_compiler, warm_up
+from workers.warmup import start_second_compiler, warm_up
 
 log = logging.getLogger("warpdesk.child")
 
@@ -45,8 +45,8 @@ def main(descriptor: int, parent: int, no_gpu: str | None) -> int:
         found = replace(found, device=faulty)
     store = SpoolStore(settings.store_directory)
     try:
-        with second_compiler(beyond=found.device is not None):
-            warm_up(operations.values(), found)
+        start_second_compiler()
+        warm_up(operations.values(), found)
         if faulty is not None:
             faulty.arm()
         send(pipe, Ready(device=found.report, seconds=time.monotonic() - began))

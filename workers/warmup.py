@@ -2,7 +2,8 @@
 
 On a machine that has compiled nothing yet a second process compiles too, from the other end of the catalogue:
 compilers hold the interpreter's lock, so threads would not help, and what one process has compiled the other loads
-from the cache.
+from the cache. Once the worker is ready that process goes on, at low priority, with what the examples leave out: the
+same operations in float32.
 """
 
 import logging
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,31 +64,35 @@ def _info(array: np.ndarray) -> ArrayInfo:
     return ArrayInfo(cast(DType, array.dtype.name), array.shape)
 
 
-@contextmanager
-def second_compiler(beyond: bool) -> Iterator[None]:
-    """While the caller warms up, compile from the other end in a process of its own, unless there is compiled code.
+def in_single_precision(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """The operations whose example runs in float32 too, with that example: they compile anew for it."""
+    for operation in operations:
+        inputs = operation.example.inputs
+        taken = {expected.name: expected.dtypes for expected in operation.inputs}
+        if inputs and all(inputs[name]["dtype"] == "float64" and "float32" in taken[name] for name in inputs):
+            single = {name: {**example, "dtype": "float32"} for name, example in inputs.items()}
+            yield replace(operation, example=replace(operation.example, inputs=single))
 
-    With `beyond` it finishes the catalogue: a worker with a GPU wants the CPU's code for the day it falls back.
+
+def start_second_compiler() -> None:
+    """While this process warms up, compile from the other end in another one, unless there is compiled code.
+
+    It finishes the catalogue in any case: a worker with a GPU wants the CPU's code for the day it falls back.
     """
     cache = Path(os.environ.get("NUMBA_CACHE_DIR", ""))
-    if next(cache.rglob("*.nbi"), None) is not None or (os.cpu_count() or 1) < 2:
-        yield
-        return
-    helper = subprocess.Popen(
-        [*python(), "-m", "workers.warmup", str(os.getpid())], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield
-    finally:
-        if not beyond:
-            helper.kill()
-            helper.wait()
+    if next(cache.rglob("*.nbi"), None) is None and (os.cpu_count() or 1) > 1:
+        subprocess.Popen(
+            [*python(), "-m", "workers.warmup", str(os.getpid())], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
 
 
 def main(parent: int) -> None:
-    """Run every operation's example on the CPU, the last one first."""
+    """Run every operation's example on the CPU, the last one first, then those that run in float32."""
     die_with(parent)
-    warm_up(reversed(list(WorkerSettings().catalogue().values())), without_gpu("only compiling"))
+    operations, cpu = list(WorkerSettings().catalogue().values()), without_gpu("only compiling")
+    warm_up(reversed(operations), cpu)
+    os.nice(10)  # the worker is ready by now: its jobs come first
+    warm_up(in_single_precision(operations), cpu)
 
 
 if __name__ == "__main__":
