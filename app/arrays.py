@@ -9,7 +9,7 @@ import io
 import math
 import tempfile
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,7 +25,7 @@ OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]
 
 MAX_NPY_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
 MAX_RANK = 8
-BLOCK = 1 << 20  # bytes received before a thread takes them, and rows of a Fortran array turned at a time
+BLOCK = 1 << 20
 
 _MAGIC = b"\x93NUMPY"
 _LETTERS = {
@@ -77,6 +77,7 @@ class NpyUpload:
 
     def feed(self, pieces: Sequence[bytes]) -> None:
         """Take the next bytes of the file."""
+        chunks: list[memoryview] = []
         for piece in pieces:
             if self._writer is None:
                 self._head += piece
@@ -85,7 +86,11 @@ class NpyUpload:
                     continue
                 self._open(start)
                 piece, self._head = self._head[start:], b""
-            self._take(memoryview(piece))
+            chunks += self._take(memoryview(piece))
+        if self._scratch is not None:
+            self._scratch.writelines(chunks)
+        elif chunks and self._writer is not None:
+            self._writer.write(*chunks)
 
     def finish(self, pieces: Sequence[bytes] = ()) -> StoredArray:
         """Take the last bytes and publish the array; refuses a file that ended early."""
@@ -132,26 +137,30 @@ class NpyUpload:
         if fortran and sum(extent > 1 for extent in self._shape) > 1:
             self._scratch = tempfile.TemporaryFile(dir=self._scratch_directory)  # noqa: SIM115 - closed on exit
 
-    def _take(self, piece: memoryview) -> None:
+    def _take(self, piece: memoryview) -> list[memoryview]:
+        """Look at the numbers of a piece and return what to write: as it came, unless its bytes must be swapped."""
         self._received += len(piece)
         if self._received > self._bytes:
             raise self.overlong()
+        looked_at = [self._look(whole) for whole in self._whole_numbers(piece)]
+        return looked_at if self._swap else [piece]
+
+    def _whole_numbers(self, piece: memoryview) -> Iterator[memoryview]:
+        """The whole numbers of a piece. Only the one that was cut is put together; the others are never copied."""
         size = ITEMSIZE[self._dtype]
-        if self._rest:  # only the number that was cut is put together; the others are never copied
+        if self._rest:
             missing = size - len(self._rest)
             self._rest += bytes(piece[:missing])
             piece = piece[missing:]
             if len(self._rest) < size:
                 return
-            self._keep(memoryview(self._rest))
+            yield memoryview(self._rest)
         whole = len(piece) - len(piece) % size
         self._rest = bytes(piece[whole:])
-        self._keep(piece[:whole])
+        if whole:
+            yield piece[:whole]
 
-    def _keep(self, whole: memoryview) -> None:
-        """Look at whole numbers, then write them."""
-        if not whole:
-            return
+    def _look(self, whole: memoryview) -> memoryview:
         numbers = np.frombuffer(whole, np.dtype(self._dtype))
         if self._swap:
             numbers = numbers.byteswap()
@@ -159,8 +168,7 @@ class NpyUpload:
         has_nan, has_inf = _oddities(numbers)
         self._has_nan |= has_nan
         self._has_inf |= has_inf
-        assert self._writer is not None  # noqa: S101 - opened with the header
-        (self._scratch or self._writer).write(whole)
+        return whole
 
     def _turn(self, scratch: BinaryIO) -> None:
         """Write the scratch file's column-major numbers in row-major order, some rows at a time."""
@@ -179,7 +187,7 @@ def _header_end(head: bytes) -> int | None:
     if len(head) < 8:
         return None
     version = head[6]
-    if version not in (1, 2, 3):
+    if version not in (1, 2, 3) or head[7] != 0:
         raise _malformed(f"npy format version {version}.{head[7]} is not 1.0, 2.0 or 3.0")
     prefix = 10 if version == 1 else 12
     if len(head) < prefix:

@@ -9,7 +9,7 @@ from fastapi import Request
 from app.errors import Refusal
 
 # A body up to this size is parsed on the event loop: a thread would take longer than the parsing.
-SMALL = 2048
+SMALL = 16 * 1024
 
 
 def declared_length(request: Request) -> int | None:

@@ -23,7 +23,7 @@ class Desk:
     metrics: Metrics
 
 
-def _of(request: Request) -> Desk:
+async def _of(request: Request) -> Desk:  # (FastAPI would call a plain function in a thread)
     desk: Desk = request.app.state.desk
     return desk
 

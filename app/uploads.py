@@ -21,6 +21,9 @@ JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
 # Pieces that may wait for a thread, however small: a caller decides how finely a body is cut.
 MANY = 4096
 
+# Bytes that may wait for the thread; then the caller does.
+BACKLOG = 4 << 20
+
 _CALLER = ("unauthorized", "missing-scope", "foreign-host")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
@@ -102,10 +105,13 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
                 raise incoming.overlong()
             pieces.append(piece)
             size += len(piece)
-            if feeding is None or size >= arrays.BLOCK or len(pieces) >= MANY:  # at once what may hold the header
-                if feeding is not None:
+            if feeding is not None:
+                if size >= BACKLOG or len(pieces) >= MANY:
                     await feeding
-                feeding, pieces, size = _in_thread(incoming.feed, pieces), [], 0
+                elif size < arrays.BLOCK or not feeding.done():
+                    continue
+                await feeding
+            feeding, pieces, size = _in_thread(incoming.feed, pieces), [], 0  # at once what may hold the header
         if feeding is not None:
             await feeding
         return await anyio.to_thread.run_sync(incoming.finish, pieces)

@@ -34,8 +34,8 @@ _RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
 # An upload or an attempt that has not been touched for this long was abandoned by its process.
 _ABANDONED_SECONDS = 24 * 3600.0
 
-# From this size on, a chunk is hashed in a thread while it is being written (hashlib releases the GIL).
-_PARALLEL_BYTES = 256 * 1024
+# From this size on, what is written is hashed in a thread meanwhile (hashlib releases the GIL).
+_PARALLEL_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class StoredArray:
 class ArrayWriter(Protocol):
     """An array on its way in. Use as a context manager: leaving it without `commit` deletes what was written."""
 
-    def write(self, chunk: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes; raises ValueError past the size the shape declares."""
+    def write(self, *chunks: bytes | memoryview) -> None:
+        """Append C-ordered little-endian bytes, which must not change before the next call or the commit; raises
+        ValueError past the size the shape declares."""
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -249,7 +250,7 @@ class SpoolStore:
     def _mac(self, owner: str, info: ArrayInfo) -> hmac.HMAC:
         key = hmac.digest(self._secret, b"owner|" + owner.encode(), "sha256")
         described = f"{info.dtype}|{','.join(str(length) for length in info.shape)}|"
-        return hmac.new(key, described.encode(), hashlib.sha256)
+        return hmac.new(key, described.encode(), _sha256)
 
 
 class SpoolWriter:
@@ -260,26 +261,39 @@ class SpoolWriter:
         self._mac = store._mac(owner, info)
         self._left = info.nbytes
         self._hasher: ThreadPoolExecutor | None = None
+        self._hashed: Future[None] | None = None  # of the chunks written last
         self._file = store._root / "uploads" / f"{secrets.token_hex(16)}.npy"
         self._stream: BinaryIO = self._file.open("xb")
         self._stream.write(npy.header(info.dtype, info.shape))
 
-    def write(self, chunk: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes; raises ValueError past the size the shape declares."""
-        size = chunk.nbytes if isinstance(chunk, memoryview) else len(chunk)
+    def write(self, *chunks: bytes | memoryview) -> None:
+        """Append C-ordered little-endian bytes, which must not change before the next call or the commit; raises
+        ValueError past the size the shape declares.
+
+        Hashing takes three times as long as writing, so it goes on after the return: at most one call's chunks wait.
+        """
+        size = sum(chunk.nbytes if isinstance(chunk, memoryview) else len(chunk) for chunk in chunks)
         if size > self._left:
             raise ValueError(
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
                 f"got at least {self._info.nbytes - self._left + size}"
             )
-        hashed: Future[None] | None = None
+        self._await_hash()
         if size >= _PARALLEL_BYTES:
             self._hasher = self._hasher or ThreadPoolExecutor(1)
-            hashed = self._hasher.submit(self._mac.update, chunk)
+            self._hashed = self._hasher.submit(self._hash, chunks)
         else:
-            self._mac.update(chunk)
-        self._stream.write(chunk)
+            self._hash(chunks)
+        for chunk in chunks:
+            self._stream.write(chunk)
         self._left -= size
+
+    def _hash(self, chunks: tuple[bytes | memoryview, ...]) -> None:
+        for chunk in chunks:
+            self._mac.update(chunk)
+
+    def _await_hash(self) -> None:
+        hashed, self._hashed = self._hashed, None
         if hashed is not None:
             hashed.result()
 
@@ -294,6 +308,7 @@ class SpoolWriter:
         if self._store._fsync:
             os.fsync(self._stream.fileno())
         self._stream.close()
+        self._await_hash()
         info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
         return self._store._publish(self._owner, self._file, f"sha256:{self._mac.hexdigest()}", info, self._ttl)
 
@@ -305,6 +320,11 @@ class SpoolWriter:
             self._hasher.shutdown()
         self._stream.close()
         _unlink(self._file)  # still there only when it was not published
+
+
+def _sha256(data: bytes = b"") -> "hashlib._Hash":
+    """SHA-256 for `hmac`. Given hashlib's own constructor, `hmac` uses OpenSSL's HMAC, whose update keeps the GIL."""
+    return hashlib.sha256(data)
 
 
 def _secret(file: Path) -> bytes:
