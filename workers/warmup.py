@@ -10,6 +10,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -81,9 +82,10 @@ def start_second_compiler() -> None:
     """
     cache = Path(os.environ.get("NUMBA_CACHE_DIR", ""))
     if next(cache.rglob("*.nbi"), None) is None and (os.cpu_count() or 1) > 1:
-        subprocess.Popen(
+        compiler = subprocess.Popen(
             [*python(), "-m", "workers.warmup", str(os.getpid())], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
+        threading.Thread(target=compiler.wait, daemon=True).start()  # so that it leaves no zombie
 
 
 def main(parent: int) -> None:
