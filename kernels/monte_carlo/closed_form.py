@@ -76,11 +76,28 @@ def geometric_asian(
     The mean is lognormal (Kemna and Vorst 1990; the discrete form as in Clewlow and Strickland, Implementing
     Derivatives Models, pp. 118-123). With `include_spot` the price at time 0 is one fixing more.
     """
-    step = maturity / steps
-    fixings = steps + 1 if include_spot else steps
-    mean = (rate - dividend - 0.5 * volatility * volatility) * step * (steps * (steps + 1) / 2) / fixings
-    variance = volatility * volatility * step * (steps * (steps + 1) * (2 * steps + 1) / 6) / (fixings * fixings)
-    return _lognormal_option(option, spot, strike, mean, sqrt(variance), exp(-rate * maturity))
+    mean, deviation = _geometric_mean(rate - dividend, volatility, maturity, steps, include_spot)
+    return _lognormal_option(option, spot, strike, mean, deviation, exp(-rate * maturity))
+
+
+def geometric_asian_pays(
+    option: str,
+    spot: float,
+    strike: float,
+    rate: float,
+    dividend: float,
+    volatility: float,
+    maturity: float,
+    steps: int,
+    include_spot: bool = False,
+) -> float:
+    """Return the probability that the option of `geometric_asian` pays anything."""
+    mean, deviation = _geometric_mean(rate - dividend, volatility, maturity, steps, include_spot)
+    sign = 1.0 if option == "call" else -1.0
+    distance = sign * (log(spot / strike) + mean)
+    if deviation == 0.0:
+        return 1.0 if distance > 0.0 else 0.0
+    return normal_cdf(distance / deviation)
 
 
 def positive_part(x: float) -> float:
@@ -107,6 +124,17 @@ def _lognormal_option(option: str, spot: float, strike: float, mean: float, devi
     d2 = (log(spot / strike) + mean) / deviation
     d1 = d2 + deviation
     return discount * sign * (forward * normal_cdf(sign * d1) - strike * normal_cdf(sign * d2))
+
+
+def _geometric_mean(
+    growth: float, volatility: float, maturity: float, steps: int, include_spot: bool
+) -> tuple[float, float]:
+    """Return mean and standard deviation of the logarithm of the geometric mean of the fixings over the spot."""
+    step = maturity / steps
+    fixings = steps + 1 if include_spot else steps
+    mean = (growth - 0.5 * volatility * volatility) * step * (steps * (steps + 1) / 2) / fixings
+    variance = volatility * volatility * step * (steps * (steps + 1) * (2 * steps + 1) / 6) / (fixings * fixings)
+    return mean, sqrt(variance)
 
 
 def _upper_tail(x: float) -> float:

@@ -178,13 +178,25 @@ def _watch_always(z, level, side, discount, w, alive, distance, hit):  # type: i
 
 @njit(cache=True)
 def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
-    """Write the sums of x, x^2, y, y^2 and x y over the first `live` paths of a block."""
+    """Write the sums of x, x^2, y, y^2, x y and of the paths that pay, over the first `live` paths of a block.
+
+    x is the discounted payoff less `shift`, y the discounted control less its expectation.
+    """
     w, sum_w, sum_s, alive, hit = state[0], state[1], state[2], state[3], state[5]
     x, y = state[6], state[7]
     _pay(job, w, sum_w, sum_s, alive, hit, x, y)
+    paid = 0
+    control_paid = 0
+    for i in range(live):
+        paid += x[i] > 0.0
+        control_paid += y[i] > 0.0
+        x[i] -= job.shift
+        y[i] -= job.control
     for i in range(live, BLOCK):
         x[i] = 0.0
         y[i] = 0.0
+    sums[5] = np.float64(paid)
+    sums[6] = np.float64(control_paid)
     scratch = state[4]  # the distances are no longer needed
     sums[1] = _sum_of_products(x, x, scratch)
     sums[2] = 0.0
@@ -211,7 +223,7 @@ def _positive_part(x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _pay(job, w, sum_w, sum_s, alive, hit, x, y):  # type: ignore[no-untyped-def]
-    """Write x, the discounted payoff less `shift`, and y, the discounted control less its expectation."""
+    """Write each path's discounted payoff to x and, for the arithmetic Asian, that of its control to y."""
     fixings = np.float64(job.fixings)
     steps = np.float64(job.steps)
     ladder = np.float64(job.steps * (job.steps + 1) // 2)  # 1 + 2 + .. + steps
@@ -221,20 +233,20 @@ def _pay(job, w, sum_w, sum_s, alive, hit, x, y):  # type: ignore[no-untyped-def
             geometric = job.spot * exp64((job.drift * ladder + job.diffusion * sum_w[i]) / fixings)
             control = job.discount * _positive_part(job.sign * (geometric - job.strike))
             if job.kind == ASIAN_GEOMETRIC:
-                x[i] = control - job.shift
+                x[i] = control
             else:
                 arithmetic = job.spot * (sum_s[i] / fixings)
-                x[i] = job.discount * _positive_part(job.sign * (arithmetic - job.strike)) - job.shift
-                y[i] = control - job.control
+                x[i] = job.discount * _positive_part(job.sign * (arithmetic - job.strike))
+                y[i] = control
         else:
             last = job.spot * exp64(job.drift * steps + job.diffusion * w[i])
             vanilla = job.discount * _positive_part(job.sign * (last - job.strike))
             if job.kind == EUROPEAN:
-                x[i] = vanilla - job.shift
+                x[i] = vanilla
             elif job.knock_in:
-                x[i] = ((1.0 - alive[i]) * vanilla + job.discount * job.rebate * alive[i]) - job.shift
+                x[i] = (1.0 - alive[i]) * vanilla + job.discount * job.rebate * alive[i]
             else:
-                x[i] = (alive[i] * vanilla + job.rebate * hit[i]) - job.shift
+                x[i] = alive[i] * vanilla + job.rebate * hit[i]
 
 
 @njit(cache=True)

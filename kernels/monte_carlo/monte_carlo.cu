@@ -8,7 +8,8 @@
 // expectation `control`. Barriers at all times: between distances d0, d1 > 0 from the level, in units of the step's
 // standard deviation, the Brownian bridge misses the level with probability 1 - exp(-2 d0 d1).
 //
-// Memory. partials[block][5]: sums over the block's paths of x, x^2, y, y^2, x y, each by tree_sum.
+// Memory. partials[block][7]: sums over the block's paths of x, x^2, y, y^2, x y, and how many had a positive payoff and
+// a positive control, each by tree_sum (whole numbers to 256 are exact).
 // counts[16384]: terminal W in bins of 1 / bins_per_unit, the end bins open; integer atomics, so order does not matter.
 // hit_discounts[steps + 1], barriers only: all threads read the same number at once.
 //
@@ -17,7 +18,7 @@
 //
 // Work per path step: a quarter of Philox (5 products of 32 x 32 bits), half of a logarithm, square root, sine and cosine
 // in float32 (about 25 operations), and in float64 1 addition (KIND 0), 2 (2), about 30 (1: an exponential), 7 (3) or
-// 36 (4). Bytes per path: one atomic of 4 and 40 / 256. Bound by arithmetic.
+// 36 (4). Bytes per path: one atomic of 4 and 56 / 256. Bound by arithmetic.
 // Not yet measured on a GPU.
 #include "device/types.cuh"
 #include "device/philox.cuh"
@@ -34,7 +35,7 @@ const bool AT_ALL_TIMES = KIND == 4;
 const bool ASIAN = ARITHMETIC || GEOMETRIC;
 const bool BARRIER = ON_DATES || AT_ALL_TIMES;
 
-const int SUMS = 5;
+const int SUMS = 7;
 const int BINS = 16384;
 
 __device__ __forceinline__ f64 discounted_payoff(f64 price, f64 strike, f64 sign, f64 discount) {
@@ -51,6 +52,8 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
     const i64 path = first + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x;
     f64 x = 0.0;
     f64 y = 0.0;
+    f64 paid = 0.0;
+    f64 control_paid = 0.0;
     if (path < paths) {
         const f64 start = side * barrier;
         f64 w = 0.0;
@@ -94,35 +97,40 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
             const f64 mean_log = (drift * ladder + diffusion * sum_w) / (f64)fixings;
             const f64 geometric = discounted_payoff(spot * exp64(mean_log), strike, sign, discount);
             if (GEOMETRIC) {
-                x = geometric - shift;
+                x = geometric;
             } else {
-                x = discounted_payoff(spot * (sum_s / (f64)fixings), strike, sign, discount) - shift;
+                x = discounted_payoff(spot * (sum_s / (f64)fixings), strike, sign, discount);
+                control_paid = geometric > 0.0 ? 1.0 : 0.0;
                 y = geometric - control;
             }
         } else {
             const f64 last = spot * exp64(drift * (f64)steps + diffusion * w);
             const f64 vanilla = discounted_payoff(last, strike, sign, discount);
             if (EUROPEAN) {
-                x = vanilla - shift;
+                x = vanilla;
             } else if (knock_in) {
-                x = ((1.0 - alive) * vanilla + discount * rebate * alive) - shift;
+                x = (1.0 - alive) * vanilla + discount * rebate * alive;
             } else {
-                x = (alive * vanilla + rebate * hit) - shift;
+                x = alive * vanilla + rebate * hit;
             }
         }
+        paid = x > 0.0 ? 1.0 : 0.0;
+        x -= shift;
         f64 place = w * bins_per_unit + (f64)(BINS / 2);
         place = place > 0.0 ? place : 0.0;
         place = place < BINS - 1.0 ? place : BINS - 1.0;
         atomicAdd(&counts[(i32)place], 1u);
     }
-    f64 sums[SUMS] = {0.0, 0.0, 0.0, 0.0, 0.0};
+    f64 sums[SUMS] = {0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0};
     sums[0] = tree_sum(x, lanes);
     sums[1] = tree_sum(x * x, lanes);
     if (ARITHMETIC) {
         sums[2] = tree_sum(y, lanes);
         sums[3] = tree_sum(y * y, lanes);
         sums[4] = tree_sum(x * y, lanes);
+        sums[6] = tree_sum(control_paid, lanes);
     }
+    sums[5] = tree_sum(paid, lanes);
     if (threadIdx.x == 0) {
         for (int i = 0; i < SUMS; ++i) partials[(i64)blockIdx.x * SUMS + i] = sums[i];
     }

@@ -13,13 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.monte_carlo.closed_form import exp, geometric_asian, log, positive_part
+from kernels.monte_carlo.closed_form import exp, geometric_asian, geometric_asian_pays, log, positive_part
 from kernels.monte_carlo.spec import MonteCarloParams
 
 # What is simulated; the kernel is compiled once for each.
 KINDS = EUROPEAN, ASIAN_ARITHMETIC, ASIAN_GEOMETRIC, BARRIER_DISCRETE, BARRIER_CONTINUOUS = tuple(range(5))
 
-SUMS = 5  # per path: x, x^2, y, y^2, x y, where x is the payoff less `shift` and y the control less its expectation
+# Per path: x, x^2, y, y^2, x y, where x is the payoff less `shift` and y the control less its expectation; then 1 where
+# the payoff is positive, and 1 where the control's is. Counts to 2^53 are exact in float64.
+SUMS = 7
 
 # Histogram of W_steps / sqrt(steps), a standard normal: 1024 bins to a standard deviation, 8 deviations either way.
 BINS_PER_DEVIATION = 1024
@@ -41,6 +43,7 @@ class Terms(NamedTuple):
     discount: float  # e^(-rate * maturity)
     shift: float  # discounted payoff of the path without noise, subtracted so that squares do not cancel
     control: float  # closed-form value of the geometric Asian, or 0
+    control_pays: float  # probability that it pays, or 0
     bins_per_unit: float  # histogram bins per unit of W
     side: float  # 1 up, -1 down
     barrier: float  # log(barrier / spot) / b, the barrier in units of W; or log(barrier / spot) where b = 0
@@ -54,16 +57,16 @@ def terms(params: MonteCarloParams) -> Terms:
     """Return the scalars of a job."""
     h = params.maturity / params.steps
     a = (params.rate - params.dividend - 0.5 * params.volatility * params.volatility) * h
-    b = params.volatility * sqrt(h)
+    b = _diffusion(params)
     kind = _kind(params)
     sign = 1.0 if params.option == "call" else -1.0
     discount = exp(-params.rate * params.maturity)
     fixings = params.steps + 1 if params.include_spot else params.steps
     scale = b if b > 0.0 else 1.0
     level = log(params.barrier / params.spot) if params.barrier is not None else 0.0
-    control = 0.0
+    control, control_pays = 0.0, 0.0
     if kind == ASIAN_ARITHMETIC:
-        control = geometric_asian(
+        average = (
             params.option,
             params.spot,
             params.strike,
@@ -74,6 +77,7 @@ def terms(params: MonteCarloParams) -> Terms:
             params.steps,
             params.include_spot,
         )
+        control, control_pays = geometric_asian(*average), geometric_asian_pays(*average)
     job = Terms(
         kind=kind,
         steps=params.steps,
@@ -87,6 +91,7 @@ def terms(params: MonteCarloParams) -> Terms:
         discount=discount,
         shift=0.0,
         control=control,
+        control_pays=control_pays,
         bins_per_unit=BINS_PER_DEVIATION / sqrt(params.steps),
         side=1.0 if "_up_" in params.payoff else -1.0,
         barrier=level / scale,
@@ -119,6 +124,10 @@ def key(seed: int) -> tuple[int, int]:
     return seed & 0xFFFFFFFF, seed >> 32
 
 
+def _diffusion(params: MonteCarloParams) -> float:
+    return params.volatility * sqrt(params.maturity / params.steps)
+
+
 def _kind(params: MonteCarloParams) -> int:
     if params.payoff == "european":
         return EUROPEAN
@@ -127,7 +136,7 @@ def _kind(params: MonteCarloParams) -> int:
     if params.payoff == "asian_geometric":
         return ASIAN_GEOMETRIC
     # A path without noise is monotone: it crosses a level between two dates only if it is past it on the later one.
-    if params.monitoring == "discrete" or params.volatility == 0.0:
+    if params.monitoring == "discrete" or _diffusion(params) == 0.0:
         return BARRIER_DISCRETE
     return BARRIER_CONTINUOUS
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kernels.array import ArrayInfo
 from kernels.operation import Cost, Example, InvalidRequest, Operation, Output, Params, Problem
@@ -23,6 +23,7 @@ STEPS_LIMIT = 10_000
 WORK_LIMIT = 50_000_000_000  # path steps: 10^8 paths of 500 steps
 SPREAD_LIMIT = 5.0  # standard deviations of the terminal log price: 500 % for a year, or 50 % for a hundred
 DRIFT_LIMIT = 100.0  # |rate| * maturity and |dividend| * maturity; e^-100 is 4e-44
+FLOOR = 1e-9  # least maturity, and least volatility but 0: below lie steps whose deviation float64 cannot resolve
 CHUNK = 1 << 20  # paths simulated between two visits to the host
 
 Positive = Annotated[float, Field(gt=0, ge=1e-9, le=1e12)]
@@ -39,8 +40,8 @@ class MonteCarloParams(Params):
     strike: Positive
     rate: float = Field(default=0.0, ge=-10, le=10, description="risk-free rate, continuously compounded")
     dividend: float = Field(default=0.0, ge=-10, le=10, description="dividend yield, continuously compounded")
-    volatility: float = Field(ge=0, le=50, description="per square root of a year: 0.2 is 20 %")
-    maturity: float = Field(gt=0, le=1000, description="years until expiry")
+    volatility: float = Field(ge=0, le=50, description="per square root of a year: 0.2 is 20 %; 0, or at least 1e-9")
+    maturity: float = Field(ge=FLOOR, le=1000, description="years until expiry")
     steps: int = Field(
         default=252,
         ge=1,
@@ -75,6 +76,13 @@ class MonteCarloParams(Params):
     @property
     def is_asian(self) -> bool:
         return self.payoff.startswith("asian")
+
+    @field_validator("volatility")
+    @classmethod
+    def _noise_is_absent_or_resolved(cls, volatility: float) -> float:
+        if 0.0 < volatility < FLOOR:
+            raise ValueError(f"volatility {volatility:g} is neither 0 nor at least {FLOOR:g}")
+        return volatility
 
     @model_validator(mode="after")
     def _fields_belong_to_the_payoff(self) -> Self:
@@ -129,7 +137,7 @@ def _check(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> None:
 def _cost(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
     """Bytes resident at once: partial sums of one chunk, the counts of up to 64 threads, the discount factors."""
     blocks = -(-min(params.paths, CHUNK) // 256)
-    return Cost(bytes=blocks * 5 * 8 + 64 * 16384 * 4 + (params.steps + 1) * 8)
+    return Cost(bytes=blocks * 7 * 8 + 64 * 16384 * 4 + (params.steps + 1) * 8)
 
 
 OPERATION = Operation(
@@ -140,7 +148,11 @@ OPERATION = Operation(
     inputs=(),
     outputs=(
         Output("price", "estimated present value", "value"),
-        Output("standard_error", "standard deviation of that estimate", "value"),
+        Output(
+            "standard_error",
+            "standard deviation of that estimate; 0 where all paths paid the same, no evidence where that was nothing",
+            "value",
+        ),
         Output("confidence_interval", "[low, high]: price -+ the normal quantile times the standard error", "value"),
         Output("confidence", "level of the interval", "value"),
         Output("quantiles", "[{probability, price}]: of the asset's simulated price at expiry", "value"),
@@ -151,11 +163,18 @@ OPERATION = Operation(
         ),
         Output(
             "control_variate",
-            "{name, closed_form, beta, plain_price, plain_standard_error, variance_reduction} where one was used",
+            "{name, closed_form, beta, beta_estimated, paying_paths, expected_paying_paths, plain_price, "
+            "plain_standard_error, variance_reduction} where one was used; beta is 1, and not estimated, where fewer "
+            "than 200 paths are expected to pay the control",
             "value",
         ),
         Output("knocked_at_start", "barrier payoffs: whether the spot is at or past the barrier; else null", "value"),
         Output("paths", "paths simulated", "value"),
+        Output(
+            "paying_paths",
+            "paths whose payoff was positive (barrier at all times: whose expected payoff given its dates was)",
+            "value",
+        ),
         Output("steps", "time steps of each path", "value"),
     ),
     example=Example(

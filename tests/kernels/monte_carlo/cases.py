@@ -20,6 +20,7 @@ CASES: tuple[Case, ...] = (
     _case("asian-arithmetic", 1 << 63, payoff="asian_arithmetic", steps=13, paths=1000),
     _case("asian-arithmetic-put", 2, payoff="asian_arithmetic", option="put", steps=6, paths=31, include_spot=True),
     _case("asian-arithmetic-plain", 3, payoff="asian_arithmetic", steps=4, paths=513, control_variate=False),
+    _case("asian-arithmetic-none-pays", 11, payoff="asian_arithmetic", steps=4, paths=300, strike=3000.0),
     _case("asian-geometric", (1 << 63) + 3, payoff="asian_geometric", steps=10, paths=700, include_spot=True),
     _case("up-out-on-dates", 4, payoff="barrier_up_out", steps=9, paths=600, monitoring="discrete", **_UP),
     _case("down-in-on-dates", 5, payoff="barrier_down_in", steps=8, paths=255, monitoring="discrete", **_DOWN),

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kernels.monte_carlo.closed_form import black_scholes, geometric_asian, normal_cdf, normal_quantile
+from kernels.monte_carlo.closed_form import (
+    black_scholes,
+    geometric_asian,
+    geometric_asian_pays,
+    normal_cdf,
+    normal_quantile,
+)
 from tests.vectors import options
 
 
@@ -42,6 +48,18 @@ def test_the_spot_as_a_fixing_halves_the_log_return_of_one_step() -> None:
     assert geometric_asian("call", 100.0, 90.0, 0.05, 0.02, 0.3, 2.0, 1, include_spot=True) == pytest.approx(
         expected, rel=1e-13
     )
+
+
+def test_the_chance_that_a_geometric_average_pays_is_its_slope_in_the_strike() -> None:
+    """-dC/dK = e^(-rT) P(G > K), and the put's chance is the rest."""
+    rest = (0.05, 0.02, 0.3, 2.0, 6, True)
+    for strike in (60.0, 100.0, 150.0):
+        low, high = (geometric_asian("call", 100.0, strike + bump, *rest) for bump in (-1e-3, 1e-3))
+        chance = geometric_asian_pays("call", 100.0, strike, *rest)
+        assert chance == pytest.approx((low - high) / 2e-3 * np.exp(0.1), rel=1e-7)
+        assert chance + geometric_asian_pays("put", 100.0, strike, *rest) == pytest.approx(1.0, rel=1e-15)
+    still = (0.05, 0.0, 0.0, 1.0, 4)
+    assert [geometric_asian_pays(option, 100.0, 101.0, *still) for option in ("call", "put")] == [1.0, 0.0]
 
 
 def test_without_volatility_an_option_is_worth_its_forward() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernels.monte_carlo.closed_form import black_scholes
 from kernels.monte_carlo.cpu import monte_carlo
+from kernels.monte_carlo.plan import BARRIER_DISCRETE, terms
 from kernels.monte_carlo.spec import MonteCarloParams
 from tests.kernels.monte_carlo.reference import simulate
 
@@ -94,7 +95,7 @@ def test_the_control_variate_is_a_regression_on_the_geometric_average() -> None:
     assert answer["standard_error"] == pytest.approx(corrected.std(ddof=2) / np.sqrt(600), rel=1e-3)
 
 
-@pytest.mark.parametrize("paths", [2, 31])
+@pytest.mark.parametrize("paths", [2, 31, 199])
 def test_few_paths_take_the_control_as_it_is(paths: int) -> None:
     p = params("asian_arithmetic", steps=6, paths=paths)
     expected = simulate(15, p)
@@ -103,6 +104,94 @@ def test_few_paths_take_the_control_as_it_is(paths: int) -> None:
     assert answer["control_variate"]["beta"] == 1.0
     assert answer["price"] == pytest.approx(corrected.mean(), abs=1e-5)
     assert answer["standard_error"] == pytest.approx(corrected.std(ddof=1) / np.sqrt(paths), rel=1e-2, abs=1e-5)
+
+
+RARE: dict[str, Any] = {"rate": 0.05, "dividend": 0.0, "maturity": 1.0, "steps": 12}
+
+
+@pytest.mark.parametrize(
+    ("option", "strike", "paths", "paying"),
+    [
+        ("call", 130.0, 500, 40),
+        ("call", 130.0, 2_520, 200),
+        ("call", 130.0, 2_700, 214),
+        ("call", 150.0, 2_000, 28),
+        ("put", 65.0, 3_000, 28),
+    ],
+)
+def test_the_interval_of_a_rarely_paying_average_covers(option: str, strike: float, paths: int, paying: int) -> None:
+    """A slope through a few paying paths misses by dozens of standard errors, a slope chosen by their count is biased.
+
+    500 intervals of 95 %: those of a skewed sum are somewhat narrow, so 91 to 98 % is what sampling (1 %) leaves.
+    """
+    p = params("asian_arithmetic", option=option, strike=strike, paths=paths, **{**RARE, "volatility": 0.3})
+    truth = monte_carlo(p.model_copy(update={"paths": 2_000_000}), seed=1 << 40)
+    answers = [monte_carlo(p, seed=seed) for seed in range(500)]
+    assert np.mean([answer["control_variate"]["paying_paths"] for answer in answers]) == pytest.approx(paying, rel=0.1)
+    prices, errors = (np.array([answer[name] for answer in answers]) for name in ("price", "standard_error"))
+    assert truth["standard_error"] < 0.1 * errors.min()
+    scores = (prices - truth["price"]) / errors
+    assert 0.91 < np.mean(np.abs(scores) < 1.96) < 0.98
+    assert np.abs(scores).max() < 10
+    spread = prices.std(ddof=1)
+    assert abs(prices.mean() - truth["price"]) < 4 * spread / np.sqrt(500)
+    assert spread < 0.4 * np.std([answer["control_variate"]["plain_price"] for answer in answers])
+
+
+def test_one_paying_path_draws_no_slope() -> None:
+    """Few of 500 paths reach 150; a slope through them alone gave 1.8918 +- 0.0008 for a price of 0.14."""
+    p = params("asian_arithmetic", strike=150.0, paths=500, **{**RARE, "volatility": 0.3, "steps": 252})
+    answer = monte_carlo(p, seed=298)
+    control = answer["control_variate"]
+    assert 0 < control["paying_paths"] < 20
+    assert (control["beta"], control["beta_estimated"]) == (1.0, False)
+    truth = monte_carlo(p.model_copy(update={"paths": 200_000}), seed=1)
+    assert truth["control_variate"]["beta_estimated"] is True
+    assert abs(answer["price"] - truth["price"]) < 5 * answer["standard_error"]
+
+
+def test_where_no_control_pays_the_price_is_that_of_the_control() -> None:
+    p = params("asian_arithmetic", strike=3_000.0, paths=3_000, **{**RARE, "volatility": 0.5})
+    answer = monte_carlo(p, seed=0)
+    control = answer["control_variate"]
+    assert (answer["paying_paths"], control["paying_paths"], control["beta_estimated"]) == (0, 0, False)
+    assert answer["price"] == pytest.approx(control["closed_form"], rel=1e-12)
+    assert answer["price"] > 0.0
+    assert (answer["standard_error"], control["plain_price"], control["plain_standard_error"]) == (0.0, 0.0, 0.0)
+    assert control["variance_reduction"] is None
+
+
+def test_a_control_that_never_pays_beside_a_payoff_that_does_adds_its_own_value() -> None:
+    """At 200 % the arithmetic average passes 3000 where the geometric one does not: the slope was -128 of rounding."""
+    p = params("asian_arithmetic", strike=3_000.0, paths=3_000, **{**RARE, "volatility": 2.0, "steps": 52})
+    seen = 0
+    for seed in range(30):
+        answer = monte_carlo(p, seed=seed)
+        control = answer["control_variate"]
+        if control["paying_paths"] == 0:
+            seen += answer["paying_paths"] > 0
+            assert answer["price"] == pytest.approx(control["plain_price"] + control["closed_form"], rel=1e-12)
+            assert answer["standard_error"] == pytest.approx(control["plain_standard_error"], rel=1e-9)
+    assert seen > 0
+
+
+@pytest.mark.parametrize("option", ["call", "put"])
+@pytest.mark.parametrize("payoff", PAYOFFS)
+def test_paths_that_pay_are_counted(payoff: str, option: str) -> None:
+    p = params(payoff, option=option, steps=6, paths=1_300)
+    expected = simulate(21, p)
+    answer = monte_carlo(p, seed=21)
+    assert answer["paying_paths"] == np.count_nonzero(expected.payoffs)
+    if answer["control_variate"] is not None:
+        assert answer["control_variate"]["paying_paths"] == np.count_nonzero(expected.controls)
+
+
+def test_a_payoff_too_rare_for_its_paths_says_that_none_paid() -> None:
+    answer = monte_carlo(params("european", strike=400.0, steps=1, paths=1_000), seed=0)
+    assert (answer["price"], answer["standard_error"], answer["paying_paths"]) == (0.0, 0.0, 0)
+    rare = {"barrier": 60.0, "steps": 4, "monitoring": "discrete", "volatility": 0.1, "rebate": 1.0}
+    in_rebate = monte_carlo(params("barrier_down_in", **rare, paths=1_000), seed=0)
+    assert in_rebate["paying_paths"] == 1_000
 
 
 market = st.fixed_dictionaries(
@@ -235,6 +324,24 @@ def test_a_path_without_noise_reaches_a_barrier_its_drift_leads_to() -> None:
     assert out["price"] == pytest.approx(np.exp(-0.5 / 4), rel=1e-14)
 
 
+@pytest.mark.parametrize("volatility", [0.0, 1e-9])
+def test_a_barrier_no_path_comes_near_is_missed_however_small_the_noise(volatility: float) -> None:
+    """10^4 steps of the least maturity: the step's deviation, 3e-16, is the smallest there is."""
+    still = {"volatility": volatility, "maturity": 1e-9, "steps": 10_000, "paths": 2, "strike": 50.0}
+    for payoff in ("barrier_up_out", "barrier_down_out"):
+        assert monte_carlo(params(payoff, **still), seed=0)["price"] == pytest.approx(50.0, rel=1e-7)
+    for payoff in ("barrier_up_in", "barrier_down_in"):
+        assert monte_carlo(params(payoff, **still), seed=0)["price"] == 0.0
+
+
+def test_the_kind_of_barrier_is_decided_by_the_noise_of_a_step() -> None:
+    """Below the least volatility, where a step's deviation underflows to 0, distances to the barrier have no unit."""
+    p = params("barrier_down_out", steps=4).model_copy(update={"volatility": 1e-323, "maturity": 1e-4})
+    assert terms(p).diffusion == 0.0
+    assert terms(p).kind == BARRIER_DISCRETE
+    assert monte_carlo(p, seed=0)["price"] == 0.0
+
+
 def test_the_mean_of_the_terminal_price_is_the_forward() -> None:
     """A call with next to no strike is the asset itself: e^(-rT) E[S_T] = S0 e^(-qT)."""
     scores = []
@@ -289,7 +396,7 @@ def test_extreme_but_allowed_parameters_stay_finite() -> None:
     for changes in (
         {"spot": 1e12, "strike": 1e-9, "volatility": 5.0, "maturity": 1.0, "rate": 10.0},
         {"spot": 1e-9, "strike": 1e12, "volatility": 0.158, "maturity": 1000.0, "rate": 0.1, "dividend": -0.1},
-        {"volatility": 1e-12, "maturity": 1e-6},
+        {"volatility": 1e-9, "maturity": 1e-9},
     ):
         for payoff in PAYOFFS:
             answer = monte_carlo(params(payoff, steps=3, paths=300, **changes), seed=4)

@@ -31,8 +31,11 @@ def accepted(**changes: Any) -> Any:
         ("spot", 1e300, "1000000000000"),
         ("strike", 0.0, "greater than"),
         ("volatility", -0.1, "greater than or equal to 0"),
-        ("maturity", 0.0, "greater than 0"),
-        ("maturity", -1.0, "greater than 0"),
+        ("maturity", 0.0, "0.000000001"),
+        ("maturity", -1.0, "0.000000001"),
+        ("maturity", 1e-323, "0.000000001"),
+        ("volatility", 1e-320, "volatility 9.99989e-321 is neither 0 nor at least 1e-09"),
+        ("volatility", 9.99e-10, "volatility 9.99e-10 is neither 0 nor at least 1e-09"),
         ("steps", 0, "greater than or equal to 1"),
         ("steps", 10_001, "10000"),
         ("steps", 2.5, "integer"),
@@ -78,6 +81,11 @@ def test_too_much_work_is_refused_with_the_numbers() -> None:
         "100,000,000 paths of 501 steps are 50,100,000,000 path steps; at most 50,000,000,000 are allowed"
     )
     assert accepted(paths=100_000_000, steps=500).paths == 100_000_000
+
+
+def test_the_least_volatility_and_maturity_are_taken_and_so_is_none() -> None:
+    assert accepted(volatility=1e-9, maturity=1e-9, steps=10_000).volatility == 1e-9
+    assert accepted(volatility=0.0).volatility == 0.0
 
 
 def test_an_absurd_spread_is_refused_with_the_numbers() -> None:
