@@ -37,8 +37,12 @@ class LaunchFailed(DeviceFault):
     """A launch was refused (bad configuration, no kernel image): the job's fault, the context lives on."""
 
 
+class CompileFailed(DeviceFault):
+    """A kernel could not be compiled here: NVRTC or its headers are missing, or the kernel cache cannot be written."""
+
+
 class DeviceLost(DeviceFault):
-    """A sticky error: the context is gone and the process that owns it must exit."""
+    """A sticky or an unknown error: the context is, or may be, gone and the process that owns it must exit."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,9 @@ class Device(Protocol):
 
     def times(self) -> Times:
         """What copies and kernels took since the last call."""
+
+    def forget(self) -> None:
+        """Give back the memory that is kept for reuse and still holds what was in it: of uploads, and on the device."""
 
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<what>[<"][^>"]*[>"]).*$', re.MULTILINE)
@@ -239,37 +246,49 @@ _REFUSED = {1, 9, 13, 98, 200, 209, 218, 222, 500, 701}
 
 
 def fault(code: int, message: str) -> DeviceFault:
-    """Return the fault a CUDA error number stands for."""
+    """Return the fault a CUDA error number stands for.
+
+    A number that is not known here is DeviceLost: a new process costs seconds, and a context that is broken without
+    being known to be would fail every job after this one.
+    """
     if code == 2:
         return OutOfMemory(message, code)
-    if code in _STICKY:
-        return DeviceLost(message, code)
     if code in _REFUSED:
         return LaunchFailed(message, code)
-    return DeviceFault(message, code)
+    return DeviceLost(message if code in _STICKY else f"{message} (CUDA error {code}, of unknown effect)", code)
 
 
 CANARY = Source(_KERNELS / "device" / "canary.cu")
 
 
 def open_device(index: int = 0) -> "CupyDevice":
-    """Return a GPU that has just computed something right, or raise NoDevice with the reason there is none."""
+    """Return a GPU that has just computed something right, or raise NoDevice, and nothing else, with the reason."""
+    try:
+        return _open(index)
+    except NoDevice:
+        raise
+    except DeviceFault as error:
+        raise NoDevice(f"device {index} failed its first kernel: {error}", error.code) from None
+    except Exception as error:  # noqa: BLE001 (CuPy raises plain RuntimeError too, and a CPU is left to compute on)
+        raise NoDevice(f"device {index} cannot be opened: {type(error).__name__}: {error}") from None
+
+
+def _open(index: int) -> "CupyDevice":
     try:
         import cupy
         from cupy.cuda import driver, nvrtc, runtime
-    except ImportError as error:
+    except Exception as error:  # noqa: BLE001 (a broken installation raises what it likes)
         raise NoDevice(f"CuPy cannot be imported: {error}; install warpdesk[gpu]") from None
-    errors = (runtime.CUDARuntimeError, driver.CUDADriverError)
     try:
         # First of all: a failing CuPy object prints from its destructor.
         count = runtime.getDeviceCount()
-    except errors as error:
+    except (runtime.CUDARuntimeError, driver.CUDADriverError) as error:
         raise NoDevice(f"CUDA finds no device: {error}", error.status) from None
     if not 0 <= index < count:
         raise NoDevice(f"there is no device {index}: CUDA sees {count}", 101)
     try:
         compiler = nvrtc.getVersion()
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise NoDevice(f"NVRTC cannot be loaded: {error}; install warpdesk[gpu]") from None
     toolkit = runtime.runtimeGetVersion() // 1000
     if compiler[0] != toolkit:
@@ -278,14 +297,12 @@ def open_device(index: int = 0) -> "CupyDevice":
             f"CuPy is built for CUDA {toolkit} and found NVRTC {compiler[0]}.{compiler[1]}: their major versions must "
             f"be equal; uninstall the other nvidia-cuda-nvrtc, or install warpdesk[gpu-cu13] where CUDA 13 is wanted"
         )
-    try:
-        device = CupyDevice(cupy, index)
-        device.check()
-    except NoDevice:
-        raise
-    except (DeviceFault, cupy.cuda.compiler.CompileException, nvrtc.NVRTCError, *errors) as error:
-        raise NoDevice(f"device {index} failed its first kernel: {error}", getattr(error, "code", None)) from None
+    device = CupyDevice(cupy, index)
+    device.check()
     return device
+
+
+_Key = tuple[Path, tuple[tuple[str, str | int], ...]]
 
 
 class CupyDevice:
@@ -303,8 +320,9 @@ class CupyDevice:
         self.name: str = properties["name"].decode()
         self.architecture = f"sm_{properties['major']}{properties['minor']}"
         self.multiprocessors: int = properties["multiProcessorCount"]
-        self._modules: dict[str, Any] = {}
-        self._kernels: dict[tuple[str, str], CupyKernel] = {}
+        # As the source was when it was first used: a file edited later belongs to the next process.
+        self._modules: dict[_Key, tuple[str, Any]] = {}
+        self._kernels: dict[tuple[_Key, str], CupyKernel] = {}
         self._running: list[tuple[Any, Any]] = []
         self._copy_seconds = 0.0
         self._kernel_seconds = 0.0
@@ -319,16 +337,18 @@ class CupyDevice:
         self.times()
 
     def kernel(self, source: Source, name: str) -> "CupyKernel":
-        text = inline(source)
-        if (text, name) not in self._kernels:
-            if text not in self._modules:
-                # CuPy adds -ftz=true, --device-as-default-execution-space and -arch.
-                self._modules[text] = self._cupy.RawModule(code=text, options=COMPILE_OPTIONS[:2], backend="nvrtc")
-            with self._faults():
-                function = self._modules[text].get_function(name)
+        key = source.path, tuple(source.defines.items())
+        if (key, name) not in self._kernels:
+            text = self._modules[key][0] if key in self._modules else inline(source)
+            with self._faults(), self._compiling(source):
+                if key not in self._modules:
+                    # CuPy adds -ftz=true, --device-as-default-execution-space and -arch.
+                    module = self._cupy.RawModule(code=text, options=COMPILE_OPTIONS[:2], backend="nvrtc")
+                    self._modules[key] = text, module
+                function = self._modules[key][1].get_function(name)
                 function.compile()
-            self._kernels[text, name] = CupyKernel(self, name, parameters(text, name), function)
-        return self._kernels[text, name]
+            self._kernels[key, name] = CupyKernel(self, name, parameters(text, name), function)
+        return self._kernels[key, name]
 
     def to_device(self, array: Any) -> Any:
         with self._faults(array.nbytes):
@@ -361,6 +381,18 @@ class CupyDevice:
         times = Times(self._copy_seconds, self._kernel_seconds)
         self._copy_seconds = self._kernel_seconds = 0.0
         return times
+
+    def forget(self) -> None:
+        """Free the blocks of CuPy's pools, of pinned host memory, through which uploads go, and of device memory.
+
+        They go back to the operating system and to the driver, which clear memory before another process gets it.
+        """
+        with self._faults():
+            self._finish()
+            # CuPy holds the staging block of an upload until the next one is asked for, even when it has arrived.
+            self._cupy.cuda.alloc_pinned_memory(1)
+            self._cupy.get_default_pinned_memory_pool().free_all_blocks()
+            self._cupy.get_default_memory_pool().free_all_blocks()
 
     def launch(self, function: Any, grid: tuple[int, ...], block: tuple[int, ...], args: Any, shared_mem: int) -> None:
         with self._faults():
@@ -396,6 +428,16 @@ class CupyDevice:
             raise OutOfMemory(f"out of memory: needed {needed} bytes{self._free()}", 2) from error
         except self._errors as error:
             raise fault(error.status, f"{self.name}: {error}") from error
+
+    @contextmanager
+    def _compiling(self, source: Source) -> Iterator[None]:
+        """Turn whatever the compiler raises into CompileFailed; what CUDA itself says keeps its number."""
+        try:
+            yield
+        except (MemoryError, DeviceFault, *self._errors):
+            raise
+        except Exception as error:  # CompileException, NVRTCError, OSError of the cache, RuntimeError about headers
+            raise CompileFailed(f"{source.path.name} could not be compiled on {self.name}: {error}") from error
 
     def _free(self) -> str:
         """The free bytes, with what the pool holds unused, and all bytes, in words; nothing where they are not told."""

@@ -3,14 +3,14 @@
 import importlib.util
 from dataclasses import dataclass
 
-from kernels.cuda import Device, LaunchFailed, NoDevice, OutOfMemory
+from kernels.cuda import CompileFailed, Device, LaunchFailed, NoDevice, OutOfMemory
 from kernels.operation import Backend, Operation
 from workers.device import Probe
 from workers.protocol import BackendWish
 
 # After these the same job completes on the CPU. DeviceLost is not among them (its process must end), and anything else
 # is a bug and must be seen.
-RECOVERABLE = (NoDevice, OutOfMemory, LaunchFailed)
+RECOVERABLE = (NoDevice, OutOfMemory, LaunchFailed, CompileFailed)
 
 
 @dataclass(frozen=True)

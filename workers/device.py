@@ -40,6 +40,8 @@ def probe(setting: str = "") -> Probe:
         return _found(open_device())
     except DeviceFault as fault:
         return without_gpu(str(fault))
+    except Exception as error:  # noqa: BLE001 (whatever a driver or a library raises, there is a CPU to compute on)
+        return without_gpu(f"looking for a GPU failed with {type(error).__name__}: {error}")
 
 
 def without_gpu(reason: str) -> Probe:

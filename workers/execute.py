@@ -52,6 +52,10 @@ def run(
         places = "".join(traceback.format_tb(error.__traceback__))
         log.error("%s of %s failed with %s\n%s", operation.name, request.id, type(error).__name__, places)
         return Failed(code="operation-error", message=f"{operation.name} failed with {type(error).__name__}")
+    finally:
+        if found.device is not None and request.backend != "cpu" and _is_private(operation):
+            # Outside the attempt, whose arrays are let go of by now; a device that is lost says so here too.
+            found.device.forget()
 
 
 def _run(
@@ -83,6 +87,10 @@ def _run(
     directory = store.new_result(request.id, attempt)
     codec.encode(operation, request, outputs, directory, store, time.time())
     return Succeeded(result=directory.name, provenance=_provenance(operation, request, attempt, choice, took))
+
+
+def _is_private(operation: Operation) -> bool:
+    return operation.randomness == "private" or any(given.secret for given in operation.inputs)
 
 
 def _compute(operation: Operation, params: Any, arguments: Mapping[str, Any], choice: Choice) -> dict[str, Any]:

@@ -81,6 +81,9 @@ class FaultyDevice:
     def times(self) -> Times:
         return self._device.times()
 
+    def forget(self) -> None:
+        self._device.forget()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)  # what a device may offer beyond the contract
 

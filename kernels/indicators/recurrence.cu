@@ -287,8 +287,9 @@ rsi_run(const REAL* prices, i64 time, i64 tiles, REAL beta, REAL first, i32 warm
         rsi_bar(law, before, price, count, factor, gains, losses);
         if (count >= valid) {
             REAL total = gains + losses;
-            shown = total > tiny ? (REAL)100 * (gains / total) : HOLD;
-            waiting |= !(total > tiny);
+            REAL index = (REAL)100 * (gains / total) + (total - total);  // NaN where gains or losses overflowed
+            shown = total <= tiny ? HOLD : index == index ? index : nan;
+            waiting |= total <= tiny;
         }
         cell = shown;
         before = price;

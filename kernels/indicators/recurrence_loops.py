@@ -137,8 +137,9 @@ def _rsi_bars(columns, beta, zero, hundred, tiny, up, down):  # type: ignore[no-
             up[s] = beta * up[s] + (zero if change <= zero else change)
             down[s] = beta * down[s] + (zero if change >= zero else -change)
             total = up[s] + down[s]
-            before[s] = hundred * (up[s] / total) if total > tiny else HOLD
-            held += not total > tiny
+            # total - total is NaN where gains or losses overflowed: no number rather than 0.
+            before[s] = HOLD if total <= tiny else hundred * (up[s] / total) + (total - total)
+            held += total <= tiny
     return held
 
 
@@ -211,8 +212,8 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
         if out.size:
             if count >= valid:
                 total = up + down
-                out[t] = hundred * (up / total) if total > tiny else HOLD
-                held += not total > tiny
+                out[t] = HOLD if total <= tiny else hundred * (up / total) + (total - total)
+                held += total <= tiny
             else:
                 out[t] = np.nan
     return count, a, up, down, held

@@ -32,8 +32,8 @@ class Ema(Params):
     period: _Period
     convention: Literal["talib", "tradingview"] = Field(
         default="talib",
-        description="talib: starts at bar `period` from the mean of the first `period` prices. "
-        "tradingview: starts at the first bar from the first price.",
+        description="talib: the first number, at bar `period` - 1 counted from 0, is the mean of the first `period` "
+        "prices. tradingview: it is the first price, at bar 0.",
     )
     nan_policy: _Gaps = "window"
 
@@ -134,7 +134,7 @@ RSI = Operation(
     package="kernels.indicators",
     params=Rsi,
     inputs=(_PRICES,),
-    outputs=(Output("rsi", "the index, of the prices' shape and dtype; its first number stands at bar `period`"),),
+    outputs=(Output("rsi", "the index, of the prices' shape and dtype; first at bar `period`, counted from 0"),),
     example=_example(period=14),
     cost=_cost(outputs=1, workspace=6),
     check=_check,

@@ -219,7 +219,8 @@ def _cutler_chunk(x, period, kinds, lags, hundred, flat, rsi):  # type: ignore[n
     gains, losses = gathered_g[period - 1 :], gathered_l[period - 1 :]
     for i in range(rsi.size):
         total = gains[i] + losses[i]
-        rsi[i] = flat if total == 0 else _plain(hundred * (gains[i] / total))
+        # total - total is NaN where gains or losses overflowed.
+        rsi[i] = flat if total == 0 else _plain(hundred * (gains[i] / total) + (total - total))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

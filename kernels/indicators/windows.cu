@@ -145,7 +145,7 @@ __device__ __forceinline__ REAL loss_of(REAL change) { return change >= 0 ? (REA
 
 __device__ __forceinline__ REAL strength(REAL gains, REAL losses, REAL flat, REAL nan) {
     REAL total = gains + losses;
-    return total == 0 ? flat : plain((REAL)100 * (gains / total), nan);
+    return total == 0 ? flat : plain((REAL)100 * (gains / total) + (total - total), nan);  // NaN if one overflowed
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK)

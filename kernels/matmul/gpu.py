@@ -133,20 +133,34 @@ def _library(params: MatmulParams, size: Dimensions, device: Device) -> tuple[An
     except ImportError as error:
         return None, f"cuBLAS cannot be loaded (install warpdesk[gpu-blas]): {error}"
     handle = device.cupy.cuda.device.get_cublas_handle
-    version = _guarded(cublas, device, lambda: cublas.getVersion(handle()))
+    try:
+        version = _guarded(cublas, device, lambda: cublas.getVersion(handle()))
+    except (LaunchFailed, OutOfMemory) as error:
+        if params.algorithm == "library":
+            raise
+        return None, f"cuBLAS cannot be started: {error}"
     name = f"cuBLAS {version // 10000}.{version // 100 % 100}"
     return cublas, f"requested: {name}" if params.algorithm else f"default: {name}"
 
 
 def _guarded(cublas: Any, device: Device, work: Callable[[], Any]) -> Any:
     """Return what `work` returns; whatever cuBLAS or CuPy raise in it becomes a fault of the device."""
+    library = cast(CupyDevice, device).library  # what has a `cupy` is one, or stands before one
     try:
-        return cast(CupyDevice, device).library(work)  # what has a `cupy` is one, or stands before one
+        try:
+            return library(work)
+        except cublas.CUBLASError as error:
+            if error.status != _ALLOC_FAILED:
+                raise
+            # cuBLAS allocates past CuPy's pool, whose free blocks it cannot use.
+            device.times()
+            device.forget()
+            return library(work)
     except cublas.CUBLASError as error:
         device.times()  # waits for the device: if the context is lost, that is raised here
         if error.status == _ALLOC_FAILED:
             raise OutOfMemory(f"cuBLAS found no memory for its workspace: {error}", 2) from error
-        raise LaunchFailed(f"cuBLAS refused the product: {error}") from error
+        raise LaunchFailed(f"cuBLAS refused: {error}") from error
 
 
 def _strides(a: Any, b: Any) -> tuple[int, int]:

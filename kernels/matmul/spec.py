@@ -94,8 +94,9 @@ def _cost(params: MatmulParams, inputs: Mapping[str, ArrayInfo]) -> Cost:
     size = dimensions(a.shape, b.shape)
     product = size.batch * size.m * size.n * ITEMSIZE[a.dtype]
     factors = a.nbytes + b.nbytes
-    # A reduced precision holds a rounded copy of both factors, and 2 * 32 MiB while it measures the error.
-    rounding = factors + (64 << 20) if params.precision != "ieee" else 0
+    # A reduced precision holds a rounded copy of both factors, two more of the one being rounded, and 2 * 32 MiB while
+    # it measures the error.
+    rounding = factors + 2 * max(a.nbytes, b.nbytes) + (64 << 20) if params.precision != "ieee" else 0
     return Cost(bytes=factors + product + rounding)
 
 

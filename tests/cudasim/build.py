@@ -126,6 +126,7 @@ def runtime() -> ctypes.CDLL:
     library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     library.cudasim_launch.restype = ctypes.c_int
     library.cudasim_launch.argtypes = [
+        ctypes.c_int,
         ctypes.POINTER(KernelEntry),
         ctypes.c_void_p,
         ctypes.POINTER(ctypes.c_void_p),

@@ -3,6 +3,7 @@
 import ctypes
 import math
 import os
+import platform
 import time
 import weakref
 from typing import Any, Literal
@@ -26,6 +27,7 @@ Order = Literal["forward", "backward", "random"]
 _ORDERS = {"forward": 0, "backward": 1, "random": 2}
 _DYNAMIC_SHARED_LIMIT = 48 * 1024  # what a launch may ask for without setting a function attribute
 _TSAN_THREADS = 6144  # it knows some 8,000 threads at a time
+CAN_FLUSH = platform.machine() in ("x86_64", "AMD64")
 _kept: list[Any] = []  # memory of launches that never ended
 
 
@@ -85,6 +87,7 @@ class EmulatedDevice:
 
     `workers` blocks are resident at a time. `sanitize` compiles kernels with "address,undefined" or "thread"; the
     process must then run under that sanitizer (tests.cudasim.sanitized). `memory` limits the bytes allocated at a time.
+    `flush` turns denormals into 0, as -ftz=true does for float32; it does so for float64 too, and on x86 only.
     """
 
     cupy = None
@@ -98,7 +101,10 @@ class EmulatedDevice:
         seed: int = 0,
         memory: int = 4 << 30,
         limit: float = 60.0,
+        flush: bool = False,
     ) -> None:
+        if flush and not CAN_FLUSH:
+            raise RuntimeError(f"flush=True needs the MXCSR of an x86 processor, and this is {platform.machine()}")
         if sanitize is not None and LIBRARIES[sanitize] not in os.environ.get("LD_PRELOAD", ""):
             # Loaded later, a sanitizer would end the process.
             raise RuntimeError(f"sanitize={sanitize!r} needs {LIBRARIES[sanitize]} loaded first: use run_sanitized")
@@ -112,6 +118,7 @@ class EmulatedDevice:
         self._seed = seed
         self._limit = limit
         self._memory = memory
+        self._flush = flush
         self._used = 0
         self._copy_seconds = 0.0
         self._kernel_seconds = 0.0
@@ -150,6 +157,9 @@ class EmulatedDevice:
         times = Times(self._copy_seconds, self._kernel_seconds)
         self._copy_seconds = self._kernel_seconds = 0.0
         return times
+
+    def forget(self) -> None:
+        """Nothing is kept for reuse: memory is freed with its array."""
 
     def _allocate(self, shape: tuple[int, ...] | int, dtype: Any) -> DeviceArray:
         dtype = np.dtype(dtype)
@@ -192,6 +202,7 @@ class EmulatedKernel:
         message = ctypes.create_string_buffer(4096)
         start = time.perf_counter()
         outcome = runtime().cudasim_launch(
+            int(device._flush),
             ctypes.byref(self._entry),
             self._module.touch,
             (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(value) for value in arguments)),

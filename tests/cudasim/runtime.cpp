@@ -19,6 +19,13 @@
 #include <string>
 #include <vector>
 
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#define FLUSH_DENORMALS() _mm_setcsr(_mm_getcsr() | 0x8040u)  // flush to zero and denormals are zero
+#else
+#define FLUSH_DENORMALS() ((void)0)
+#endif
+
 namespace {
 
 constexpr unsigned IDLE_SWEEPS = 5000;      // all resident blocks only waiting, this many times round: a livelock
@@ -67,6 +74,7 @@ struct Launch {
     uint3 grid, block;
     unsigned threads, workers;
     int order;   // 0 forward, 1 backward, 2 random
+    int flush;   // whether denormals become 0
     unsigned long long seed;
     size_t dynamic_shared;
     void (*touch)();
@@ -318,6 +326,7 @@ __attribute__((optimize("no-tree-loop-distribute-patterns"))) void fill(char* at
 void* work(void* data) {
     auto* worker = static_cast<Worker*>(data);
     Launch* launch = worker->launch;
+    if (launch->flush) FLUSH_DENORMALS();
     launch->touch();
     Segment shared{reinterpret_cast<void*>(launch->touch), nullptr, 0};
     dl_iterate_phdr(find_segment, &shared);
@@ -516,7 +525,7 @@ extern "C" void cudasim_memory_event(int changed) {
 // ---------------------------------------------------------------- what the host calls
 
 // Returns 0, or 1 with `message` filled (a defect), or 2 (still running after `limit` seconds; its memory must stay).
-extern "C" int cudasim_launch(const CudasimKernel* kernel, void (*touch)(), void** arguments, const unsigned* grid,
+extern "C" int cudasim_launch(int flush, const CudasimKernel* kernel, void (*touch)(), void** arguments, const unsigned* grid,
                               const unsigned* block, size_t dynamic_shared, int order, unsigned long long seed,
                               unsigned workers, char* plain_shared, size_t plain_shared_size, double limit, char* message,
                               size_t message_size) {
@@ -546,6 +555,7 @@ extern "C" int cudasim_launch(const CudasimKernel* kernel, void (*touch)(), void
             return 1;
         }
     }
+    launch->flush = flush;
     for (unsigned w = 0; w < launch->workers; ++w) {
         team[w] = {launch, w};
         if (pthread_create(&threads[w], nullptr, work, &team[w])) abort();

@@ -49,9 +49,13 @@ class Machine:
     sync_error: int | None = None
     wrong: bool = False  # copies back something else than was computed
     compile_error: bool = False
+    broken_compiler: Exception | None = None  # what compiling raises besides
     memory: int = 1 << 20
     options: list[tuple[str, ...]] = field(default_factory=list)
     launches: list[Any] = field(default_factory=list)
+    arriving: list[Any] = field(default_factory=list)  # staging blocks of uploads, until the next is asked for
+    staged: list[Any] = field(default_factory=list)  # the pool of pinned memory: free blocks with what was in them
+    pool: int = 0  # free blocks of device memory
 
     def modules(self, folder: Path) -> dict[str, Any]:
         """What to put into sys.modules."""
@@ -87,6 +91,19 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         if machine.sync_error:
             raise CUDARuntimeError(machine.sync_error)
 
+    def upload(array: Any) -> Array:
+        alloc_pinned_memory(array.nbytes)
+        machine.arriving.append(array.copy())
+        machine.pool += 1
+        return allocate(emulated.to_device, array)
+
+    def alloc_pinned_memory(_size: int) -> None:
+        machine.staged += machine.arriving
+        machine.arriving.clear()
+
+    def free_device_blocks() -> None:
+        machine.pool = 0
+
     class RawModule:
         def __init__(self, *, code: str, options: tuple[str, ...] = (), backend: str = "nvcc") -> None:
             assert backend == "nvrtc"
@@ -104,6 +121,8 @@ def _cupy(machine: Machine, folder: Path) -> Any:
                 kernel(grid, block, args, shared_mem)
 
             def compile_() -> None:
+                if machine.broken_compiler:
+                    raise machine.broken_compiler
                 if machine.compile_error:
                     raise CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)")
 
@@ -128,6 +147,7 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         compiler=SimpleNamespace(CompileException=CompileException),
         Device=lambda index: SimpleNamespace(use=lambda: None),
         Event=Event,
+        alloc_pinned_memory=alloc_pinned_memory,
         get_elapsed_time=lambda before, after: (after.time - before.time) * 1e3,
         get_current_stream=lambda: SimpleNamespace(synchronize=synchronize),
     )
@@ -135,8 +155,9 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         cuda=cuda,
         ndarray=DeviceArray,
         RawModule=RawModule,
-        asarray=lambda array: allocate(emulated.to_device, array),
+        asarray=upload,
         empty=lambda shape, dtype: allocate(emulated.empty, shape, np.dtype(dtype)),
         zeros=lambda shape, dtype: allocate(emulated.zeros, shape, np.dtype(dtype)),
-        get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0),
+        get_default_memory_pool=lambda: SimpleNamespace(free_bytes=lambda: 0, free_all_blocks=free_device_blocks),
+        get_default_pinned_memory_pool=lambda: SimpleNamespace(free_all_blocks=machine.staged.clear),
     )

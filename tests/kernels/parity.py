@@ -38,6 +38,10 @@ class Case:
         values = "-".join(f"{name}={value}" for name, value in self.params.items())
         return self.name or f"{self.operation}-{values}"
 
+    def in_float32(self) -> bool:
+        """Whether an input is of float32."""
+        return any(array.dtype == np.float32 for array in self.inputs().values())
+
     def run(self, device: Device | None = None) -> Answer:
         """The answer of the CPU, or of a device."""
         operation = OPERATIONS[self.operation]

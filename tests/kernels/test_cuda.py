@@ -12,6 +12,7 @@ from kernels import cuda
 from kernels.compile import describe, sources
 from kernels.cuda import (
     CANARY,
+    CompileFailed,
     CupyDevice,
     Device,
     DeviceFault,
@@ -29,7 +30,7 @@ from kernels.cuda import (
 from tests.cudasim import sound
 from tests.cudasim.build import compile_source, load
 from tests.cudasim.device import deduced
-from tests.kernels.cupy_on_cpu import Machine
+from tests.kernels.cupy_on_cpu import CUDADriverError, Machine, NVRTCError
 
 SOURCES = [pytest.param(source, id=describe(source)) for _, source in sources()]
 
@@ -113,7 +114,11 @@ def test_parameters_follow_macros_and_typedefs_and_skip_comments() -> None:
         (702, DeviceLost),
         (710, DeviceLost),
         *((code, DeviceLost) for code in range(714, 720)),
-        (600, DeviceFault),
+        (3, DeviceLost),
+        (46, DeviceLost),
+        (304, DeviceLost),
+        (600, DeviceLost),
+        (802, DeviceLost),
     ],
 )
 def test_a_fault_is_told_by_its_number(code: int, kind: type[DeviceFault]) -> None:
@@ -147,7 +152,18 @@ def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"nvrtc": None}, 0, "NVRTC cannot be loaded: libnvrtc.so.12 not found; install warpdesk[gpu]", None),
         ({"nvrtc": (13, 5)}, 0, "CuPy is built for CUDA 12 and found NVRTC 13.5", None),
         ({"toolkit": 13020}, 0, "CuPy is built for CUDA 13 and found NVRTC 12.9", None),
-        ({"compile_error": True}, 0, "device 0 failed its first kernel: nvrtc: error: invalid value for --gpu-", None),
+        (
+            {"compile_error": True},
+            0,
+            "device 0 failed its first kernel: canary.cu could not be compiled on Pretended: nvrtc: error: invalid",
+            None,
+        ),
+        (
+            {"broken_compiler": RuntimeError("Failed to find CUDA headers")},
+            0,
+            "device 0 failed its first kernel: canary.cu could not be compiled on Pretended: Failed to find CUDA",
+            None,
+        ),
         ({"launch_error": 209}, 0, "device 0 failed its first kernel: Pretended: error 209", 209),
         ({"sync_error": 700}, 0, "device 0 failed its first kernel: Pretended: error 700", 700),
         ({"memory": 100}, 0, "device 0 failed its first kernel: out of memory: needed 256 bytes, free 100 of 100", 2),
@@ -234,6 +250,63 @@ def test_a_fault_of_a_kernel_appears_at_the_next_wait_with_its_kind(gpu: tuple[C
         with pytest.raises(DeviceLost, match="Pretended: error 700") as error:
             wait()
         assert error.value.code == 700
+
+
+# CuPy 14 raises RuntimeError where headers are missing, OSError where its cache cannot be written.
+@pytest.mark.parametrize(
+    "raised", [RuntimeError("Failed to find CUDA headers"), PermissionError(13, "denied", "/cache"), NVRTCError("5")]
+)
+def test_a_kernel_that_cannot_be_compiled_is_a_fault_of_the_device_and_the_next_one_may_be(
+    gpu: tuple[CupyDevice, Machine], raised: Exception
+) -> None:
+    device, machine = gpu
+    machine.broken_compiler = raised
+    with pytest.raises(CompileFailed, match=f"could not be compiled on Pretended: {re.escape(str(raised))}"):
+        device.kernel(sound.SOURCE, "scale")
+    machine.broken_compiler = None
+    device.kernel(sound.SOURCE, "scale")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(700, DeviceLost), (209, LaunchFailed), (2, OutOfMemory), (12345, DeviceLost)]
+)
+def test_what_cuda_says_while_a_kernel_is_compiled_keeps_its_kind(
+    gpu: tuple[CupyDevice, Machine], status: int, kind: type[DeviceFault]
+) -> None:
+    device, machine = gpu
+    machine.broken_compiler = CUDADriverError(status)
+    with pytest.raises(kind) as error:
+        device.kernel(sound.SOURCE, "scale")
+    assert error.value.code == status
+
+
+def test_opening_raises_nothing_but_no_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine = pretend(monkeypatch, tmp_path)
+    broken = AttributeError("module 'cupy' has no attribute 'RawModule'")
+    monkeypatch.setattr(CupyDevice, "check", lambda _: (_ for _ in ()).throw(broken))
+    with pytest.raises(NoDevice, match="device 0 cannot be opened: AttributeError: module 'cupy' has no"):
+        open_device()
+    assert machine.devices == 1
+
+
+def test_a_source_is_read_once_in_the_life_of_a_device(gpu: tuple[CupyDevice, Machine], tmp_path: Path) -> None:
+    device, machine = gpu
+    source = Source(tmp_path / "edited.cu")
+    source.path.write_text(sound.SOURCE.path.read_text())
+    scale, compiled = device.kernel(source, "scale"), len(machine.options)
+    source.path.write_text("an edit that does not compile")
+    assert device.kernel(Source(source.path), "scale") is scale
+    device.kernel(source, "reverse")
+    assert len(machine.options) == compiled
+
+
+def test_forgetting_leaves_no_upload_in_memory_kept_for_reuse(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    for value in (1.0, 2.0):
+        device.to_device(np.full(3, value))
+    assert len(machine.staged) + len(machine.arriving) == 2
+    device.forget()
+    assert (machine.staged, machine.arriving, machine.pool) == ([], [], 0)
 
 
 def test_a_refused_launch_leaves_the_device_usable(gpu: tuple[CupyDevice, Machine]) -> None:

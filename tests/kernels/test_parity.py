@@ -6,12 +6,13 @@ import pytest
 
 from kernels.compile import describe, sources
 from kernels.cuda import Device
-from tests.cudasim.device import EmulatedDevice, Order
+from tests.cudasim.device import CAN_FLUSH, EmulatedDevice, Order
 from tests.cudasim.sanitized import Mode, run_sanitized
 from tests.kernels.families import all_cases, cases, cuda_files, families, kernels_of
 from tests.kernels.parity import Answer, Case, assert_same
 
 ALL = [pytest.param(case, id=str(case)) for _, case in all_cases()]
+FLOAT32 = [pytest.param(case, id=str(case)) for _, case in all_cases() if case.in_float32()]
 SMALL = [pytest.param(case, id=str(case)) for _, case in all_cases() if case.small]
 
 
@@ -36,6 +37,12 @@ def test_the_emulated_device_answers_like_the_cpu(case: Case) -> None:
 @pytest.mark.parametrize("case", SMALL)
 def test_no_answer_depends_on_the_order_of_threads(case: Case, order: Order) -> None:
     assert_same(case, on_cpu(case), emulated(case, order)[0])
+
+
+@pytest.mark.skipif(not CAN_FLUSH, reason="only an x86 processor can be told to flush denormals")
+@pytest.mark.parametrize("case", FLOAT32)
+def test_no_answer_in_float32_depends_on_denormals_being_flushed_as_a_gpu_does(case: Case) -> None:
+    assert_same(case, on_cpu(case), case.run(EmulatedDevice(flush=True)))
 
 
 @pytest.mark.gpu

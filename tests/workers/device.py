@@ -43,6 +43,9 @@ class PaperDevice:
     def times(self) -> Times:
         return Times(copy=0.25, kernel=0.5)
 
+    def forget(self) -> None:
+        """It keeps nothing."""
+
 
 class BrokenDevice(PaperDevice):
     """It opens, and is lost as soon as it is used."""

@@ -30,6 +30,30 @@ def _flat_after_a_move() -> dict[str, NDArray[Any]]:
     return {"prices": prices}
 
 
+def _gap_two_tiles_back() -> dict[str, NDArray[Any]]:
+    prices = walk(1, 5 * TILE)
+    prices[0, TILE + 100] = np.nan
+    return {"prices": prices}
+
+
+def _gap_at_the_end_of_a_tile_then_flat() -> dict[str, NDArray[Any]]:
+    prices = np.full((1, 6 * TILE), 97.5)
+    prices[0, :50] = walk(50)
+    prices[0, TILE - 1] = np.nan
+    return {"prices": prices}
+
+
+def _overflowing(dtype: str) -> Callable[[], dict[str, NDArray[Any]]]:
+    def prices() -> dict[str, NDArray[Any]]:
+        series = walk(2, 9 * TILE, dtype=dtype)
+        series[0, 700:702] = np.finfo(dtype).max, -np.finfo(dtype).max
+        series[1, 3000:3002] = -np.finfo(dtype).max, np.finfo(dtype).max
+        series[1, 3500] = np.nan
+        return {"prices": series}
+
+    return prices
+
+
 def _spiked() -> dict[str, NDArray[Any]]:
     prices = 1e9 + walk(2, 700, seed=3)
     prices[0, 0] = prices[1, 311] = 1e12
@@ -86,6 +110,20 @@ CASES: tuple[Case, ...] = (
     _case("rsi", _prices(1, 4 * TILE), "period longer than a tile", small=False, period=3000),
     _case("ema", _prices(1, 2500), "carried through all tiles", period=2400),
     _case("rsi", _prices(1, 2500), "carried through all tiles", period=2400),
+    _case("ema", _gap_two_tiles_back, "gap two tiles back", small=False, period=4000),
+    _case("rsi", _gap_at_the_end_of_a_tile_then_flat, "gap at a tile's end, then flat", small=False, period=2500),
+    *(
+        _case(operation, _overflowing(dtype), f"{dtype}, overflowing {name}", small=False, period=14, **options)
+        for dtype, operation, name, options in (
+            ("float64", "ema", "differences", {}),
+            ("float64", "rsi", "changes", {}),
+            ("float64", "rsi", "changes, cutler", {"convention": "cutler"}),
+            ("float64", "bollinger", "bands", {}),
+            # Not the RSI: an ordinary gain beside a loss of 3e38 is a share of 1e-39, which a GPU flushes.
+            ("float32", "ema", "differences", {}),
+            ("float32", "bollinger", "bands", {}),
+        )
+    ),
     _case("rsi", _flat_after_a_move, "flat run", period=2),
     _case("rsi", _flat_after_a_move, "flat run, nan", small=False, period=3, flat="nan"),
     *(_case(operation, _spiked, "spikes", small=False, period=41) for operation in ("sma", "ema", "rsi", "bollinger")),

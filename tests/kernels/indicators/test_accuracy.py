@@ -124,3 +124,47 @@ def test_float32_prices_are_computed_and_answered_in_float32() -> None:
         for output in wide:
             assert narrow[output].dtype == np.float32
             np.testing.assert_allclose(narrow[output], wide[output], rtol=2e-3 if name == "rsi" else 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scales", "nothing", "too_much"),
+    [("float64", (1e-140, 1e-3, 1e140), 1e-170, 1e157), ("float32", (1e-13, 1e-3, 1e14), 1e-26, 1e20)],
+)
+def test_bands_follow_the_unit_of_the_prices_until_squares_leave_the_range(
+    dtype: str, scales: tuple[float, ...], nothing: float, too_much: float
+) -> None:
+    prices = np.random.default_rng(17).integers(90, 110, 60).astype("float64")
+
+    def widths(scale: float) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+        with np.errstate(over="ignore"):
+            bands = compute("bollinger", (prices * scale).astype(dtype), period=20)
+        return (bands["upper"].astype("float64") - bands["lower"])[19:] / scale
+
+    for scale in scales:
+        np.testing.assert_allclose(widths(scale), widths(1.0), rtol=1e-11 if dtype == "float64" else 1e-4)
+    assert (widths(nothing) == 0).all()
+    assert np.isinf(widths(too_much)).all()
+
+
+@pytest.mark.parametrize("convention", ["talib", "cutler", "ema"])
+@pytest.mark.parametrize(("dtype", "most"), [("float64", 1e308), ("float32", 3e38)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_rsi_of_changes_that_overflow_is_no_number_and_never_0(
+    convention: str, dtype: str, most: float, sign: int
+) -> None:
+    prices = walk(9 * TILE, dtype=dtype, seed=18)
+    prices[700:702] = sign * most, -sign * most
+    rsi = compute("rsi", prices, period=5, convention=convention)["rsi"]
+    forgotten = 706 if convention == "cutler" else 5 * TILE  # what a period of 5 looks back to at most
+    assert np.isnan(rsi[701 : min(forgotten, TILE)]).all()
+    without = compute("rsi", prices[forgotten:], period=5, convention=convention)["rsi"][200:]
+    np.testing.assert_allclose(rsi[forgotten + 200 :], without, rtol=1e-9 if dtype == "float64" else 1e-3)
+
+
+def test_differences_that_overflow_leave_no_trace_in_later_windows() -> None:
+    clean = walk(300, seed=19)
+    prices = clean.copy()
+    prices[100:102] = 1e308, -1e308
+    sma = compute("sma", prices, period=5)["sma"]
+    assert not np.isfinite(sma[101])
+    np.testing.assert_array_equal(sma[106:], compute("sma", clean, period=5)["sma"][106:])

@@ -9,7 +9,8 @@ from tests.kernels.indicators.reference import compute
 from tests.kernels.indicators.test_published import RSI_CLOSES
 
 
-# The last of the 33 closes of StockCharts' worksheet: TA-Lib and Tulip, vectorbt's default, NautilusTrader's default.
+# The last of the 33 closes of StockCharts' worksheet: TA-Lib and Tulip; vectorbt's default; exponential averages of
+# alpha = 2 / 15 that begin with the first change, a definition without a published value.
 @pytest.mark.parametrize(
     ("convention", "last"), [("talib", 37.773), ("tradingview", 37.773), ("cutler", 30.179), ("ema", 31.279)]
 )

@@ -14,6 +14,7 @@ from kernels.cuda import LaunchFailed, NoDevice, OutOfMemory
 from kernels.matmul import cpu, gpu
 from kernels.matmul.spec import MatmulParams
 from kernels.operation import InvalidRequest
+from tests.cudasim.device import EmulatedDevice
 
 # Values of cublasOperation_t, cublasComputeType_t, cublasGemmAlgo_t and cudaDataType in CUDA 12's headers.
 OP_N, COMPUTE_32F, COMPUTE_32F_FAST_TF32, COMPUTE_64F, GEMM_DEFAULT = 0, 68, 77, 70, -1
@@ -97,6 +98,7 @@ class Numbers:
 
 class StandIn:
     name, multiprocessors = "a stand-in", 1
+    frees = False  # whether the memory cuBLAS asks for is there once the pool has given back its own
 
     def __init__(self, blas, architecture="sm_90"):
         self.cupy, self.architecture = Numbers(blas), architecture
@@ -115,6 +117,11 @@ class StandIn:
 
     def times(self):
         self.waited = True
+
+    def forget(self):
+        self.forgotten = True
+        if self.cupy.cuda.cublas.status == 3 and self.frees:
+            self.cupy.cuda.cublas.status = 0
 
 
 def normal(seed, *shape, dtype=np.float32):
@@ -186,6 +193,42 @@ def test_a_failing_cublas_is_a_fault_of_the_device_once_the_device_has_been_aske
         gpu.matmul(MatmulParams(), a, a, device=device)
 
     assert device.waited
+
+
+def test_memory_that_cupy_keeps_for_reuse_is_given_to_cublas_when_it_asks():
+    device = StandIn(ColumnMajorBlas(3))
+    device.frees = True
+    a = normal(1, 3, 3)
+
+    answer = gpu.matmul(MatmulParams(), a, a, device=device)
+
+    assert device.forgotten
+    assert np.allclose(answer["product"], a @ a, rtol=0, atol=1e-6)
+
+
+# CUBLAS_STATUS_NOT_INITIALIZED is 1, what cublasCreate gives where it cannot start.
+def test_a_cublas_that_does_not_start_leaves_an_exact_product_to_our_kernel_unless_it_was_asked_for(monkeypatch):
+    device = EmulatedDevice()
+    blas = ColumnMajorBlas()
+    cupy = Numbers(blas)
+
+    def get_cublas_handle():
+        raise blas.CUBLASError(1)
+
+    cupy.cuda.device.get_cublas_handle = get_cublas_handle
+    monkeypatch.setattr(device, "cupy", cupy)
+    monkeypatch.setattr(device, "library", lambda work: work(), raising=False)
+    a = normal(1, 3, 3)
+
+    answer = gpu.matmul(MatmulParams(), a, a, device=device)
+
+    assert answer["algorithm"] == "kernel"
+    assert answer["algorithm_reason"] == "cuBLAS cannot be started: cuBLAS refused: status 1"
+    assert answer["product"].tobytes() == cpu.matmul(MatmulParams(algorithm="kernel"), a, a)["product"].tobytes()
+    with pytest.raises(LaunchFailed, match="status 1"):
+        gpu.matmul(MatmulParams(algorithm="library"), a, a, device=device)
+    with pytest.raises(NoDevice, match="precision bf16 needs cuBLAS on the GPU: cuBLAS cannot be started"):
+        gpu.matmul(MatmulParams(precision="bf16"), a, a, device=device)
 
 
 class Missing:
