@@ -10,7 +10,7 @@ from kernels.dp_noise.integers import sum_records, to_grid
 from kernels.dp_noise.plan import describe, plan
 from kernels.dp_noise.release import DOMAIN, NORM, as_bits, refuse_out_of_range
 from kernels.dp_noise.sampler import add_noise
-from kernels.dp_noise.spec import DpNoise
+from kernels.dp_noise.spec import MOST_PARTS, DpNoise
 
 
 def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, Any]:
@@ -24,14 +24,18 @@ def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, 
     if params.clip is not None:
         rows = bits.reshape(len(bits), -1)
         # More parts than cores only cost memory: each holds a sum of its own.
-        parts = min(len(rows), get_num_threads())
+        parts = min(len(rows), get_num_threads(), MOST_PARTS)
         norm = NORM[params.clip.norm]
         total = sum_records(rows, mantissa, made.exponent, made.saturation, norm, made.bound, parts)
     else:
         total = np.empty(bits.size, np.int64)
         to_grid(bits.reshape(-1), mantissa, made.exponent, total)
-        refuse_out_of_range(total, made)
-    noisy = np.empty(total.size, np.float64)
-    words = np.frombuffer(key, "<u4")
-    add_noise(words, DOMAIN[params.mechanism], made.log2_scale, float(made.grid), total, noisy)
+    try:
+        if params.clip is None:
+            refuse_out_of_range(total, made)
+        noisy = np.empty(total.size, np.float64)
+        words = np.frombuffer(key, "<u4")
+        add_noise(words, DOMAIN[params.mechanism], made.log2_scale, float(made.grid), total, noisy)
+    finally:
+        total.fill(0)  # the answer without its noise
     return {"noisy": noisy if params.mode == "records" else noisy.reshape(values.shape), **describe(params, made)}

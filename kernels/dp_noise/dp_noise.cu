@@ -3,8 +3,9 @@
 // A value x becomes the integer round(x * mantissa * 2^exponent), ties to even, computed from the bits of x; a record is
 // scaled down to its bound as floor(|q| * bound / norm); integers are summed mod 2^64, so no order of addition shows. The
 // noise is Canonne, Kamath, Steinke (2020), algorithms 1 to 3, for scale t = 2^k grid steps, out of ChaCha20 (RFC 8439):
-// element i reads blocks 0, 1, ... under the nonce LE64(i) || LE32(mechanism). Text and order of words as in sampler.py
-// and integers.py, which say why each step is exact. No float but the last product, noisy = (total + noise) * grid.
+// element i reads blocks 0, 1, ... under the nonce LE64(i) || LE32(mechanism). The sampler is discrete_noise.cuh. Text and
+// order of words are those of sampler.py and integers.py, which say why each step is exact. No float but the last product,
+// noisy = (total + noise) * grid.
 //
 // Layout: bits[n][d] u64 (float64 bits), norms[n] u64 (0: record within its bound), total[d] i64, noisy[d] f64, key[8] u32.
 // Launch: row_norms     one warp per record, blockDim (32, 4), grid over records
@@ -17,8 +18,9 @@
 
 #include "device/types.cuh"
 #include "device/chacha20.cuh"
+#include "device/discrete_noise.cuh"
 
-#define THREADS 128
+#define THREADS NOISE_THREADS
 #define ROWS 256
 #define L1 1
 #define L2 2
@@ -41,8 +43,6 @@ __device__ __forceinline__ Wide plus(Wide a, Wide b) {
 }
 
 __device__ __forceinline__ bool exceeds(Wide a, Wide b) { return a.high > b.high || (a.high == b.high && a.low > b.low); }
-
-__device__ __forceinline__ u64 magnitude_of(i64 q) { return (u64)(q < 0 ? -q : q); }
 
 // Round the float64 with these bits times mantissa * 2^exponent to an integer, cut to +-most (at most 2^62).
 __device__ i64 steps_of(u64 bits, u64 mantissa, i32 exponent, u64 most) {
@@ -142,101 +142,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(256) to_grid(const u64* bits, u64 n, u64 mantissa, i32 exponent, i64* steps) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) steps[i] = steps_of(bits[i], mantissa, exponent, 1ull << 62);
-}
-
-// The words one element has still to read. They lie in shared memory, one column per thread, because their index is not
-// known to the compiler; a thread touches its own column alone.
-struct Stream {
-    const u32* key;
-    u32* words;
-    u64 element;
-    u32 mechanism;
-    u32 block;
-    u32 at;
-};
-
-__device__ __forceinline__ void refill(Stream& s) {
-    u32 out[16];
-    chacha20_block(s.key, s.block, (u32)s.element, (u32)(s.element >> 32), s.mechanism, out);
-#pragma unroll
-    for (int w = 0; w < 16; ++w) s.words[w * THREADS] = out[w];
-    s.block += 1;
-    s.at = 0;
-}
-
-__device__ __forceinline__ u32 word(Stream& s) {
-    if (s.at == 16) refill(s);
-    return s.words[s.at++ * THREADS];
-}
-
-// True with probability numerator / 2^bits.
-__device__ bool below(Stream& s, u64 numerator, int bits) {
-    while (bits > 32) {
-        bits -= 32;
-        const u32 top = (u32)(numerator >> bits);
-        const u32 drawn = word(s);
-        if (drawn != top) return drawn < top;
-        numerator &= (1ull << bits) - 1;
-    }
-    return ((u64)word(s) >> (32 - bits)) < numerator;
-}
-
-// True with probability 1 / count.
-__device__ bool one_in(Stream& s, u32 count) {
-    if (count == 1) return true;
-    const u32 share = 0xffffffffu / count;
-    for (;;) {
-        const u32 drawn = word(s);
-        if (drawn < share * count) return drawn < share;
-    }
-}
-
-__device__ bool exp_minus_one(Stream& s) {
-    u32 count = 1;
-    while (one_in(s, count)) ++count;
-    return (count & 1u) == 1u;
-}
-
-__device__ bool exp_minus(Stream& s, u64 numerator, int bits) {
-    u32 count = 1;
-    while (below(s, numerator, bits) && one_in(s, count)) ++count;
-    return (count & 1u) == 1u;
-}
-
-__device__ i64 laplace(Stream& s, int k) {
-    for (;;) {
-        u32 drawn = word(s);
-        u64 u;
-        if (k < 32) {
-            u = (u64)drawn >> (32 - k);
-        } else {
-            u = (u64)drawn << (k - 32);
-            drawn = word(s);
-            u |= (u64)drawn >> (64 - k);
-        }
-        const bool negative = (drawn & 1u) == 1u;
-        if (!exp_minus(s, u, k)) continue;
-        u64 v = 0;
-        while (exp_minus_one(s)) ++v;
-        const i64 magnitude = (i64)(u + (v << k));
-        if (negative && magnitude == 0) continue;
-        return negative ? -magnitude : magnitude;
-    }
-}
-
-__device__ i64 gaussian(Stream& s, int k) {
-    for (;;) {
-        const i64 n = laplace(s, k);
-        const u64 distance = magnitude_of((i64)magnitude_of(n) - (1ll << k));
-        const u64 a = distance >> k, b = distance & ((1ull << k) - 1);
-        u64 whole = ((a * a) >> 1) + ((a * b) >> k);
-        u64 fraction = ((a & 1u) << (2 * k)) + (((a * b) & ((1ull << k) - 1)) << (k + 1)) + b * b;
-        whole += fraction >> (2 * k + 1);
-        fraction &= (1ull << (2 * k + 1)) - 1;
-        bool kept = true;
-        for (; kept && whole > 0; --whole) kept = exp_minus_one(s);
-        if (kept && exp_minus(s, fraction, 2 * k + 1)) return n;
-    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -126,6 +126,7 @@ def sum_records(
         lambda first, end: _sum_parts(bits, mantissa, exponent, saturation, norm, bound, parts, first, end, partial),
     )
     total: NDArray[np.int64] = partial.sum(axis=0)
+    partial.fill(0)  # sums without noise
     return total
 
 

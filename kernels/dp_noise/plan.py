@@ -10,8 +10,9 @@ k starts at 20 and rises until one record's bound has 1024 steps (or rounding co
 """
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
-from math import isqrt, log, log1p, prod
+from math import inf, isqrt, log, log1p, nextafter, prod
 from typing import Any
 
 from kernels.dp_noise.spec import DpNoise, Norm
@@ -96,9 +97,9 @@ def describe(params: DpNoise, made: Plan) -> dict[str, Any]:
     laplace = params.mechanism == "discrete_laplace"
     units = _root_up(made.sensitivity_squared)
     if laplace:
-        spent = {"epsilon": _exact(Fraction(units, 2**made.log2_scale))}
+        spent = {"epsilon": _at_least(Fraction(units, 2**made.log2_scale))}
     else:
-        spent = {"rho": _exact(Fraction(made.sensitivity_squared, 2 * 4**made.log2_scale))}
+        spent = {"rho": _at_least(Fraction(made.sensitivity_squared, 2 * 4**made.log2_scale))}
     return {
         "mechanism": params.mechanism,
         "scale": _exact(made.scale),
@@ -195,24 +196,37 @@ def _accuracy(k: int, laplace: bool) -> int:
 
 
 def _statement(params: DpNoise, made: Plan, spent: dict[str, dict[str, Any]]) -> str:
-    name, amount = next(iter(spent.items()))
+    name, told = next(iter(spent.items()))
+    amount = Fraction(told["exact"])
     kind = "Laplace" if params.mechanism == "discrete_laplace" else "Gaussian"
     unaccounted = (
         "Unaccounted: no budget was charged, and every further release about the same people adds to what is learnt."
     )
     if params.mode == "aggregate":
         return (
-            f"Discrete {kind} noise at scale {float(made.scale):.12g} was added to each of {made.width} coordinates. "
-            "The sensitivity was declared by the caller and nothing here checks it; what the noise protects depends on "
-            f"it. {unaccounted}"
+            f"Discrete {kind} noise at scale {_digits(made.scale, ROUND_FLOOR)} was added to each of {made.width} "
+            "coordinates. The sensitivity was declared by the caller and nothing here checks it; what the noise "
+            f"protects depends on it. {unaccounted}"
         )
     change = "adding or removing one record" if params.neighbouring == "add_remove" else "replacing one record"
     notion = "epsilon-differentially private" if name == "epsilon" else "rho-zero-concentrated differentially private"
     return (
-        f"The sum of clipped records is {notion} with {name} = {amount['value']:.12g} for {change}: discrete {kind} "
-        f"noise at scale {float(made.scale):.12g}. This protects people from readers of the noisy sum, not from this "
-        f"service, which sees the records. {unaccounted}"
+        f"The sum of clipped records is {notion} with {name} = {_digits(amount, ROUND_CEILING)} for {change}: discrete "
+        f"{kind} noise at scale {_digits(made.scale, ROUND_FLOOR)}. This protects people from readers of "
+        f"the noisy sum, not from this service, which sees the records. {unaccounted}"
     )
+
+
+def _digits(value: Fraction, rounding: str) -> str:
+    """Twelve significant digits that never promise more than `value`: budgets round up, scales of noise down."""
+    decimal = Context(prec=12, rounding=rounding).divide(Decimal(value.numerator), Decimal(value.denominator))
+    return str(decimal)
+
+
+def _at_least(value: Fraction) -> dict[str, Any]:
+    """As `_exact`, with the least float64 that is not below the value: a budget is never understated."""
+    nearest = float(value)
+    return {**_exact(value), "value": nearest if nearest >= value else nextafter(nearest, inf)}
 
 
 def _exact(value: Fraction) -> dict[str, Any]:

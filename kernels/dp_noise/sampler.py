@@ -171,3 +171,5 @@ def _add_noise(
                 stream[_HIGH] = state[14 * LANES + lane]
                 noise = _laplace(stream, k) if mechanism == LAPLACE else _gaussian(stream, k)
                 noisy[first + lane] = np.float64(total[first + lane] + noise) * grid
+    for held in (state, lanes, stream):  # the key is in them, and what it gave
+        held[:] = 0

@@ -11,6 +11,8 @@ from kernels.operation import Cost, Example, Input, Operation, Output, Params
 
 Norm = Literal["l1", "l2", "linf"]
 
+MOST_PARTS = 16  # sums the CPU keeps side by side, so that a job's memory does not depend on the machine's cores
+
 
 class Clip(Params):
     """Every record is scaled down (l1, l2) or cut per coordinate (linf) to at most `bound` in this norm."""
@@ -77,10 +79,16 @@ def check(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> None:
 
 
 def cost(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """The values as float64 and the integers, partial sums and noisy values of the statistic."""
+    """The values, their float64 and a byte each to see that they are finite; the integers and the noisy values.
+
+    Records also need, in every part, a sum and a record.
+    """
     values = inputs["values"]
-    width = values.size if params.mode == "aggregate" else (values.shape[1] if values.ndim == 2 else 1)
-    return Cost(bytes=values.nbytes + 8 * values.size + (8 * 18 + 16) * width)
+    taken = values.nbytes + 9 * values.size
+    if params.mode == "aggregate":
+        return Cost(bytes=taken + 16 * values.size)
+    width = values.shape[1] if values.ndim == 2 else 1
+    return Cost(bytes=taken + (16 + 16 * min(MOST_PARTS, values.shape[0])) * width)
 
 
 OPERATION = Operation(

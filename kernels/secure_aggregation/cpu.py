@@ -26,12 +26,12 @@ def secure_aggregation(
     pair_seeds: NDArray[np.uint8] | None = None,
 ) -> dict[str, Any]:
     """Unmask the sum of masked (survivors, dim) uint32 or uint64. Raises InvalidRequest where seeds do not fit."""
-    remove = masks(params, self_seeds, pair_seeds)
     total = np.empty(masked.shape[1], masked.dtype)
     unmask = _unmask32 if params.modulus_bits == 32 else _unmask64
-    taken = _read_only(masked), remove.seeds, remove.nonces, remove.subtract
     tiles = -(-total.nbytes // (4 * _TILE))
-    share(tiles, lambda first, end: unmask(*taken, first, end, total))
+    with masks(params, self_seeds, pair_seeds) as remove:
+        taken = _read_only(masked), remove.seeds, remove.nonces, remove.subtract
+        share(tiles, lambda first, end: unmask(*taken, first, end, total))
     return answer(params, total)
 
 

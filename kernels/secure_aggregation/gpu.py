@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.cuda import Device, Source
+from kernels.private import private_memory
 from kernels.secure_aggregation.spec import SecureAggregation
 from kernels.secure_aggregation.unmask import answer, masks
 
@@ -28,32 +29,34 @@ def secure_aggregation(
     workspace: int = _WORKSPACE,
 ) -> dict[str, Any]:
     """Unmask the sum of masked (survivors, dim) uint32 or uint64. Raises InvalidRequest where seeds do not fit."""
-    remove = masks(params, self_seeds, pair_seeds)
-    unmask = device.kernel(_SOURCE[params.modulus_bits], "unmask")
-    seeds, nonces, subtract = (device.to_device(array) for array in (remove.seeds, remove.nonces, remove.subtract))
-    rows, dim = masked.shape
-    per_block = 512 // params.modulus_bits
-    columns = max(1, workspace // (rows * masked.itemsize * per_block)) * per_block
-    total = np.empty(dim, masked.dtype)
-    for first in range(0, dim, columns):
-        part = np.ascontiguousarray(masked[:, first : first + columns])
-        width = part.shape[1]
-        out = device.empty(width, masked.dtype)
-        blocks = -(-width // per_block)
-        unmask(
-            (-(-blocks // _THREADS),),
-            (_THREADS,),
-            (
-                device.to_device(part),
-                np.uint32(rows),
-                np.uint64(width),
-                seeds,
-                nonces,
-                subtract,
-                np.uint32(len(remove.seeds)),
-                np.uint32(first // per_block),
-                out,
-            ),
-        )
-        total[first : first + width] = device.to_host(out)
+    with masks(params, self_seeds, pair_seeds) as remove, private_memory(device) as memory:
+        unmask = device.kernel(_SOURCE[params.modulus_bits], "unmask")
+        seeds, nonces, subtract = (memory.to_device(array) for array in (remove.seeds, remove.nonces, remove.subtract))
+        rows, dim = masked.shape
+        per_block = 512 // params.modulus_bits
+        columns = max(1, workspace // (rows * masked.itemsize * per_block)) * per_block
+        total = np.empty(dim, masked.dtype)
+        for first in range(0, dim, columns):
+            part = np.ascontiguousarray(masked[:, first : first + columns])
+            width = part.shape[1]
+            blocks = -(-width // per_block)
+            # Each part is overwritten before the pool gives its memory to the next.
+            with private_memory(device) as part_memory:
+                out = part_memory.empty(width, masked.dtype)
+                unmask(
+                    (-(-blocks // _THREADS),),
+                    (_THREADS,),
+                    (
+                        part_memory.to_device(part),
+                        np.uint32(rows),
+                        np.uint64(width),
+                        seeds,
+                        nonces,
+                        subtract,
+                        np.uint32(len(remove.seeds)),
+                        np.uint32(first // per_block),
+                        out,
+                    ),
+                )
+                total[first : first + width] = device.to_host(out)
     return answer(params, total)

@@ -66,7 +66,12 @@ class SecureAggregation(Params):
 
     @property
     def max_abs_sum(self) -> int:
+        """Of all clients: a round must not overflow whoever drops out."""
         return self.clients * self.quantisation.max_weight * self.quantisation.bound
+
+    @property
+    def max_abs_sum_of_survivors(self) -> int:
+        return len(self.survivors) * self.quantisation.max_weight * self.quantisation.bound
 
     @property
     def limit(self) -> int:

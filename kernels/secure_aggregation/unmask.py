@@ -4,6 +4,8 @@ Client i adds the mask of a pair (i, j) when i < j and subtracts it otherwise, s
 The self mask of every survivor stays in the sum, and so does the pair mask it shares with a client that dropped out.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -29,16 +31,25 @@ class Masks:
     subtract: NDArray[np.uint32]
 
 
-def masks(params: SecureAggregation, self_seeds: NDArray[np.uint8], pair_seeds: NDArray[np.uint8] | None) -> Masks:
-    """List the masks left in the sum; raise InvalidRequest where a seed is given twice."""
+@contextmanager
+def masks(
+    params: SecureAggregation, self_seeds: NDArray[np.uint8], pair_seeds: NDArray[np.uint8] | None
+) -> Iterator[Masks]:
+    """List the masks left in the sum, and zero this copy of the seeds at the end.
+
+    Raises InvalidRequest where a seed is given twice.
+    """
     if pair_seeds is None:
         pair_seeds = np.empty((0, 32), np.uint8)
     seeds = np.ascontiguousarray(np.concatenate([self_seeds, pair_seeds])).view("<u4")
-    _refuse_repeated(seeds, len(self_seeds))
     nonces = np.array([SELF] * len(self_seeds) + [PAIR] * len(pair_seeds), np.uint32)
     # A survivor below the dropped client in order had added the mask of their pair.
     subtract = np.array([1] * len(self_seeds) + [int(stayed < gone) for gone, stayed in params.pairs], np.uint32)
-    return Masks(seeds, nonces, subtract)
+    try:
+        _refuse_repeated(seeds, len(self_seeds))
+        yield Masks(seeds, nonces, subtract)
+    finally:
+        seeds.fill(0)
 
 
 def _refuse_repeated(seeds: NDArray[np.uint32], self_seeds: int) -> None:
@@ -59,14 +70,16 @@ def _refuse_repeated(seeds: NDArray[np.uint32], self_seeds: int) -> None:
 def answer(params: SecureAggregation, total: NDArray[Any]) -> dict[str, Any]:
     """Decode the sum mod 2**b (uint32 or uint64, shape (dim,)) and say what it is."""
     centred = total.view(np.int32 if params.modulus_bits == 32 else np.int64).astype(np.int64)
-    # A sum of honest clients cannot pass the proof; a wrong seed or a wrong vector gives noise all over the range.
+    # Honest survivors cannot pass this; a wrong seed or a wrong vector gives noise all over the range.
+    most = params.max_abs_sum_of_survivors
     # np.abs would wrap at -2**63.
-    if centred.size and max(int(centred.max()), -int(centred.min())) > params.max_abs_sum:
-        outside = int(np.count_nonzero((centred > params.max_abs_sum) | (centred < -params.max_abs_sum)))
+    if centred.size and max(int(centred.max()), -int(centred.min())) > most:
+        outside = int(np.count_nonzero((centred > most) | (centred < -most)))
         raise refuse(
             "/inputs",
-            f"{outside} of {centred.size} coordinates of the unmasked sum exceed {params.max_abs_sum}, which no sum of "
-            f"{params.clients} vectors within the clip can: a seed, a vector or an id does not belong to this round",
+            f"{outside} of {centred.size} coordinates of the unmasked sum exceed {most}, which no sum of "
+            f"{len(params.survivors)} vectors within the clip can: a seed, a vector or an id does not belong to this "
+            "round",
         )
     decoded: NDArray[Any] = centred
     if params.output != "int":

@@ -32,6 +32,12 @@ def _records(name: str, shape: tuple[int, ...], norm: str, neighbouring: str = "
     )
 
 
+def _large_records() -> dict[str, "np.ndarray[Any, Any]"]:
+    """Records so far outside that the squares of their coordinates carry from the low 64 bits of a norm to the high."""
+    random = np.random.default_rng(0)
+    return {"values": random.normal(0, 1, (64, 3)) * np.exp2(random.integers(8, 16, (64, 3)))}
+
+
 def _aggregate(name: str, shape: tuple[int, ...], norm: str, **params: object) -> Case:
     return Case(
         "dp_noise",
@@ -51,6 +57,19 @@ CASES: tuple[Case, ...] = (
     _records("l2-many-columns", (3, 300), "l2", "replace_one", rho="1e-9", **_GAUSSIAN),
     _records("linf-many-columns", (9, 129), "linf", sigma="40", **_GAUSSIAN),
     _records("l1-to-gaussian", (257, 32), "l1", rho="1000", **_GAUSSIAN),
+    Case(
+        "dp_noise",
+        {
+            "mode": "records",
+            "clip": {"norm": "l2", "bound": "1.5"},
+            "neighbouring": "add_remove",
+            "rho": "1",
+            **_GAUSSIAN,
+        },
+        inputs=_large_records,
+        key=_KEY,
+        name="dp_noise-norms-that-carry",
+    ),
     _aggregate("statistic", (1025,), "l1", epsilon="1", **_LAPLACE),
     _aggregate("statistic-of-two-axes", (13, 11), "linf", epsilon="1e-6", **_LAPLACE),
     _aggregate("gaussian-statistic", (127,), "l2", sigma="3.7", **_GAUSSIAN),

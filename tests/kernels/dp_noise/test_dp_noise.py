@@ -10,11 +10,13 @@ import numpy.typing as npt
 import pytest
 
 from kernels.array import ArrayInfo
+from kernels.cuda import DeviceFault
 from kernels.dp_noise import cpu, gpu
 from kernels.dp_noise.spec import OPERATION
 from kernels.operation import InvalidRequest
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.parity import Case, assert_same
+from tests.kernels.watched import WatchedDevice
 
 _RECORDS = {
     "mechanism": "discrete_laplace",
@@ -156,6 +158,82 @@ def test_a_device_gives_the_same_bytes_however_the_records_are_cut(norm: str) ->
     for workspace in (1, 7 * 48, 10**6):
         got = gpu.dp_noise(params, values, key=bytes(32), device=EmulatedDevice(), workspace=workspace)
         assert_same(case, expected, got)
+
+
+@pytest.mark.parametrize("n", [511, 512, 513, 1025, 1600])
+def test_records_past_the_blocks_of_one_launch_are_summed_by_further_ones(
+    monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    values = np.random.default_rng(n).normal(0, 2, (n, 3))
+    params = {**_RECORDS, "clip": {"norm": "l1", "bound": "1"}}
+    case = Case("dp_noise", params, lambda: {"values": values}, key=bytes(32))
+    monkeypatch.setattr(gpu, "_GRID_Y", 2)  # 512 records a launch, where CUDA has 16,776,960
+    device = EmulatedDevice()
+    assert_same(case, case.run(), case.run(device))
+    assert sum(kernel == "sum_rows" for _, kernel in device.launches) == -(-n // 512)
+
+
+_PRIVATE = [
+    ({**_RECORDS, "clip": {"norm": norm, "bound": "1"}}, np.linspace(-3, 3, 60).reshape(20, 3))
+    for norm in ("l1", "l2", "linf")
+] + [(_AGGREGATE, np.linspace(-3, 3, 60))]
+
+
+@pytest.mark.parametrize(("params", "values"), _PRIVATE)
+@pytest.mark.parametrize("workspace", [1, 10**6])
+def test_no_byte_of_records_key_or_noise_is_left_in_device_memory(
+    params: dict[str, Any], values: npt.NDArray[np.float64], workspace: int
+) -> None:
+    device, key = WatchedDevice(), secrets.token_bytes(32)
+    parsed = OPERATION.params.model_validate(params, strict=False)
+    answer = gpu.dp_noise(parsed, values, key=key, device=device, workspace=workspace)
+    assert key in device.copied
+    assert any(values.tobytes().startswith(went) for went in device.copied)
+    assert device.left() == 0
+    assert np.array_equal(answer["noisy"], _release(params, values, key)["noisy"])
+
+
+@pytest.mark.parametrize(
+    ("params", "values", "options"),
+    [
+        (_RECORDS, np.ones((20, 3)), {"refuse": "laplace_noise"}),
+        (_RECORDS, np.ones((20, 3)), {"refuse": "sum_rows"}),
+        (_AGGREGATE, np.ones(20), {"refuse": "to_grid"}),
+        (_AGGREGATE, np.ones(20), {"memory": 20 * 8 * 3 + 31}),  # no room for the key
+        (_AGGREGATE, np.array([1.0, 1e300]), {}),  # refused for the value that only the grid shows
+    ],
+)
+def test_no_byte_is_left_where_the_job_fails(
+    params: dict[str, Any], values: npt.NDArray[np.float64], options: dict[str, Any]
+) -> None:
+    device = WatchedDevice(**options)
+    parsed = OPERATION.params.model_validate(params, strict=False)
+    with pytest.raises((DeviceFault, InvalidRequest)):
+        gpu.dp_noise(parsed, values, key=bytes([7]) * 32, device=device)
+    assert device.given
+    assert device.left() == 0
+
+
+@pytest.mark.parametrize("threads", [1, 16, 64, 1000])
+def test_the_memory_for_partial_sums_is_in_the_cost_whatever_the_cores(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    n, d = 40, 1000
+    taken = []
+    summed = cpu.sum_records
+
+    def watched(rows: Any, *arguments: Any) -> Any:
+        taken.append(arguments[-1])
+        return summed(rows, *arguments)
+
+    monkeypatch.setattr(cpu, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(cpu, "sum_records", watched)
+    _release(_RECORDS, np.ones((n, d)))
+    (parts,) = taken
+    assert parts == min(threads, 16)
+    cost = OPERATION.cost(OPERATION.params.model_validate(_RECORDS), {"values": ArrayInfo("float64", (n, d))}).bytes
+    # The values and their float64, a sum and a record in every part, the total and the answer.
+    assert cost >= 2 * 8 * n * d + parts * 2 * 8 * d + 2 * 8 * d
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 1023, 1024, 1025])

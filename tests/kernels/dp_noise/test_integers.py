@@ -10,6 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kernels.cuda import Device
+from kernels.dp_noise import gpu
 from kernels.dp_noise.integers import OUT_OF_RANGE, sum_records, to_grid
 from kernels.dp_noise.release import NORM
 
@@ -17,6 +19,7 @@ from kernels.dp_noise.release import NORM
 _settings = settings(deadline=None, max_examples=50)
 
 _UNIT = (1 << 52, -52)  # one step per unit
+(_SOURCE,) = gpu.SOURCES
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 _MANTISSAS = st.integers(2**52, 2**53 - 1)
 
@@ -45,6 +48,75 @@ def test_every_position_of_the_binary_point_rounds_exactly() -> None:
         to_grid(_bits(values), np.uint64(mantissa), exponent, steps)
         exact = [round(Fraction(float(value)) * mantissa * Fraction(2) ** exponent) for value in values]
         assert steps.tolist() == [max(-OUT_OF_RANGE, min(OUT_OF_RANGE, value)) for value in exact]
+
+
+def _around_ties(shift: int) -> tuple[int, list[int]]:
+    """A mantissa, and m from 2**52 to 2**53 with m * mantissa just below, at and just above half of 2**shift."""
+    if shift <= 52:
+        # An odd mantissa can be divided by: m runs through all residues.
+        mantissa = 0x17_3B5C_9D2E_4F61 | 2**52
+        targets = [(2 ** (shift - 1) + apart) * pow(mantissa, -1, 2**shift) for apart in (-1, 0, 1)]
+        least = [2**52 + (target - 2**52) % 2**shift for target in targets]
+        return mantissa, [m + more for m in least for more in (0, 2**shift) if m + more < 2**53]
+    # With 2**52 for a mantissa the low shift - 52 bits of m are what is rounded; `even` or odd is what stays.
+    low = shift - 52
+    remainders = [2 ** (low - 1) + apart for apart in (-1, 0, 1)]
+    stays = [2**52 >> low, (2**52 >> low) + 1, (2**53 >> low) - 1]
+    found = {(stay << low) + remainder for stay in stays for remainder in remainders}
+    return 2**52, sorted(m for m in found if 2**52 <= m < 2**53)
+
+
+def test_the_values_around_ties_are_ties_of_even_and_odd_steps_and_their_neighbours() -> None:
+    for shift in (*range(43, 52), *range(54, 104)):  # at 52 and 53 there is room for one tie of each mantissa
+        mantissa, found = _around_ties(shift)
+        half = 2 ** (shift - 1)
+        pairs = {((m * mantissa >> shift) % 2, np.sign(m * mantissa % 2**shift - half)) for m in found}
+        assert pairs >= {(0, 0), (1, 0)}, shift
+        assert shift < 54 or pairs == {(even, side) for even in (0, 1) for side in (-1, 0, 1)}, shift
+
+
+@pytest.mark.parametrize("shift", range(43, 110))
+def test_values_around_ties_are_rounded_to_even_on_the_cpu(shift: int) -> None:
+    mantissa, found = _around_ties(shift)
+    steps = np.empty(2 * len(found), np.int64)
+    to_grid(_both_signs(found), np.uint64(mantissa), 52 - shift, steps)
+    assert steps.tolist() == _rounded(found, mantissa, shift)
+
+
+@pytest.mark.parametrize("shift", range(43, 110))
+def test_values_around_ties_are_rounded_to_even_on_a_device(device: Device, shift: int) -> None:
+    mantissa, found = _around_ties(shift)
+    steps = device.empty(2 * len(found), np.int64)
+    bits = device.to_device(_both_signs(found))
+    arguments = (bits, np.uint64(2 * len(found)), np.uint64(mantissa), np.int32(52 - shift), steps)
+    device.kernel(_SOURCE, "to_grid")((1,), (256,), arguments)
+    assert device.to_host(steps).tolist() == _rounded(found, mantissa, shift)
+
+
+def _both_signs(found: list[int]) -> npt.NDArray[np.uint64]:
+    """The float64 bits of m / 2**52 and of its negative, for every m."""
+    bits = np.array([(1023 << 52) + (m - 2**52) + (sign << 63) for sign in (0, 1) for m in found], np.uint64)
+    bits.flags.writeable = False
+    return bits
+
+
+def _rounded(found: list[int], mantissa: int, shift: int) -> list[int]:
+    exact = [min(round(Fraction(m * mantissa, 2**shift)), OUT_OF_RANGE) for m in found]
+    return exact + [-step for step in exact]
+
+
+@pytest.mark.parametrize(
+    "record", [[2**32 - 1] * 3, [2**33 - 2**16, 2**33 - 2**15, 5], [2**48 - 1] * 40, [3 * 2**31] * 33]
+)
+def test_a_device_takes_the_norm_of_squares_that_carry_past_64_bits(device: Device, record: list[int]) -> None:
+    norms, squares = device.empty(1, np.uint64), sum(q * q for q in record)
+    assert sum(q * q % 2**64 for q in record) >= 2**64, "nothing is carried"
+    arguments = (
+        device.to_device(_bits([record])), np.uint64(1), np.uint64(len(record)), np.uint64(_UNIT[0]),
+        np.int32(_UNIT[1]), np.uint64(2**50), np.int32(NORM["l2"]), np.uint64(1000), norms,
+    )  # fmt: skip
+    device.kernel(_SOURCE, "row_norms")((1,), (32, 4), arguments)
+    assert device.to_host(norms).tolist() == [isqrt(squares - 1) + 1]
 
 
 # A record in L2 keeps floor(|q| * bound / norm) with the norm rounded up to an integer: never above the bound.

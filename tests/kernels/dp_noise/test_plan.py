@@ -1,5 +1,6 @@
 """The plan never spends more than was asked, and its sensitivity is one that neighbouring data cannot exceed."""
 
+import re
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -81,6 +82,23 @@ def test_accounts_are_the_formulas_of_canonne_kamath_and_steinke() -> None:
     assert replaced.scale == 2 * gaussian.scale
     wide = plan(_records("linf", "1", rho="0.5"), (100, 4))  # four coordinates move at once: sigma doubles
     assert wide.bound == 2**19
+
+
+@_settings
+@given(_AMOUNTS, _AMOUNTS, st.integers(1, 40), st.booleans())
+def test_no_number_told_understates_the_budget_or_overstates_the_noise(
+    bound: str, amount: str, width: int, laplace: bool
+) -> None:
+    name = "epsilon" if laplace else "rho"
+    params = _records("l2", bound, **{name: amount})
+    told = describe(params, plan(params, (10, width)))
+    exact = Fraction(told["spent"][name]["exact"])
+    in_words = re.search(rf" {name} = (\S+) for .* noise at scale (\S+)\. ", told["statement"])
+    assert in_words is not None
+    assert exact <= Fraction(in_words[1]) <= exact * (1 + Fraction(1, 10**11))
+    assert exact <= Fraction(told["spent"][name]["value"]) <= exact * (1 + Fraction(1, 2**52))
+    scale = Fraction(told["scale"]["exact"])
+    assert scale * (1 - Fraction(1, 10**11)) <= Fraction(in_words[2]) <= scale
 
 
 def test_accuracy_is_that_of_opendp() -> None:

@@ -10,11 +10,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.cuda import DeviceFault
 from kernels.operation import InvalidRequest
 from kernels.secure_aggregation import cpu, gpu
 from kernels.secure_aggregation.spec import OPERATION, STATEMENT
+from kernels.secure_aggregation.unmask import masks
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.secure_aggregation.rounds import Round, validate
+from tests.kernels.watched import WatchedDevice
 
 
 def _run(params: dict[str, Any], inputs: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
@@ -242,8 +245,58 @@ def test_a_wrong_bit_in_a_seed_is_noticed_because_the_sum_leaves_its_proven_rang
     request, inputs = Round({c: np.arange(64) for c in (1, 2, 3)}, 32, 100).request((3,))
     inputs[name] = inputs[name].copy()
     inputs[name][0, 31] ^= 0x80
-    with pytest.raises(InvalidRequest, match="coordinates of the unmasked sum exceed 300"):
+    with pytest.raises(InvalidRequest, match="coordinates of the unmasked sum exceed 200, which no sum of 2 vectors"):
         _run(request, inputs)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize(("beyond", "refused"), [(0, False), (1, True)])
+def test_the_range_of_the_sum_is_that_of_the_survivors_not_of_all_clients(
+    bits: int, beyond: int, refused: bool
+) -> None:
+    # Five clients with weights up to 3, two of them gone: 3 * 3 * 100 is the most, where all five could reach 1500.
+    for sign in (1, -1):
+        vectors = {c: np.array([0, sign * 300]) for c in (1, 2, 3, 4, 5)}
+        vectors[2][1] += sign * beyond
+        played = Round(vectors, bits, 100)
+        quantisation = {"clip": "100", "scale": "1", "max_weight": 3}
+        request, inputs = played.request((4, 5), quantisation=quantisation)
+        if refused:
+            with pytest.raises(InvalidRequest, match="1 of 2 coordinates of the unmasked sum exceed 900, which no sum"):
+                _run(request, inputs)
+        else:
+            answer = _run(request, inputs)
+            assert answer["sum"].tolist() == [0, sign * 900]
+            assert answer["overflow_proof"]["max_abs_sum"] == 1500
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("workspace", [1, 10**6])
+def test_no_byte_of_seeds_or_vectors_is_left_in_device_memory(bits: int, workspace: int) -> None:
+    request, inputs = Round({c: np.arange(1, 100) - c for c in (4, 9, 1)}, bits, 1000).request((9,))
+    device = WatchedDevice()
+    gpu.secure_aggregation(validate(request, inputs), **inputs, device=device, workspace=workspace)
+    assert inputs["self_seeds"].tobytes() + inputs["pair_seeds"].tobytes() in device.copied
+    assert device.left() == 0
+
+
+@pytest.mark.parametrize("options", [{"refuse": "unmask"}, {"memory": 128 + 16 + 16 + 400}])
+def test_no_byte_is_left_where_the_job_fails(options: dict[str, Any]) -> None:
+    request, inputs = Round({c: np.arange(1, 101) - c for c in (4, 9, 1)}, 32, 1000).request((9,))
+    device = WatchedDevice(**options)
+    with pytest.raises(DeviceFault):
+        gpu.secure_aggregation(validate(request, inputs), **inputs, device=device)
+    assert device.given
+    assert device.left() == 0
+
+
+def test_the_copy_of_the_seeds_is_zeroed_and_the_callers_arrays_are_not() -> None:
+    request, inputs = Round({c: np.arange(4) for c in (1, 2, 3)}, 32, 10).request((3,))
+    before = {name: array.tobytes() for name, array in inputs.items()}
+    with masks(validate(request, inputs), inputs["self_seeds"], inputs["pair_seeds"]) as remove:
+        assert remove.seeds.tobytes() == before["self_seeds"] + before["pair_seeds"]
+    assert not remove.seeds.any()
+    assert {name: array.tobytes() for name, array in inputs.items()} == before
 
 
 def test_a_vector_of_another_round_is_noticed() -> None:
