@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
+from kernels.cores import share
 from kernels.matmul.precision import nearest, relative_error
 from kernels.matmul.spec import MatmulParams, dimensions
 
@@ -25,7 +26,8 @@ def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any]) -> dict[str, 
     if params.algorithm == "kernel":
         algorithm, reason = "kernel", "requested"
         product = np.empty((size.batch, size.m, size.n), a.dtype)
-        _multiply(_read_only(a), _read_only(b), product)
+        factors, tiles = (_read_only(a), _read_only(b)), size.batch * -(-size.m // ROWS) * -(-size.n // COLUMNS)
+        share(tiles, lambda first, end: _multiply(*factors, first, end, product))
     else:
         algorithm, reason = "library", f"{'requested' if params.algorithm else 'default'}: {_blas()}"
         if params.precision == "ieee":
@@ -50,17 +52,19 @@ def _library(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(a @ b)
 
 
-@njit(parallel=True, cache=True)
-def _multiply(a, b, product):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _multiply(a, b, first, end, product):  # type: ignore[no-untyped-def]
     """Add a[i, p] * b[p, j] to 0 in increasing p, rounding each product and each sum: the order of matmul.cu.
+
+    Computes the tiles first to end - 1 of ROWS by COLUMNS of all products.
 
     Only the order of p matters to the bytes; tiles and threads divide i and j, which do not touch each other.
     """
-    batch, m, n = product.shape
+    m, n = product.shape[1:]
     k = a.shape[2]
     row_tiles = (m + ROWS - 1) // ROWS
     column_tiles = (n + COLUMNS - 1) // COLUMNS
-    for tile in prange(batch * row_tiles * column_tiles):
+    for tile in range(first, end):
         z = tile // (row_tiles * column_tiles)
         row_0 = tile // column_tiles % row_tiles * ROWS
         column_0 = tile % column_tiles * COLUMNS

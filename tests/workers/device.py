@@ -43,8 +43,10 @@ class PaperDevice:
     def times(self) -> Times:
         return Times(copy=0.25, kernel=0.5)
 
+    forgotten = 0
+
     def forget(self) -> None:
-        """It keeps nothing."""
+        self.forgotten += 1
 
 
 class BrokenDevice(PaperDevice):

@@ -249,6 +249,16 @@ def test_private_noise_is_fresh_in_each_attempt_and_its_time_is_not_told(store: 
     assert noisy[0] != noisy[1]
 
 
+def test_a_device_forgets_what_a_private_job_left_even_when_it_failed_and_no_other_job(store: SpoolStore) -> None:
+    found = gpu()
+    secret = array(store, [5, 6], "int64")
+    for given, operation, forgotten in ((secret, "whisper", 1), ("absent", "whisper", 2)):
+        run(store, request(operation, {"secret": given}), found)
+        assert found.device.forgotten == forgotten  # type: ignore[union-attr]
+    assert isinstance(double(store, found), Succeeded)
+    assert found.device.forgotten == 2  # type: ignore[union-attr]
+
+
 def test_the_key_of_private_noise_is_kept_nowhere(
     store: SpoolStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

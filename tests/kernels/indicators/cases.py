@@ -31,8 +31,9 @@ def _flat_after_a_move() -> dict[str, NDArray[Any]]:
 
 
 def _gap_two_tiles_back() -> dict[str, NDArray[Any]]:
-    prices = walk(1, 5 * TILE)
-    prices[0, TILE + 100] = np.nan
+    prices = walk(2, 5 * TILE)
+    prices[:, TILE + 100] = np.nan
+    prices[1, 2 * TILE + 50] = np.nan  # and the one before must not be taken for the last
     return {"prices": prices}
 
 

@@ -1,6 +1,7 @@
 """matmul on the CPU: published products, the rounding bound, algebra, edges of tiles, and what is refused."""
 
 import math
+import tracemalloc
 
 import numba
 import numpy as np
@@ -267,7 +268,25 @@ def test_the_cost_counts_factors_product_and_rounded_copies():
     ieee, bf16 = (OPERATION.cost(MatmulParams(precision=p), shapes).bytes for p in ("ieee", "bf16"))
 
     assert ieee == 4 * (100 * 200 + 200 * 50 + 100 * 50)
-    assert bf16 == ieee + 4 * (100 * 200 + 200 * 50) + (64 << 20)
+    assert bf16 == ieee + 4 * (100 * 200 + 200 * 50 + 2 * 100 * 200) + (64 << 20)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16", "fp16"])
+@pytest.mark.parametrize("size", [(16, 3000, 3000), (3000, 3000, 16)])
+def test_a_product_takes_no_more_memory_than_its_cost_says(size, precision):
+    m, k, n = size
+    a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
+    params = MatmulParams(precision=precision)
+    cost = OPERATION.cost(params, {"a": info(m, k, dtype="float32"), "b": info(k, n, dtype="float32")}).bytes
+
+    tracemalloc.start()
+    try:
+        cpu.matmul(params, a, b)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert a.nbytes + b.nbytes + peak <= cost + (1 << 20)
 
 
 def test_the_example_runs_as_shown():
