@@ -14,7 +14,7 @@ import pytest
 from kernels.cuda import LaunchFailed, OutOfMemory, Source
 from tests.cudasim import sound
 from tests.cudasim.build import CompileError
-from tests.cudasim.device import EmulatedDevice
+from tests.cudasim.device import CAN_FLUSH, EmulatedDevice
 from tests.cudasim.scenes import DEFECTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -341,3 +341,17 @@ def test_a_product_and_a_sum_are_rounded_twice(tmp_path: Path) -> None:
     out = device.empty(1, np.float64)
     kernel((1,), (1,), (device.to_device(np.array([a, b, -1.0])), out))
     assert device.to_host(out)[0] == 0.0  # contracted into one fma it would be -2**-60
+
+
+@pytest.mark.skipif(not CAN_FLUSH, reason="only an x86 processor can be told to flush denormals")
+@pytest.mark.parametrize(("given", "factor"), [(1e-310, 1e10), (1e-300, 1e-10)], ids=["read", "computed"])
+def test_denormals_are_flushed_in_kernels_that_are_told_to_and_nowhere_else(given: float, factor: float) -> None:
+    for flush, expected in ((True, 0.0), (False, given * factor)):
+        device = EmulatedDevice(flush=flush)
+        out = device.empty(1, np.float64)
+        device.kernel(sound.SOURCE, "scale")(
+            (1,), (32,), (device.to_device(np.array([given])), out, np.float64(factor), np.uint32(1))
+        )
+        assert device.to_host(out).tolist() == [expected]
+        assert expected == 0 or np.float64(given) * np.float64(factor) == expected > 0
+    assert np.float64(1e-300) * np.float64(1e-10) > 0

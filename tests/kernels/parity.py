@@ -39,8 +39,8 @@ class Case:
         return self.name or f"{self.operation}-{values}"
 
     def in_float32(self) -> bool:
-        """Whether an input is of float32."""
-        return any(array.dtype == np.float32 for array in self.inputs().values())
+        """Whether an input is of float32, or the operation draws its normals in float32."""
+        return self.operation == "monte_carlo" or any(array.dtype == np.float32 for array in self.inputs().values())
 
     def run(self, device: Device | None = None) -> Answer:
         """The answer of the CPU, or of a device."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda import DeviceLost, Kernel, NoDevice, Source, Times
+from kernels.cuda import CompileFailed, DeviceLost, Kernel, NoDevice, Source, Times
 
 
 def _double_values(given: np.ndarray, doubled: np.ndarray, size: np.int64) -> None:
@@ -47,6 +47,18 @@ class PaperDevice:
 
     def forget(self) -> None:
         self.forgotten += 1
+
+
+class UncompiledDevice(PaperDevice):
+    """It opens, and cannot compile."""
+
+    def kernel(self, source: Source, name: str) -> Kernel:  # noqa: ARG002
+        raise CompileFailed("Failed to find CUDA headers")
+
+
+def broken() -> PaperDevice:
+    """Opening it fails with what no device should raise."""
+    raise RuntimeError("a library of another version")
 
 
 class BrokenDevice(PaperDevice):

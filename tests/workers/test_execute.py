@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernels.cuda import DeviceLost
-from tests.workers.device import PaperDevice
+from tests.workers.device import PaperDevice, UncompiledDevice
 from tests.workers.operations import OPERATIONS
 from workers import execute
 from workers.device import Probe, probe, without_gpu
@@ -122,6 +122,16 @@ def test_after_a_recoverable_fault_the_same_job_completes_on_the_cpu(store: Spoo
     if fault == "oom@1":
         assert "needed 3221225472 bytes, free 2147483648" in outcome.provenance.fallback_reason
     assert document(store, outcome).outputs == document(store, double(store)).outputs
+
+
+def test_where_no_kernel_compiles_a_job_completes_on_the_cpu_unless_it_insists(store: SpoolStore) -> None:
+    found = Probe(DeviceReport(backend="gpu", name="paper"), UncompiledDevice())
+    outcome = double(store, found)
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.provenance.backend, outcome.provenance.fallback_reason) == ("cpu", "Failed to find CUDA headers")
+    failed = double(store, found, backend="gpu")
+    assert isinstance(failed, Failed)
+    assert (failed.code, failed.message, failed.retryable) == ("device-fault", "Failed to find CUDA headers", True)
 
 
 @pytest.mark.parametrize(("fault", "code"), [("oom@1", "out-of-memory"), ("launch@1", "device-fault")])
@@ -294,6 +304,12 @@ def test_a_probe_that_cannot_open_the_device_is_a_value_with_the_devices_reason(
     found = probe("tests.workers.device:absent")
     assert found.device is None
     assert (found.report.backend, found.report.reason) == ("cpu", "the device is held by another process")
+
+
+def test_a_probe_never_raises() -> None:
+    found = probe("tests.workers.device:broken")
+    assert found.device is None
+    assert found.report.reason == "looking for a GPU failed with RuntimeError: a library of another version"
 
 
 def test_a_document_is_readable_without_numpy() -> None:
