@@ -42,7 +42,8 @@ class Endings:
     def released(self, request: JobRequest, attempt: int) -> None:
         """The worker stops and gives its job back; that is no strike against the job."""
         self._store.delete_result(result_name(request.id, attempt))
-        self._queue.retry(request.id, attempt, strike=False)
+        if not self._queue.retry(request.id, attempt, strike=False):  # canceled meanwhile, and nobody else runs it
+            self._erase_secrets(request)
 
     def expired(self, request: JobRequest, attempt: int) -> None:
         """The deadline passed while the attempt ran."""
@@ -54,6 +55,13 @@ class Endings:
         """Someone canceled the job or took it over: the attempt was stopped."""
         self._store.delete_result(result_name(request.id, attempt))
         self._erase_secrets(request)
+
+    def not_started(self, job_id: str) -> None:
+        """The job was popped and not to be started: if it became final in the queue, after an attempt perhaps, no later
+        attempt erases its secrets."""
+        record = self._queue.get(job_id)
+        if record is not None and record.state.final:
+            self._erase_secrets(record.request)
 
     def _erase_secrets(self, request: JobRequest) -> None:
         """Delete secret inputs as soon as no live job reads them: not before a retry could need them, never later."""

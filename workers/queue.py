@@ -143,8 +143,8 @@ class JobQueue:
         return State(state.decode())
 
     def erase(self, job_id: str) -> tuple[str | None, tuple[str, ...]]:
-        """Cancel if live, then forget parameters, inputs and result; returns the result's name and the array ids that
-        no other live job of the owner uses, for the store to delete."""
+        """Cancel if live, then forget parameters, inputs, result, provenance and error; how it ended stays. Returns the
+        result's name and the array ids that no other live job of the owner uses, for the store to delete."""
         fields = self._fields(job_id)
         if not fields:
             return None, ()

@@ -282,7 +282,7 @@ local answer = {result or ''}
 for _, array in ipairs(cjson.decode(inputs)) do
   if redis.call('SCARD', USES .. owner .. ':' .. array) == 0 then table.insert(answer, array) end
 end
-redis.call('HDEL', key, 'result', 'result_expires_at', 'provenance', 'progress')
+redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress')  -- an error may quote data
 redis.call('HSET', key, 'request', stripped, 'inputs', '[]', 'erased', 1)
 return answer
 """

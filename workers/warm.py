@@ -161,6 +161,7 @@ class WarmWorker(Worker):
         leaves = self._leaves_gpu_jobs()
         started = self._jobs.start(job.id, self.name, self.process, secrets.token_hex(16), leave_gpu_jobs=leaves)
         if started is None:
+            self._endings.not_started(job.id)
             if leaves:  # it may be a job that only goes round until the worker with the GPU is free
                 wait([self._wake_reader], _LEAVE_SECONDS)
             return

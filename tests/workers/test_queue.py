@@ -251,6 +251,18 @@ def test_erase_forgets_what_was_asked_and_names_what_nobody_else_reads(queue: Jo
     assert b"period" not in b"".join(connection.hvals("warpdesk:job:job_0001"))
 
 
+def test_erase_forgets_why_a_job_failed_and_keeps_that_it_did(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request())
+    queue.start("job_0001")
+    queue.finish("job_0001", 1, Failed(code="invalid-input", message="the largest value is 271828.5"))
+    assert b"271828.5" in b"".join(connection.hvals("warpdesk:job:job_0001"))
+    queue.erase("job_0001")
+    record = queue.get("job_0001")
+    assert record is not None
+    assert (record.erased, record.state, record.error) == (True, State.FAILED, None)
+    assert b"271828.5" not in b"".join(connection.hvals("warpdesk:job:job_0001"))
+
+
 def test_erase_cancels_a_live_job(queue: JobQueue) -> None:
     queue.enqueue(request(1))
     assert queue.erase("job_0001") == (None, (ARRAY,))

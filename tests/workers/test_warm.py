@@ -406,7 +406,7 @@ class TestPrivacy:
         assert record.result is not None
         noisy = np.load(desk.store.result(record.result) / "noisy.npy").tolist()
         with connect(desk.url) as connection:
-            kept = _everything(connection)
+            kept = everything(connection)
         for private in (key.read_bytes(), key.read_bytes().hex().encode(), b"1234567890123", str(noisy[0]).encode()):
             assert private not in kept
             assert private not in desk.log().encode()
@@ -510,7 +510,7 @@ class TestWithoutRedis:
         assert away.workers[0].poll() is None
 
 
-def _everything(connection: "Redis") -> bytes:
+def everything(connection: "Redis") -> bytes:
     """Every key and value of the database."""
     read = {
         b"string": lambda key: connection.get(key),
