@@ -105,9 +105,16 @@ def _rounded(found: list[int], mantissa: int, shift: int) -> list[int]:
     return exact + [-step for step in exact]
 
 
-@pytest.mark.parametrize(
-    "record", [[2**32 - 1] * 3, [2**33 - 2**16, 2**33 - 2**15, 5], [2**48 - 1] * 40, [3 * 2**31] * 33]
-)
+_CARRYING = [[2**32 - 1] * 3, [2**33 - 2**16, 2**33 - 2**15, 5], [2**48 - 1] * 40, [3 * 2**31] * 33]
+
+
+@pytest.mark.parametrize("record", _CARRYING[:2])
+def test_records_whose_squares_carry_past_64_bits_are_clipped_by_their_whole_norm(record: list[int]) -> None:
+    norm = isqrt(sum(q * q for q in record) - 1) + 1
+    assert _sum([record], "l2", 1000).tolist() == [q * 1000 // norm for q in record]
+
+
+@pytest.mark.parametrize("record", _CARRYING)
 def test_a_device_takes_the_norm_of_squares_that_carry_past_64_bits(device: Device, record: list[int]) -> None:
     norms, squares = device.empty(1, np.uint64), sum(q * q for q in record)
     assert sum(q * q % 2**64 for q in record) >= 2**64, "nothing is carried"

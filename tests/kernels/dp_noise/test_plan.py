@@ -90,7 +90,15 @@ def test_no_number_told_understates_the_budget_or_overstates_the_noise(
     bound: str, amount: str, width: int, laplace: bool
 ) -> None:
     name = "epsilon" if laplace else "rho"
-    params = _records("l2", bound, **{name: amount})
+    _assert_careful(_records("l2", bound, **{name: amount}), name, width)
+
+
+def test_a_budget_of_more_bits_than_a_float_is_told_by_the_float_above_it() -> None:
+    for rho in range(100_000, 100_020):
+        _assert_careful(_records("l2", "1", rho=str(rho)), "rho", 3)
+
+
+def _assert_careful(params: DpNoise, name: str, width: int) -> None:
     told = describe(params, plan(params, (10, width)))
     exact = Fraction(told["spent"][name]["exact"])
     in_words = re.search(rf" {name} = (\S+) for .* noise at scale (\S+)\. ", told["statement"])
