@@ -10,7 +10,8 @@ import math
 import tempfile
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,7 +26,9 @@ OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]
 
 MAX_NPY_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
 MAX_RANK = 8
+MAX_EXTENT = 2**63 - 1  # what an array's sizes are counted with
 BLOCK = 1 << 20
+CSV_ROWS = 4096
 
 _MAGIC = b"\x93NUMPY"
 _LETTERS = {
@@ -134,7 +137,7 @@ class NpyUpload:
         self.end = start + self._bytes
         self._writer = self._open_writer(self._dtype, self._shape)
         self._writer.__enter__()
-        if fortran and sum(extent > 1 for extent in self._shape) > 1:
+        if fortran and self._bytes and sum(extent > 1 for extent in self._shape) > 1:
             self._scratch = tempfile.TemporaryFile(dir=self._scratch_directory)  # noqa: SIM115 - closed on exit
 
     def _take(self, piece: memoryview) -> list[memoryview]:
@@ -211,7 +214,14 @@ def _parse_header(head: bytes) -> tuple[DType, bool, bool, tuple[int, ...]]:
         raise _malformed("the npy header's shape is not a tuple of whole numbers, or fortran_order not a truth value")
     if len(extents) > MAX_RANK:
         raise _malformed(f"the array has rank {len(extents)}; the limit is {MAX_RANK}")
-    return *_parse_description(description), fortran, extents
+    dtype, swap = _parse_description(description)
+    for axis, extent in enumerate(extents):
+        if extent > MAX_EXTENT:  # not shown: a header has room for thousands of digits
+            raise _malformed(f"axis {axis} of the shape is longer than {MAX_EXTENT}")
+    # Empty axes count as 1: NumPy makes no array whose other axes overflow, even where there is nothing to hold.
+    if 0 in extents and math.prod(extent or 1 for extent in extents) * ITEMSIZE[dtype] > MAX_EXTENT:
+        raise _malformed(f"the axes of shape {list(extents)} that are not empty hold more than {MAX_EXTENT} bytes")
+    return dtype, swap, fortran, extents
 
 
 def _parse_description(description: object) -> tuple[DType, bool]:
@@ -242,37 +252,57 @@ def from_csv(body: bytes, columns: Sequence[str]) -> Numbers:
     one, `columns` are numbers counted from 0. An empty cell is NaN.
     """
     try:
-        text = body.decode("utf-8-sig")
+        body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _malformed_csv(f"Byte {error.start} of the CSV is not UTF-8") from None
+    lines = io.TextIOWrapper(io.BytesIO(body.rstrip(b"\r\n")), "utf-8-sig", newline="")
+    reader = csv.reader(lines, strict=True)
+    top = next(_read_rows(reader, 1), None)
+    if top is None or not body.removeprefix(b"\xef\xbb\xbf").strip():
+        raise _malformed_csv("The CSV has no rows")
+    width = len(top[0])
+    has_header = any(cell.strip() and _number(cell) is None for cell in top[0])
+    names = [cell.strip() for cell in top[0]] if has_header else [str(place) for place in range(width)]
+    chosen = _choose(names, columns)
+    series = [array("d") for _ in chosen]
+    place = 1
+    for rows in chain([] if has_header else [top], _read_rows(reader, CSV_ROWS)):
+        first, place = place + has_header, place + len(rows)
+        if set(map(len, rows)) != {width}:
+            uneven = next(row for row, cells in enumerate(rows) if len(cells) != width)
+            raise _malformed_csv(f"Row {first + uneven} has {len(rows[uneven])} cells, row 1 has {width}")
+        for values, column in zip(series, chosen, strict=True):
+            values.extend(_column(rows, first, column, names))
+    if not series[0]:
+        raise _malformed_csv("The CSV has a header and no rows of numbers")
+    numbers = np.stack([np.frombuffer(values) for values in series])
+    return numbers[0] if len(chosen) == 1 else numbers
+
+
+def _read_rows(reader: Iterator[list[str]], most: int) -> Iterator[list[list[str]]]:
+    """The rows, `most` at a time, so that few of their many small strings live at once."""
     try:
-        rows = list(csv.reader(io.StringIO(text.rstrip("\r\n"), newline=""), strict=True)) if text.strip() else []
+        while rows := [row or [""] for row in islice(reader, most)]:  # an empty line is one empty cell
+            yield rows
     except csv.Error as error:
         raise _malformed_csv(f"The CSV cannot be read: {error}") from None
-    if not rows:
-        raise _malformed_csv("The CSV has no rows")
-    width = len(rows[0])
-    has_header = any(cell.strip() and _number(cell) is None for cell in rows[0])
-    names = [cell.strip() for cell in rows[0]] if has_header else [str(place) for place in range(width)]
-    chosen = _choose(names, columns)
-    first = 1 if has_header else 0
-    if len(rows) == first:
-        raise _malformed_csv("The CSV has a header and no rows of numbers")
-    series = [array("d") for _ in chosen]
-    for place, row in enumerate(rows[first:], first + 1):
-        cells = row or [""]  # an empty line is one empty cell
-        if len(cells) != width:
-            raise _malformed_csv(f"Row {place} has {len(cells)} cells, row 1 has {width}")
-        for values, column in zip(series, chosen, strict=True):
-            value = _number(cells[column]) if cells[column].strip() else math.nan
-            if value is None:
-                raise _malformed_csv(
-                    f"Row {place}, column {names[column]!r}: {cells[column][:40]!r} is not a number; "
-                    f"choose columns with ?columns={names[-1]}"
-                )
-            values.append(value)
-    numbers = np.array(series, np.float64)
-    return numbers[0] if len(chosen) == 1 else numbers
+
+
+def _column(rows: list[list[str]], first: int, column: int, names: list[str]) -> "array[float]":
+    cells = [row[column] for row in rows]
+    if not any("_" in cell for cell in cells):
+        with suppress(ValueError):
+            return array("d", map(float, cells))
+    values = array("d")
+    for place, cell in enumerate(cells, first):
+        value = _number(cell) if cell.strip() else math.nan
+        if value is None:
+            raise _malformed_csv(
+                f"Row {place}, column {names[column]!r}: {cell[:40]!r} is not a number; "
+                f"choose columns with ?columns={names[-1]}"
+            )
+        values.append(value)
+    return values
 
 
 def _choose(names: list[str], columns: Sequence[str]) -> list[int]:

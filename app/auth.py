@@ -116,13 +116,13 @@ def is_loopback(host: str) -> bool:
 
 
 class Gate:
-    """Decides whose request it is. Once a key has existed, requests without one are refused for good."""
+    """Decides whose request it is. Once there is a key file, even one without keys, requests need a key."""
 
     def __init__(self, path: Path, host: str) -> None:
         self._path = path
         self._stamp = _stamp(path)
         self._keys = read_keys(path)
-        self.open = not self._keys
+        self.open = self._stamp is None  # a file without keys is what revoking the last one leaves
         if self.open and not is_loopback(host):
             raise UnusableKeys(
                 f"there are no API keys in {path} and {host} can be reached from other machines: "
@@ -140,7 +140,7 @@ class Gate:
             log.error("keys unchanged: %s", error)
             return
         self._stamp = stamp
-        self.open = self.open and not self._keys
+        self.open = self.open and stamp is None
 
     async def identify(self, request: Request) -> Key:
         """The key of a request, or a 401; while there are no keys, everything local belongs to "local"."""

@@ -18,6 +18,8 @@ log = logging.getLogger("warpdesk.api")
 
 MEDIA_TYPE = "application/problem+json"
 
+TOLD = 20  # a body can be wrong in a million places
+
 # code: (status, title, whether the same request may succeed later)
 CODES: dict[str, tuple[int, str, bool]] = {
     "malformed-json": (400, "The body is not JSON", False),
@@ -89,7 +91,9 @@ def response(refusal: Refusal) -> Response:
         detail=refusal.detail,
         code=refusal.code,
         retryable=retryable,
-        errors=[schemas.ErrorDetail(pointer=problem.pointer, detail=problem.detail) for problem in refusal.problems],
+        errors=[
+            schemas.ErrorDetail(pointer=problem.pointer, detail=problem.detail) for problem in refusal.problems[:TOLD]
+        ],
     )
     return Response(problem.model_dump_json(), status, refusal.headers, MEDIA_TYPE)
 
@@ -166,4 +170,6 @@ def unforeseen(method: str, path: str, error: Exception) -> Response:
 def sentence_of(problems: tuple[operation.Problem, ...]) -> str:
     if len(problems) == 1:
         return problems[0].detail
-    return f"{len(problems)} things are wrong: " + "; ".join(f"{p.pointer}: {p.detail}" for p in problems[:10])
+    told = [f"{problem.pointer}: {problem.detail}" for problem in problems[:TOLD]]
+    more = [f"and {len(problems) - TOLD} more"] if len(problems) > TOLD else []
+    return f"{len(problems)} things are wrong: " + "; ".join(told + more)

@@ -71,6 +71,7 @@ async def result(job_id: str, request: Request, caller: Reader, desk: Shared) ->
     },
 )
 async def output(job_id: str, output: str, request: Request, caller: Reader, desk: Shared) -> Response:
+    """An array of more than 100,000 numbers comes as .npy only."""
     record = await own_job(desk, caller, job_id)
     if not record.state.final:
         return pending(desk, record, None, {})
@@ -78,9 +79,10 @@ async def output(job_id: str, output: str, request: Request, caller: Reader, des
     found = (await anyio.to_thread.run_sync(_document, desk, record)).outputs.get(output)
     if found is None:
         raise Refusal("unknown-output", f"{record.request.operation} has no output {output[:64]!r}")
-    media_type = (
-        bodies.negotiate(request, JSON, NPY) if isinstance(found, ArrayOutput) else bodies.negotiate(request, JSON)
-    )
+    offered: tuple[str, ...] = (JSON,)
+    if isinstance(found, ArrayOutput):  # what the whole result would not write out is not written out alone either
+        offered = (JSON, NPY) if found.info.size <= desk.settings.max_result_numbers else (NPY,)
+    media_type = bodies.negotiate(request, *offered)
     headers = {"ETag": _tag(name, output, media_type), "Vary": "Accept"}
     if _is_current(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)

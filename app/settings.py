@@ -26,7 +26,7 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"  # what the server is bound to: without keys it must be a loopback address
 
     max_body: int = 4 * MIB  # JSON; 64 Ki numbers of 25 characters are 1.6 MiB
-    max_csv: int = 32 * MIB  # a CSV is parsed in memory
+    max_csv: int = 16 * MIB  # parsing holds a processor for some seconds; an .npy of any size does not
     max_array: int = 1 * GIB
     max_inline_numbers: int = 65_536
     max_result_numbers: int = 100_000  # an output with more comes as an array id

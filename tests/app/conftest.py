@@ -76,7 +76,7 @@ def running(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """One API with small limits for all tests that need no settings of their own."""
     home = tmp_path_factory.mktemp("home")
     with live(home, redis_server, max_body=200_000, max_csv=100_000, max_array=1_000_000, max_inline_numbers=1000,
-              max_result_numbers=500, max_job_bytes=100_000_000) as api:  # fmt: skip
+              max_result_numbers=500, max_job_bytes=100_000_000, sweep_every=3600) as api:  # fmt: skip
         yield api
 
 

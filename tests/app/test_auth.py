@@ -192,6 +192,19 @@ def test_a_new_key_works_at_once_and_a_revoked_one_soon_does_not(serve_api: Call
         assert httpx.get(f"{api.url}/v1/jobs").status_code == 401
 
 
+def test_a_service_whose_last_key_was_revoked_stays_closed_when_it_starts_again(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    create_key(tmp_path / "home", "only", ["read"])
+    file = tmp_path / "home" / "keys.json"
+    for key_id in read_keys(file):
+        assert revoke_key(file, key_id)
+
+    with serve_api() as api:
+        assert api.http.get("/v1/jobs").status_code == 401
+        assert api.http.post("/v1/jobs", json=SCALE).status_code == 401
+
+
 def test_the_first_key_closes_a_service_that_was_open(serve_api: Callable[..., Any], tmp_path: Path) -> None:
     with serve_api() as api:
         assert api.http.get("/v1/jobs").status_code == 200

@@ -150,6 +150,29 @@ def test_a_large_output_comes_as_an_array_that_can_be_fetched_and_used(api: Live
     assert api.queue.get(next_job) is not None
 
 
+def test_a_large_output_is_given_as_npy_alone(api: Live) -> None:
+    job_id = api.submit(operation="draw", params={"count": 501}, seed=7)
+    work(api.queue, api.store, job_id)
+    at = f"/v1/jobs/{job_id}/result/numbers"
+
+    as_json = api.http.get(at, headers={"Accept": "application/json"})
+    as_it_comes = api.http.get(at)
+
+    assert (as_json.status_code, as_json.json()["code"]) == (406, "not-acceptable")
+    assert "given as application/x-npy" in as_json.json()["detail"]
+    assert as_it_comes.headers["Content-Type"] == "application/x-npy"
+    assert _npy(as_it_comes.content).shape == (501,)
+
+
+def test_of_many_problems_the_first_twenty_are_told_and_the_rest_counted(api: Live) -> None:
+    answer = api.http.post("/v1/jobs", json={**SCALE, **{f"field{place}": 1 for place in range(123)}})
+
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) == 20
+    assert answer.json()["detail"].startswith("123 things are wrong: ")
+    assert answer.json()["detail"].endswith("; and 103 more")
+
+
 def test_the_status_of_a_job_is_always_200(api: Live) -> None:
     failed, canceled, expired = (api.submit(**SCALE) for _ in range(3))
     fail(api.queue, failed)

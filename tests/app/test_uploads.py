@@ -42,7 +42,7 @@ def fetch(api: Live, array_id: str) -> Any:
     return np.load(io.BytesIO(answer.content), allow_pickle=False)
 
 
-SAMPLES = {
+SAMPLES: dict[str, Any] = {
     "one number": np.float64(1.5),
     "nothing": np.zeros((0,)),
     "no rows": np.zeros((0, 3)),
@@ -55,6 +55,8 @@ SAMPLES = {
     "big-endian int32": np.arange(-5, 5, dtype=">i4"),
     "Fortran order": np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)),
     "Fortran and big-endian": np.asfortranarray(np.arange(24, dtype=">u4").reshape(4, 6)),
+    "Fortran order, no rows": np.asfortranarray(np.zeros((0, 2, 3))),
+    "Fortran order, no columns": np.asfortranarray(np.zeros((2, 3, 0))),
     "Fortran, one column": np.asfortranarray(np.arange(9.0).reshape(9, 1)),
 }
 
@@ -193,6 +195,11 @@ LIES = {
     "true as an extent": (header(GOOD.replace("(3,)", "(True,)")), "not a tuple of whole numbers"),
     "shape is a list": (header(GOOD.replace("(3,)", "[3]")), "not a tuple of whole numbers"),
     "rank 9": (header(GOOD.replace("(3,)", str((1,) * 9))) + b"12345678", "rank 9; the limit is 8"),
+    "an extent of 36,000 bits": (header(GOOD.replace("(3,)", f"(0, 0x{'f' * 9000})")), "xis 1 of the shape is longer"),
+    "an extent of 10**40": (header(GOOD.replace("(3,)", f"(0, {10**40})")), "longer than 9223372036854775807"),
+    "an empty array NumPy cannot make": (
+        header(GOOD.replace("(3,)", f"({2**40}, 0, {2**40})")), "that are not empty hold more than"
+    ),
     "code for a header": (header("__import__('os').system('true')"), "not a dictionary"),
     "a deep header": (header("(" * 4000 + ")" * 4000), "not a dictionary"),
     "missing key": (header("{'descr': '<f8', 'shape': (3,)}"), "not a dictionary"),
@@ -213,7 +220,7 @@ def test_an_npy_that_lies_is_refused_with_the_numbers(api: Live, name: str) -> N
     assert stored_files(api) == before
 
 
-@pytest.mark.parametrize("declared", [200_000, 10**15, 10**30])
+@pytest.mark.parametrize("declared", [200_000, 10**15, 10**18])
 def test_an_array_over_the_limit_is_refused_by_its_header(api: Live, declared: int) -> None:
     content = header(GOOD.replace("(3,)", f"({declared},)")) + b"x" * 1000
 
@@ -253,6 +260,7 @@ def test_a_csv_becomes_series(api: Live) -> None:
         ("\ufeffClose\n1\n\n\n", [], [1.0]),
         ('"a,b",c\n1,2\n', ["c"], [2.0]),
         ("x\n-1e-3\n", ["x"], [-1e-3]),
+        ("x\n" + "7\n" * 5000 + "\n8\n", [], [7.0] * 5000 + [np.nan, 8.0]),
     ],
 )
 def test_a_csv_is_read_as_the_field_writes_it(text: str, columns: list[str], expected: list[float]) -> None:
@@ -264,6 +272,8 @@ def test_a_csv_is_read_as_the_field_writes_it(text: str, columns: list[str], exp
     [
         ("a,b\n1,2\n3\n", "", "Row 3 has 1 cells, row 1 has 2"),
         ("a,b\n1,2\n3,4,5\n", "", "Row 3 has 3 cells, row 1 has 2"),
+        ("a\n" + "1\n" * 4097 + "1,2\n", "", "Row 4099 has 2 cells, row 1 has 1"),
+        ("1\n" * 4097 + "x\n", "", "Row 4098, column '0': 'x' is not a number"),
         ("a,b\n1,2\n\n5,6\n", "", "Row 3 has 1 cells, row 1 has 2"),
         ("Date,Close\n2024-01-02,3\n", "", "Row 2, column 'Date': '2024-01-02' is not a number"),
         ("Date,Close\n2024-01-02,3\n", "?columns=Volume", "There is no column 'Volume'; there are Date, Close"),
