@@ -13,6 +13,7 @@ root/                       0700
 import hashlib
 import hmac
 import json
+import logging
 import os
 import re
 import secrets
@@ -23,10 +24,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from kernels.array import ArrayInfo, DType
 from workers import npy
+
+log = logging.getLogger("warpdesk.store")
 
 _ARRAY_ID = re.compile(r"sha256:([0-9a-f]{64})")
 _RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
@@ -99,12 +102,11 @@ def result_name(job_id: str, attempt: int) -> str:
 class SpoolStore:
     """A directory of memory-mappable .npy files, mode 0700, on the machine's own disk.
 
-    With `fsync`, an array or a result is on the disk before its id is known to anyone.
+    Files are not forced to the disk: after a crash of the machine the last ones may be missing or cut short.
     """
 
-    def __init__(self, root: Path, *, fsync: bool = False) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._fsync = fsync
         for directory in (root, root / "owners", root / "uploads", root / "results"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
@@ -162,7 +164,12 @@ class SpoolStore:
     def sweep(self, in_use: Callable[[str, str], bool]) -> int:
         """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
         now = time.time()
-        removed = sum(self._sweep_owner(directory, in_use, now) for directory in (self._root / "owners").iterdir())
+        removed = 0
+        for directory in (self._root / "owners").iterdir():
+            try:
+                removed += self._sweep_owner(directory, in_use, now)
+            except (OSError, UnicodeDecodeError) as error:
+                log.warning("%s cannot be swept: %s", directory.name, type(error).__name__)
         for upload in (self._root / "uploads").iterdir():
             if _modified(upload) < now - _ABANDONED_SECONDS:
                 removed += _unlink(upload)
@@ -183,7 +190,7 @@ class SpoolStore:
         removed = 0
         for file in directory.glob("*.npy"):
             expires_at = _expiry(file.with_suffix(".json"))
-            if expires_at is None:  # between the two steps of a publication, or left there by a crash
+            if expires_at is None:  # between the two steps of a publication, left there by a crash, or damaged
                 expires_at = _modified(file) + _ABANDONED_SECONDS
             if expires_at < now and not in_use(owner, f"sha256:{file.stem}"):
                 _unlink(file.with_suffix(".json"))
@@ -201,44 +208,42 @@ class SpoolStore:
             expires_at=now + ttl if before is None else max(before.expires_at, now + ttl),
         )
         target = self.path(owner, array_id)
-        if not target.parent.exists():
+        if not (target.parent / "owner").exists():
             target.parent.mkdir(mode=0o700, exist_ok=True)
-            (target.parent / "owner").write_text(owner)
+            self._written(owner.encode()).replace(target.parent / "owner")
+        description = {"info": asdict(info), "created_at": stored.created_at, "expires_at": stored.expires_at}
+        written = self._written(json.dumps(description).encode())  # first: a full disk refuses it, not the moves
         if before is not None and target.exists():
             file.unlink()
         else:
             file.replace(target)
-        text = json.dumps(
-            {"info": asdict(info), "created_at": stored.created_at, "expires_at": stored.expires_at}
-        ).encode()
-        self._write_atomically(self._description(owner, array_id), text)
+        written.replace(self._description(owner, array_id))
         return stored
 
-    def _write_atomically(self, file: Path, text: bytes) -> None:
-        temporary = self._root / "uploads" / secrets.token_hex(16)
-        with temporary.open("xb") as stream:
-            stream.write(text)
-            if self._fsync:
-                stream.flush()
-                os.fsync(stream.fileno())
-        temporary.replace(file)
-        if self._fsync:
-            _sync_directory(file.parent)
+    def _written(self, text: bytes) -> Path:
+        """A new file with this text, to be moved where it belongs; none is left when it cannot be written."""
+        file = self._root / "uploads" / secrets.token_hex(16)
+        try:
+            file.write_bytes(text)
+        except OSError:
+            _unlink(file)
+            raise
+        return file
 
     def _described(self, owner: str, array_id: str) -> StoredArray | None:
         if not _ARRAY_ID.fullmatch(array_id):
             return None
+        fields = _read(self._description(owner, array_id))
         try:
-            fields = json.loads(self._description(owner, array_id).read_bytes())
-        except FileNotFoundError:
+            info = fields["info"]
+            return StoredArray(
+                id=array_id,
+                info=ArrayInfo(info["dtype"], tuple(info["shape"]), info["has_nan"], info["has_inf"]),
+                created_at=float(fields["created_at"]),
+                expires_at=float(fields["expires_at"]),
+            )
+        except (KeyError, TypeError, ValueError):  # no description, or a damaged one
             return None
-        info = fields["info"]
-        return StoredArray(
-            id=array_id,
-            info=ArrayInfo(info["dtype"], tuple(info["shape"]), info["has_nan"], info["has_inf"]),
-            created_at=fields["created_at"],
-            expires_at=fields["expires_at"],
-        )
 
     def _description(self, owner: str, array_id: str) -> Path:
         return self._directory(owner) / f"{_hex(array_id)}.json"
@@ -304,9 +309,6 @@ class SpoolWriter:
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
                 f"got {self._info.nbytes - self._left}"
             )
-        self._stream.flush()
-        if self._store._fsync:
-            os.fsync(self._stream.fileno())
         self._stream.close()
         self._await_hash()
         info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
@@ -318,8 +320,10 @@ class SpoolWriter:
     def __exit__(self, *error: object) -> None:
         if self._hasher is not None:
             self._hasher.shutdown()
-        self._stream.close()
-        _unlink(self._file)  # still there only when it was not published
+        try:
+            self._stream.close()  # writes what was buffered, which a full disk refuses
+        finally:
+            _unlink(self._file)  # still there only when it was not published
 
 
 def _sha256(data: bytes = b"") -> "hashlib._Hash":
@@ -363,14 +367,18 @@ def _modified(file: Path) -> float:
 
 
 def _expiry(file: Path) -> float | None:
-    with suppress(FileNotFoundError):
-        return float(json.loads(file.read_bytes())["expires_at"])
+    with suppress(KeyError, TypeError, ValueError):
+        return float(_read(file)["expires_at"])
     return None
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+def _read(file: Path) -> dict[str, Any]:
+    """The fields of a description. One that is damaged, as a crash of the machine may leave it, is like none: empty."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        fields = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        log.warning("%s is damaged, and what it describes does not exist", file.name)
+        return {}
+    return fields if isinstance(fields, dict) else {}

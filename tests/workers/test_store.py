@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernels.array import ArrayInfo, DType
-from workers.store import SpoolStore, StoredArray, result_name
+from workers.store import SpoolStore, SpoolWriter, StoredArray, result_name
 
 A, B = "key_a", "../key_b\n"
 MISSING = "sha256:" + "0" * 64
@@ -213,7 +213,76 @@ def test_an_adopted_result_file_is_an_array_of_its_owner_without_a_copy(store: S
     assert put(store, array).id == array_id
 
 
-def test_fsync_writes_the_same_files(tmp_path: Path) -> None:
-    store = SpoolStore(tmp_path / "spool", fsync=True)
-    array = np.arange(5.0)
-    np.testing.assert_array_equal(np.load(store.path(A, put(store, array).id)), array)
+def fill(disk: SpoolWriter) -> None:
+    """Let the disk be full under an upload: a device that refuses whatever is flushed to it."""
+    disk._stream.close()
+    disk._stream = open("/dev/full", "wb")  # noqa: SIM115, PTH123
+
+
+@pytest.mark.parametrize("end", ["commit", "leave"])
+def test_an_upload_that_a_full_disk_refuses_leaves_nothing(store: SpoolStore, tmp_path: Path, end: str) -> None:
+    def upload() -> None:
+        with store.writer(A, "float64", (2,), 60) as writer:
+            fill(writer)
+            writer.write(bytes(16))
+            if end == "commit":
+                writer.commit(has_nan=False, has_inf=False)
+
+    before = files(store, tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        upload()
+    assert files(store, tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b'{"info": {"dty', b"\xff\xfe", b"[]", b"{}", b'{"info": 3, "expires_at": null}']
+)
+def test_an_array_with_a_damaged_description_does_not_exist_and_is_swept_once_old(
+    store: SpoolStore, tmp_path: Path, damage: bytes
+) -> None:
+    broken, expired, foreign = (
+        put(store, np.arange(3.0)),
+        put(store, np.arange(4.0), ttl=-1),
+        put(store, np.arange(5.0), B, ttl=-1),
+    )
+    file = store.path(A, broken.id)
+    file.with_suffix(".json").write_bytes(damage)
+    assert store.find(A, broken.id) is None
+    assert store.sweep(lambda owner, array_id: False) == 2  # the others, as ever
+    assert not store.path(A, expired.id).exists()
+    assert not store.path(B, foreign.id).exists()
+    two_days_ago = time.time() - 2 * 24 * 3600
+    os.utime(file, (two_days_ago, two_days_ago))
+    assert store.sweep(lambda owner, array_id: True) == 0  # a live job maps it
+    assert store.sweep(lambda owner, array_id: False) == 1
+    assert not file.exists()
+    assert not file.with_suffix(".json").exists()
+
+
+def test_an_array_with_a_damaged_description_is_repaired_by_uploading_it_again(store: SpoolStore) -> None:
+    array = np.arange(3.0)
+    broken = put(store, array)
+    store.path(A, broken.id).with_suffix(".json").write_bytes(b"{")
+    again = put(store, array)
+    assert again.id == broken.id
+    assert store.find(A, broken.id) == again
+
+
+def test_a_result_with_a_damaged_document_is_swept_once_old_and_not_before(store: SpoolStore) -> None:
+    directory = store.new_result("job_1", 1)
+    (directory / "result.json").write_bytes(b'{"expires_')
+    assert store.sweep(lambda owner, array_id: False) == 0
+    two_days_ago = time.time() - 2 * 24 * 3600
+    os.utime(directory, (two_days_ago, two_days_ago))
+    assert store.sweep(lambda owner, array_id: False) == 1
+    assert not directory.exists()
+
+
+def test_what_is_no_owners_directory_does_not_end_the_sweep(store: SpoolStore, tmp_path: Path) -> None:
+    owners = tmp_path / "spool" / "owners"
+    (owners / "0-a-file").write_text("")
+    (owners / "1-garbled").mkdir()
+    (owners / "1-garbled" / "owner").write_bytes(b"\xff")
+    old = put(store, np.arange(3.0), ttl=-1)
+    assert store.sweep(lambda owner, array_id: False) == 1
+    assert not store.path(A, old.id).exists()
