@@ -1,5 +1,6 @@
 """Run one attempt of a job: decode, choose, compute, encode."""
 
+import errno
 import logging
 import os
 import time
@@ -48,6 +49,9 @@ def run(
     except MemoryError as error:
         return Failed(code="out-of-memory", message=f"out of memory on the CPU: {error}", retryable=True)
     except Exception as error:  # noqa: BLE001 (a bug in an operation must not end the worker)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            log.error("%s of %s: the disk is full", operation.name, request.id)
+            return Failed(code="storage-full", message="the disk that holds results is full", retryable=True)
         # Where it failed is logged; what it failed on is not: a message may quote the caller's data.
         places = "".join(traceback.format_tb(error.__traceback__))
         log.error("%s of %s failed with %s\n%s", operation.name, request.id, type(error).__name__, places)

@@ -95,7 +95,7 @@ class Succeeded(Message):
 
 
 class Failed(Message):
-    """`code` is one of: invalid-input, out-of-memory, device-fault, no-gpu-worker, timeout, worker-died,
+    """`code` is one of: invalid-input, out-of-memory, storage-full, device-fault, no-gpu-worker, timeout, worker-died,
     operation-error."""
 
     kind: Literal["failed"] = "failed"

@@ -176,6 +176,20 @@ def test_running_out_of_memory_on_the_cpu_says_so(store: SpoolStore) -> None:
     assert "TiB" in outcome.message
 
 
+class FullStore(SpoolStore):
+    """A store whose disk has no room for a result's document."""
+
+    def new_result(self, job_id: str, attempt: int) -> Path:
+        directory = super().new_result(job_id, attempt)
+        (directory / "result.json").symlink_to("/dev/full")
+        return directory
+
+
+def test_a_full_disk_is_told_as_such_and_the_job_may_be_tried_again(tmp_path: Path) -> None:
+    outcome = double(FullStore(tmp_path / "store"))
+    assert outcome == Failed(code="storage-full", message="the disk that holds results is full", retryable=True)
+
+
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
