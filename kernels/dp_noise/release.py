@@ -19,12 +19,9 @@ DOMAIN = {
 
 def as_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     """Return the float64 bits of the values as a read-only array, refusing what no float64 holds exactly."""
-    if values.dtype == np.int64 and values.size:
-        furthest = max(int(values.max()), -int(values.min()))
-        if furthest > 2**53:
-            raise refuse(
-                "/inputs/values", f"an integer of magnitude {furthest} is above 2**53, the exact range of float64"
-            )
+    if values.dtype == np.int64 and values.size and max(int(values.max()), -int(values.min())) > 2**53:
+        # Neither which nor where: values are private, and messages are logged and kept.
+        raise refuse("/inputs/values", "an integer is above 2**53 in magnitude, beyond which float64 is not exact")
     exact = np.ascontiguousarray(values, np.float64)
     if not np.isfinite(exact).all():
         raise refuse("/inputs/values", "the array holds a NaN or an infinity")

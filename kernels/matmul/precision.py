@@ -36,7 +36,7 @@ def nearest(xp: Any, values: Any, precision: Precision, name: str) -> Any:
         at = tuple(int(axis[0]) for axis in xp.nonzero(overflow))
         raise refuse(
             "/params/precision",
-            f"{precision} holds at most {LARGEST[precision]:.6g} and {name}{list(at)} is {float(values[at]):.6g}; "
+            f"{precision} holds at most {LARGEST[precision]:.6g} in magnitude and {name}{list(at)} is beyond that; "
             f"scale the inputs or choose a wider precision",
         )
     return rounded

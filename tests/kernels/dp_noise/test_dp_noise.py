@@ -134,8 +134,8 @@ def test_read_only_memory_is_enough() -> None:
     [
         (np.array([1.0, np.nan]), "NaN or an infinity"),
         (np.array([-np.inf]), "NaN or an infinity"),
-        (np.array([2**53 + 1]), "magnitude 9007199254740993 is above 2\\*\\*53"),
-        (np.array([-(2**63)]), "magnitude 9223372036854775808 is above 2\\*\\*53"),
+        (np.array([2**53 + 1]), "an integer is above 2\\*\\*53 in magnitude"),
+        (np.array([-(2**63)]), "an integer is above 2\\*\\*53 in magnitude"),
         (np.array([0.0, 4.5e12]), "a value is 4.4e\\+12 or more in magnitude"),
     ],
 )
