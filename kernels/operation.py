@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from kernels.array import ArrayInfo, DType
 
@@ -17,6 +18,21 @@ class Params(BaseModel):
     """Base of every operation's parameters: strict types, no unknown field, no NaN, immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def _of_its_type(value: Any, literal: ValidatorFunctionWrapHandler) -> Any:
+    member = literal(value)
+    if type(member) is not type(value):
+        kind = {"bool": "boolean", "int": "integer"}.get(type(member).__name__, "value")
+        raise PydanticCustomError(
+            "literal_error", "Input should be the {kind} {member}", {"kind": kind, "member": repr(member)}
+        )
+    return member
+
+
+# A Literal takes what is equal, even in strict mode: 1 for True, false for 0 and 50.0 for 50. `Annotated[Literal[...],
+# EXACT]` does not.
+EXACT = WrapValidator(_of_its_type)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Differential-privacy noise on integers of a grid: amounts are decimal strings, and what is unsafe is refused."""
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from kernels.amount import Amount
 from kernels.array import ArrayInfo
-from kernels.operation import Cost, Example, Input, Operation, Output, Params
+from kernels.operation import EXACT, Cost, Example, Input, Operation, Output, Params
 
 Norm = Literal["l1", "l2", "linf"]
 
@@ -44,7 +44,7 @@ class DpNoise(Params):
         None, description="records only: replacing a record has twice the sensitivity of adding or removing one"
     )
     sensitivity: Sensitivity | None = Field(None, description="aggregate only: declared, and nothing checks it")
-    unaccounted: Literal[True] = Field(
+    unaccounted: Annotated[Literal[True], EXACT] = Field(
         description="true: no budget is charged, and whoever repeats the request learns more each time"
     )
 

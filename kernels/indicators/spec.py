@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kernels.array import ArrayInfo
-from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
+from kernels.operation import EXACT, Cost, Example, Input, Operation, Output, Params, refuse
 
 LONGEST_PERIOD = 100_000
 
@@ -49,7 +49,7 @@ class Rsi(Params):
         "cutler: simple means of the last `period` gains and losses. "
         "ema: alpha = 2 / (period + 1), seeded by the first change.",
     )
-    flat: Literal[0, 50, 100, "nan"] = Field(
+    flat: Annotated[Literal[0, 50, 100, "nan"], EXACT] = Field(
         default=50,
         description="the RSI of prices that never moved: 50, or 0 (as TA-Lib), 100 (as Pine's classic source), nan",
     )

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kernels.amount import Amount
 from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.operation import Cost, Example, Input, InvalidRequest, Operation, Output, Params, Problem
+from kernels.operation import EXACT, Cost, Example, Input, InvalidRequest, Operation, Output, Params, Problem
 
 STATEMENT = (
     "Sum of the named survivors' vectors, unmasked by seeds the caller passed in. The caller is trusted like the "
@@ -39,7 +39,7 @@ class Quantisation(Params):
 
 class SecureAggregation(Params):
     round_id: str = Field(min_length=1, max_length=128, description="name of the round, returned with the sum")
-    modulus_bits: Literal[32, 64] = Field(description="vectors and masks live mod 2**modulus_bits")
+    modulus_bits: Annotated[Literal[32, 64], EXACT] = Field(description="vectors and masks live mod 2**modulus_bits")
     threshold: int = Field(
         ge=1, le=131_072, description="fewest survivors that may be summed; more than half of all clients"
     )

@@ -216,6 +216,8 @@ _RECORDS = {
         ({"mode": "aggregate"}, "/params", "mode aggregate needs sensitivity"),
         ({"unaccounted": False}, "/params/unaccounted", "True"),
         ({"unaccounted": None}, "/params/unaccounted", "True"),
+        ({"unaccounted": 1}, "/params/unaccounted", "should be the boolean True, got 1"),
+        ({"unaccounted": 1.0}, "/params/unaccounted", "should be the boolean True, got 1.0"),
         ({"seed": 7}, "/params/seed", "there is no field"),
         ({"key": "00"}, "/params/key", "there is no field"),
         ({"budget_id": "b"}, "/params/budget_id", "there is no field"),

@@ -25,6 +25,20 @@ def test_a_period_that_is_no_count_of_bars_is_refused(name: str, period: object)
     assert "/params/period" in refusal(name, {"period": period})
 
 
+@pytest.mark.parametrize(
+    ("flat", "sentence"),
+    [
+        (False, "should be the integer 0, got false"),
+        (50.0, "should be the integer 50, got 50.0"),
+        (True, "got true"),
+        (49, "got 49"),
+        ("0", 'got "0"'),
+    ],
+)
+def test_an_rsi_of_still_prices_is_named_exactly(flat: object, sentence: str) -> None:
+    assert sentence in refusal("rsi", {"period": 14, "flat": flat})
+
+
 def test_an_rsi_needs_two_changes() -> None:
     assert "greater than or equal to 2" in refusal("rsi", {"period": 1})
 

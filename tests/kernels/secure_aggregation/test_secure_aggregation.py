@@ -182,6 +182,7 @@ def _change(**params: Any) -> Any:
         (_change(threshold=4), "3 survivors are fewer than threshold 4"),
         (_change(modulus_bits=64), "dtype uint32, but modulus_bits is 64"),
         (_change(modulus_bits=16), "should be 32 or 64"),
+        (_change(modulus_bits=32.0), "should be the integer 32, got 32.0"),
         (_change(survivors=[1, 2]), "3 rows for 2 survivors"),
         (_change(quantisation={"clip": "0", "scale": "1"}), "'0' is not above zero"),
         (_change(quantisation={"clip": "NaN", "scale": "1"}), "'NaN' is not a decimal number"),
