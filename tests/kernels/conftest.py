@@ -1,7 +1,7 @@
 """The devices that kernel tests run on: the emulation everywhere, CUDA where there is a GPU.
 
-Imports nothing beyond NumPy, pytest and the project. A machine lent for its GPU may have CuPy, Numba and pydantic
-besides and nothing more: there `pytest -m gpu tests/kernels` leaves out and names files that need another package.
+Imports nothing beyond NumPy, pytest and the project. A GPU machine may have CuPy, Numba and pydantic and nothing
+more: there `pytest -m gpu tests/kernels` leaves out and names files that need another package.
 """
 
 import importlib

@@ -1,7 +1,6 @@
 """Answers that others printed: StockCharts, Achelis' book, TA-Lib's own regression tests, and TA-Lib itself."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from tests.kernels.indicators.cases import walk
 from tests.kernels.indicators.reference import compute
 
 ROOT = Path(__file__).resolve().parents[3]
-REFERENCE = ROOT.parent / "shared" / "reference" / "quant_reference_cases.json"
 
 # StockCharts ChartSchool, worked spreadsheet cs-rsi.xls: QQQQ closes, and their RSI(14) to two decimals.
 RSI_CLOSES = [
@@ -130,18 +128,3 @@ def test_all_four_agree_with_talib(talib: Any, prices: Any, period: int) -> None
         for output, values in outputs.items():
             # TA-Lib keeps running sums and its variance is a difference of squares: 1e-9 is its own accuracy here.
             np.testing.assert_allclose(got[output], values, rtol=1e-9, atol=1e-9, err_msg=f"{name} {output}")
-
-
-@pytest.mark.skipif(not REFERENCE.exists(), reason=f"{REFERENCE.name} is not beside this repository")
-def test_full_vectors_of_the_reference_cases_are_met() -> None:
-    groups = {group["id"]: group for group in json.loads(REFERENCE.read_text())["groups"]}
-    cases = {case["name"]: case["outputs"] for case in groups["indicator.talib.full_vectors_252"]["cases"]}
-    for name, operation, params in (
-        ("RSI_14", "rsi", {"period": 14}),
-        ("SMA_20", "sma", {"period": 20}),
-        ("EMA_20", "ema", {"period": 20}),
-        ("BBANDS_20_2", "bollinger", {}),
-    ):
-        got = compute(operation, CLOSES, **params).values()
-        for values, expected in zip(got, cases[name], strict=True):
-            np.testing.assert_allclose(values, np.array(expected, float), rtol=1e-9, err_msg=name)
