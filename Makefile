@@ -30,7 +30,7 @@ demo: $(RUN) ## send one job of each operation over HTTP on real prices; prints 
 	@WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
 
 test: $(DEV) lint types kernels ## lint, types, every kernel compiled, every test
-	@$(BIN)/pytest --no-header
+	@$(BIN)/pytest
 
 lint: $(DEV) ## ruff and the import layers
 	@$(BIN)/ruff check --quiet
@@ -44,13 +44,13 @@ kernels: $(DEV) ## compile every kernel for sm_70 to sm_120; needs no GPU
 	@$(BIN)/python -m kernels.compile
 
 sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
-	@$(BIN)/pytest --no-header -m sanitize
+	@$(BIN)/pytest -m sanitize
 
 bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="name ..." for some
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 test-gpu: $(DEV) ## the kernel tests on this machine's GPU; fails where there is none
-	@WARPDESK_REQUIRE_GPU=1 $(BIN)/pytest --no-header tests/kernels -m gpu
+	@WARPDESK_REQUIRE_GPU=1 $(BIN)/pytest tests/kernels -m gpu
 
 $(RUN): pyproject.toml | $(BIN)/python
 	@echo "installing into .venv"

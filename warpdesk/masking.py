@@ -7,9 +7,8 @@
 the sum of their quantised vectors plus every client's self mask. Once the vectors are in, each surviving client reveals
 its self seed and the seeds it shares with clients that dropped out (`pair_seed` recomputes them). Never reveal a pair
 seed of a client whose self seed is known, nor the other way round: both together open its vector.
- Double masking as in Bonawitz et al., "Practical Secure Aggregation for
-Privacy-Preserving Machine Learning" (CCS 2017).
 
+Double masking as in Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning" (CCS 2017).
 Keys: RFC 7748, RFC 5869, RFC 8439, all by the `cryptography` package.
 """
 
