@@ -233,9 +233,6 @@ class JobQueue:
         """How many workers have died of this job."""
         return int(cast(bytes | None, self._redis.hget(job_key(job_id), "strikes")) or 0)
 
-    def progress(self, job_id: str, attempt: int, fraction: float) -> None:
-        self._eval(scripts.PROGRESS, job_id, attempt, repr(fraction))
-
     def finish(self, job_id: str, attempt: int, outcome: Succeeded | Failed) -> bool:
         """Make one outcome visible. False when the attempt is stale or the job is already final: the caller deletes
         what the attempt wrote, unread."""

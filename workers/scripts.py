@@ -20,8 +20,9 @@ RQ_STARTED = StartedJobRegistry.key_template.format(QUEUE)
 
 _RQ_EXECUTION_SECONDS = 30 * 24 * 3600
 
-# A record outlives its result by a week, so that a late question gets "the result has expired" and not "no such job".
-TOMBSTONE_SECONDS = 7 * 24 * 3600
+# A record outlives its result by a day, so that a late question gets "the result has expired" and not "no such job".
+# Redis must hold the records of every job of that time.
+TOMBSTONE_SECONDS = 24 * 3600
 
 _PRELUDE = f"""
 local JOB, USES, LEASES = '{job_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
@@ -180,15 +181,6 @@ return 1
 """
 )
 
-# id, attempt, fraction
-PROGRESS = (
-    _PRELUDE
-    + """
-local id, attempt, fraction = unpack(ARGV)
-if runs(id, attempt) then redis.call('HSET', JOB .. id, 'progress', fraction) end
-"""
-)
-
 # id, attempt, state, field ('result' or 'error'), its value, provenance or ''  ->  1, or 0 for a stale attempt
 FINISH = (
     _PRELUDE
@@ -239,7 +231,7 @@ if not runs(id, attempt) then return 0 end
 local strikes = tonumber(redis.call('HGET', key, 'strikes') or 0) + tonumber(strike)
 if strikes >= tonumber(allowed) then return 0 end
 leave(id)
-redis.call('HDEL', key, 'started_at', 'worker', 'process', 'progress')
+redis.call('HDEL', key, 'started_at', 'worker', 'process')
 redis.call('HSET', key, 'state', 'queued', 'strikes', strikes)
 redis.call('HSET', RQ_JOB .. id, 'status', 'queued', 'started_at', '', 'worker_name', '')
 redis.call('SADD', '{Queue.redis_queues_keys}', RQ_QUEUE)
