@@ -12,10 +12,10 @@ from fastapi import APIRouter, Query, Request, Response
 from app import bodies, errors, results, schemas
 from app.auth import Canceler, Key, Reader, Submitter
 from app.errors import Refusal
-from app.operations import Prepared, prepare
+from app.operations import Checked, check, keep_inputs
 from app.records import answer, own_job, pending, positioned, view
 from app.shared import Desk, Shared
-from workers.protocol import JobRequest, State
+from workers.protocol import BackendWish, JobRequest, State
 from workers.queue import JobQueue, JobRecord
 
 router = APIRouter(tags=["jobs"])
@@ -64,8 +64,12 @@ async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
     """Everything is checked before anything is queued. With `Prefer: wait=N` a quick answer comes at once."""
     body = await bodies.read_json(request, desk.settings.max_body)
     wait = bodies.preferred_wait(request, desk.settings.max_wait) if caller.allows("read") else None
-    prepared = await anyio.to_thread.run_sync(prepare, desk, caller.id, body)
-    job = _request(desk, caller, prepared)
+    checked = await anyio.to_thread.run_sync(check, desk, caller.id, body)
+    inputs = checked.stored
+    if checked.inline:  # looked at before anything is written, and again when it is enqueued
+        await desk.queue(lambda jobs: _require_room(desk, jobs, checked.submission.backend))
+        inputs = await anyio.to_thread.run_sync(keep_inputs, desk, caller.id, checked)
+    job = _request(desk, caller, checked, inputs)
     with desk.completions.watch(job.id) as watch:
         record, position = await _enqueue(desk, job, positioned_too=wait is None)
         desk.metrics.submitted(job.operation)
@@ -75,18 +79,18 @@ async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
     return await _waited(desk, record, wait)
 
 
-def _request(desk: Desk, caller: Key, prepared: Prepared) -> JobRequest:
-    settings, submission = desk.settings, prepared.submission
+def _request(desk: Desk, caller: Key, checked: Checked, inputs: dict[str, str]) -> JobRequest:
+    settings, submission = desk.settings, checked.submission
     deadline_s = submission.deadline_s
     return JobRequest(
         id=new_job_id(),
         owner=caller.id,
-        operation=prepared.operation.name,
+        operation=checked.operation.name,
         params=submission.params,
-        inputs=prepared.inputs,
+        inputs=inputs,
         backend=submission.backend,
         priority=submission.priority,
-        seed=prepared.seed,
+        seed=checked.seed,
         deadline=None if deadline_s is None else time.time() + deadline_s,
         timeout=settings.job_timeout,
         result_ttl=submission.result_ttl_s or settings.result_ttl,
@@ -97,13 +101,7 @@ async def _enqueue(desk: Desk, job: JobRequest, *, positioned_too: bool) -> tupl
     given_up = threading.Event()
 
     def enqueue(jobs: JobQueue) -> tuple[JobRecord, int | None]:
-        length = jobs.length()
-        if length >= desk.settings.max_queue:
-            wait = desk.metrics.drain_seconds(length - desk.settings.max_queue + 1)
-            sentence = f"{length} jobs are waiting; the limit is {desk.settings.max_queue}"
-            raise Refusal("queue-full", sentence, headers={"Retry-After": str(wait)})
-        if job.backend == "gpu":
-            _require_gpu(jobs)
+        _require_room(desk, jobs, job.backend)
         if given_up.is_set():
             return fresh, None
         jobs.enqueue(job)
@@ -117,6 +115,16 @@ async def _enqueue(desk: Desk, job: JobRequest, *, positioned_too: bool) -> tupl
     except BaseException:
         given_up.set()
         raise
+
+
+def _require_room(desk: Desk, jobs: JobQueue, backend: BackendWish) -> None:
+    length = jobs.length()
+    if length >= desk.settings.max_queue:
+        wait = desk.metrics.drain_seconds(length - desk.settings.max_queue + 1)
+        sentence = f"{length} jobs are waiting; the limit is {desk.settings.max_queue}"
+        raise Refusal("queue-full", sentence, headers={"Retry-After": str(wait)})
+    if backend == "gpu":
+        _require_gpu(jobs)
 
 
 def _require_gpu(jobs: JobQueue) -> None:
@@ -135,14 +143,14 @@ async def _waited(desk: Desk, record: JobRecord, wait: int) -> Response:
     if not record.state.final:
         return pending(desk, record, None, applied)
     if record.state is not State.SUCCEEDED:
-        return answer(record, 200, None, applied)
+        return answer(desk, record, 200, None, applied)
 
     def whole() -> bytes:
         try:
             result = results.render(desk, record)
         except Refusal:  # erased meanwhile
             result = None
-        return pydantic_core.to_json({**view(record).model_dump(mode="json"), "result": result})
+        return pydantic_core.to_json({**view(desk, record).model_dump(mode="json"), "result": result})
 
     return Response(await anyio.to_thread.run_sync(whole), 200, applied, "application/json")
 
@@ -166,7 +174,7 @@ async def job(job_id: str, request: Request, caller: Reader, desk: Shared) -> Re
         position = None
         if record.state is State.QUEUED:
             position = await desk.queue(lambda jobs: jobs.position(job_id))
-        return answer(record, 200, position, {})
+        return answer(desk, record, 200, position, {})
     with desk.completions.watch(job_id) as watch:
         record = await own_job(desk, caller, job_id)
         if not record.state.final:
@@ -184,7 +192,7 @@ async def cancel(job_id: str, caller: Canceler, desk: Shared) -> Response:
     """A queued job never runs, a running one is stopped. A job that is done stays as it is: `status` tells."""
     await own_job(desk, caller, job_id)
     await desk.queue(lambda jobs: jobs.cancel(job_id))
-    return answer(await own_job(desk, caller, job_id), 200, None, {})
+    return answer(desk, await own_job(desk, caller, job_id), 200, None, {})
 
 
 @router.delete(
@@ -229,7 +237,7 @@ async def jobs(
     found = list(await desk.queue(lambda queue: queue.jobs(caller.id, limit + 1, cursor)))
     more = len(found) > limit
     page = schemas.JobPage(
-        jobs=[view(record) for record in found[:limit]],
+        jobs=[view(desk, record) for record in found[:limit]],
         next=f"/v1/jobs?limit={limit}&cursor={found[limit - 1].request.id}" if more else None,
     )
     headers = {"Link": f'<{page.next}>; rel="next"'} if page.next else {}

@@ -44,7 +44,7 @@ def create_app(
 
         async def seen(record: JobRecord) -> None:
             metrics.finished(record)
-            if record.attempt == 0:  # a worker erases the secrets of the jobs it ran, nobody those of the others
+            if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
                 await results.erase_secrets(api.state.desk, record)
 
         completions = Completions(settings.redis_url, queue, seen)

@@ -22,17 +22,19 @@ SEED_BITS = 53
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A submission that may be enqueued: its inputs are in the store."""
+class Checked:
+    """A submission in which nothing is wrong: ids of its stored inputs, and the arrays that came with it."""
 
     submission: schemas.Submission
     operation: Operation
-    inputs: dict[str, str]
+    stored: dict[str, str]
+    inline: dict[str, arrays.Numbers]
+    infos: dict[str, ArrayInfo]
     seed: int | None
 
 
-def prepare(desk: Desk, owner: str, body: object) -> Prepared:
-    """Check everything about a submission, then store its inline arrays. Works on files: call it in a thread."""
+def check(desk: Desk, owner: str, body: object) -> Checked:
+    """Check everything about a submission and write nothing. Reads files: call it in a thread."""
     try:
         submission = schemas.Submission.model_validate(body)
     except ValidationError as error:
@@ -49,10 +51,16 @@ def prepare(desk: Desk, owner: str, body: object) -> Prepared:
     if cost > desk.settings.max_job_bytes:
         sentence = f"The job needs {cost} bytes while it runs; the limit is {desk.settings.max_job_bytes}"
         raise refuse_at("job-too-large", "", sentence)
-    for name, numbers in inline.items():
-        kept = arrays.store(desk.store, owner, numbers, infos[name], desk.settings.inline_ttl)
-        stored[name] = kept.id
-    return Prepared(submission, operation, stored, seed)
+    return Checked(submission, operation, stored, inline, infos, seed)
+
+
+def keep_inputs(desk: Desk, owner: str, checked: Checked) -> dict[str, str]:
+    """Store the arrays that came with a submission and return the ids of all. Writes files: call it in a thread."""
+    kept = {
+        name: arrays.store(desk.store, owner, numbers, checked.infos[name], desk.settings.inline_ttl).id
+        for name, numbers in checked.inline.items()
+    }
+    return {**checked.stored, **kept}
 
 
 def _find(operations: Mapping[str, Operation], name: str) -> Operation:

@@ -1,5 +1,6 @@
 """A job's record as its owner sees it; to anyone else it does not exist."""
 
+import math
 import re
 
 from fastapi import Response
@@ -30,8 +31,15 @@ def positioned(jobs: JobQueue, record: JobRecord) -> tuple[JobRecord, int | None
     return record, None if record.state.final else jobs.position(record.request.id)
 
 
-def view(record: JobRecord, position: int | None = None) -> schemas.Job:
+def view(desk: Desk, record: JobRecord, position: int | None = None) -> schemas.Job:
+    """How long a private operation ran tells of its noise (Jin et al., "Are We There Yet? Timing and Floating-Point
+    Attacks on Differential Privacy Systems", 2022): its start is left out and what follows its end is a whole second.
+    """
     request = record.request
+    started_at, ended_at, expires_at = record.started_at, record.ended_at, record.result_expires_at
+    operation = desk.operations.get(request.operation)
+    if operation is None or operation.randomness == "private":
+        started_at, ended_at, expires_at = None, _whole_second(ended_at), _whole_second(expires_at)
     at = f"/v1/jobs/{request.id}"
     error = record.error
     submitted_at = schemas.moment(record.submitted_at)
@@ -47,10 +55,10 @@ def view(record: JobRecord, position: int | None = None) -> schemas.Job:
         queue_position=position,
         progress=record.progress,
         submitted_at=submitted_at,
-        started_at=schemas.moment(record.started_at),
-        ended_at=schemas.moment(record.ended_at),
+        started_at=schemas.moment(started_at),
+        ended_at=schemas.moment(ended_at),
         deadline_at=schemas.moment(request.deadline),
-        result_expires_at=schemas.moment(record.result_expires_at),
+        result_expires_at=schemas.moment(expires_at),
         erased=record.erased,
         error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
         provenance=record.provenance,
@@ -58,8 +66,12 @@ def view(record: JobRecord, position: int | None = None) -> schemas.Job:
     )
 
 
-def answer(record: JobRecord, status: int, position: int | None, headers: dict[str, str]) -> Response:
-    content = view(record, position).model_dump_json()
+def _whole_second(unix: float | None) -> float | None:
+    return None if unix is None else float(math.ceil(unix))
+
+
+def answer(desk: Desk, record: JobRecord, status: int, position: int | None, headers: dict[str, str]) -> Response:
+    content = view(desk, record, position).model_dump_json()
     return Response(content, status, headers, "application/json")
 
 
@@ -67,4 +79,4 @@ def pending(desk: Desk, record: JobRecord, position: int | None, headers: dict[s
     """202: where the job is, and when to ask again."""
     wait = desk.metrics.drain_seconds(1 if position is None else position + 1)
     told = {"Location": f"/v1/jobs/{record.request.id}", "Retry-After": str(wait), **headers}
-    return answer(record, 202, position, told)
+    return answer(desk, record, 202, position, told)

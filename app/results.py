@@ -175,7 +175,7 @@ def _is_current(request: Request, tag: str) -> bool:
 
 
 async def erase_secrets(desk: Desk, record: JobRecord) -> None:
-    """Delete the secret inputs of a job that is done and will never run, unless another live job reads them."""
+    """Delete the secret inputs of a job that is done, however often it ran, unless another live job reads them."""
     operation = desk.operations.get(record.request.operation)
     secrets = [
         record.request.inputs[expected.name]

@@ -116,14 +116,6 @@ class JobError(Reply):
     retryable: bool
 
 
-class ArrayReference(Reply):
-    """A large array output, to be fetched at `GET /v1/arrays/{array}` or given to another job as an input."""
-
-    array: str
-    dtype: DType
-    shape: list[int]
-
-
 class Result(Reply):
     """The answer. NaN is null, an infinity the string "Infinity" or "-Infinity"."""
 
@@ -147,8 +139,8 @@ class Job(Reply):
     queue_position: Annotated[int | None, Field(description="Jobs ahead of it (0 = next); null once it is not queued")]
     progress: Annotated[float | None, Field(description="Fraction done, where the operation reports one")]
     submitted_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
+    started_at: Annotated[datetime | None, Field(description="Not told of `private` operations")]
+    ended_at: Annotated[datetime | None, Field(description="Of `private` operations rounded up to the second")]
     deadline_at: datetime | None
     result_expires_at: datetime | None
     erased: bool

@@ -94,7 +94,11 @@ def test_a_gpu_job_needs_a_gpu_worker(api: Live) -> None:
     before = api.queued()
 
     refused = api.http.post("/v1/jobs", json={**SCALE, "backend": "gpu"})
+    files = {path.name for path in api.settings.store_directory.rglob("*")}
+    never_stored = {"values": {"data": [0.1, 0.7, 0.123]}}
+    api.http.post("/v1/jobs", json={**SCALE, "inputs": never_stored, "backend": "gpu"})
 
+    assert {path.name for path in api.settings.store_directory.rglob("*")} == files
     assert (refused.status_code, refused.json()["code"]) == (503, "no-gpu-worker")
     assert refused.json()["detail"] == ("The job asks for a GPU; of 1 live workers none has one: no NVIDIA driver")
     assert refused.json()["retryable"]

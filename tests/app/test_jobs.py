@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import io
+import math
 import time
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -304,6 +306,43 @@ def test_the_secrets_of_a_job_that_never_ran_are_erased_with_it(api: Live) -> No
     api.http.post(f"/v1/jobs/{second}/cancel")
     wait_until(lambda: api.store.find("local", seeds) is None)
     assert api.store.find("local", values) is not None
+
+
+def test_the_secrets_of_a_job_that_ran_and_went_back_to_the_queue_are_erased_when_it_is_canceled(api: Live) -> None:
+    inputs = {"values": {"data": [1.0]}, "seeds": {"data": [0.125, 0.5]}}
+    job_id = api.submit(operation="hide", params={"count": 1}, inputs=inputs)
+    started = api.queue.start(job_id)
+    assert started is not None
+    request, attempt = started
+    assert api.queue.retry(job_id, attempt, strike=False)
+
+    api.http.post(f"/v1/jobs/{job_id}/cancel")
+
+    record = api.queue.get(job_id)
+    assert record is not None
+    assert (record.state.value, record.attempt) == ("canceled", 1)
+    wait_until(lambda: api.store.find("local", request.inputs["seeds"]) is None)
+
+
+def test_the_time_a_private_job_took_is_not_told(api: Live) -> None:
+    job_id = api.submit(operation="hide", params={"count": 1}, inputs={"values": {"data": [1.0]}})
+    work(api.queue, api.store, job_id)
+    record = api.queue.get(job_id)
+    assert record is not None
+    assert record.ended_at is not None
+
+    job = api.http.get(f"/v1/jobs/{job_id}").json()
+    listed = api.http.get("/v1/jobs").json()["jobs"][0]
+    waited = api.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": "wait=1"}).json()
+
+    for told in (job, listed, waited):
+        assert told["started_at"] is None
+        ended_at = datetime.fromisoformat(told["ended_at"].replace("Z", "+00:00"))
+        assert ended_at.timestamp() == math.ceil(record.ended_at)
+        assert datetime.fromisoformat(told["result_expires_at"].replace("Z", "+00:00")).microsecond == 0
+    open_job = api.submit(**SCALE)
+    work(api.queue, api.store, open_job)
+    assert api.http.get(f"/v1/jobs/{open_job}").json()["started_at"] is not None
 
 
 def test_canceling_a_finished_job_changes_nothing(api: Live) -> None:

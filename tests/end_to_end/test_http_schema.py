@@ -143,7 +143,7 @@ from workers.store import SpoolStore
 home = Path(tempfile.mkdtemp())
 desk = types.SimpleNamespace(operations=OPERATIONS, settings=Settings(home=home), store=SpoolStore(home / "store"))
 for operation in OPERATIONS.values():
-    operations.prepare(desk, "someone", operations.example(operation))
+    operations.keep_inputs(desk, "someone", operations.check(desk, "someone", operations.example(operation)))
 print(json.dumps([name for name in ("numba", "llvmlite", "cupy", "torch") if name in sys.modules]))
 """
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100)
