@@ -1,7 +1,6 @@
 """Start the servers a benchmark talks to, each with a home of its own, and stop them."""
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import httpx
 
+from warpdesk.processes import free_port
 from warpdesk.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +28,7 @@ def redis() -> Iterator[str]:
 def service(redis_url: str, patience: float = 300.0) -> Iterator[str]:
     """`warpdesk serve` on that Redis, ready to compute (it compiles every operation first); gives its URL."""
     with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
-        port = _free_port()
+        port = free_port()
         settings = {"WARPDESK_HOME": home, "WARPDESK_REDIS_URL": redis_url}
         with _running(
             ["-m", "warpdesk.cli", "serve", "--port", str(port)], Path(home) / "serve.log", settings
@@ -51,7 +51,7 @@ def rq_worker(redis_url: str, queue: str, kind: str) -> Iterator[None]:
 def uvicorn(factory: str) -> Iterator[str]:
     """Another application under the server settings of the service; gives its URL."""
     with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
-        port = _free_port()
+        port = free_port()
         command = ["-m", "uvicorn", factory, "--factory", "--port", str(port), "--no-access-log", "--no-server-header"]
         command += ["--log-level", "warning", "--ws", "none"]
         with _running(command, Path(home) / "uvicorn.log", {}) as process:
@@ -92,9 +92,3 @@ def _wait(url: str, process: "subprocess.Popen[bytes]", patience: float, log: Pa
             answer = f"{response.status_code} {response.text[:500]}"
         time.sleep(0.1)
     raise SystemExit(f"{url} is not ready after {patience:.0f} s: {answer}\n{log.read_text()[-4000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -1,7 +1,6 @@
 """Send one job of each operation to a service of its own, over HTTP, on real market prices: `make demo`."""
 
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from examples import prices
 from warpdesk import Client, Result
 from warpdesk.masking import Quantisation, mask, new_secret, pair_seed
-from warpdesk.processes import spawn, stop
+from warpdesk.processes import free_port, spawn, stop
 
 ROOT = Path(__file__).resolve().parent.parent
 YEAR = 252  # trading days
@@ -40,7 +39,7 @@ def main(home: Path | None = None, picture: Path = Path("demo.png")) -> dict[str
     home = (home or Path(os.environ.get("WARPDESK_HOME", ROOT / ".warpdesk"))).resolve()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = home / "demo.log"
-    port = _free_port()
+    port = free_port()
     environment = {**os.environ, "WARPDESK_HOME": str(home)}
     print("starting Redis, the API and a worker (a first start compiles every operation) ...", flush=True)
     began = time.monotonic()
@@ -261,13 +260,6 @@ def _wait_until_ready(url: str, alive: Callable[[], bool], log: Path) -> None:
             pass
         time.sleep(0.1)
     raise SystemExit(f"the service did not become ready; {log} says:\n{log.read_text()[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 if __name__ == "__main__":

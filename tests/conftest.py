@@ -5,7 +5,6 @@ On a machine with only NumPy, Numba, pydantic and pytest this file still loads, 
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from kernels.fingerprint import fingerprint
+from warpdesk.processes import free_port as free_port  # for tests below
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -137,13 +137,6 @@ def processes_of(run: Path) -> dict[int, str]:
         if marked or f"unixsocket:{run}/" in command:
             found[int(folder.name)] = command
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def wait_until_ready(service: Service, patience: float = 240.0) -> None:

@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from pydantic_settings import BaseSettings
+
+    from warpdesk.client import WarpdeskError
+
+S = TypeVar("S", bound="BaseSettings")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +27,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # httpx reports each request at this level.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     command: Callable[[argparse.Namespace], int] = chosen.run
-    return command(chosen)
+    try:
+        return command(chosen)
+    except Misconfigured as error:
+        _fail(str(error))
+        return 2
+
+
+class Misconfigured(Exception):
+    """An environment variable of ours holds what cannot be used; the message names it."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="run the API, a worker per device, and Redis where none is configured")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     serve.add_argument(
-        "--port", type=int, default=8000, help="port to listen on, 0 for a free one (default: %(default)s)"
+        "--port", type=_port, default=8000, help="port to listen on, 0 for a free one (default: %(default)s)"
     )
     serve.add_argument("--no-worker", action="store_true", help="the API alone; workers run elsewhere")
     serve.add_argument("--workers", type=_positive, metavar="N", help="how many workers (default: one per device)")
@@ -76,10 +91,13 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(chosen: argparse.Namespace) -> int:
     from app.settings import Settings
     from warpdesk.serve import CannotServe, Options, serve
+    from workers.settings import WorkerSettings
+
+    _read(WorkerSettings)  # before a worker of this service finds out
 
     options = Options(chosen.host, chosen.port, not chosen.no_worker, chosen.workers)
     try:
-        serve(options, Settings(), lambda text: print(text, flush=True))
+        serve(options, _read(Settings), lambda text: print(text, flush=True))
     except CannotServe as error:
         return _fail(str(error))
     return 0
@@ -87,8 +105,14 @@ def _serve(chosen: argparse.Namespace) -> int:
 
 def _worker(_: argparse.Namespace) -> int:
     # The worker replaces this process: what supervises it sees its exit code and sends it signals.
+    from warpdesk.home import UnusableHome, make_private
     from warpdesk.processes import module
+    from workers.settings import WorkerSettings
 
+    try:
+        make_private(_read(WorkerSettings).home)
+    except UnusableHome as error:
+        raise Misconfigured(str(error)) from None
     command, needed = module("workers.warm")
     os.execve(command[0], command, {**os.environ, **needed})  # noqa: S606
 
@@ -99,14 +123,21 @@ def _submit(chosen: argparse.Namespace) -> int:
     from warpdesk.client import Client, WarpdeskError
 
     try:
-        fields = dict(_parameter(text) for text in chosen.param) | dict(_input(text) for text in chosen.input)
+        words = dict(_parameter(text) for text in chosen.param)
+        inputs = dict(_input(text) for text in chosen.input)
         with Client(chosen.url) as client:
+            description = client.operations().get(chosen.operation)  # None: the service says that it does not exist
+            schemas = description.params.get("properties", {}) if description else {}
+            params = {name: typed(text, schemas.get(name, {})) for name, text in words.items()}
             result = client.run(
-                chosen.operation, backend=chosen.backend, seed=chosen.seed, timeout=chosen.timeout, **fields
+                chosen.operation,
+                backend=chosen.backend,
+                seed=chosen.seed,
+                timeout=chosen.timeout,
+                params=params | inputs,
             )
     except WarpdeskError as error:
-        places = "".join(f"\n  {place.pointer}: {place.detail}" for place in error.errors)
-        return _fail(f"{error}{places}")
+        return _fail(_told(error))
     except httpx.TransportError as error:
         return _fail(f"the service does not answer ({error}); is `warpdesk serve` running?")
     except (OSError, ValueError) as error:
@@ -136,14 +167,51 @@ def in_short(value: Any) -> str:
     return text if len(text) <= 100 else f"{text[:99]}…"
 
 
-def _parameter(text: str) -> tuple[str, Any]:
+def typed(text: str, schema: dict[str, Any]) -> Any:
+    """What was typed for a parameter as its JSON Schema wants it: "1" is a number unless only text may stand there."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:  # a bare word
+        return text
+    taken = _types(schema)
+    return text if "string" in taken and taken.isdisjoint(_names(value)) else value
+
+
+def _types(schema: dict[str, Any]) -> set[str]:
+    """The JSON types a schema takes."""
+    found = {name for part in schema.get("anyOf", ()) for name in _types(part)}
+    if "$ref" in schema:
+        found.add("object")  # a model of its own
+    if "enum" in schema or "const" in schema:
+        return found.union(*(_names(value) for value in schema.get("enum", [schema.get("const")])))
+    declared = schema.get("type", ())
+    return found | ({declared} if isinstance(declared, str) else set(declared))
+
+
+def _names(value: Any) -> set[str]:
+    """What JSON Schema calls the type of a value."""
+    if value is None:
+        return {"null"}
+    kinds = {bool: {"boolean"}, int: {"integer", "number"}, float: {"number"}, str: {"string"}, list: {"array"}}
+    return kinds.get(type(value), {"object"})
+
+
+def _told(error: "WarpdeskError") -> str:
+    """A refusal with each of its places, none twice."""
+    places = [f"{place.pointer}: {place.detail}" for place in error.errors]
+    about = f"({error.code}, HTTP {error.status})"
+    if len(places) == 1 and error.detail == error.errors[0].detail:
+        return f"{places[0]} {about}"
+    if len(places) > 1:  # the sentence of the service has them in one line
+        return "\n  ".join([f"{len(places)} things are wrong {about}", *places])
+    return "\n  ".join([str(error), *places])
+
+
+def _parameter(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"-p {text}: expected NAME=VALUE, for example period=14")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:  # a bare word
-        return name, value
+    return name, value
 
 
 def _input(text: str) -> tuple[str, Any]:
@@ -184,8 +252,10 @@ def _listed(value: Any) -> Any:
 def _doctor(chosen: argparse.Namespace) -> int:
     from app.settings import Settings
     from warpdesk.doctor import examine
+    from workers.settings import WorkerSettings
 
-    findings = examine(Settings().home)
+    _read(WorkerSettings)  # the device is looked for as a worker would
+    findings = examine(_read(Settings).home)
     if chosen.json:
         print(json.dumps(findings.as_json()))
     else:
@@ -197,7 +267,7 @@ def _create_key(chosen: argparse.Namespace) -> int:
     from app.auth import UnusableKeys, create_key
     from app.settings import Settings
 
-    settings = Settings()
+    settings = _read(Settings)
     try:
         token = create_key(settings.home, chosen.name, chosen.scopes.split(","), file=settings.keys_path)
     except (UnusableKeys, ValueError) as error:
@@ -212,7 +282,7 @@ def _list_keys(_: argparse.Namespace) -> int:
     from app.settings import Settings
 
     try:
-        keys = read_keys(Settings().keys_path)
+        keys = read_keys(_read(Settings).keys_path)
     except UnusableKeys as error:
         return _fail(str(error))
     for key in keys.values():
@@ -226,10 +296,31 @@ def _revoke_key(chosen: argparse.Namespace) -> int:
     from app.settings import Settings
 
     try:
-        found = revoke_key(Settings().keys_path, chosen.id)
+        found = revoke_key(_read(Settings).keys_path, chosen.id)
     except UnusableKeys as error:
         return _fail(str(error))
     return 0 if found else _fail(f"there is no key {chosen.id}")
+
+
+def _read(settings: type[S]) -> S:
+    """The settings of the environment. Raises Misconfigured."""
+    from pydantic import ValidationError
+
+    try:
+        return settings()
+    except ValidationError as error:
+        wrong = (
+            f"{settings.model_config.get('env_prefix', '')}{entry['loc'][0]}".upper()
+            + f" is {str(entry['input'])!r}: {entry['msg'][:1].lower()}{entry['msg'][1:]}"
+            for entry in error.errors(include_url=False)
+        )
+        raise Misconfigured("; ".join(wrong)) from None
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: ports are 0 to 65535, and 0 takes a free one")
+    return int(text)
 
 
 def _positive(text: str) -> int:

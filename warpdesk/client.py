@@ -86,15 +86,18 @@ class Client:
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
         timeout: float | None = None,
+        params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Result:
         """Submit, wait and fetch the answer. `fields` are the operation's inputs (arrays) and parameters by name.
+
+        `params` holds more of them, also any that is named like an argument of this method.
 
         `timeout` limits the whole wait in seconds: TimeoutError then, and the job goes on. Raises WarpdeskError when
         the request is refused or the job fails.
         """
         options = _Options(backend, priority, seed, deadline_s, result_ttl_s)
-        return self._send(self._protocol.run(operation, options, fields, timeout))
+        return self._send(self._protocol.run(operation, options, {**(params or {}), **fields}, timeout))
 
     def submit(
         self,
@@ -105,11 +108,12 @@ class Client:
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
+        params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Job:
         """Enqueue a job and return at once."""
         options = _Options(backend, priority, seed, deadline_s, result_ttl_s)
-        return self._send(self._protocol.submit(operation, options, fields))
+        return self._send(self._protocol.submit(operation, options, {**(params or {}), **fields}))
 
     def job(self, job: Job | str) -> Job:
         """The job as it is now."""
@@ -187,10 +191,11 @@ class AsyncClient:
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
         timeout: float | None = None,
+        params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Result:
         options = _Options(backend, priority, seed, deadline_s, result_ttl_s)
-        return await self._send(self._protocol.run(operation, options, fields, timeout))
+        return await self._send(self._protocol.run(operation, options, {**(params or {}), **fields}, timeout))
 
     async def submit(
         self,
@@ -201,10 +206,11 @@ class AsyncClient:
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
+        params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Job:
         options = _Options(backend, priority, seed, deadline_s, result_ttl_s)
-        return await self._send(self._protocol.submit(operation, options, fields))
+        return await self._send(self._protocol.submit(operation, options, {**(params or {}), **fields}))
 
     async def job(self, job: Job | str) -> Job:
         return await self._send(self._protocol.job(job))

@@ -1,10 +1,10 @@
 """Look at the machine as a service would: which device, which Redis, where state is kept."""
 
 import os
+import re
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import redis
 
@@ -72,7 +72,9 @@ def _ping(url: str, source: str) -> RedisFinding:
         with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as connection:
             information = connection.info("server")
             policy = connection.config_get("maxmemory-policy").get("maxmemory-policy", "unknown")
-    except (redis.RedisError, ValueError, OSError) as error:
+    except (ValueError, TypeError):  # unreadable, or an unknown option; the message may hold a part of the password
+        return RedisFinding(False, source, "not a URL such as redis://user:password@host:6379/0")
+    except (redis.RedisError, OSError) as error:
         return RedisFinding(False, source, f"no answer: {error}")
     if policy != "noeviction":
         return RedisFinding(False, source, f"its maxmemory-policy is {policy}: jobs could vanish, set it to noeviction")
@@ -80,8 +82,9 @@ def _ping(url: str, source: str) -> RedisFinding:
 
 
 def _without_password(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+    """The URL with all before an "@", and what the query calls a password, as three stars.
+
+    By hand: a password with a "/" or "?" in it ends the host for a parser of URLs, and the rest would be shown.
+    """
+    hidden = re.sub(r"://.*@", "://***@", url, flags=re.DOTALL)
+    return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)

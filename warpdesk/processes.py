@@ -1,15 +1,15 @@
 """Start processes that die with the one that started them, and stop them without leaving anything behind."""
 
-import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+from workers.process import tie_to
 
 
 def spawn(
@@ -38,7 +38,7 @@ def spawn(
             stderr=subprocess.STDOUT if output is not None else None,
             pass_fds=tuple(pass_fds),
             process_group=0,
-            preexec_fn=_die_with_parent(death),
+            preexec_fn=tie_to(os.getpid(), death),
         )
     finally:
         if output is not None:
@@ -79,15 +79,9 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-def _die_with_parent(death: signal.Signals) -> Callable[[], None] | None:
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl  # looked up before the fork: a forked child of a threaded process must not load
-    parent = os.getpid()
-
-    def tie() -> None:
-        prctl(PR_SET_PDEATHSIG, death, 0, 0, 0)
-        if os.getppid() != parent:  # the parent died between the fork and the call above
-            os._exit(1)
-
-    return tie
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -18,6 +18,7 @@ from functools import partial
 from app.auth import UnusableKeys, is_loopback, read_keys
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
+from warpdesk.home import UnusableHome, command, make_private
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
 from workers.settings import WorkerSettings
@@ -54,7 +55,10 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
         fd = listening.fileno()
         host, port = listening.getsockname()[:2]
         _check_exposure(options.host, settings)
-        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            make_private(settings.home)
+        except UnusableHome as error:
+            raise CannotServe(str(error)) from None
         stopping = threading.Event()
         for wish in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(wish, lambda *_: stopping.set())
@@ -101,7 +105,7 @@ def _check_exposure(host: str, settings: Settings) -> None:
     if not keys and not is_loopback(host):
         raise CannotServe(
             f"{host} can be reached from other machines and there are no API keys in {settings.keys_path}: "
-            "create one with `warpdesk keys create NAME`, or listen on 127.0.0.1"
+            f"create one with `{command(settings.home, 'keys create NAME')}`, or listen on 127.0.0.1"
         )
 
 
@@ -222,6 +226,7 @@ class _Announcement:
         self.url = url
         self.path = "/readyz" if workers else "/livez"  # without a worker of its own it is ready when others are
         self.keyed = bool(read_keys(settings.keys_path))
+        self.home = settings.home
         self.say = say
         self.made = False
         self.answered = False
@@ -241,6 +246,8 @@ class _Announcement:
         if status == 200:
             self.made = True
             self.say(f"Ready. Documentation to click through: {self.url}/docs\nTry:\n  {self._curl()}")
+            own, look = (command(self.home, what) for what in ("keys create NAME", "doctor"))
+            self.say(f"API keys of this service:\n  {own}\nDevice and Redis of this machine:\n  {look}")
 
     def _curl(self) -> str:
         parts = ["curl", "-s", f"{self.url}/v1/jobs", "-H", "Content-Type: application/json", "-H", "Prefer: wait=10"]

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -30,10 +31,23 @@ def is_dead(process: str) -> bool:
 
 def die_with(parent: int) -> None:
     """Have the kernel kill this process when the thread of `parent` that started it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)  # it died before the line above
+    tie_to(parent, signal.SIGKILL)()
+
+
+def tie_to(parent: int, death: signal.Signals) -> Callable[[], None]:
+    """A function that ties the process calling it to `parent`, as `die_with` does, by the signal `death`.
+
+    The library is loaded here and not in there: a child forked from a threaded process must load nothing.
+    """
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+    def tie() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, death, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)  # it died before the line above
+
+    return tie
 
 
 def python() -> list[str]:

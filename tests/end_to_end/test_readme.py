@@ -1,6 +1,7 @@
 """The README's `curl` lines do what it says they do."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -33,6 +34,14 @@ def addressed(line: str, url: str) -> str:
     return _ADDRESS.sub(url.removeprefix("http://"), line).replace("curl ", "curl --fail-with-body ", 1)
 
 
+def need_curl() -> None:
+    """Skip where there is no curl; fail in continuous integration, which has to run these lines."""
+    if shutil.which("curl") is None:
+        if os.environ.get("CI", "").lower() in ("1", "true"):
+            pytest.fail("CI is set and curl is missing: the README's lines were not run")
+        pytest.skip("curl is not installed here")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where commands run: the examples are there as they are in a clone, and what is saved is thrown away."""
@@ -41,8 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_curl_lines_of_the_readme_succeed(service: Service, folder: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed here")
+    need_curl()
     lines = curl_lines(README)
     assert lines, "the README shows no curl line"
     wait_until_ready(service)
@@ -60,8 +68,19 @@ def test_curl_lines_are_found_in_shell_blocks_only() -> None:
 
 
 def test_a_curl_line_that_is_refused_fails(service: Service) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed here")
+    need_curl()
     wait_until_ready(service)
     line = addressed("curl -s http://localhost:8000/v1/jobs/none", service.url)
     assert subprocess.run(["bash", "-c", line], capture_output=True, timeout=30).returncode == 22
+
+
+def test_a_missing_curl_fails_in_continuous_integration_and_is_a_skip_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="CI is set and curl is missing"):
+        need_curl()
+    monkeypatch.delenv("CI")
+    with pytest.raises(pytest.skip.Exception):
+        need_curl()

@@ -3,16 +3,23 @@
 import json
 import os
 import re
+import shutil
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from examples.prices import sp500
-from tests.conftest import ROOT, Service, wait_until_ready
-from warpdesk.cli import main
+from kernels.catalogue import OPERATIONS
+from tests.conftest import ROOT, Service, serve, wait_until_ready
+from warpdesk.cli import main, typed
+from warpdesk.home import UnusableHome, command, make_private
 
 
 @pytest.fixture
@@ -61,12 +68,57 @@ def test_submit_says_what_is_wrong_and_where(service: Service, capsys: pytest.Ca
     assert main(["submit", "matmul", "-p", "precision=half", "--url", service.url]) == 1
     said = capsys.readouterr().err
     assert "/params/precision: " in said
-    assert "/inputs/a: " in said
+    assert said.count("/inputs/a: ") == 1, "each place is named once"
+
+
+@pytest.mark.timeout(500)
+def test_submit_sends_decimal_strings_as_text(service: Service, tmp_path: Path) -> None:
+    wait_until_ready(service)
+    np.save(tmp_path / "values.npy", np.array([1.0, 2.0]))
+    request = ["submit", "dp_noise", "-i", f"values={tmp_path}/values.npy", "--url", service.url]
+    request += ["-p", "epsilon=1", "-p", 'sensitivity={"norm": "l1", "value": "1"}', "-p", "unaccounted=true"]
+    assert main([*request, "-p", "mode=aggregate", "-p", "mechanism=discrete_laplace"]) == 0
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("name", ["backend", "timeout", "operation", "params"])
+def test_submit_leaves_a_parameter_that_is_named_like_an_option_to_the_service(
+    service: Service, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until_ready(service)
+    np.save(tmp_path / "prices.npy", np.arange(20.0))
+    request = ["submit", "rsi", "-i", f"prices={tmp_path}/prices.npy", "-p", "period=14", "-p", f"{name}=1"]
+    assert main([*request, "--url", service.url]) == 1
+    said = capsys.readouterr().err
+    assert said == f"warpdesk: /params/{name}: there is no field '{name}' here (invalid-request, HTTP 422)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "operation", "name", "value"),
+    [
+        ("1", "dp_noise", "epsilon", "1"),
+        ("1e-3", "dp_noise", "rho", "1e-3"),
+        ('"2"', "dp_noise", "sigma", "2"),
+        ("null", "dp_noise", "epsilon", None),
+        ("true", "dp_noise", "unaccounted", True),
+        ('{"norm": "l1", "value": "1"}', "dp_noise", "sensitivity", {"norm": "l1", "value": "1"}),
+        ("14", "rsi", "period", 14),
+        ("50", "rsi", "flat", 50),
+        ("nan", "rsi", "flat", "nan"),
+        ("2.5", "bollinger", "width", 2.5),
+        ("null", "matmul", "algorithm", None),
+        ("1", "matmul", "no_such_parameter", 1),
+    ],
+)
+def test_what_is_typed_becomes_what_the_schema_takes(text: str, operation: str, name: str, value: object) -> None:
+    schema = OPERATIONS[operation].params.model_json_schema()["properties"].get(name, {})
+    assert repr(typed(text, schema)) == repr(value)
 
 
 @pytest.mark.parametrize(
     ("argument", "sentence"),
     [
+        (["-i", "timeout=missing.csv:Close"], "No such file"),
         (["-i", "prices=missing.csv:Close"], "No such file"),
         (["-i", "prices=missing.txt"], "expected FILE.npy or FILE.csv:Column"),
         (["-p", "period"], "expected NAME=VALUE"),
@@ -97,10 +149,33 @@ def test_doctor_names_device_redis_and_home(own_home: Path, capsys: pytest.Captu
 def test_doctor_fails_where_the_configured_redis_does_not_answer(
     own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("WARPDESK_REDIS_URL", "redis://someone:secret@127.0.0.1:9/0")
+    monkeypatch.setenv("WARPDESK_REDIS_URL", "redis://127.0.0.1:9/0")
     assert main(["doctor"]) == 1
     said = capsys.readouterr().out
-    assert "FAILED" in said
+    assert "FAILED: WARPDESK_REDIS_URL=redis://127.0.0.1:9/0, no answer" in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://someone:secret@127.0.0.1:9/0",
+        "redis://:secret@127.0.0.1:9/0",
+        "redis://127.0.0.1:9/0?password=secret",
+        "redis://127.0.0.1:9/0?db=0&Password=secret&client_name=x",
+        "unix://someone:secret@/nowhere.sock?password=secret",
+        "redis://:a/secret@127.0.0.1:9/0",
+        "redis://:secret/b?c#d@127.0.0.1:9/0",
+        "redis://:secret@[127.0.0.1:9/0",
+        "redis://:a@b:secret@127.0.0.1:9/0",
+    ],
+)
+def test_doctor_does_not_show_the_password_of_redis(
+    url: str, own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPDESK_REDIS_URL", url)
+    assert main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert "***" in said
     assert "secret" not in said
 
 
@@ -146,6 +221,80 @@ def test_serve_says_when_the_port_is_taken(tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1 port {port}" in ran.stderr
     assert "choose another --port" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("port", ["99999", "65536", "-1", "http"])
+def test_serve_refuses_what_is_no_port(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["serve", "--port", port])
+    assert end.value.code == 2
+    assert f"'{port}' is not a port: ports are 0 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (["serve", "--port", "0"], "WARPDESK_MAX_ARRAY", "abc"),
+        (["serve", "--port", "0"], "WARPDESK_DRAIN_SECONDS", "-1"),
+        (["worker"], "WARPDESK_DRAIN_SECONDS", "soon"),
+        (["doctor"], "WARPDESK_MAX_ARRAY", "abc"),
+        (["keys", "list"], "WARPDESK_METRICS_PORT", "abc"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named_in_one_sentence(
+    arguments: list[str],
+    name: str,
+    value: str,
+    own_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert main(arguments) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warpdesk: {name} is '{value}': ")
+    assert not own_home.exists(), "nothing was started"
+
+
+def test_a_home_of_this_user_is_closed_to_others(tmp_path: Path) -> None:
+    for folder in (tmp_path / "new" / "home", tmp_path):
+        tmp_path.chmod(0o755)
+        make_private(folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_of_all_users_is_left_open_and_no_home(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    with pytest.raises(UnusableHome, match="is shared by all users: set WARPDESK_HOME"):
+        make_private(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
+    (tmp_path / "file").touch()
+    with pytest.raises(UnusableHome, match="file cannot hold the service's state: File exists"):
+        make_private(tmp_path / "file")
+
+
+def test_the_service_closes_its_home_and_shows_the_commands_for_it() -> None:
+    home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
+    home.chmod(0o755)
+    with serve(home, "--no-worker", ready=False) as running:
+        deadline = time.monotonic() + 60
+        while "keys create" not in running.log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        said = running.log.read_text()
+        assert f"its state is in {home}" in said
+        assert stat.S_IMODE(home.stat().st_mode) == 0o700
+        [line] = [line for line in said.splitlines() if line.endswith("keys create NAME")]
+        made = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert made.returncode == 0, made.stderr
+        assert (home / "keys.json").exists(), "the key is one of this service's"
+    shutil.rmtree(home)
+
+
+def test_a_command_names_a_home_that_is_not_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert command(tmp_path / ".warpdesk", "doctor").startswith("WARPDESK_HOME=.warpdesk ")
+    assert "WARPDESK_HOME" not in command(tmp_path / "state" / "warpdesk", "doctor")
 
 
 def test_serve_refuses_to_be_reachable_without_keys(tmp_path: Path) -> None:

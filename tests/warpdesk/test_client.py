@@ -35,6 +35,19 @@ def client(service: Service) -> Iterator[Client]:
         yield connected
 
 
+def test_params_in_a_mapping_are_sent_beside_those_by_name(client: Client) -> None:
+    close = sp500().close[:50]
+    named = client.run("bollinger", prices=close, period=5, width=1.5)
+    for result in (
+        client.run("bollinger", params={"prices": close, "period": 5, "width": 1.5}),
+        client.result(client.submit("bollinger", prices=close, width=1.5, params={"period": 5})),
+    ):
+        assert result["upper"].tobytes() == named["upper"].tobytes()
+    with pytest.raises(WarpdeskError) as refused:
+        client.submit("bollinger", prices=close, params={"backend": "cpu"})
+    assert [error.pointer for error in refused.value.errors] == ["/params/backend"]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_an_array_comes_back_with_its_dtype_and_its_nan(client: Client, dtype: str) -> None:
     result = client.run("sma", prices=np.array([1, 2, 3, 4, 5], dtype=dtype), period=3)
