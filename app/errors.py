@@ -48,6 +48,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "job-too-large": (422, "The job needs more memory than one job may", False),
     "malformed-array": (422, "The body is not the array it says it is", False),
     "malformed-csv": (422, "The CSV cannot be read as numbers", False),
+    "rate-limited": (429, "The API key submits too often", True),
     "internal-error": (500, "The service failed", True),
     "storage-full": (503, "There is no room for more arrays", True),
     "no-gpu-worker": (503, "No GPU worker is alive", True),
@@ -114,7 +115,7 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
             "description": "; ".join(f"`{code}`: {CODES[code][1]}" for code in members),
             "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
         }
-        if status == 503:
+        if status in (429, 503):
             documents[status]["headers"] = {
                 "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}
             }

@@ -56,12 +56,14 @@ _NOT_DONE = {
         **errors.documented(
             *_CALLER, "malformed-json", "disconnected", "body-too-large", "unsupported-media-type", "invalid-request",
             "unknown-operation", "job-too-large", "storage-full", "no-gpu-worker", "queue-full",
+            "rate-limited",
         ),
     },
     openapi_extra=_PREFER,
 )  # fmt: skip
 async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
     """Everything is checked before anything is queued. With `Prefer: wait=N` a quick answer comes at once."""
+    desk.limits.take(caller.id)
     body = await bodies.read_json(request, desk.settings.max_body)
     wait = bodies.preferred_wait(request, desk.settings.max_wait) if caller.allows("read") else None
     checked = await anyio.to_thread.run_sync(check, desk, caller.id, body)

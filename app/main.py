@@ -11,6 +11,7 @@ from prometheus_client import start_http_server
 
 from app import document, errors, health, jobs, observe, operations, problems, results, uploads
 from app.auth import Gate
+from app.limits import Limits
 from app.memory import keep_freed_memory
 from app.metrics import Metrics
 from app.queue import Completions, Queue
@@ -41,6 +42,7 @@ def create_app(
         kept: Store = store if store is not None else SpoolStore(settings.store_directory)
         queue = Queue(settings.redis_url, settings.redis_patience)
         metrics = Metrics(queue.jobs)
+        limits = Limits(settings.submissions_per_second, settings.submission_burst)
 
         async def seen(record: JobRecord) -> None:
             metrics.finished(record)
@@ -48,7 +50,7 @@ def create_app(
                 await results.erase_secrets(api.state.desk, record)
 
         completions = Completions(settings.redis_url, queue, seen)
-        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics)
+        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics, limits)
         tasks = [
             asyncio.create_task(completions.listen(), name="listen"),
             asyncio.create_task(_sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),

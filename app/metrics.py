@@ -88,6 +88,7 @@ class Metrics:
         self.registry.register(_QueueCollector(jobs))
         self._finished: dict[str, _Finished] = {}
         self._recent: deque[float] = deque(maxlen=100_000)
+        self._service: deque[float] = deque(maxlen=KEPT)  # seconds from start to end, of all operations
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         self._requests.labels(method, route, str(status)).inc()
@@ -101,6 +102,8 @@ class Metrics:
         if not record.state.final:
             return
         self._recent.append(time.monotonic())
+        if record.started_at is not None and record.ended_at is not None:
+            self._service.append(max(0.0, record.ended_at - record.started_at))
         operation = record.request.operation
         self._ended.labels(operation, record.state.value).inc()
         finished = self._finished.setdefault(operation, _Finished())
@@ -120,9 +123,16 @@ class Metrics:
         return len(self._recent) / min(RATE_SECONDS, max(1.0, time.time() - self._started))
 
     def drain_seconds(self, jobs: int) -> int:
-        """How long `jobs` jobs take at the measured rate, as a Retry-After: 1 to 60 seconds."""
+        """How long `jobs` jobs take, as a Retry-After: 1 to 60 seconds.
+
+        One worker takes their number times what a job took of late. A service at work tells the rate of several
+        workers or of jobs computed together; one that was idle has a rate that says nothing, so the least counts.
+        """
         rate = self.finished_per_second()
-        return max(1, min(60, math.ceil(jobs / rate))) if rate > 0 else 1
+        if not self._service or rate <= 0:
+            return 1
+        one_worker = jobs * sum(self._service) / len(self._service)
+        return max(1, min(60, math.ceil(min(one_worker, jobs / rate))))
 
     def performance(self, queue_length: int) -> schemas.Performance:
         operations = {

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from app.limits import Limits
 from app.metrics import Metrics
 from app.queue import Completions, Queue
 from app.settings import Settings
@@ -21,6 +22,7 @@ class Desk:
     queue: Queue
     completions: Completions
     metrics: Metrics
+    limits: Limits
 
 
 async def _of(request: Request) -> Desk:  # (FastAPI would call a plain function in a thread)

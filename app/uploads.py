@@ -37,7 +37,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
         201: {"headers": {"Location": {"description": "The array", "schema": {"type": "string"}}}},
         **errors.documented(
             *_CALLER, "storage-full", "disconnected", "body-too-large", "array-too-large", "unsupported-media-type",
-            "malformed-array", "malformed-csv", "invalid-request",
+            "malformed-array", "malformed-csv", "invalid-request", "rate-limited",
         ),
     },
     openapi_extra={
@@ -63,6 +63,7 @@ async def upload(
     stored as it comes. `text/csv` becomes float64: one column of shape (rows,), several of shape (columns, rows); the
     first row may be a header; an empty cell is NaN. The same content gives the same id, and another key cannot use or
     guess it."""
+    desk.limits.take(caller.id)
     media_type = bodies.require_media_type(request, NPY, CSV)
     if media_type == CSV:
         stored = await _csv(request, caller, desk, columns)

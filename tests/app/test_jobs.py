@@ -6,6 +6,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from app.jobs import new_job_id
 from tests.app.computations import fail, work
 from tests.app.conftest import Live
+from workers.protocol import State
 
 SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, None, 3.0]}}}
 
@@ -46,6 +48,33 @@ def test_an_accepted_job_says_where_it_is_and_when_to_ask(api: Live) -> None:
         "cancel": f"/v1/jobs/{body['id']}/cancel",
     }
     assert api.queue.length() == 1
+
+
+def test_an_idle_service_asks_for_no_longer_wait_than_its_jobs_take(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        time.sleep(1.1)  # so that one job is less than one a second
+        job_id = api.submit(**SCALE)
+        work(api.queue, api.store, job_id)
+        wait_until(lambda: api.app.state.desk.metrics.finished_per_second() > 0)
+
+        answer = api.http.post("/v1/jobs", json=SCALE)
+
+        assert api.app.state.desk.metrics.finished_per_second() < 1
+        assert answer.headers["Retry-After"] == "1"
+
+
+def test_the_wait_grows_with_the_queue_and_with_what_jobs_take(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        metrics = api.app.state.desk.metrics
+        job_id = api.submit(**SCALE)
+        record = api.queue.get(job_id)
+        assert record is not None
+        done = replace(record, state=State.SUCCEEDED, started_at=100.0, ended_at=100.25)
+        for _ in range(50):
+            metrics.finished(done)
+        metrics._started = time.time() - 50  # one job a second, a quarter of a second each
+
+        assert [metrics.drain_seconds(jobs) for jobs in (1, 4, 8, 40, 100_000)] == [1, 1, 2, 10, 60]
 
 
 def test_what_the_worker_gets_is_what_was_sent(api: Live) -> None:
