@@ -53,7 +53,10 @@ def _parse(body: bytes) -> object:
 
 
 def require_media_type(request: Request, *taken: str) -> str:
-    """The body's media type, without its parameters, if it is one of `taken`."""
+    """The body's media type, without its parameters, if it is one of `taken` and the body is not compressed."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise Refusal("unsupported-media-type", f"Send the body as it is; Content-Encoding is {encoding[:40]!r}")
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in taken:
         got = f"got {media_type!r}" if media_type else "there is no Content-Type"

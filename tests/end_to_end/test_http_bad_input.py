@@ -223,6 +223,14 @@ def test_a_job_that_is_not_called_json_is_refused(api: Live, media_type: str) ->
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-media-type")
 
 
+@pytest.mark.parametrize(("method", "path", "headers"), [("POST", "/v1/jobs", JSON), ("PUT", "/v1/arrays", NPY)])
+def test_a_compressed_body_is_refused(api: Live, method: str, path: str, headers: dict[str, str]) -> None:
+    answer = api.http.request(method, path, content=b"\x1f\x8b", headers={**headers, "Content-Encoding": "gzip"})
+
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported-media-type")
+    assert answer.json()["detail"] == "Send the body as it is; Content-Encoding is 'gzip'"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "media_type", "limit"),
     [
