@@ -7,6 +7,7 @@ measured in turn so that a busy machine disturbs both; TA-Lib takes one series a
 import argparse
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from math import fsum
@@ -103,7 +104,7 @@ def accuracy() -> list[dict[str, Any]]:
     return rows
 
 
-def main(repeats: int = 30, save: bool = False) -> None:
+def main(repeats: int = 30, save: bool = "--save" in sys.argv) -> None:
     print(
         f"TA-Lib {talib.__version__}, 1 thread; Warpdesk, {numba.get_num_threads()} threads; shortest of {repeats} runs"
     )
