@@ -58,7 +58,8 @@ def warm_up(operations: Iterable[Operation], found: Probe) -> None:
             log.warning("%s does not run on %s: %s", operation.name, found.report.name, fault)
         except Exception as error:  # (one broken operation must not take the others down)
             log.error("the example of %s failed", operation.name, exc_info=error)
-        log.info("%s is warm on the %s (%.2f s)", operation.name, choice.backend, time.perf_counter() - began)
+        else:
+            log.info("%s is warm on the %s (%.2f s)", operation.name, choice.backend, time.perf_counter() - began)
 
 
 def _info(array: np.ndarray) -> ArrayInfo:
