@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from workers.protocol import JobRequest, WorkerReport
+from workers.protocol import JobRequest, State, WorkerReport
 from workers.queue import JobQueue, JobRecord, connect
 from workers.store import SpoolStore
 
@@ -90,6 +90,13 @@ class Desk:
 
         return self.until(final, f"{job_id} did not end", patience)
 
+    def doubled(self, record: JobRecord) -> list[float]:
+        """The answer of `double`."""
+        assert record.state is State.SUCCEEDED, record
+        assert record.result is not None
+        answer: list[float] = np.load(self.store.result(record.result) / "doubled.npy").tolist()
+        return answer
+
     def until(self, found: Any, otherwise: str, patience: float = PATIENCE) -> Any:
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
@@ -105,6 +112,11 @@ class Desk:
     def marker(self, name: str = "marker") -> Path:
         return self.home / name
 
+    def nap(self, name: str = "marker", seconds: float = 600.0, **fields: Any) -> tuple[str, int]:
+        """Submit a nap in native code and wait until it has begun; the job's id and the napping process."""
+        job_id = self.submit("nap", params={"seconds": seconds, "marker": str(self.marker(name))}, **fields)
+        return job_id, self.napping(self.marker(name))
+
     def napping(self, marker: Path) -> int:
         """Wait until a nap has begun; return the number of the process that naps."""
         return int(self.until(lambda: marker.exists() and marker.read_text(), "nobody napped"))
@@ -117,6 +129,14 @@ class Desk:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.wait()
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
 
 
 @pytest.fixture

@@ -1,0 +1,79 @@
+"""A worker without Redis: before it is there, while it is away, when it comes back."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.workers.conftest import Desk, alive
+from warpdesk.redis_server import RedisServer
+from workers.protocol import State
+from workers.queue import JobQueue, connect
+from workers.store import SpoolStore
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """This test's own Redis, which comes and goes."""
+    server = RedisServer(tmp_path / "r")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def away(server: RedisServer, tmp_path: Path) -> Iterator[Desk]:
+    """A desk at that Redis, which is not there yet."""
+    connection = connect(server.url)
+    desk = Desk(server.url, tmp_path, JobQueue(connection), SpoolStore(tmp_path / "store"))
+    yield desk
+    desk.close()
+    connection.close()
+
+
+def test_a_worker_waits_for_a_redis_that_is_not_there_yet(away: Desk, server: RedisServer) -> None:
+    away.start_worker(ready=False)
+    away.until(lambda: "does not answer" in away.log(), "the worker did not miss Redis")
+    server.start()
+    assert away.doubled(away.wait(away.submit())) == [2.0, 4.0, 6.0]
+
+
+def test_a_worker_that_waits_for_redis_can_be_stopped(away: Desk) -> None:
+    away.start_worker(ready=False)
+    away.until(lambda: "does not answer" in away.log(), "the worker did not miss Redis")
+    away.workers[0].terminate()
+    assert away.workers[0].wait(20) == 0
+
+
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_a_result_is_delivered_when_redis_comes_back(away: Desk, server: RedisServer, end: str) -> None:
+    server.start()
+    away.start_worker()
+    job_id, _ = away.nap(seconds=1.0)
+    time.sleep(1.1 if end == "killed" else 0)  # the append-only file is written once a second
+    if end == "killed":
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+    server.stop()
+    away.until(lambda: any(Path(away.home, "store", "results").glob("*/result.json")) or None, "no result")
+    time.sleep(1.0)
+    server.start()
+    record = away.wait(job_id)
+    assert (record.state, record.attempt) == (State.SUCCEEDED, 1)
+    assert away.workers[0].poll() is None
+    assert away.doubled(away.wait(away.submit())) == [2.0, 4.0, 6.0]
+    away.until(lambda: away.queue.workers(), "the worker does not report")
+
+
+def test_an_idle_worker_survives_an_outage_and_hears_cancels_again(away: Desk, server: RedisServer) -> None:
+    server.start()
+    away.start_worker()
+    server.stop()
+    time.sleep(2.0)
+    server.start()
+    job_id, child = away.nap()
+    away.queue.cancel(job_id)
+    away.until(lambda: not alive(child), "the child lives")
+    assert away.workers[0].poll() is None

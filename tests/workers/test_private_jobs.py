@@ -1,0 +1,156 @@
+"""A private job, whatever its end: its secrets are erased, its key is kept nowhere, nothing of its data is told."""
+
+import json
+
+import numpy as np
+from redis import Redis
+
+from kernels.catalogue import OPERATIONS
+from tests.workers.conftest import OWNER, Desk
+from tests.workers.operations import OPERATIONS as MISBEHAVING
+from workers import execute
+from workers.device import without_gpu
+from workers.endings import Endings
+from workers.protocol import Failed, State
+from workers.queue import connect
+
+# Beyond what float64 holds exactly, so that dp_noise refuses it once it sees it.
+MARKER = 2**53 + 271828
+
+
+def everything(connection: Redis) -> bytes:
+    """Every key and value of the database."""
+    read = {
+        b"string": lambda key: connection.get(key),
+        b"hash": lambda key: (
+            json.dumps({k.hex(): v.hex() for k, v in connection.hgetall(key).items()}).encode()
+            + b"".join(connection.hvals(key))
+        ),
+        b"list": lambda key: b" ".join(connection.lrange(key, 0, -1)),
+        b"set": lambda key: b" ".join(connection.smembers(key)),
+        b"zset": lambda key: b" ".join(connection.zrange(key, 0, -1)),
+        b"stream": lambda key: repr(connection.xrange(key)).encode(),
+    }
+    return b"\n".join(key + b" " + read[connection.type(key)](key) for key in connection.scan_iter())
+
+
+def test_secrets_are_erased_at_commit_and_nothing_private_is_in_redis(desk: Desk) -> None:
+    desk.start_worker()
+    secret = desk.array([1234567890123, 6], "int64")
+    key = desk.marker("key")
+    record = desk.wait(desk.submit("whisper", {"secret": secret}, params={"marker": str(key)}))
+    assert record.state is State.SUCCEEDED
+    desk.until(lambda: not desk.store.path(OWNER, secret).exists(), "the secret is still there")
+    assert record.provenance is not None
+    assert record.provenance.compute_seconds is None
+    assert record.result is not None
+    noisy = np.load(desk.store.result(record.result) / "noisy.npy").tolist()
+    with connect(desk.url) as connection:
+        kept = everything(connection)
+    for private in (key.read_bytes(), key.read_bytes().hex().encode(), b"1234567890123", str(noisy[0]).encode()):
+        assert private not in kept
+        assert private not in desk.log().encode()
+
+
+def test_a_secret_two_jobs_read_is_erased_with_the_second(desk: Desk) -> None:
+    secret = desk.array([5, 6], "int64")
+    marker = desk.marker("key")
+    params = {"marker": str(marker), "seconds": 1.0}
+    first = desk.submit("whisper", {"secret": secret})
+    second = desk.submit("whisper", {"secret": secret}, params=params)
+    desk.start_worker()
+    desk.wait(first)
+    desk.until(marker.exists, "the second did not begin")
+    assert desk.store.path(OWNER, secret).exists()
+    assert desk.wait(second).state is State.SUCCEEDED
+    desk.until(lambda: not desk.store.path(OWNER, secret).exists(), "the secret is still there")
+
+
+def test_noise_of_an_attempt_that_did_not_commit_is_deleted(desk: Desk) -> None:
+    desk.start_worker()
+    secret, key = desk.array([5, 6], "int64"), desk.marker("key")
+    job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "seconds": 1.0})
+    desk.until(key.exists, "it did not begin")
+    # Another parent took the job over while this one was cut off: attempt 1 is stale when it answers.
+    assert desk.queue.retry(job_id, 1)
+    with connect(desk.url) as connection:
+        connection.lrem("rq:queue:warpdesk", 0, job_id)
+    desk.until(lambda: f"{job_id} attempt 1" in desk.log(), "the stale attempt was not stopped")
+    desk.until(lambda: desk.results() == [], "the stale attempt's noise is still there")
+    record = desk.queue.get(job_id)
+    assert record is not None
+    assert (record.state, record.result) == (State.QUEUED, None)
+    assert desk.store.path(OWNER, secret).exists()  # the next attempt needs it
+
+
+def test_a_canceled_private_job_leaves_neither_noise_nor_secret(desk: Desk) -> None:
+    desk.start_worker()
+    secret, key = desk.array([5, 6], "int64"), desk.marker("key")
+    job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "seconds": 60.0})
+    desk.until(key.exists, "it did not begin")
+    desk.queue.cancel(job_id)
+    desk.until(lambda: not desk.store.path(OWNER, secret).exists(), "the secret is still there")
+    assert desk.results() == []
+
+
+def test_a_refusal_by_dp_noise_does_not_tell_redis_the_value_it_refused(desk: Desk) -> None:
+    values = desk.array([MARKER, 1], "int64")
+    params = {
+        "mechanism": "discrete_laplace",
+        "mode": "aggregate",
+        "epsilon": "1",
+        "sensitivity": {"norm": "l1", "value": "1"},
+        "unaccounted": True,
+    }
+    job_id = desk.submit("dp_noise", {"values": values}, params=params)
+    started = desk.queue.start(job_id)
+    assert started is not None
+    request, attempt = started
+    outcome = execute.run(request, attempt, desk.store, without_gpu("not needed"), OPERATIONS)
+    assert isinstance(outcome, Failed)
+    assert outcome.code == "invalid-input"
+    assert "2**53" in outcome.message  # the reason is told
+    assert desk.queue.finish(job_id, attempt, outcome)
+    record = desk.queue.get(job_id)
+    assert record is not None
+    assert record.state is State.FAILED
+    with connect(desk.url) as connection:
+        kept = everything(connection)
+    assert b"2**53" in kept
+    assert str(MARKER).encode() not in kept
+
+
+def test_a_job_given_back_and_canceled_meanwhile_takes_its_secret_along(desk: Desk) -> None:
+    secret = desk.array([5, 6], "int64")
+    job_id = desk.submit("whisper", {"secret": secret})
+    started = desk.queue.start(job_id)
+    assert started is not None
+    desk.queue.cancel(job_id)
+    assert desk.store.path(OWNER, secret).exists()
+    Endings(desk.queue, desk.store, MISBEHAVING).released(*started)
+    assert not desk.store.path(OWNER, secret).exists()
+
+
+def test_a_job_given_back_keeps_its_secret_for_the_next_attempt(desk: Desk) -> None:
+    secret = desk.array([5, 6], "int64")
+    started = desk.queue.start(desk.submit("whisper", {"secret": secret}))
+    assert started is not None
+    Endings(desk.queue, desk.store, MISBEHAVING).released(*started)
+    assert desk.store.path(OWNER, secret).exists()
+
+
+def test_a_requeued_job_whose_deadline_passes_in_the_queue_loses_its_secret_when_it_is_popped(desk: Desk) -> None:
+    secret = desk.array([5, 6], "int64")
+    job_id = desk.submit("whisper", {"secret": secret}, deadline=desk.queue.time() + 1.0)
+    started = desk.queue.start(job_id)
+    assert started is not None
+    Endings(desk.queue, desk.store, MISBEHAVING).released(*started)
+    with connect(desk.url) as connection:  # the worker asks before anyone else does
+        connection.lrem("rq:queue:warpdesk", 0, job_id)
+        connection.hset(f"warpdesk:job:{job_id}", "deadline", "1.0")
+        connection.rpush("rq:queue:warpdesk", job_id)
+    desk.start_worker()
+    desk.until(lambda: not desk.store.path(OWNER, secret).exists(), "the secret is still there")
+    record = desk.queue.get(job_id)
+    assert record is not None
+    assert (record.state, record.attempt) == (State.EXPIRED, 1)
