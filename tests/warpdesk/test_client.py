@@ -12,7 +12,7 @@ import pytest
 from examples.prices import sp500
 from tests.conftest import Service, wait_until_ready
 from warpdesk import AsyncClient, Client, WarpdeskError
-from warpdesk.client import INLINE
+from warpdesk.encoding import INLINE
 
 pytestmark = pytest.mark.timeout(500)
 
