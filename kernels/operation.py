@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ def _of_its_type(value: Any, literal: ValidatorFunctionWrapHandler) -> Any:
     if type(member) is not type(value):
         kind = {"bool": "boolean", "int": "integer"}.get(type(member).__name__, "value")
         raise PydanticCustomError(
-            "literal_error", "Input should be the {kind} {member}", {"kind": kind, "member": repr(member)}
+            "exact_literal", "Input should be the {kind} {member}", {"kind": kind, "member": json.dumps(member)}
         )
     return member
 
@@ -57,27 +57,77 @@ def refuse(pointer: str, detail: str) -> InvalidRequest:
 
 def problems_of(error: ValidationError, root: str = "", omit: frozenset[str] = frozenset()) -> list[Problem]:
     """Pydantic's findings as places and sentences; parts of a place named in `omit` are not in the request."""
-    problems = []
-    for entry in error.errors(include_url=False, include_context=False):
-        place = [part for part in entry["loc"] if part not in omit]
-        pointer = root + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)
-        problems.append(Problem(pointer, _sentence(entry["type"], entry["msg"], entry["input"], place)))
-    return problems
+    return [problem_of(entry, root, omit) for entry in error.errors(include_url=False)]
 
 
-def _sentence(kind: str, message: str, got: Any, place: list[int | str]) -> str:
-    name = repr(place[-1])[:80] if place else "the body"
+def problem_of(entry: Mapping[str, Any], root: str = "", omit: frozenset[str] = frozenset()) -> Problem:
+    """One of pydantic's findings (an entry of `ValidationError.errors()`) as a place and a sentence."""
+    place = [part for part in entry["loc"] if part not in omit]
+    pointer = root + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)
+    return Problem(pointer, _sentence(entry["type"], entry["msg"], entry.get("ctx", {}), entry["input"], place))
+
+
+# What pydantic finds: what should be true of the field instead.
+_SHOULD = {
+    "greater_than_equal": "be at least {ge}",
+    "greater_than": "be above {gt}",
+    "less_than_equal": "be at most {le}",
+    "less_than": "be below {lt}",
+    "too_short": "hold at least {min_length} items",
+    "too_long": "hold at most {max_length} items",
+    "string_too_short": "be at least {min_length} characters long",
+    "string_too_long": "be at most {max_length} characters long",
+    "string_pattern_mismatch": "match {pattern}",
+    "string_type": "be a string",
+    "int_type": "be an integer",
+    "int_from_float": "be an integer",
+    "int_parsing": "be an integer",
+    "float_type": "be a number",
+    "bool_type": "be true or false",
+    "list_type": "be a list",
+    "tuple_type": "be a list",
+    "dict_type": "be an object",
+    "model_type": "be an object",
+    "model_attributes_type": "be an object",
+}
+
+
+def _sentence(kind: str, message: str, context: Mapping[str, Any], got: Any, place: Sequence[int | str]) -> str:
     if kind == "extra_forbidden":
-        return f"there is no field {name} here"
+        return f"there is no field {str(place[-1])[:80]!r} here"
     if kind == "missing":
-        return f"the field {name} is required"
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{name} should be an object"
-    shown = json.dumps(got) if got is None or isinstance(got, str | int | float) else None
-    told = message.removeprefix("Value error, ").removeprefix("Input should be ")
-    if told == message or kind == "value_error":
-        return told
-    return f"should be {told}" + (f", got {shown}" if shown is not None and len(shown) <= 60 else "")
+        last = place[-1]
+        return f"the field {last!r} is required" if isinstance(last, str) else f"{_name(place[:-1])} has no item {last}"
+    name = _name(place)
+    if kind in _SHOULD:
+        numbers = {key: f"{value:g}" if isinstance(value, float) else value for key, value in context.items()}
+        should = _SHOULD[kind].format(**numbers).replace(" 1 items", " 1 item").replace(" 1 characters", " 1 character")
+        return f"{name} should {should}, got {_shown(kind, got)}"
+    told = message.removeprefix("Input should be ")
+    if told != message:
+        return f"{name} should be {told.removeprefix('a valid ')}, got {_shown(kind, got)}"
+    # A sentence of our own has its subject; what else there is begins with the value.
+    return message.removeprefix("Value error, ") if kind == "value_error" else f"{name} {message}"
+
+
+def _name(place: Sequence[int | str]) -> str:
+    """What a sentence calls a place: the innermost field, with its indices."""
+    fields = [at for at, part in enumerate(place) if isinstance(part, str)]
+    if not fields:
+        return "the body" + "".join(f"[{index}]" for index in place)
+    return str(place[fields[-1]])[:80] + "".join(f"[{index}]" for index in place[fields[-1] + 1 :])
+
+
+def _shown(kind: str, got: Any) -> str:
+    """A value as JSON would show it, cut short; of what is too long or too short, the length."""
+    if kind in ("too_short", "too_long", "string_too_short", "string_too_long"):
+        return str(len(got))
+    if isinstance(got, Mapping):
+        return "an object"
+    if isinstance(got, list | tuple):
+        return f"a list of {len(got)}"
+    text = json.dumps(got, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @dataclass(frozen=True)
@@ -131,6 +181,8 @@ class Operation:
     `randomness` says which generator feeds it: "seed" receives `seed` (0 <= seed < 2**64), "private" receives
     `key`, 32 bytes from the operating system that no caller chooses and nobody stores.
     `check` sees the parameters and the inputs' descriptions together and raises InvalidRequest.
+    `variants` are further requests that run as shown, one for each other piece of compiled code that parameters or
+    dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
     """
 
     name: str
@@ -143,6 +195,7 @@ class Operation:
     cost: Callable[[Any, Mapping[str, ArrayInfo]], Cost]
     check: Callable[[Any, Mapping[str, ArrayInfo]], None] = lambda params, inputs: None  # noqa: ARG005
     randomness: Literal["none", "seed", "private"] = "none"
+    variants: tuple[Example, ...] = ()
 
     def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
         """Import and return the function that computes this operation on a backend."""

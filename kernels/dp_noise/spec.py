@@ -134,4 +134,16 @@ OPERATION = Operation(
     cost=cost,
     check=check,
     randomness="private",
+    variants=(
+        Example(
+            params={
+                "mechanism": "discrete_gaussian",
+                "mode": "aggregate",
+                "rho": "0.5",
+                "sensitivity": {"norm": "l2", "value": "100"},
+                "unaccounted": True,
+            },
+            inputs={"values": {"data": [271.75, 140.0], "dtype": "float64"}},
+        ),
+    ),
 )

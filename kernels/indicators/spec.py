@@ -104,6 +104,11 @@ def _example(**params: Any) -> Example:
     return Example(params=params, inputs={"prices": {"data": _CLOSES, "dtype": "float64"}})
 
 
+def _with_a_gap(**params: Any) -> Example:
+    prices = [*_CLOSES[:5], None, *_CLOSES[6:]]
+    return Example(params=params, inputs={"prices": {"data": prices, "dtype": "float64"}})
+
+
 SMA = Operation(
     name="sma",
     summary="Simple moving average.",
@@ -114,6 +119,7 @@ SMA = Operation(
     example=_example(period=10),
     cost=_cost(outputs=1, workspace=4),
     check=_check,
+    variants=(_with_a_gap(period=10, nan_policy="skip"),),  # every indicator closes gaps by the same code
 )
 
 EMA = Operation(
@@ -138,6 +144,7 @@ RSI = Operation(
     example=_example(period=14),
     cost=_cost(outputs=1, workspace=6),
     check=_check,
+    variants=(_example(period=14, convention="cutler"),),  # windows; the other conventions are one recursion
 )
 
 BOLLINGER = Operation(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -100,6 +100,13 @@ def _cost(params: MatmulParams, inputs: Mapping[str, ArrayInfo]) -> Cost:
     return Cost(bytes=factors + product + rounding)
 
 
+def _factors(dtype: str) -> dict[str, Any]:
+    return {
+        "a": {"data": [[1.0, 2.0], [3.0, 4.0]], "dtype": dtype},
+        "b": {"data": [[5.0, 6.0], [7.0, 8.0]], "dtype": dtype},
+    }
+
+
 OPERATION = Operation(
     name="matmul",
     summary="Matrix product a @ b, single or batched.",
@@ -122,12 +129,14 @@ OPERATION = Operation(
             "value",
         ),
     ),
-    example=Example(
-        inputs={
-            "a": {"data": [[1.0, 2.0], [3.0, 4.0]], "dtype": "float64"},
-            "b": {"data": [[5.0, 6.0], [7.0, 8.0]], "dtype": "float64"},
-        }
-    ),
+    example=Example(inputs=_factors("float64")),
     cost=_cost,
     check=_check,
+    variants=(
+        Example({"algorithm": "kernel"}, _factors("float64")),
+        # On a GPU, CuPy compiles what rounds to each format.
+        Example({"precision": "tf32"}, _factors("float32")),
+        Example({"precision": "bf16"}, _factors("float32")),
+        Example({"precision": "fp16"}, _factors("float32")),
+    ),
 )

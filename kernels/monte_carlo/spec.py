@@ -1,7 +1,7 @@
 """Describe the operation `monte_carlo`: what an option under geometric Brownian motion is, and what is refused."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -140,6 +140,13 @@ def _cost(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
     return Cost(bytes=blocks * 7 * 8 + 64 * 16384 * 4 + (params.steps + 1) * 8)
 
 
+_MARKET = {"spot": 100.0, "strike": 100.0, "rate": 0.05, "dividend": 0.0, "volatility": 0.2, "maturity": 1.0}
+
+
+def _variant(payoff: Payoff, **params: Any) -> Example:
+    return Example({"payoff": payoff, "option": "call", **_MARKET, "steps": 12, "paths": 1000, **params})
+
+
 OPERATION = Operation(
     name="monte_carlo",
     summary="Price of a European, Asian or barrier option by simulated geometric Brownian motion, with its error",
@@ -181,12 +188,7 @@ OPERATION = Operation(
         params={
             "payoff": "asian_arithmetic",
             "option": "call",
-            "spot": 100.0,
-            "strike": 100.0,
-            "rate": 0.05,
-            "dividend": 0.0,
-            "volatility": 0.2,
-            "maturity": 1.0,
+            **_MARKET,
             "steps": 252,
             "paths": 100_000,
         }
@@ -194,4 +196,11 @@ OPERATION = Operation(
     cost=_cost,
     check=_check,
     randomness="seed",
+    # On a GPU each of these is compiled by itself; on the CPU one function serves them all.
+    variants=(
+        _variant("european"),
+        _variant("asian_geometric"),
+        _variant("barrier_up_out", barrier=130.0, monitoring="discrete"),
+        _variant("barrier_down_in", barrier=80.0, monitoring="continuous"),
+    ),
 )

@@ -218,6 +218,43 @@ def cost(_params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> Cost:
     return Cost(bytes=arrays + dim * (ITEMSIZE[inputs["masked"].dtype] + 2 * 8))
 
 
+# Clients 1 and 2 sent [0.5, -1.25, 3, 8] and [1.5, 0.25, -3, 9], masked; the 9 was clipped to 8.
+_MASKED_32 = [
+    [731111645, 2835419503, 1553870331, 1113916755],
+    [2754069060, 4285234281, 2404091073, 2850381377],
+]
+_MASKED_64 = [
+    [4800184558361724949, 15144440241418620384, 13720996656520211617, 11406028373652846796],
+    [7336327979104230156, 1877586995740763356, 1739437175779455248, 3521493421749938845],
+]
+
+
+def _example(modulus_bits: int, masked: list[list[int]]) -> Example:
+    return Example(
+        params={
+            "round_id": "example",
+            "modulus_bits": modulus_bits,
+            "threshold": 2,
+            "survivors": [1, 2],
+            "dropped": [3],
+            "pairs": [[3, 1], [3, 2]],
+            "quantisation": {"clip": "8", "scale": "65536", "max_weight": 1},
+            "output": "float",
+        },
+        inputs={
+            "masked": {"data": masked, "dtype": f"uint{modulus_bits}"},
+            "self_seeds": {"data": [[17] * 32, [18] * 32], "dtype": "uint8"},
+            "pair_seeds": {
+                "data": [
+                    list(bytes.fromhex("260d61aea3ff45c5535a1e9d0a92a039400c4c66adea79ca0ef7c04f95b2f633")),
+                    list(bytes.fromhex("78698cdf082fbffe12120d1462f82b35aee63f1c269713e30df369b914b8eb1f")),
+                ],
+                "dtype": "uint8",
+            },
+        },
+    )
+
+
 OPERATION = Operation(
     name="secure_aggregation",
     summary="Sum masked vectors mod 2^32 or 2^64, remove the masks of survivors and dropped clients, decode",
@@ -246,36 +283,8 @@ OPERATION = Operation(
         Output("round_id", "the round named in the request", "value"),
         Output("statement", "what this result protects and what it does not", "value"),
     ),
-    example=Example(
-        params={
-            "round_id": "example",
-            "modulus_bits": 32,
-            "threshold": 2,
-            "survivors": [1, 2],
-            "dropped": [3],
-            "pairs": [[3, 1], [3, 2]],
-            "quantisation": {"clip": "8", "scale": "65536", "max_weight": 1},
-            "output": "float",
-        },
-        # Clients 1 and 2 sent [0.5, -1.25, 3, 8] and [1.5, 0.25, -3, 9], masked; the 9 was clipped to 8.
-        inputs={
-            "masked": {
-                "data": [
-                    [731111645, 2835419503, 1553870331, 1113916755],
-                    [2754069060, 4285234281, 2404091073, 2850381377],
-                ],
-                "dtype": "uint32",
-            },
-            "self_seeds": {"data": [[17] * 32, [18] * 32], "dtype": "uint8"},
-            "pair_seeds": {
-                "data": [
-                    list(bytes.fromhex("260d61aea3ff45c5535a1e9d0a92a039400c4c66adea79ca0ef7c04f95b2f633")),
-                    list(bytes.fromhex("78698cdf082fbffe12120d1462f82b35aee63f1c269713e30df369b914b8eb1f")),
-                ],
-                "dtype": "uint8",
-            },
-        },
-    ),
+    example=_example(32, _MASKED_32),
     cost=cost,
     check=check,
+    variants=(_example(64, _MASKED_64),),
 )

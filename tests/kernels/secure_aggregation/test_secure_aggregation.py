@@ -115,9 +115,10 @@ def test_the_answer_says_whom_it_trusts_and_that_it_is_not_private_noise() -> No
     assert answer["round_id"] == "round"
 
 
-def test_the_example_gives_the_sum_its_comment_claims() -> None:
-    inputs = {name: np.array(value["data"], value["dtype"]) for name, value in OPERATION.example.inputs.items()}
-    assert _run(OPERATION.example.params, inputs)["sum"].tolist() == [2.0, -1.0, 0.0, 16.0]
+def test_the_examples_give_the_sum_their_comment_claims() -> None:
+    for example in (OPERATION.example, *OPERATION.variants):
+        inputs = {name: np.array(value["data"], value["dtype"]) for name, value in example.inputs.items()}
+        assert _run(example.params, inputs)["sum"].tolist() == [2.0, -1.0, 0.0, 16.0]
 
 
 def test_seeds_are_secret_inputs_and_never_parameters() -> None:
