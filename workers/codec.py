@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,6 @@ from kernels.operation import Operation, Params, refuse
 from workers import npy
 from workers.protocol import ArrayOutput, JobRequest, ResultDocument, ValueOutput
 from workers.store import Store
-
-# From this size on, an array is hashed in a thread while it is being written.
-_PARALLEL_BYTES = 1 << 20
 
 
 def decode(operation: Operation, request: JobRequest, store: Store) -> tuple[Params, dict[str, np.ndarray]]:
@@ -76,17 +72,15 @@ def _array(name: str, value: Any, owner: str, directory: Path, store: Store) -> 
     array = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes a vector of a scalar
     data = array.reshape(-1).view(np.uint8).data
     file = directory / f"{name}.npy"
-    with ThreadPoolExecutor(1) as hasher, file.open("xb") as stream:
-        hashed = hasher.submit(store.digest, owner, dtype, array.shape, data) if len(data) >= _PARALLEL_BYTES else None
+    with file.open("xb") as stream:
         stream.write(npy.header(dtype, array.shape))
         stream.write(data)
-        array_id = store.digest(owner, dtype, array.shape, data) if hashed is None else hashed.result()
     real = array.dtype.kind == "f"
     return ArrayOutput(
         file=file.name,
         dtype=dtype,
         shape=array.shape,
-        id=array_id,
+        id=store.digest(owner, dtype, array.shape, data),
         has_nan=real and bool(np.isnan(array).any()),
         has_inf=real and bool(np.isinf(array).any()),
     )

@@ -10,8 +10,6 @@ root/                       0700
   results/<job>.<attempt>/  result.json and one .npy file per array output
 """
 
-import hashlib
-import hmac
 import json
 import logging
 import os
@@ -19,31 +17,33 @@ import re
 import secrets
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
+
+from blake3 import blake3
 
 from kernels.array import ArrayInfo, DType
 from workers import npy
 
 log = logging.getLogger("warpdesk.store")
 
-_ARRAY_ID = re.compile(r"sha256:([0-9a-f]{64})")
+_ARRAY_ID = re.compile(r"blake3:([0-9a-f]{64})")
 _RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
 
 # An upload or an attempt that has not been touched for this long was abandoned by its process.
 _ABANDONED_SECONDS = 24 * 3600.0
 
-# From this size on, what is written is hashed in a thread meanwhile (hashlib releases the GIL).
-_PARALLEL_BYTES = 128 * 1024
+# Pieces that one call writes; Linux takes 1,024 (IOV_MAX).
+_MANY = 1024
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    id: str  # "sha256:" + HMAC-SHA256(the owner's secret, dtype, shape and content), hexadecimal
+    id: str  # "blake3:" + keyed BLAKE3(the owner's secret, dtype, shape and content), 64 hexadecimal digits
     info: ArrayInfo
     created_at: float
     expires_at: float
@@ -52,9 +52,12 @@ class StoredArray:
 class ArrayWriter(Protocol):
     """An array on its way in. Use as a context manager: leaving it without `commit` deletes what was written."""
 
-    def write(self, *chunks: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes, which must not change before the next call or the commit; raises
-        ValueError past the size the shape declares."""
+    def take(self, chunk: bytes | memoryview) -> None:
+        """Append C-ordered little-endian bytes, which must not change before they are flushed; raises ValueError past
+        the size the shape declares. Computes only: it never waits for a disk."""
+
+    def flush(self) -> None:
+        """Write what was taken. One thread may do so while another takes more."""
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -136,7 +139,7 @@ class SpoolStore:
         """The id these bytes have as an array of this owner."""
         mac = self._mac(owner, ArrayInfo(dtype, shape))
         mac.update(data)
-        return f"sha256:{mac.hexdigest()}"
+        return _array_id(mac)
 
     def new_result(self, job_id: str, attempt: int) -> Path:
         directory = self.result(result_name(job_id, attempt))
@@ -192,7 +195,7 @@ class SpoolStore:
             expires_at = _expiry(file.with_suffix(".json"))
             if expires_at is None:  # between the two steps of a publication, left there by a crash, or damaged
                 expires_at = _modified(file) + _ABANDONED_SECONDS
-            if expires_at < now and not in_use(owner, f"sha256:{file.stem}"):
+            if expires_at < now and not in_use(owner, f"blake3:{file.stem}"):
                 _unlink(file.with_suffix(".json"))
                 removed += _unlink(file)
         return removed
@@ -250,12 +253,14 @@ class SpoolStore:
 
     def _directory(self, owner: str) -> Path:
         # A name nobody chose: an owner's id may hold anything, "../" included.
-        return self._root / "owners" / hmac.digest(self._secret, b"directory|" + owner.encode(), "sha256").hex()[:32]
+        return self._root / "owners" / self._keyed(b"directory|", owner).hex()[:32]
 
-    def _mac(self, owner: str, info: ArrayInfo) -> hmac.HMAC:
-        key = hmac.digest(self._secret, b"owner|" + owner.encode(), "sha256")
+    def _keyed(self, purpose: bytes, owner: str) -> bytes:
+        return blake3(purpose + owner.encode(), key=self._secret).digest()
+
+    def _mac(self, owner: str, info: ArrayInfo) -> blake3:
         described = f"{info.dtype}|{','.join(str(length) for length in info.shape)}|"
-        return hmac.new(key, described.encode(), _sha256)
+        return blake3(described.encode(), key=self._keyed(b"owner|", owner))
 
 
 class SpoolWriter:
@@ -265,42 +270,30 @@ class SpoolWriter:
         self._store, self._owner, self._info, self._ttl = store, owner, info, ttl
         self._mac = store._mac(owner, info)
         self._left = info.nbytes
-        self._hasher: ThreadPoolExecutor | None = None
-        self._hashed: Future[None] | None = None  # of the chunks written last
+        self._taken: deque[bytes | memoryview] = deque([npy.header(info.dtype, info.shape)])
         self._file = store._root / "uploads" / f"{secrets.token_hex(16)}.npy"
-        self._stream: BinaryIO = self._file.open("xb")
-        self._stream.write(npy.header(info.dtype, info.shape))
+        self._stream: BinaryIO | None = None
 
-    def write(self, *chunks: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes, which must not change before the next call or the commit; raises
-        ValueError past the size the shape declares.
-
-        Hashing takes three times as long as writing, so it goes on after the return: at most one call's chunks wait.
-        """
-        size = sum(chunk.nbytes if isinstance(chunk, memoryview) else len(chunk) for chunk in chunks)
+    def take(self, chunk: bytes | memoryview) -> None:
+        """Append C-ordered little-endian bytes, which must not change before they are flushed; raises ValueError past
+        the size the shape declares. They are hashed at once, while the processor still has them at hand."""
+        size = memoryview(chunk).nbytes
         if size > self._left:
             raise ValueError(
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
                 f"got at least {self._info.nbytes - self._left + size}"
             )
-        self._await_hash()
-        if size >= _PARALLEL_BYTES:
-            self._hasher = self._hasher or ThreadPoolExecutor(1)
-            self._hashed = self._hasher.submit(self._hash, chunks)
-        else:
-            self._hash(chunks)
-        for chunk in chunks:
-            self._stream.write(chunk)
+        self._mac.update(chunk)
+        self._taken.append(chunk)
         self._left -= size
 
-    def _hash(self, chunks: tuple[bytes | memoryview, ...]) -> None:
-        for chunk in chunks:
-            self._mac.update(chunk)
-
-    def _await_hash(self) -> None:
-        hashed, self._hashed = self._hashed, None
-        if hashed is not None:
-            hashed.result()
+    def flush(self) -> None:
+        """Write what was taken. One thread may do so while another takes more."""
+        if self._stream is None:
+            self._stream = self._file.open("xb", buffering=0)
+        while self._taken:
+            chunks = [self._taken.popleft() for _ in range(min(len(self._taken), _MANY))]
+            _write(self._stream.fileno(), chunks)
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -309,26 +302,35 @@ class SpoolWriter:
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
                 f"got {self._info.nbytes - self._left}"
             )
-        self._stream.close()
-        self._await_hash()
+        self.flush()
+        self._close()
         info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
-        return self._store._publish(self._owner, self._file, f"sha256:{self._mac.hexdigest()}", info, self._ttl)
+        return self._store._publish(self._owner, self._file, _array_id(self._mac), info, self._ttl)
 
     def __enter__(self) -> "SpoolWriter":
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._hasher is not None:
-            self._hasher.shutdown()
-        try:
-            self._stream.close()  # writes what was buffered, which a full disk refuses
-        finally:
-            _unlink(self._file)  # still there only when it was not published
+        self._close()
+        _unlink(self._file)  # still there only when it was not published
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
 
 
-def _sha256(data: bytes = b"") -> "hashlib._Hash":
-    """SHA-256 for `hmac`. Given hashlib's own constructor, `hmac` uses OpenSSL's HMAC, whose update keeps the GIL."""
-    return hashlib.sha256(data)
+def _write(file: int, chunks: list[bytes | memoryview]) -> None:
+    """Write all of it, in one call unless the kernel takes less: each call is a hand-over of the interpreter's lock."""
+    written = os.writev(file, chunks)
+    for chunk in chunks:
+        rest = memoryview(chunk).cast("B")[written:]
+        written = max(0, written - memoryview(chunk).nbytes)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+
+
+def _array_id(mac: blake3) -> str:
+    return f"blake3:{mac.hexdigest()}"
 
 
 def _secret(file: Path) -> bytes:
@@ -349,7 +351,7 @@ def _secret(file: Path) -> bytes:
 def _hex(array_id: str) -> str:
     match = _ARRAY_ID.fullmatch(array_id)
     if match is None:
-        raise ValueError("an array id is 'sha256:' and 64 hexadecimal digits")
+        raise ValueError("an array id is 'blake3:' and 64 hexadecimal digits")
     return match.group(1)
 
 

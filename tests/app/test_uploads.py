@@ -134,7 +134,7 @@ def test_a_head_and_a_description_tell_of_an_array(api: Live) -> None:
 
     assert described.json()["shape"] == [2]
     assert (head.status_code, head.content) == (200, b"")
-    assert api.http.head("/v1/arrays/sha256:" + "0" * 64).status_code == 404
+    assert api.http.head("/v1/arrays/blake3:" + "0" * 64).status_code == 404
 
 
 def test_an_array_that_outlived_its_time_is_swept_unless_a_live_job_reads_it(
@@ -311,10 +311,13 @@ def test_any_array_cut_anywhere_arrives_whole(api: Live, data: st.DataObject, dt
     content = npy(np.asarray(sample, order=order))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=6)))
     pieces = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)]
+    flushed = data.draw(st.lists(st.booleans(), min_size=len(pieces), max_size=len(pieces)))
 
     upload = incoming(api, len(content))
-    for piece in pieces:
-        upload.feed([piece])
+    for piece, flush in zip(pieces, flushed, strict=True):
+        upload.take(piece)
+        if flush:
+            upload.flush()
     stored = upload.finish()
 
     np.testing.assert_array_equal(np.load(api.store.path("local", stored.id)), sample)
@@ -333,7 +336,8 @@ def test_any_damage_to_a_file_is_refused_or_stored_as_it_says(
 
     upload = incoming(api, len(content))
     try:
-        stored = upload.finish([content])
+        upload.take(content)
+        stored = upload.finish()
     except Refusal:
         upload.discard()
         return

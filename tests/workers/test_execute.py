@@ -35,7 +35,7 @@ def gpu(faults: str = "") -> Probe:
 def array(store: SpoolStore, values: Any, dtype: str = "float64") -> str:
     numbers = np.asarray(values, dtype)
     with store.writer(OWNER, dtype, numbers.shape, 60) as writer:  # type: ignore[arg-type]
-        writer.write(numbers.tobytes())
+        writer.take(numbers.tobytes())
         return writer.commit(has_nan=bool(np.isnan(numbers).any()), has_inf=False).id
 
 
@@ -196,7 +196,7 @@ def test_a_full_disk_is_told_as_such_and_the_job_may_be_tried_again(tmp_path: Pa
         (request("melt"), "this worker has no operation 'melt'"),
         (request("double"), "/inputs/values: double needs the input 'values': numbers"),
         (
-            request("double", {"values": "sha256:" + "0" * 64}),
+            request("double", {"values": "blake3:" + "0" * 64}),
             "/inputs/values: the array was erased, or its time was over",
         ),
         (request("double", params={"period": 3}), "/params/period: there is no field"),

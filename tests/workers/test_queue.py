@@ -13,8 +13,8 @@ from rq.serializers import JSONSerializer
 from workers.protocol import DONE_CHANNEL, Failed, JobRequest, Provenance, State, Succeeded, WorkerReport
 from workers.queue import JobQueue, connect
 
-ARRAY = "sha256:" + "a" * 64
-OTHER = "sha256:" + "b" * 64
+ARRAY = "blake3:" + "a" * 64
+OTHER = "blake3:" + "b" * 64
 
 
 @pytest.fixture
