@@ -3,13 +3,14 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
 
 from kernels.array import DType
 from workers.protocol import BackendWish, Priority, Provenance, State, WorkerReport
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
-ARRAY_ID = r"^sha256:[0-9a-f]{64}$"
+ARRAY_ID = r"^blake3:[0-9a-f]{64}$"
 U64_MAX = 2**64 - 1
 DEFAULT_DTYPE: DType = "float64"
 
@@ -37,10 +38,17 @@ class StoredInput(Body):
     ]
 
 
+def _numbers(value: Any) -> Any:
+    """What may hold numbers; what is in the lists is looked at when they become an array."""
+    if value is not None and type(value) not in (list, float, int):
+        raise PydanticCustomError("numbers_type", "Input should be a number or nested lists of numbers")
+    return value
+
+
 class InlineInput(Body):
     """An array written out: nested lists of numbers, row-major; `null` is NaN in a float dtype."""
 
-    data: Annotated[list[Any] | float | int | None, Field(description="Nested lists of numbers, all rows equally long")]
+    data: Annotated[Any, BeforeValidator(_numbers), Field(description="Nested lists of numbers, all rows equally long")]
     dtype: DType = DEFAULT_DTYPE
 
 

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 # At most 40 digits on either side and a short exponent: exact, and no string is costly to read.
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
@@ -12,13 +13,17 @@ _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-
 
 def _positive(text: str) -> str:
     if not _DECIMAL.fullmatch(text):
-        raise ValueError(f"{text!r} is not a decimal number such as '0.5' or '1e-3'")
+        raise _refuse(text, "is not a decimal number such as '0.5' or '1e-3'")
     value = Decimal(text)
     if value <= 0:
-        raise ValueError(f"{text!r} is not above zero")
+        raise _refuse(text, "is not above zero")
     if not Decimal("1e-30") <= value <= Decimal("1e30"):
-        raise ValueError(f"{text!r} is outside 1e-30 to 1e30")
+        raise _refuse(text, "is outside 1e-30 to 1e30")
     return text
+
+
+def _refuse(text: str, why: str) -> PydanticCustomError:
+    return PydanticCustomError("amount", "{text} {why}", {"text": repr(text), "why": why})
 
 
 Amount = Annotated[str, Field(max_length=96), AfterValidator(_positive)]

@@ -57,7 +57,12 @@ def refuse(pointer: str, detail: str) -> InvalidRequest:
 
 def problems_of(error: ValidationError, root: str = "", omit: frozenset[str] = frozenset()) -> list[Problem]:
     """Pydantic's findings as places and sentences; parts of a place named in `omit` are not in the request."""
-    return [problem_of(entry, root, omit) for entry in error.errors(include_url=False)]
+    return [problem_of(entry, root, omit) for entry in error.errors(include_url=False) if not _is_echo(entry)]
+
+
+def _is_echo(entry: Mapping[str, Any]) -> bool:
+    """Whether a list is found too short only because what is wrong with an item of it, found as well, left it out."""
+    return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
 def problem_of(entry: Mapping[str, Any], root: str = "", omit: frozenset[str] = frozenset()) -> Problem:
@@ -100,11 +105,12 @@ def _sentence(kind: str, message: str, context: Mapping[str, Any], got: Any, pla
         return f"the field {last!r} is required" if isinstance(last, str) else f"{_name(place[:-1])} has no item {last}"
     name = _name(place)
     if kind in _SHOULD:
-        numbers = {key: f"{value:g}" if isinstance(value, float) else value for key, value in context.items()}
+        numbers = {key: str(value).removesuffix(".0") for key, value in context.items()}
         should = _SHOULD[kind].format(**numbers).replace(" 1 items", " 1 item").replace(" 1 characters", " 1 character")
         return f"{name} should {should}, got {_shown(kind, got)}"
     told = message.removeprefix("Input should be ")
     if told != message:
+        told = {"True": "true", "False": "false"}.get(told, told)  # a Literal of Python, whose words are quoted
         return f"{name} should be {told.removeprefix('a valid ')}, got {_shown(kind, got)}"
     # A sentence of our own has its subject; what else there is begins with the value.
     return message.removeprefix("Value error, ") if kind == "value_error" else f"{name} {message}"

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -78,6 +79,36 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         rsi(inputs=prices([[1.0, 2.0], [3.0]])), "/inputs/prices/data/1", "has 1 entries, the first row has 2"
     ),
     "text for numbers": (rsi(inputs=prices(["1.0", 2.0])), "/inputs/prices/data/0", "'1.0' is not a number"),
+    "text for a list": (
+        rsi(inputs=prices("abc")), "/inputs/prices/data",
+        'data should be a number or nested lists of numbers, got "abc"',
+    ),
+    "an object for a list": (
+        rsi(inputs=prices({})), "/inputs/prices/data", "data should be a number or nested lists of numbers, got an object"
+    ),
+    "a truth value for a list": (
+        rsi(inputs=prices(True)), "/inputs/prices/data", "data should be a number or nested lists of numbers, got true"
+    ),
+    "a list for an input": (rsi(inputs={"prices": [1.0, 2.0]}), "/inputs/prices", "prices should be an object, got a list"),
+    "a list for parameters": (rsi(params=[2]), "/params", "params should be an object, got a list of 1"),
+    "an unknown convention": (
+        rsi(params={"period": 2, "convention": "wilder"}), "/params/convention",
+        "convention should be 'talib', 'tradingview', 'cutler' or 'ema', got \"wilder\"",
+    ),
+    "a client id below 0": (
+        changed("secure_aggregation", survivors=[1, -2]), "/params/survivors/1", "survivors[1] should be at least 0, got -2"
+    ),
+    "half a pair": (changed("secure_aggregation", pairs=[[3]]), "/params/pairs/0/1", "pairs[0] has no item 1"),
+    "a pair of three": (
+        changed("secure_aggregation", pairs=[[3, 1, 2]]), "/params/pairs/0", "pairs[0] should hold at most 2 items, got 3"
+    ),
+    "no survivors": (
+        changed("secure_aggregation", survivors=[]), "/params/survivors", "survivors should hold at least 1 item, got 0"
+    ),
+    "a name without end": (
+        changed("secure_aggregation", round_id="x" * 129), "/params/round_id",
+        "round_id should be at most 128 characters long, got 129",
+    ),
     "truth values for numbers": (rsi(inputs=prices([True, 2.0])), "/inputs/prices/data/0", "true is not a number"),
     "empty array": (rsi(inputs=prices([])), "/inputs/prices", "empty: its shape is [0]"),
     "empty axis": (rsi(inputs=prices([[], []])), "/inputs/prices", "empty: its shape is [2, 0]"),
@@ -89,25 +120,29 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         "/inputs/b",
         "a is float64 and b is float32",
     ),
-    "period 0": (rsi(params={"period": 0}), "/params/period", "greater than or equal to 2, got 0"),
-    "negative period": (rsi(params={"period": -14}), "/params/period", "greater than or equal to 2, got -14"),
-    "period of 10 million": (rsi(params={"period": 10_000_000}), "/params/period", "100000"),
+    "period 0": (rsi(params={"period": 0}), "/params/period", "period should be at least 2, got 0"),
+    "negative period": (rsi(params={"period": -14}), "/params/period", "period should be at least 2, got -14"),
+    "period of 10 million": (rsi(params={"period": 10_000_000}), "/params/period", "period should be at most 100000, got 10000000"),
     "period longer than the prices": (rsi(params={"period": 3}), "/params/period", "at least 4 prices, got 3"),
-    "period with a fraction": (rsi(params={"period": 2.5}), "/params/period", "integer"),
-    "period in words": (rsi(params={"period": "14"}), "/params/period", "integer"),
-    "width 0": (changed("bollinger", width=0.0), "/params/width", "0"),
-    "epsilon zero": (changed("dp_noise", epsilon="0"), "/params/epsilon", "not above zero"),
+    "period with a fraction": (rsi(params={"period": 2.5}), "/params/period", "period should be an integer, got 2.5"),
+    "period in words": (rsi(params={"period": "14"}), "/params/period", 'period should be an integer, got "14"'),
+    "width 0": (changed("bollinger", width=0.0), "/params/width", "width should be above 0, got 0.0"),
+    "epsilon zero": (changed("dp_noise", epsilon="0"), "/params/epsilon", "epsilon '0' is not above zero"),
     "epsilon negative": (changed("dp_noise", epsilon="-1"), "/params/epsilon", "not above zero"),
     "epsilon NaN": (changed("dp_noise", epsilon="NaN"), "/params/epsilon", "not a decimal number"),
-    "epsilon a float": (changed("dp_noise", epsilon=0.5), "/params/epsilon", "string"),
+    "epsilon a float": (changed("dp_noise", epsilon=0.5), "/params/epsilon", "epsilon should be a string, got 0.5"),
     "epsilon absurdly small": (changed("dp_noise", epsilon="1e-29"), "/params", ""),
     "epsilon below its range": (changed("dp_noise", epsilon="1e-300"), "/params/epsilon", "outside 1e-30 to 1e30"),
     "sigma infinite": (changed("dp_noise", **GAUSS, sigma="inf"), "/params/sigma", "not a decimal number"),
-    "noise that claims a budget": (changed("dp_noise", unaccounted=False), "/params/unaccounted", ""),
+    "noise that claims a budget": (
+        changed("dp_noise", unaccounted=False), "/params/unaccounted", "unaccounted should be true, got false"
+    ),
     "NaN in private values": (
         {**changed("dp_noise"), "inputs": {"values": {"data": [1.0, None]}}}, "/inputs/values", "holds a NaN"
     ),
-    "more paths than the limit": (changed("monte_carlo", paths=10**9), "/params/paths", "100000000, got 1000000000"),
+    "more paths than the limit": (
+        changed("monte_carlo", paths=10**9), "/params/paths", "paths should be at most 100000000, got 1000000000"
+    ),
     "more path steps than the limit": (
         changed("monte_carlo", paths=10**8, steps=10_000), "/params/paths", "1,000,000,000,000 path steps"
     ),
@@ -123,16 +158,16 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "a seed for noise": ({**changed("dp_noise"), "seed": 1}, "/seed", "takes no seed"),
     "a seed where nothing is drawn": (rsi(seed=1), "/seed", "draws no random words"),
     "seed of 65 bits": ({**changed("monte_carlo"), "seed": 2**64}, "/seed", "18446744073709551615"),
-    "negative seed": ({**changed("monte_carlo"), "seed": -1}, "/seed", "0"),
+    "negative seed": ({**changed("monte_carlo"), "seed": -1}, "/seed", "seed should be at least 0, got -1"),
     "seed with a fraction": ({**changed("monte_carlo"), "seed": 1.5}, "/seed", "integer"),
-    "unknown backend": (rsi(backend="tpu"), "/backend", "auto"),
+    "unknown backend": (rsi(backend="tpu"), "/backend", "backend should be 'auto', 'gpu' or 'cpu', got \"tpu\""),
     "unknown priority": (rsi(priority="now"), "/priority", "realtime"),
-    "deadline in the past": (rsi(deadline_s=0), "/deadline_s", "0"),
+    "deadline in the past": (rsi(deadline_s=0), "/deadline_s", "deadline_s should be above 0, got 0"),
     "deadline beyond a week": (rsi(deadline_s=1e9), "/deadline_s", "604800"),
     "result kept for ever": (rsi(result_ttl_s=1e12), "/result_ttl_s", "604800"),
     "unknown array": (rsi(inputs={"prices": {"array": NOBODY}}), "/inputs/prices/array", NOBODY),
     "malformed array id": (rsi(inputs={"prices": {"array": "../../etc/passwd"}}), "/inputs/prices/array", "no array"),
-    "a number for an array id": (rsi(inputs={"prices": {"array": 7}}), "/inputs/prices/array", "string"),
+    "a number for an array id": (rsi(inputs={"prices": {"array": 7}}), "/inputs/prices/array", "array should be a string, got 7"),
     "more inline numbers than allowed": (
         matmul([[1] * 200] * 200, [[1] * 200] * 200),
         "/inputs/b/data",
@@ -153,7 +188,24 @@ def test_a_wrong_job_is_refused_where_it_is_wrong(api: Live, name: str) -> None:
     assert (problem["status"], problem["code"], problem["retryable"]) == (422, "invalid-request", False)
     assert problem["errors"][0]["pointer"].startswith(pointer)
     assert words in problem["errors"][0]["detail"]
+    if name != "both secrets of one client":  # which names the client twice
+        assert problem["errors"] == [{"pointer": problem["errors"][0]["pointer"], "detail": problem["detail"]}]
     assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_sentence_about_a_parameter_names_it_and_says_what_came(api: Live, operation: str) -> None:
+    """Each parameter of each operation, given values that few of them take."""
+    for field in OPERATIONS[operation].params.model_fields:
+        for value in (-1, 1.5, 10**13, "x", [], [[1]], {}, True):
+            answer = api.http.post("/v1/jobs", json=changed(operation, **{field: value, "nonsense": 1}))
+            told = {error["pointer"]: error["detail"] for error in answer.json()["errors"]}
+            assert told.pop("/params/nonsense") == "there is no field 'nonsense' here"
+            for pointer, sentence in told.items():
+                assert pointer.startswith(f"/params/{field}")
+                assert re.match(
+                    rf"(\w+(\[\d\])+|{field}) (should .*, got .+|.* is not .+|has no item \d)$|the field '", sentence
+                )
 
 
 def test_every_problem_is_told_at_once(api: Live) -> None:

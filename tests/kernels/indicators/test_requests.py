@@ -40,7 +40,7 @@ def test_an_rsi_of_still_prices_is_named_exactly(flat: object, sentence: str) ->
 
 
 def test_an_rsi_needs_two_changes() -> None:
-    assert "greater than or equal to 2" in refusal("rsi", {"period": 1})
+    assert "at least 2, got 1" in refusal("rsi", {"period": 1})
 
 
 @pytest.mark.parametrize(

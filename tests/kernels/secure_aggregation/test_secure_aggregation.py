@@ -195,7 +195,7 @@ def _change(**params: Any) -> Any:
             "needs the sum of their weights",
         ),
         (_change(total_weight=9), "3 weights from 1 to 1 cannot add up to 9"),
-        (_change(survivors=[-1, 2, 3]), "greater than or equal to 0"),
+        (_change(survivors=[-1, 2, 3]), "survivors[0] should be at least 0, got -1"),
         (_change(self_seeds=[[1]]), "there is no field"),
         (lambda request, inputs: inputs.update(self_seeds=inputs["self_seeds"][:2]), "shape [2, 32], expected [3, 32]"),
         (lambda request, inputs: inputs.update(pair_seeds=inputs["pair_seeds"][:2]), "shape [2, 32], expected [3, 32]"),
