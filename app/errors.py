@@ -23,6 +23,7 @@ TOLD = 20  # a body can be wrong in a million places
 # code: (status, title, whether the same request may succeed later)
 CODES: dict[str, tuple[int, str, bool]] = {
     "malformed-json": (400, "The body is not JSON", False),
+    "duplicate-key": (400, "The body names a field twice", False),
     "bad-request": (400, "The request could not be understood", False),
     "disconnected": (400, "The client went away before the body was complete", True),
     "unauthorized": (401, "No valid API key was given", False),
@@ -43,6 +44,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "body-too-large": (413, "The body is larger than the limit", False),
     "array-too-large": (413, "The array is larger than the limit", False),
     "unsupported-media-type": (415, "The body's media type is not taken here", False),
+    "range-not-satisfiable": (416, "The range begins after the end", False),
     "invalid-request": (422, "The request does not fit the operation", False),
     "unknown-operation": (422, "There is no such operation", False),
     "job-too-large": (422, "The job needs more memory than one job may", False),
@@ -119,6 +121,10 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
             documents[status]["headers"] = {
                 "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}
             }
+        if status == 416:
+            documents[status]["headers"] = {
+                "Content-Range": {"description": "`bytes */` and the size", "schema": {"type": "string"}}
+            }
         if status == 401:
             documents[status]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
     return documents
@@ -147,10 +153,7 @@ def install(api: FastAPI) -> None:
     @api.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101
-        problems = tuple(
-            operation.Problem("".join(f"/{escape(part)}" for part in entry["loc"]), entry["msg"])
-            for entry in error.errors()
-        )
+        problems = tuple(operation.problem_of(entry) for entry in error.errors())
         return response(Refusal("invalid-request", sentence_of(problems), *problems))
 
     @api.exception_handler(ClientDisconnect)

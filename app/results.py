@@ -8,7 +8,6 @@ from typing import Any
 import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import FileResponse
 
 from app import arrays, bodies, errors, schemas
 from app.auth import Reader
@@ -67,8 +66,10 @@ async def result(job_id: str, request: Request, caller: Reader, desk: Shared) ->
             "content": {JSON: {"schema": {}}, NPY: {"schema": {"type": "string", "format": "binary"}}},
         },
         **_RESPONSES,
+        **bodies.RANGED,
         **errors.documented("unknown-job", "unknown-output"),
     },
+    openapi_extra=bodies.RANGE,
 )
 async def output(job_id: str, output: str, request: Request, caller: Reader, desk: Shared) -> Response:
     """An array of more than 100,000 numbers comes as .npy only."""
@@ -90,7 +91,7 @@ async def output(job_id: str, output: str, request: Request, caller: Reader, des
         return Response(pydantic_core.to_json(found.value), 200, headers, JSON)
     file = desk.store.result(name) / found.file
     if media_type == NPY:
-        return FileResponse(file, 200, headers, NPY)
+        return bodies.Download(file, 200, headers, NPY)
     content = await anyio.to_thread.run_sync(lambda: pydantic_core.to_json(arrays.to_nested(_load(file))))
     return Response(content, 200, headers, JSON)
 

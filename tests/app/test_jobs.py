@@ -139,6 +139,64 @@ def test_one_output_comes_as_json_or_npy(api: Live) -> None:
     assert as_json.headers["ETag"] != as_npy.headers["ETag"]
 
 
+def _output(api: Live) -> tuple[str, bytes]:
+    """Where an output lies that exists as .npy alone, and its bytes."""
+    job_id = api.submit(operation="draw", params={"count": 501}, seed=7)
+    work(api.queue, api.store, job_id)
+    at = f"/v1/jobs/{job_id}/result/numbers"
+    return at, api.http.get(at).content
+
+
+@pytest.mark.parametrize(
+    ("asked", "part"),
+    [
+        ("bytes=0-9", slice(0, 10)),
+        ("bytes=100-", slice(100, None)),
+        ("bytes=-8", slice(-8, None)),
+        ("BYTES=5-5", slice(5, 6)),
+    ],
+)
+def test_a_part_of_an_output_can_be_asked_for(api: Live, asked: str, part: slice) -> None:
+    at, whole = _output(api)
+
+    answer = api.http.get(at, headers={"Range": asked})
+
+    assert (answer.status_code, answer.content) == (206, whole[part])
+    assert answer.headers["Content-Range"].endswith(f"/{len(whole)}")
+
+
+@pytest.mark.parametrize("asked", ["lines=1-2", "1-2", "", "=1-2"])
+def test_a_range_in_a_unit_that_is_not_known_is_ignored(api: Live, asked: str) -> None:
+    at, whole = _output(api)
+
+    answer = api.http.get(at, headers={"Range": asked})
+
+    assert (answer.status_code, answer.content) == (200, whole)
+
+
+@pytest.mark.parametrize("asked", ["bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=9-3", "bytes=1"])
+def test_a_malformed_range_is_a_problem_document(api: Live, asked: str) -> None:
+    at, _ = _output(api)
+
+    answer = api.http.get(at, headers={"Range": asked})
+
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
+    assert (answer.json()["code"], answer.json()["status"]) == ("bad-request", 400)
+    assert answer.json()["detail"].startswith(f"Range {asked!r} is not bytes=first-last")
+
+
+@pytest.mark.parametrize("asked", ["bytes=1000000-", "bytes=5000-6000", "bytes=0-1,9999-"])
+def test_a_range_beyond_the_end_is_a_problem_document_with_the_size(api: Live, asked: str) -> None:
+    at, whole = _output(api)
+
+    answer = api.http.get(at, headers={"Range": asked})
+
+    assert (answer.status_code, answer.headers["Content-Type"]) == (416, "application/problem+json")
+    assert answer.headers["Content-Range"] == f"bytes */{len(whole)}"
+    assert answer.json()["code"] == "range-not-satisfiable"
+    assert answer.json()["detail"] == f"Range {asked!r} begins at or after the end of the {len(whole)} bytes"
+
+
 @pytest.mark.parametrize(
     ("path", "accept", "status", "code"),
     [
