@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from app import schemas
+from app import errors, schemas
 from app.operations import example
 from app.schemas import DEFAULT_DTYPE
 from kernels.operation import Input, Operation
@@ -53,6 +53,9 @@ def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
             if "401" in route["responses"]:
                 route["security"] = _EITHER
             _drop_framework_error(route)
+            route["responses"].setdefault(
+                "422", errors.documented("invalid-request")[422]
+            )  # an unknown query parameter
     submit = written["paths"]["/v1/jobs"]["post"]
     submit["requestBody"] = _submission(operations, models)
     return written

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
 import anyio.to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from prometheus_client import start_http_server
 
-from app import document, errors, health, jobs, observe, operations, problems, results, uploads
+from app import docs, document, errors, health, jobs, observe, operations, problems, queries, results, uploads
 from app.auth import Gate
 from app.limits import Limits
 from app.memory import keep_freed_memory
@@ -77,7 +77,10 @@ def create_app(
         version="0.1.0",
         summary="Trading indicators, Monte Carlo, matrix products, differential-privacy noise and secure aggregation",
         lifespan=lifespan,
+        dependencies=[Depends(queries.declared_alone)],
         redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
     )
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     api.state.gate = Gate(settings.keys_path, settings.host)
@@ -89,6 +92,7 @@ def create_app(
         results.router,
         health.router,
         problems.router,
+        docs.router,
     ):
         api.include_router(router)
     api.add_middleware(observe.Observe)

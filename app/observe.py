@@ -15,15 +15,14 @@ log = logging.getLogger("warpdesk.access")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-# Answers are data: nothing may sniff, frame or keep them. The interactive docs are the one page, and load from a CDN.
+# Answers are data: nothing may sniff, frame, keep or run them. The one page, /docs, has a policy of its own.
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-_API_POLICY = "default-src 'none'; frame-ancestors 'none'"
-_PAGES = ("/docs", "/redoc")
 
 
 class Observe:
@@ -50,8 +49,6 @@ class Observe:
                 headers["X-Request-ID"] = request_id
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                if not scope["path"].startswith(_PAGES):
-                    headers["Content-Security-Policy"] = _API_POLICY
             await send(message)
 
         try:

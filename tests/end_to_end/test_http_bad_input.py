@@ -84,23 +84,28 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         'data should be a number or nested lists of numbers, got "abc"',
     ),
     "an object for a list": (
-        rsi(inputs=prices({})), "/inputs/prices/data", "data should be a number or nested lists of numbers, got an object"
+        rsi(inputs=prices({})), "/inputs/prices/data",
+        "data should be a number or nested lists of numbers, got an object",
     ),
     "a truth value for a list": (
         rsi(inputs=prices(True)), "/inputs/prices/data", "data should be a number or nested lists of numbers, got true"
     ),
-    "a list for an input": (rsi(inputs={"prices": [1.0, 2.0]}), "/inputs/prices", "prices should be an object, got a list"),
+    "a list for an input": (
+        rsi(inputs={"prices": [1.0, 2.0]}), "/inputs/prices", "prices should be an object, got a list of 2"
+    ),
     "a list for parameters": (rsi(params=[2]), "/params", "params should be an object, got a list of 1"),
     "an unknown convention": (
         rsi(params={"period": 2, "convention": "wilder"}), "/params/convention",
         "convention should be 'talib', 'tradingview', 'cutler' or 'ema', got \"wilder\"",
     ),
     "a client id below 0": (
-        changed("secure_aggregation", survivors=[1, -2]), "/params/survivors/1", "survivors[1] should be at least 0, got -2"
+        changed("secure_aggregation", survivors=[1, -2]), "/params/survivors/1",
+        "survivors[1] should be at least 0, got -2",
     ),
     "half a pair": (changed("secure_aggregation", pairs=[[3]]), "/params/pairs/0/1", "pairs[0] has no item 1"),
     "a pair of three": (
-        changed("secure_aggregation", pairs=[[3, 1, 2]]), "/params/pairs/0", "pairs[0] should hold at most 2 items, got 3"
+        changed("secure_aggregation", pairs=[[3, 1, 2]]), "/params/pairs/0",
+        "pairs[0] should hold at most 2 items, got 3",
     ),
     "no survivors": (
         changed("secure_aggregation", survivors=[]), "/params/survivors", "survivors should hold at least 1 item, got 0"
@@ -122,7 +127,9 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     ),
     "period 0": (rsi(params={"period": 0}), "/params/period", "period should be at least 2, got 0"),
     "negative period": (rsi(params={"period": -14}), "/params/period", "period should be at least 2, got -14"),
-    "period of 10 million": (rsi(params={"period": 10_000_000}), "/params/period", "period should be at most 100000, got 10000000"),
+    "period of 10 million": (
+        rsi(params={"period": 10_000_000}), "/params/period", "period should be at most 100000, got 10000000"
+    ),
     "period longer than the prices": (rsi(params={"period": 3}), "/params/period", "at least 4 prices, got 3"),
     "period with a fraction": (rsi(params={"period": 2.5}), "/params/period", "period should be an integer, got 2.5"),
     "period in words": (rsi(params={"period": "14"}), "/params/period", 'period should be an integer, got "14"'),
@@ -167,7 +174,9 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "result kept for ever": (rsi(result_ttl_s=1e12), "/result_ttl_s", "604800"),
     "unknown array": (rsi(inputs={"prices": {"array": NOBODY}}), "/inputs/prices/array", NOBODY),
     "malformed array id": (rsi(inputs={"prices": {"array": "../../etc/passwd"}}), "/inputs/prices/array", "no array"),
-    "a number for an array id": (rsi(inputs={"prices": {"array": 7}}), "/inputs/prices/array", "array should be a string, got 7"),
+    "a number for an array id": (
+        rsi(inputs={"prices": {"array": 7}}), "/inputs/prices/array", "array should be a string, got 7"
+    ),
     "more inline numbers than allowed": (
         matmul([[1] * 200] * 200, [[1] * 200] * 200),
         "/inputs/b/data",
@@ -265,6 +274,91 @@ def test_what_is_not_json_is_refused(api: Live, body: bytes) -> None:
 
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed-json")
     assert answer.json()["detail"].startswith(f"The body of {len(body)} bytes is not JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        ('{"operation": "rsi", "operation": "sma"}', "operation"),
+        ('{"operation": "rsi", "params": {"period": 2, "period": 14}}', "period"),
+        ('{"operation": "rsi", "inputs": {"prices": {"data": [1.0], "data": [2.0]}}}', "data"),
+        ('{"operation": "rsi", "params": [[{"a": {"b": 1, "b": 1}}]]}', "b"),
+        ('{"operation": "rsi", "\\u006fperation": "rsi"}', "operation"),
+        ('{"": 1, "": 2}', ""),
+        ('{"inputs": {"prices": {"data": [' + "1.0," * 20_000 + '1.0]}}, "seed": 1, "seed": 2}', "seed"),
+    ],
+    ids=lambda value: value[-30:],
+)
+def test_a_key_that_is_given_twice_is_refused_by_name(api: Live, body: str, key: str) -> None:
+    answer = api.http.post("/v1/jobs", content=body, headers=JSON)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "duplicate-key")
+    assert answer.json()["detail"].startswith(f'The key "{key}" is given twice in one object, at line 1 column ')
+
+
+def test_a_key_may_come_again_in_another_object(api: Live) -> None:
+    body = '{"operation": "macd", "params": {"operation": {"operation": 1}}, "inputs": {"params": {"data": 1}}}'
+
+    answer = api.http.post("/v1/jobs", content=body, headers=JSON)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown-operation")
+
+
+ROUTES = [
+    ("GET", "/v1/operations", ()),
+    ("GET", "/v1/operations/rsi", ()),
+    ("PUT", "/v1/arrays", ("columns",)),
+    ("GET", f"/v1/arrays/{NOBODY}", ()),
+    ("DELETE", f"/v1/arrays/{NOBODY}", ()),
+    ("POST", "/v1/jobs", ()),
+    ("GET", "/v1/jobs", ("limit", "cursor")),
+    ("GET", "/v1/jobs/job_1", ()),
+    ("DELETE", "/v1/jobs/job_1", ()),
+    ("POST", "/v1/jobs/job_1/cancel", ()),
+    ("GET", "/v1/jobs/job_1/result", ()),
+    ("GET", "/v1/jobs/job_1/result/rsi", ()),
+    *(("GET", path, ()) for path in ("/livez", "/readyz", "/health", "/gpu-health", "/gpu-memory")),
+    *(("GET", path, ()) for path in ("/performance-metrics", "/metrics", "/problems/not-found", "/docs")),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "known"), ROUTES, ids=lambda value: str(value))
+def test_an_unknown_query_parameter_is_refused_with_those_there_are(
+    api: Live, method: str, path: str, known: tuple[str, ...]
+) -> None:
+    answer = api.http.request(method, path, params={"limits": "3"})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/limits"]
+    assert answer.json()["detail"].endswith(
+        f"has no query parameter 'limits'; it takes {' and '.join(known) or 'none'}"
+    )
+
+
+def test_head_of_an_array_takes_no_query_parameter_either(api: Live) -> None:
+    assert api.http.head(f"/v1/arrays/{NOBODY}", params={"limits": "3"}).status_code == 422
+
+
+def test_every_unknown_query_parameter_is_named_once(api: Live) -> None:
+    answer = api.http.get("/v1/jobs?limit=3&a=1&b/c=2&a=3&=4")
+
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/a", "/query/b~1c", "/query/"]
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("limit=0", 'limit should be at least 1, got "0"'),
+        ("limit=201", 'limit should be at most 200, got "201"'),
+        ("limit=ten", 'limit should be an integer, got "ten"'),
+        ("cursor=7", 'cursor should match ^job_[0-9a-f]{32}$, got "7"'),
+    ],
+)
+def test_a_query_parameter_that_makes_no_sense_is_refused_with_its_value(api: Live, query: str, sentence: str) -> None:
+    answer = api.http.get(f"/v1/jobs?{query}")
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    assert answer.json()["errors"] == [{"pointer": f"/query/{query.partition('=')[0]}", "detail": sentence}]
 
 
 @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "", "multipart/form-data"])

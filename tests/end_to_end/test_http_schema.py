@@ -123,6 +123,7 @@ def test_every_answer_that_is_not_a_success_is_a_problem_document(api: Live) -> 
             for status, answer in route["responses"].items():
                 if status[0] in "45" and not (status == "503" and path in ("/readyz", "/health")):
                     assert list(answer["content"]) == ["application/problem+json"], (path, method, status)
+            assert "`invalid-request`" in route["responses"]["422"]["description"]  # of an unknown query parameter
             protected = "401" in route["responses"]
             assert (
                 ("security" in route)
