@@ -19,7 +19,7 @@ from workers.pipe import LOST_DEVICE, Answer, Lost, Ready, receive_assignment, s
 from workers.process import die_with
 from workers.settings import WorkerSettings
 from workers.store import SpoolStore
-from workers.warmup import start_second_compiler, warm_up
+from workers.warmup import documented, start_second_compiler, variants, warm_up
 
 log = logging.getLogger("warpdesk.child")
 
@@ -45,11 +45,14 @@ def main(descriptor: int, parent: int, no_gpu: str | None) -> int:
         found = replace(found, device=faulty)
     store = SpoolStore(settings.store_directory)
     try:
-        start_second_compiler()
-        warm_up(operations.values(), found)
+        start_second_compiler(settings)
+        failed = warm_up(documented(operations.values()), found)
+        if found.device is not None:
+            broken = {failure.operation for failure in failed}
+            failed += warm_up(variants(op for op in operations.values() if op.name not in broken), found)
         if faulty is not None:
             faulty.arm()
-        send(pipe, Ready(device=found.report, seconds=time.monotonic() - began))
+        send(pipe, Ready(device=found.report, seconds=time.monotonic() - began, failed=failed))
         while True:
             work = receive_assignment(pipe)
             outcome = execute.run(work.request, work.attempt, store, found, operations, work.keep_off_gpu)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from workers.protocol import DeviceReport, Failed, JobRequest, Message, Succeeded
+from workers.protocol import DeviceReport, Failed, FailedExample, JobRequest, Message, Succeeded
 
 LOST_DEVICE = 77  # the child's exit code after it reported a lost device
 
@@ -19,11 +19,12 @@ class Assignment(Message):
 
 
 class Ready(Message):
-    """Child to parent: every operation has run once on this device."""
+    """Child to parent: every operation was tried once on this device, and these failed."""
 
     kind: Literal["ready"] = "ready"
     device: DeviceReport
     seconds: float
+    failed: tuple[FailedExample, ...] = ()
 
 
 class Answer(Message):

@@ -146,6 +146,22 @@ class DeviceReport(Message):
     uuid: str | None = None
 
 
+class FailedExample(Message):
+    """An example that failed when the worker warmed up, and has not been answered since."""
+
+    operation: str
+    variant: str | None = None  # what tells it apart from the documented example
+    backend: Literal["cpu", "gpu"]
+    error: str  # the exception's type
+    message: str
+    fallback: bool = False  # the CPU ran it instead, as it will run the operation's jobs
+
+    @property
+    def disables(self) -> bool:
+        """Whether the worker has no evidence that it can run the operation at all."""
+        return self.variant is None and not self.fallback
+
+
 class WorkerReport(Message):
     name: str
     host: str
@@ -157,3 +173,4 @@ class WorkerReport(Message):
     reported_at: float
     restarts: int = 0
     last_fault: str | None = None
+    failed_examples: tuple[FailedExample, ...] = ()

@@ -30,12 +30,23 @@ from rq.serializers import JSONSerializer
 from rq.utils import now as rq_now
 from rq.worker import WorkerStatus
 
+from kernels.operation import Backend
 from workers.endings import Endings
 from workers.horse import Horse
 from workers.patience import Patience
 from workers.pipe import LOST_DEVICE, Answer, Assignment, Lost, Ready, receive, send
 from workers.process import identity
-from workers.protocol import MAX_ATTEMPTS, QUEUE, TASK, Failed, JobRequest, Succeeded, WorkerReport, WorkerState
+from workers.protocol import (
+    MAX_ATTEMPTS,
+    QUEUE,
+    TASK,
+    Failed,
+    FailedExample,
+    JobRequest,
+    Succeeded,
+    WorkerReport,
+    WorkerState,
+)
 from workers.pulse import Held, Pulse
 from workers.queue import JobQueue, connect
 from workers.settings import WorkerSettings
@@ -93,6 +104,7 @@ class WarmWorker(Worker):
         self._failed_starts = 0
         self._no_gpu: str | None = None
         self._last_fault: str | None = None
+        self._failed_examples: tuple[FailedExample, ...] = ()  # of the last child that warmed up
         self._lost = ""  # what the child said of the device it lost
         self._started_at = time.time()
         self._suspension_seen_at = self._heartbeat_at = 0.0
@@ -300,6 +312,7 @@ class WarmWorker(Worker):
             reported_at=time.time(),
             restarts=max(0, self._horse.starts - 1),
             last_fault=self._last_fault,
+            failed_examples=self._failed_examples,
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:
@@ -331,6 +344,15 @@ class WarmWorker(Worker):
                 self._respawn(f"{self._fault(self._horse.reap())} while it started")
                 continue
             if isinstance(message, Ready):
+                self._failed_examples = message.failed
+                if self._is_useless(message):
+                    # A worker that fails whatever it takes would empty the queue faster than one that works.
+                    self._failed_starts += 1
+                    self._horse.kill()
+                    first = message.failed[0]
+                    why = f"every operation failed its example, {first.operation} with {first.error}: {first.message}"
+                    self._respawn(why, message.device.backend)
+                    continue
                 self._failed_starts = 0
                 self._horse.device = message.device
                 log.info("ready on %s after %.1f s", message.device.name, message.seconds)
@@ -338,12 +360,16 @@ class WarmWorker(Worker):
             elif isinstance(message, Lost):
                 self._lost = message.message
 
-    def _respawn(self, why: str | None) -> None:
-        """Start a new child, the later the more starts in a row have failed."""
+    def _is_useless(self, message: Ready) -> bool:
+        disabled = {failure.operation for failure in message.failed if failure.disables}
+        return bool(self._operations) and disabled >= self._operations.keys()
+
+    def _respawn(self, why: str | None, tried: Backend = "gpu") -> None:
+        """Start a new child, the later the more starts in a row have failed; `tried` is where, as far as is known."""
         if why is not None:
             self._last_fault = why
             log.warning("%s; starting another", why)
-        if self._failed_starts == _STARTS_ON_GPU and self._no_gpu is None:
+        if self._failed_starts == _STARTS_ON_GPU and self._no_gpu is None and tried == "gpu":
             self._no_gpu = f"the worker failed to start on the GPU {_STARTS_ON_GPU} times: {self._last_fault}"
         delay = min(_LONGEST_RESPAWN_DELAY, 0.25 * 2**self._failed_starts) if self._failed_starts else 0.0
         until = time.monotonic() + delay
@@ -386,6 +412,8 @@ class WarmWorker(Worker):
         request, attempt = running.held
         if isinstance(end, Succeeded | Failed):
             self._endings.commit(request, attempt, end)
+            if isinstance(end, Succeeded) and self._failed_examples:
+                self._forgive(request.operation, end.provenance.backend)
             return
         # However it ended, the child is of no use any more. What it was writing is deleted after its death.
         code = self._horse.reap() if end is End.DIED else self._horse.kill()
@@ -409,6 +437,17 @@ class WarmWorker(Worker):
             self._endings.released(request, attempt)
         if end is not End.RELEASED:
             self._respawn(None)
+
+    def _forgive(self, operation: str, backend: Backend) -> None:
+        """A job that was answered shows that the operation works there, whatever its documented example said."""
+        left = tuple(
+            failure
+            for failure in self._failed_examples
+            if failure.variant is not None or (failure.operation, failure.backend) != (operation, backend)
+        )
+        if left != self._failed_examples:
+            self._failed_examples = left
+            self._pulse.beat()
 
     # Small questions.
 

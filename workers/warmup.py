@@ -1,11 +1,14 @@
-"""Compile everything before the first job: a worker is ready when each operation has run once.
+"""Compile everything before a user needs it: a worker is ready when each operation's documented example has run.
 
-On a machine that has compiled nothing yet a second process compiles too, from the other end of the catalogue:
-compilers hold the interpreter's lock, so threads would not help, and what one process has compiled the other loads
-from the cache. Once the worker is ready that process goes on, at low priority, with what the examples leave out: the
-same operations in float32.
+On a machine that has compiled nothing yet a second process compiles for the CPU too, from the other end of the
+catalogue: compilers hold the interpreter's lock, so threads would not help, and what one process has compiled the other
+loads from the cache. Once the worker is ready that process goes on, at low priority, with what the documented examples
+leave out: operations' variants, and all of them in float32. A GPU's kernels can only be compiled by the process that
+owns the device, and faster, so there the variants come before the worker is ready.
 """
 
+import hashlib
+import json
 import logging
 import os
 import subprocess
@@ -13,89 +16,170 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from kernels.array import ArrayInfo, DType
-from kernels.cuda import DeviceLost
-from kernels.operation import Operation
+from kernels.cuda import DeviceLost, NoDevice
+from kernels.operation import Example, Operation
 from workers.backend import RECOVERABLE, choose
-from workers.device import Probe, without_gpu
+from workers.device import Probe, cpu_name, without_gpu
 from workers.process import die_with, python
+from workers.protocol import FailedExample
 from workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.child")
 
+_LONGEST_MESSAGE = 300
 
-def warm_up(operations: Iterable[Operation], found: Probe) -> None:
-    """Run every operation's example on its backend, so that no job waits for a compiler.
 
-    An operation that cannot run its example is logged and left to fail in its jobs; a lost device is raised.
-    """
+@dataclass(frozen=True)
+class Trial:
+    """One request to run. `variant` tells it apart from the operation's documented example, for which it is None."""
+
+    operation: Operation
+    example: Example
+    variant: str | None = None
+
+    def __str__(self) -> str:
+        return self.operation.name + (f" ({self.variant})" if self.variant else "")
+
+
+def documented(operations: Iterable[Operation]) -> Iterator[Trial]:
+    """Each operation's documented example."""
     for operation in operations:
-        choice = choose(operation, "auto", found)
-        inputs = {
-            name: np.asarray(example["data"], dtype=example["dtype"])
-            for name, example in operation.example.inputs.items()
-        }
-        arguments: dict[str, Any] = dict(inputs)
-        if operation.randomness == "seed":
-            arguments["seed"] = 0
-        elif operation.randomness == "private":
-            arguments["key"] = os.urandom(32)
-        if choice.device is not None:
-            arguments["device"] = choice.device
+        yield Trial(operation, operation.example)
+
+
+def variants(operations: Iterable[Operation]) -> Iterator[Trial]:
+    """What the documented examples leave out: the variants, and every example whose inputs may be float32 in that."""
+    for operation in operations:
+        for example in (operation.example, *operation.variants):
+            told = ", ".join(
+                f"{name} {value if isinstance(value, str) else json.dumps(value)}"
+                for name, value in example.params.items()
+                if operation.example.params.get(name) != value
+            )
+            if example is not operation.example:
+                yield Trial(operation, example, told or "another input")
+            if (single := _in_single_precision(operation, example)) is not None:
+                yield Trial(operation, single, f"{told}, float32" if told else "float32")
+
+
+def _in_single_precision(operation: Operation, example: Example) -> Example | None:
+    taken = {expected.name: expected.dtypes for expected in operation.inputs}
+    inputs = example.inputs
+    if inputs and all(given["dtype"] == "float64" and "float32" in taken[name] for name, given in inputs.items()):
+        return replace(example, inputs={name: {**given, "dtype": "float32"} for name, given in inputs.items()})
+    return None
+
+
+def warm_up(trials: Iterable[Trial], found: Probe) -> tuple[FailedExample, ...]:
+    """Run each example as its job would run, so that no job waits for a compiler; return those that failed.
+
+    What cannot run on the GPU is run on the CPU, as its jobs will be. A lost device is raised.
+    """
+    failed = []
+    for trial in trials:
         began = time.perf_counter()
+        choice = choose(trial.operation, "auto", found)
         try:
-            params = operation.validate(operation.example.params, {name: _info(inputs[name]) for name in inputs})
-            operation.implementation(choice.backend)(params, **arguments)
+            _run(trial, choice.backend, choice.device)
         except DeviceLost:
             raise
         except RECOVERABLE as fault:
-            log.warning("%s does not run on %s: %s", operation.name, found.report.name, fault)
+            if choice.device is None or not _runs_on_the_cpu(trial):
+                log.error("%s failed its example on %s: %s", trial, found.report.name, fault)
+                failed.append(_failure(trial, choice.backend, fault))
+            elif isinstance(fault, NoDevice):  # this request is not for the GPU, and the answer will say why
+                log.info("%s runs on the CPU: %s", trial, fault)
+            else:
+                log.warning("%s does not run on %s, its jobs fall back to the CPU: %s", trial, found.report.name, fault)
+                failed.append(_failure(trial, choice.backend, fault, fallback=True))
         except Exception as error:  # (one broken operation must not take the others down)
-            log.error("the example of %s failed", operation.name, exc_info=error)
+            log.error("the example of %s failed on the %s", trial, choice.backend, exc_info=error)
+            failed.append(_failure(trial, choice.backend, error))
         else:
-            log.info("%s is warm on the %s (%.2f s)", operation.name, choice.backend, time.perf_counter() - began)
+            log.info("%s is warm on the %s (%.2f s)", trial, choice.backend, time.perf_counter() - began)
+    return tuple(failed)
+
+
+def _run(trial: Trial, backend: Any, device: Any) -> None:
+    operation, example = trial.operation, trial.example
+    inputs = {name: np.asarray(given["data"], dtype=given["dtype"]) for name, given in example.inputs.items()}
+    arguments: dict[str, Any] = dict(inputs)
+    if operation.randomness == "seed":
+        arguments["seed"] = 0
+    elif operation.randomness == "private":
+        arguments["key"] = os.urandom(32)
+    if device is not None:
+        arguments["device"] = device
+    params = operation.validate(example.params, {name: _info(array) for name, array in inputs.items()})
+    operation.implementation(backend)(params, **arguments)
 
 
 def _info(array: np.ndarray) -> ArrayInfo:
-    return ArrayInfo(cast(DType, array.dtype.name), array.shape)
+    has_nan = array.dtype.kind == "f" and bool(np.isnan(array).any())
+    return ArrayInfo(cast(DType, array.dtype.name), array.shape, has_nan)
 
 
-def in_single_precision(operations: Iterable[Operation]) -> Iterator[Operation]:
-    """The operations whose example runs in float32 too, with that example: they compile anew for it."""
-    for operation in operations:
-        inputs = operation.example.inputs
-        taken = {expected.name: expected.dtypes for expected in operation.inputs}
-        if inputs and all(inputs[name]["dtype"] == "float64" and "float32" in taken[name] for name in inputs):
-            single = {name: {**example, "dtype": "float32"} for name, example in inputs.items()}
-            yield replace(operation, example=replace(operation.example, inputs=single))
+def _runs_on_the_cpu(trial: Trial) -> bool:
+    try:
+        _run(trial, "cpu", None)
+    except Exception as error:  # (it is told by the failure on the GPU that led here)
+        log.error("the example of %s failed on the CPU too", trial, exc_info=error)
+        return False
+    return True
 
 
-def start_second_compiler() -> None:
-    """While this process warms up, compile from the other end in another one, unless there is compiled code.
+def _failure(trial: Trial, backend: Any, error: Exception, fallback: bool = False) -> FailedExample:
+    return FailedExample(
+        operation=trial.operation.name,
+        variant=trial.variant,
+        backend=backend,
+        error=type(error).__name__,
+        message=" ".join(str(error).split())[:_LONGEST_MESSAGE],
+        fallback=fallback,
+    )
 
-    It finishes the catalogue in any case: a worker with a GPU wants the CPU's code for the day it falls back.
+
+def start_second_compiler(settings: WorkerSettings) -> "subprocess.Popen[bytes] | None":
+    """While this process warms up, compile for the CPU in another one; None where everything is compiled already.
+
+    It goes through the whole catalogue: a worker with a GPU wants the CPU's code for the day it falls back.
     """
-    cache = Path(os.environ.get("NUMBA_CACHE_DIR", ""))
-    if next(cache.rglob("*.nbi"), None) is None and (os.cpu_count() or 1) > 1:
-        compiler = subprocess.Popen(
-            [*python(), "-m", "workers.warmup", str(os.getpid())], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        threading.Thread(target=compiler.wait, daemon=True).start()  # so that it leaves no zombie
+    if _stamp(settings).exists():
+        return None
+    compiler = subprocess.Popen(
+        [*python(), "-m", "workers.warmup", str(os.getpid())], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    threading.Thread(target=compiler.wait, daemon=True).start()  # so that it leaves no zombie
+    return compiler
+
+
+def _stamp(settings: WorkerSettings) -> Path:
+    """The file that says that this catalogue is compiled, by this Numba for this processor."""
+    for_what = f"{settings.operations} {version('numba')} {version('numpy')} {cpu_name()} {sys.version}"
+    return Path(os.environ["NUMBA_CACHE_DIR"]) / f"complete-{hashlib.sha256(for_what.encode()).hexdigest()[:12]}"
 
 
 def main(parent: int) -> None:
-    """Run every operation's example on the CPU, the last one first, then those that run in float32."""
+    """Run every documented example on the CPU, the last one first, then the variants."""
     die_with(parent)
-    operations, cpu = list(WorkerSettings().catalogue().values()), without_gpu("only compiling")
-    warm_up(reversed(operations), cpu)
+    settings, cpu = WorkerSettings(), without_gpu("only compiling")
+    operations = list(settings.catalogue().values())
+    if os.cpu_count() == 1:
+        os.nice(10)  # the worker's own warm-up comes first
+    warm_up(documented(reversed(operations)), cpu)
     os.nice(10)  # the worker is ready by now: its jobs come first
-    warm_up(in_single_precision(operations), cpu)
+    warm_up(variants(operations), cpu)
+    stamp = _stamp(settings)
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.touch()
 
 
 if __name__ == "__main__":

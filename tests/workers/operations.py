@@ -24,6 +24,10 @@ class DieParams(Params):
     marker: str
 
 
+class FussParams(Params):
+    pleased: bool
+
+
 class WhisperParams(Params):
     seconds: float = 0.0
     marker: str = ""
@@ -107,6 +111,24 @@ _ALL = (
 )
 
 OPERATIONS = {operation.name: operation for operation in _ALL}
+
+# Nothing works here.
+NOTHING_WORKS = {name: OPERATIONS[name] for name in ("stumble", "hoard")}
+
+# The first works for some, and its example is not among them.
+FUSSY = {
+    "fuss": Operation(
+        "fuss",
+        "Fail unless pleased.",
+        PACKAGE,
+        FussParams,
+        (),
+        (Output("pleased", "true", "value"),),
+        Example(params={"pleased": False}),
+        _cost,
+    ),
+    "double": OPERATIONS["double"],
+}
 
 # A real operation alone, for a worker that should not compile the others.
 SMA_ALONE = {SMA.name: SMA}

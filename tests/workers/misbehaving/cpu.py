@@ -24,6 +24,12 @@ def stumble(params: Any, values: np.ndarray) -> dict[str, Any]:
     raise RuntimeError(f"the caller's number is {values[0]}")
 
 
+def fuss(params: Any) -> dict[str, Any]:
+    if not params.pleased:
+        raise ValueError("this is\nnot to my liking")
+    return {"pleased": True}
+
+
 def hoard(params: Any) -> dict[str, Any]:
     return {"total": float(np.ones(1 << 46).sum())}
 
