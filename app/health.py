@@ -1,6 +1,7 @@
 """Tell the truth about this process, the queue and the workers."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 import anyio.to_thread
 from fastapi import APIRouter, Response
@@ -10,7 +11,7 @@ from app import errors, schemas
 from app.auth import Reader
 from app.errors import Refusal
 from app.shared import Desk, Shared
-from workers.protocol import WorkerReport
+from workers.protocol import FailedExample, WorkerReport
 
 router = APIRouter(tags=["health"])
 
@@ -29,7 +30,11 @@ async def livez() -> schemas.Health:
 
 @router.get("/readyz", summary="Can a job be taken and run", response_model=schemas.Health, responses=_UNAVAILABLE)
 async def readyz(desk: Shared, response: Response) -> schemas.Health:
-    """200 when the queue takes writes and a worker that reported within its time is ready."""
+    """200 when the queue takes writes and a worker that reported within its time can run at least one operation.
+
+    A worker is ready when it has tried each operation's example; `degraded` names those that failed. Their jobs are
+    taken, and fail or fall back to the CPU as the reason says.
+    """
     health = await _health(desk)
     if health.status == "unavailable":
         response.status_code = 503
@@ -48,17 +53,50 @@ async def _health(desk: Desk) -> schemas.Health:
         workers = await desk.queue(lambda jobs: jobs.workers())
     except Refusal as refusal:
         return schemas.Health(status="unavailable", reasons=[refusal.detail])
-    if not any(worker.state in _ABLE for worker in workers):
+    able = [worker for worker in workers if worker.state in _ABLE]
+    if not able:
         states = ", ".join(sorted(worker.state for worker in workers))
         sentence = f"None of {len(workers)} live workers is ready" + (f": {states}" if states else "")
-        return schemas.Health(status="unavailable", reasons=[sentence])
-    troubles = _troubles(workers)
+        return schemas.Health(status="unavailable", reasons=[sentence, *_failures(workers)])
+    troubles = [*_waiting(workers), *_failures(able)]
+    if desk.operations and all(_disabled(worker) >= desk.operations.keys() for worker in able):
+        sentence = f"None of {len(able)} ready workers can run any operation"
+        return schemas.Health(status="unavailable", reasons=[sentence, *troubles])
     return schemas.Health(status="degraded" if troubles else "ok", reasons=troubles)
 
 
-def _troubles(workers: Sequence[WorkerReport]) -> list[str]:
+def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
     waiting = [worker for worker in workers if worker.state not in _ABLE]
     return [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
+
+
+def _disabled(worker: WorkerReport) -> set[str]:
+    return {failure.operation for failure in worker.failed_examples if failure.disables}
+
+
+def _failures(workers: Sequence[WorkerReport]) -> list[str]:
+    """A sentence for each failing example, with the kinds of errors; what they say is for keys, not for everyone."""
+    errors: dict[tuple[str, str | None, bool], list[str]] = defaultdict(list)
+    for worker in workers:
+        for failure in worker.failed_examples:
+            errors[failure.operation, failure.variant, failure.fallback].append(failure.error)
+    return [
+        f"{_example(operation, variant)} {'falls back to the CPU' if fallback else 'fails'} on {len(found)} of "
+        f"{len(workers)} workers: {', '.join(sorted(set(found)))}"
+        for (operation, variant, fallback), found in errors.items()
+    ]
+
+
+def _example(operation: str, variant: str | None) -> str:
+    return operation if variant is None else f"{operation} ({variant})"
+
+
+def _told(worker: WorkerReport, failures: Iterable[FailedExample]) -> list[str]:
+    return [
+        f"{_example(failure.operation, failure.variant)} failed on the {failure.backend} of {worker.name} with "
+        f"{failure.error}: {failure.message}" + ("; its jobs fall back to the CPU" if failure.fallback else "")
+        for failure in failures
+    ]
 
 
 @router.get(
@@ -74,7 +112,9 @@ async def gpu_health(_: Reader, desk: Shared) -> schemas.GpuHealth:
         return schemas.GpuHealth(status="none", reasons=why, workers=workers)
     ill = [worker for worker in gpus if worker.state not in _ABLE]
     reasons = [f"{worker.name} is {worker.state}: {worker.last_fault or 'no fault reported'}" for worker in ill]
-    return schemas.GpuHealth(status="degraded" if ill else "ok", reasons=reasons, workers=workers)
+    for worker in gpus:
+        reasons += _told(worker, (failure for failure in worker.failed_examples if failure.backend == "gpu"))
+    return schemas.GpuHealth(status="degraded" if reasons else "ok", reasons=reasons, workers=workers)
 
 
 @router.get("/gpu-memory", summary="Memory of each GPU", response_model=schemas.GpuMemory, responses=_CALLER)

@@ -237,8 +237,9 @@ class _Announcement:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=2)
         try:
             connection.request("GET", self.path)
-            status = connection.getresponse().status
-        except OSError:
+            response = connection.getresponse()
+            status, health = response.status, response.read()
+        except (OSError, http.client.HTTPException):
             return
         finally:
             connection.close()
@@ -247,6 +248,8 @@ class _Announcement:
             self.made = True
             self.say(f"Ready. Documentation to click through: {self.url}/docs\nTry:\n  {self._curl()}")
             own, look = (command(self.home, what) for what in ("keys create NAME", "doctor"))
+            for reason in json.loads(health)["reasons"]:
+                self.say(f"Not everything works: {reason}")
             self.say(f"API keys of this service:\n  {own}\nDevice and Redis of this machine:\n  {look}")
 
     def _curl(self) -> str:

@@ -13,12 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.computations import fail, work
-from tests.app.conftest import Live, wait_until
+from tests.app.computations import COMPUTATIONS, fail, work
+from tests.app.conftest import Live, live, wait_until
 from tests.app.test_uploads import NPY, npy
 from tests.conftest import free_port
+from tests.workers.conftest import Desk
+from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk.redis_server import RedisServer
-from workers.protocol import DeviceReport, WorkerReport
+from workers.protocol import DeviceReport, FailedExample, WorkerReport
 
 SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, 2.0]}}}
 
@@ -67,6 +69,84 @@ def test_one_of_two_workers_down_is_degraded_and_ready(api: Live) -> None:
 
     assert ready.status_code == 200
     assert ready.json() == {"status": "degraded", "reasons": ["1 of 2 live workers are starting or restarting"]}
+
+
+def failed(operation: str, backend: Any = "cpu", **told: Any) -> FailedExample:
+    return FailedExample(operation=operation, backend=backend, error="RuntimeError", message="/a/path: 7", **told)
+
+
+def test_an_operation_that_failed_its_example_degrades_the_service_by_name(api: Live) -> None:
+    api.queue.report(report("one", "ready"), ttl=60)
+    api.queue.report(report("two", "busy").model_copy(update={"failed_examples": (failed("draw"),)}), ttl=60)
+
+    ready = api.http.get("/readyz")
+
+    assert ready.status_code == 200
+    assert ready.json() == {"status": "degraded", "reasons": ["draw fails on 1 of 2 workers: RuntimeError"]}
+
+
+def test_a_service_on_which_no_operation_works_is_not_ready(api: Live) -> None:
+    failures = tuple(failed(name) for name in COMPUTATIONS)
+    api.queue.report(report("one", "ready").model_copy(update={"failed_examples": failures[1:]}), ttl=60)
+    some = api.http.get("/readyz")
+    api.queue.report(report("one", "ready").model_copy(update={"failed_examples": failures}), ttl=60)
+    none = api.http.get("/readyz")
+
+    assert (some.status_code, some.json()["status"]) == (200, "degraded")
+    assert (none.status_code, none.json()["status"]) == (503, "unavailable")
+    assert none.json()["reasons"] == [
+        "None of 1 ready workers can run any operation",
+        *(f"{name} fails on 1 of 1 workers: RuntimeError" for name in COMPUTATIONS),
+    ]
+
+
+def test_a_variant_or_a_fallback_disables_no_operation(api: Live) -> None:
+    failures = [failed(name, "gpu", fallback=True) for name in COMPUTATIONS]
+    failures.append(failed("scale", "gpu", variant="float32"))
+    sick = report("one", "ready", "gpu").model_copy(update={"failed_examples": tuple(failures)})
+    api.queue.report(sick, ttl=60)
+    ready, gpu = api.http.get("/readyz"), api.http.get("/gpu-health").json()
+
+    assert ready.status_code == 200
+    assert ready.json()["status"] == "degraded"
+    assert "scale falls back to the CPU on 1 of 1 workers: RuntimeError" in ready.json()["reasons"]
+    assert "scale (float32) fails on 1 of 1 workers: RuntimeError" in ready.json()["reasons"]
+    assert gpu["status"] == "degraded"
+    assert gpu["reasons"][0] == (
+        "scale failed on the gpu of one with RuntimeError: /a/path: 7; its jobs fall back to the CPU"
+    )
+    assert gpu["reasons"][-1] == "scale (float32) failed on the gpu of one with RuntimeError: /a/path: 7"
+
+
+def test_what_an_error_says_is_not_told_to_everyone(api: Live) -> None:
+    api.queue.report(report("one", "ready").model_copy(update={"failed_examples": (failed("draw"),)}), ttl=60)
+
+    assert "/a/path" not in api.http.get("/readyz").text
+    assert "/a/path: 7" in api.http.get("/gpu-health").text
+
+
+def test_a_real_worker_whose_examples_fail_degrades_the_service_and_one_that_can_do_nothing_does_not_serve(
+    redis_url: str, tmp_path: Path
+) -> None:
+    with live(tmp_path / "api", redis_url, MISBEHAVING) as api:
+        desk = Desk(redis_url, tmp_path / "worker", api.queue, api.store)
+        desk.home.mkdir()
+        try:
+            desk.start_worker(ready=False, WARPDESK_OPERATIONS="tests.workers.operations:NOTHING_WORKS")
+            wait_until(lambda: "stumble fails" in api.http.get("/readyz").text)
+            idle = api.http.get("/readyz")
+            desk.start_worker()
+            wait_until(lambda: api.http.get("/readyz").status_code == 200)
+            serving = api.http.get("/readyz").json()
+        finally:
+            desk.close()
+
+    assert (idle.status_code, idle.json()["status"]) == (503, "unavailable")
+    assert idle.json()["reasons"][0].startswith("None of 1 live workers is ready: ")
+    assert serving["status"] == "degraded"
+    assert "stumble fails on 1 of 1 workers: RuntimeError" in serving["reasons"]
+    assert any(reason.startswith("hoard fails on 1 of 1 workers: ") for reason in serving["reasons"])
+    assert not any("double" in reason for reason in serving["reasons"])
 
 
 def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
@@ -247,7 +327,7 @@ def test_a_fault_of_our_own_is_told_without_a_trace(
         api.app.state.desk = replace(api.app.state.desk, store=BrokenStore(error))
 
         answers = [
-            api.http.get("/v1/arrays/sha256:" + "0" * 64),
+            api.http.get("/v1/arrays/blake3:" + "0" * 64),
             api.http.post("/v1/jobs", json=SCALE),
             api.http.put("/v1/arrays", content=npy([1.0, 2.0]), headers=NPY),
         ]
