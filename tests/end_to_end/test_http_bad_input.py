@@ -99,8 +99,8 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         "convention should be 'talib', 'tradingview', 'cutler' or 'ema', got \"wilder\"",
     ),
     "a client id below 0": (
-        changed("secure_aggregation", survivors=[1, -2]), "/params/survivors/1",
-        "survivors[1] should be at least 0, got -2",
+        changed("secure_aggregation", survivors=[-2]), "/params/survivors/0",
+        "survivors[0] should be at least 0, got -2",
     ),
     "half a pair": (changed("secure_aggregation", pairs=[[3]]), "/params/pairs/0/1", "pairs[0] has no item 1"),
     "a pair of three": (
