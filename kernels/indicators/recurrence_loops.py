@@ -116,6 +116,23 @@ def _ema_bars(columns, beta, y):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
+def _gain(change, zero):  # type: ignore[no-untyped-def]
+    return zero if change <= zero else change
+
+
+@njit(cache=True, error_model="numpy")
+def _loss(change, zero):  # type: ignore[no-untyped-def]
+    return zero if change >= zero else -change
+
+
+@njit(cache=True, error_model="numpy")
+def _strength(up, down, hundred, tiny):  # type: ignore[no-untyped-def]
+    total = up + down
+    # total - total is NaN where gains or losses overflowed: no number rather than 0.
+    return HOLD if total <= tiny else hundred * (up / total) + (total - total)
+
+
+@njit(cache=True, error_model="numpy")
 def _rsi_segments(columns, beta, zero, up, down):  # type: ignore[no-untyped-def]
     _fill(up, zero)
     _fill(down, zero)
@@ -123,8 +140,8 @@ def _rsi_segments(columns, beta, zero, up, down):  # type: ignore[no-untyped-def
         before, price = columns[i], columns[i + 1]
         for s in range(price.size):
             change = price[s] - before[s]
-            up[s] = beta * up[s] + (zero if change <= zero else change)
-            down[s] = beta * down[s] + (zero if change >= zero else -change)
+            up[s] = beta * up[s] + _gain(change, zero)
+            down[s] = beta * down[s] + _loss(change, zero)
 
 
 @njit(cache=True, error_model="numpy")
@@ -134,12 +151,10 @@ def _rsi_bars(columns, beta, zero, hundred, tiny, up, down):  # type: ignore[no-
         before, price = columns[i], columns[i + 1]
         for s in range(price.size):
             change = price[s] - before[s]
-            up[s] = beta * up[s] + (zero if change <= zero else change)
-            down[s] = beta * down[s] + (zero if change >= zero else -change)
-            total = up[s] + down[s]
-            # total - total is NaN where gains or losses overflowed: no number rather than 0.
-            before[s] = HOLD if total <= tiny else hundred * (up[s] / total) + (total - total)
-            held += total <= tiny
+            up[s] = beta * up[s] + _gain(change, zero)
+            down[s] = beta * down[s] + _loss(change, zero)
+            before[s] = _strength(up[s], down[s], hundred, tiny)
+            held += up[s] + down[s] <= tiny
     return held
 
 
@@ -200,8 +215,7 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
                 a, up, down = zero, zero, zero
             else:
                 change = x[t] - x[t - 1]
-                gain = zero if change <= zero else change
-                loss = zero if change >= zero else -change
+                gain, loss = _gain(change, zero), _loss(change, zero)
                 if count <= warm:
                     up = up + first * gain
                     down = down + first * loss
@@ -211,9 +225,8 @@ def _rsi_any_segment(  # type: ignore[no-untyped-def]
                     a = a * beta
         if out.size:
             if count >= valid:
-                total = up + down
-                out[t] = HOLD if total <= tiny else hundred * (up / total) + (total - total)
-                held += total <= tiny
+                out[t] = _strength(up, down, hundred, tiny)
+                held += up + down <= tiny
             else:
                 out[t] = np.nan
     return count, a, up, down, held
@@ -404,25 +417,26 @@ def parts(assets: int, tiles: int, reach: int) -> int:
 
 def ema(prices: NDArray[Any], law: Recurrence, out: NDArray[Any]) -> None:
     """Fill `out` (assets, time) with the EMA of a law of recurrence.py."""
-    assets, tiles, real = prices.shape[0], -(-prices.shape[1] // TILE), prices.dtype.type
-    reach = look_back(law, prices.itemsize)
-    cut = parts(assets, tiles, reach)
-    constants = real(law.beta), law.warm, law.valid, law.settled, real(1), *decays(law.beta, prices.dtype), reach, cut
-    share(assets * cut, lambda first, end: _ema_parts(prices, *constants, first, end, out), at_least=-(-8 // tiles))
+    real, (tasks, at_least, grid) = prices.dtype.type, _plan(prices, law)
+    constants = real(law.beta), law.warm, law.valid, law.settled, real(1), *grid
+    share(tasks, lambda first, end: _ema_parts(prices, *constants, first, end, out), at_least)
 
 
 def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -> None:
     """Fill `out` (assets, time) with the RSI of a law of recurrence.py."""
-    assets, tiles, real = prices.shape[0], -(-prices.shape[1] // TILE), prices.dtype.type
-    reach = look_back(law, prices.itemsize)
-    cut = parts(assets, tiles, reach)
+    real, (tasks, at_least, grid) = prices.dtype.type, _plan(prices, law)
     constants = (
         real(law.beta), law.warm, law.valid, law.settled, real(law.first), real(1), real(100),
-        real(negligible(prices.itemsize)), *decays(law.beta, prices.dtype), reach, cut,
+        real(negligible(prices.itemsize)), *grid,
     )  # fmt: skip
-    held = np.empty((assets, tiles), np.int64)
-    share(
-        assets * cut, lambda first, end: _rsi_parts(prices, *constants, first, end, held, out),
-        at_least=-(-8 // tiles),
-    )  # fmt: skip
+    held = np.empty((prices.shape[0], -(-prices.shape[1] // TILE)), np.int64)
+    share(tasks, lambda first, end: _rsi_parts(prices, *constants, first, end, held, out), at_least)
     _carry_held_rows(held, real(flat), out)
+
+
+def _plan(prices: NDArray[Any], law: Recurrence) -> tuple[int, int, tuple[Any, ...]]:
+    """The tasks to share, how many at least at a time, and what each needs beside its law: decays, look back, parts."""
+    assets, tiles = prices.shape[0], -(-prices.shape[1] // TILE)
+    reach = look_back(law, prices.itemsize)
+    cut = parts(assets, tiles, reach)
+    return assets * cut, -(-8 // tiles), (*decays(law.beta, prices.dtype), reach, cut)
