@@ -12,11 +12,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kernels.fingerprint import fingerprint
 from warpdesk.processes import free_port as free_port  # for tests below
+
+if TYPE_CHECKING:
+    from warpdesk import Client
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,6 +66,16 @@ def service() -> Iterator[Service]:
     with serve(home) as running:
         yield running
     shutil.rmtree(home)
+
+
+@pytest.fixture
+def client(service: Service) -> "Iterator[Client]":
+    """The Python client of that service."""
+    from warpdesk import Client
+
+    wait_until_ready(service)  # a test before may have killed a part of it
+    with Client(service.url) as connected:
+        yield connected
 
 
 class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)

@@ -25,13 +25,6 @@ pytestmark = pytest.mark.timeout(500)  # seconds; a first start compiles every o
 
 
 @pytest.fixture
-def client(service: Service) -> Iterator[Client]:
-    wait_until_ready(service)  # a test before may have killed a part of it
-    with Client(service.url) as connected:
-        yield connected
-
-
-@pytest.fixture
 def home() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
     yield folder

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ LONG: dict[str, Any] = {
     "steps": 1000,
     "paths": 20_000_000,
 }
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Client]:
-    wait_until_ready(service)
-    with Client(service.url) as connected:
-        yield connected
 
 
 def test_params_in_a_mapping_are_sent_beside_those_by_name(client: Client) -> None:

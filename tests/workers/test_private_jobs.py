@@ -6,6 +6,7 @@ import numpy as np
 from redis import Redis
 
 from kernels.catalogue import OPERATIONS
+from tests.kernels.dp_noise.cases import AGGREGATE
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from workers import execute
@@ -95,14 +96,7 @@ def test_a_canceled_private_job_leaves_neither_noise_nor_secret(desk: Desk) -> N
 
 def test_a_refusal_by_dp_noise_does_not_tell_redis_the_value_it_refused(desk: Desk) -> None:
     values = desk.array([MARKER, 1], "int64")
-    params = {
-        "mechanism": "discrete_laplace",
-        "mode": "aggregate",
-        "epsilon": "1",
-        "sensitivity": {"norm": "l1", "value": "1"},
-        "unaccounted": True,
-    }
-    job_id = desk.submit("dp_noise", {"values": values}, params=params)
+    job_id = desk.submit("dp_noise", {"values": values}, params=AGGREGATE)
     started = desk.queue.start(job_id)
     assert started is not None
     request, attempt = started

@@ -6,6 +6,23 @@ import numpy as np
 
 from tests.kernels.parity import Case
 
+# What tests of one request begin with.
+RECORDS: dict[str, Any] = {
+    "mechanism": "discrete_laplace",
+    "mode": "records",
+    "epsilon": "1",
+    "clip": {"norm": "linf", "bound": "1"},
+    "neighbouring": "add_remove",
+    "unaccounted": True,
+}
+AGGREGATE: dict[str, Any] = {
+    "mechanism": "discrete_laplace",
+    "mode": "aggregate",
+    "epsilon": "1",
+    "sensitivity": {"norm": "l1", "value": "1"},
+    "unaccounted": True,
+}
+
 _KEY = bytes(range(100, 132))
 _LAPLACE = {"mechanism": "discrete_laplace", "unaccounted": True}
 _GAUSSIAN = {"mechanism": "discrete_gaussian", "unaccounted": True}

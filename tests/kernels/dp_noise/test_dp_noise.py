@@ -15,24 +15,9 @@ from kernels.dp_noise import cpu, gpu
 from kernels.dp_noise.spec import OPERATION
 from kernels.operation import InvalidRequest
 from tests.cudasim.device import EmulatedDevice
+from tests.kernels.dp_noise.cases import AGGREGATE, RECORDS
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.watched import WatchedDevice
-
-_RECORDS = {
-    "mechanism": "discrete_laplace",
-    "mode": "records",
-    "epsilon": "1",
-    "clip": {"norm": "linf", "bound": "1"},
-    "neighbouring": "add_remove",
-    "unaccounted": True,
-}
-_AGGREGATE = {
-    "mechanism": "discrete_laplace",
-    "mode": "aggregate",
-    "epsilon": "1",
-    "sensitivity": {"norm": "l1", "value": "1"},
-    "unaccounted": True,
-}
 
 
 def _release(params: dict[str, Any], values: Any, key: bytes | None = None) -> dict[str, Any]:
@@ -50,7 +35,7 @@ def test_the_example_runs_and_its_answer_has_every_output() -> None:
 
 
 def test_enforced_records_are_said_to_be_private_and_the_release_to_be_unaccounted() -> None:
-    answer = _release({**_RECORDS, "neighbouring": "replace_one"}, np.ones(10))
+    answer = _release({**RECORDS, "neighbouring": "replace_one"}, np.ones(10))
     assert answer["sensitivity_source"] == "enforced"
     assert answer["unaccounted"] is True
     assert "epsilon-differentially private with epsilon = 1 for replacing one record" in answer["statement"]
@@ -63,7 +48,7 @@ def test_enforced_records_are_said_to_be_private_and_the_release_to_be_unaccount
     ids=["laplace", "gaussian"],
 )
 def test_a_declared_sensitivity_is_never_called_private(amount: dict[str, Any]) -> None:
-    answer = _release({**_AGGREGATE, **amount}, np.ones(10))
+    answer = _release({**AGGREGATE, **amount}, np.ones(10))
     assert answer["sensitivity_source"] == "declared"
     assert "noise at scale" in answer["statement"]
     assert "private" not in str(answer)
@@ -73,9 +58,9 @@ def test_a_declared_sensitivity_is_never_called_private(amount: dict[str, Any]) 
 
 def test_every_noisy_value_lies_on_the_stated_grid() -> None:
     for params in (
-        _RECORDS,
-        {**_AGGREGATE, "epsilon": "0.3"},
-        {**_AGGREGATE, "sensitivity": {"norm": "linf", "value": "0.7"}},
+        RECORDS,
+        {**AGGREGATE, "epsilon": "0.3"},
+        {**AGGREGATE, "sensitivity": {"norm": "linf", "value": "0.7"}},
     ):
         answer = _release(params, np.linspace(-5, 5, 400))
         grid = Fraction(answer["grid"]["exact"])
@@ -85,7 +70,7 @@ def test_every_noisy_value_lies_on_the_stated_grid() -> None:
 
 def test_the_sum_under_the_noise_is_the_clipped_sum() -> None:
     values = np.array([[0.5, 3.0], [-9.0, 0.25], [0.125, -1.0]])
-    params = {**_RECORDS, "epsilon": "1000"}
+    params = {**RECORDS, "epsilon": "1000"}
     answer = _release(params, values)
     expected = np.clip(values, -1, 1).sum(axis=0)
     noise_scale = answer["scale"]["value"]
@@ -97,14 +82,14 @@ def test_accuracy_95_holds_for_95_percent_of_noise() -> None:
     count = 100_000
     gaussian = {"mechanism": "discrete_gaussian", "epsilon": None, "sigma": "0.01"}
     for amount in ({"epsilon": "100"}, gaussian):
-        answer = _release({**_AGGREGATE, **amount, "sensitivity": {"norm": "linf", "value": "0.001"}}, np.zeros(count))
+        answer = _release({**AGGREGATE, **amount, "sensitivity": {"norm": "linf", "value": "0.001"}}, np.zeros(count))
         within = np.mean(np.abs(answer["noisy"]) < answer["accuracy_95"])
         assert abs(within - 0.95) < 5 * (0.95 * 0.05 / count) ** 0.5
 
 
 def test_the_same_key_gives_the_same_bytes_and_another_key_other_noise() -> None:
     values = np.arange(100.0)
-    one, again, other = (_release(_AGGREGATE, values, key=bytes([b]) * 32)["noisy"] for b in (1, 1, 2))
+    one, again, other = (_release(AGGREGATE, values, key=bytes([b]) * 32)["noisy"] for b in (1, 1, 2))
     assert one.tobytes() == again.tobytes()
     assert not np.any(one == other)
 
@@ -112,21 +97,21 @@ def test_the_same_key_gives_the_same_bytes_and_another_key_other_noise() -> None
 def test_randomness_is_private_so_that_no_caller_can_choose_it() -> None:
     assert OPERATION.randomness == "private"
     with pytest.raises(InvalidRequest, match="/params/seed: there is no field"):
-        OPERATION.validate({**_RECORDS, "seed": 1}, {"values": ArrayInfo("float64", (3,))})
+        OPERATION.validate({**RECORDS, "seed": 1}, {"values": ArrayInfo("float64", (3,))})
 
 
 def test_narrow_types_give_what_their_float64_values_give() -> None:
     key = secrets.token_bytes(32)
     values = np.array([0, 1, 7, 200, 31])
-    expected = _release(_AGGREGATE, values.astype(np.float64), key=key)["noisy"]
+    expected = _release(AGGREGATE, values.astype(np.float64), key=key)["noisy"]
     for dtype in (np.float32, np.int64, np.int32, np.uint32, np.uint8):
-        assert np.array_equal(_release(_AGGREGATE, values.astype(dtype), key=key)["noisy"], expected)
+        assert np.array_equal(_release(AGGREGATE, values.astype(dtype), key=key)["noisy"], expected)
 
 
 def test_read_only_memory_is_enough() -> None:
     values = np.arange(9.0)
     values.flags.writeable = False
-    assert _release(_AGGREGATE, values.reshape(3, 3))["noisy"].shape == (3, 3)
+    assert _release(AGGREGATE, values.reshape(3, 3))["noisy"].shape == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +125,7 @@ def test_read_only_memory_is_enough() -> None:
     ],
 )
 def test_values_only_the_data_shows_to_be_wrong_are_refused_by_both_backends(values: Any, message: str) -> None:
-    params = OPERATION.params.model_validate(_AGGREGATE, strict=False)
+    params = OPERATION.params.model_validate(AGGREGATE, strict=False)
     with pytest.raises(InvalidRequest, match=message):
         cpu.dp_noise(params, values, key=bytes(32))
     with pytest.raises(InvalidRequest, match=message):
@@ -151,7 +136,7 @@ def test_values_only_the_data_shows_to_be_wrong_are_refused_by_both_backends(val
 def test_a_device_gives_the_same_bytes_however_the_records_are_cut(norm: str) -> None:
     values = np.random.default_rng(6).normal(0, 1, (50, 6))
     case = Case(
-        "dp_noise", {**_RECORDS, "clip": {"norm": norm, "bound": "1"}}, lambda: {"values": values}, key=bytes(32)
+        "dp_noise", {**RECORDS, "clip": {"norm": norm, "bound": "1"}}, lambda: {"values": values}, key=bytes(32)
     )
     params = OPERATION.params.model_validate(case.params, strict=False)
     expected = case.run()
@@ -165,7 +150,7 @@ def test_records_past_the_blocks_of_one_launch_are_summed_by_further_ones(
     monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
     values = np.random.default_rng(n).normal(0, 2, (n, 3))
-    params = {**_RECORDS, "clip": {"norm": "l1", "bound": "1"}}
+    params = {**RECORDS, "clip": {"norm": "l1", "bound": "1"}}
     case = Case("dp_noise", params, lambda: {"values": values}, key=bytes(32))
     monkeypatch.setattr(gpu, "_GRID_Y", 2)  # 512 records a launch, where CUDA has 16,776,960
     device = EmulatedDevice()
@@ -174,9 +159,9 @@ def test_records_past_the_blocks_of_one_launch_are_summed_by_further_ones(
 
 
 _PRIVATE = [
-    ({**_RECORDS, "clip": {"norm": norm, "bound": "1"}}, np.linspace(-3, 3, 60).reshape(20, 3))
+    ({**RECORDS, "clip": {"norm": norm, "bound": "1"}}, np.linspace(-3, 3, 60).reshape(20, 3))
     for norm in ("l1", "l2", "linf")
-] + [(_AGGREGATE, np.linspace(-3, 3, 60))]
+] + [(AGGREGATE, np.linspace(-3, 3, 60))]
 
 
 @pytest.mark.parametrize(("params", "values"), _PRIVATE)
@@ -196,11 +181,11 @@ def test_no_byte_of_records_key_or_noise_is_left_in_device_memory(
 @pytest.mark.parametrize(
     ("params", "values", "options"),
     [
-        (_RECORDS, np.ones((20, 3)), {"refuse": "laplace_noise"}),
-        (_RECORDS, np.ones((20, 3)), {"refuse": "sum_rows"}),
-        (_AGGREGATE, np.ones(20), {"refuse": "to_grid"}),
-        (_AGGREGATE, np.ones(20), {"memory": 20 * 8 * 3 + 31}),  # no room for the key
-        (_AGGREGATE, np.array([1.0, 1e300]), {}),  # refused for the value that only the grid shows
+        (RECORDS, np.ones((20, 3)), {"refuse": "laplace_noise"}),
+        (RECORDS, np.ones((20, 3)), {"refuse": "sum_rows"}),
+        (AGGREGATE, np.ones(20), {"refuse": "to_grid"}),
+        (AGGREGATE, np.ones(20), {"memory": 20 * 8 * 3 + 31}),  # no room for the key
+        (AGGREGATE, np.array([1.0, 1e300]), {}),  # refused for the value that only the grid shows
     ],
 )
 def test_no_byte_is_left_where_the_job_fails(
@@ -228,10 +213,10 @@ def test_the_memory_for_partial_sums_is_in_the_cost_whatever_the_cores(
 
     monkeypatch.setattr(cpu, "get_num_threads", lambda: threads)
     monkeypatch.setattr(cpu, "sum_records", watched)
-    _release(_RECORDS, np.ones((n, d)))
+    _release(RECORDS, np.ones((n, d)))
     (parts,) = taken
     assert parts == min(threads, 16)
-    cost = OPERATION.cost(OPERATION.params.model_validate(_RECORDS), {"values": ArrayInfo("float64", (n, d))}).bytes
+    cost = OPERATION.cost(OPERATION.params.model_validate(RECORDS), {"values": ArrayInfo("float64", (n, d))}).bytes
     # The values and their float64, a sum and a record in every part, the total and the answer.
     assert cost >= 2 * 8 * n * d + parts * 2 * 8 * d + 2 * 8 * d
 
@@ -239,7 +224,7 @@ def test_the_memory_for_partial_sums_is_in_the_cost_whatever_the_cores(
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 1023, 1024, 1025])
 def test_edge_sizes_keep_their_shape_and_stay_near_the_values(count: int) -> None:
     answer = _release(
-        {**_AGGREGATE, "sensitivity": {"norm": "linf", "value": "0.001"}, "epsilon": "100"}, np.arange(count)
+        {**AGGREGATE, "sensitivity": {"norm": "linf", "value": "0.001"}, "epsilon": "100"}, np.arange(count)
     )
     assert answer["noisy"].shape == (count,)
     assert np.abs(answer["noisy"] - np.arange(count)).max() < 50 * answer["scale"]["value"]
@@ -257,7 +242,7 @@ def _impossible_for_one(outputs: npt.NDArray[np.float64]) -> float:
 
 def test_outputs_for_zero_and_for_one_lie_on_the_same_lattice() -> None:
     count = 50_000
-    params = {**_AGGREGATE, "sensitivity": {"norm": "linf", "value": "1"}, "epsilon": str(count)}  # scale 1
+    params = {**AGGREGATE, "sensitivity": {"norm": "linf", "value": "1"}, "epsilon": str(count)}  # scale 1
     zero, one = (_release(params, np.full(count, x))["noisy"] for x in (0.0, 1.0))
     grid = Fraction(_release(params, np.zeros(count))["grid"]["exact"])
     for outputs in (zero, one):
@@ -276,7 +261,7 @@ def test_the_distinguisher_catches_a_float_sampler() -> None:
 def test_neighbours_outputs_are_within_the_factor_epsilon_promises() -> None:
     # Outputs for sums apart by the whole sensitivity: P0 <= e^epsilon P1 in each bin, five standard deviations allowed.
     count, epsilon = 200_000, 0.5
-    params = {**_AGGREGATE, "sensitivity": {"norm": "linf", "value": "1"}, "epsilon": str(epsilon * count)}
+    params = {**AGGREGATE, "sensitivity": {"norm": "linf", "value": "1"}, "epsilon": str(epsilon * count)}
     zero, one = (_release(params, np.full(count, x))["noisy"] for x in (0.0, 1.0))
     edges = np.linspace(-6, 7, 40)
     for a, b in ((zero, one), (one, zero)):

@@ -16,6 +16,7 @@ from kernels.dp_noise.plan import Plan, describe, plan
 from kernels.dp_noise.release import NORM, as_bits
 from kernels.dp_noise.spec import OPERATION, DpNoise
 from kernels.operation import InvalidRequest
+from tests.kernels.dp_noise.cases import RECORDS
 
 # The first call of a compiled function loads or compiles it: no example has a deadline.
 _settings = settings(deadline=None, max_examples=50)
@@ -176,14 +177,6 @@ def test_rounding_adds_one_grid_step_a_coordinate_in_l1() -> None:
 
 
 _SENSITIVITY = {"norm": "l1", "value": "1"}
-_RECORDS = {
-    "mechanism": "discrete_laplace",
-    "mode": "records",
-    "epsilon": "1",
-    "clip": {"norm": "linf", "bound": "1"},
-    "neighbouring": "add_remove",
-    "unaccounted": True,
-}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +218,7 @@ _RECORDS = {
 )
 def test_bad_parameters_are_refused_with_the_numbers(change: dict[str, Any], pointer: str, message: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        OPERATION.validate({**_RECORDS, **change}, {"values": ArrayInfo("float64", (10,))})
+        OPERATION.validate({**RECORDS, **change}, {"values": ArrayInfo("float64", (10,))})
     assert any(p.pointer == pointer and message in p.detail for p in refused.value.problems), refused.value
 
 
@@ -242,7 +235,7 @@ def test_bad_parameters_are_refused_with_the_numbers(change: dict[str, Any], poi
 )
 def test_bad_values_are_refused_with_the_numbers(info: ArrayInfo, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message.replace("*", r"\*")):
-        OPERATION.validate(_RECORDS, {"values": info})
+        OPERATION.validate(RECORDS, {"values": info})
 
 
 def test_a_statistic_too_wide_for_its_budget_is_refused() -> None:

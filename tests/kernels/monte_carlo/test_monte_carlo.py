@@ -1,6 +1,6 @@
 """What must hold of every simulated price: an independent simulation, parity, edges, and exact identities."""
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -10,18 +10,10 @@ from hypothesis import strategies as st
 from kernels.monte_carlo.closed_form import black_scholes
 from kernels.monte_carlo.cpu import monte_carlo
 from kernels.monte_carlo.plan import BARRIER_DISCRETE, terms
-from kernels.monte_carlo.spec import MonteCarloParams
+from kernels.monte_carlo.spec import MonteCarloParams, Payoff
 from tests.kernels.monte_carlo.reference import simulate
 
-PAYOFFS = (
-    "european",
-    "asian_arithmetic",
-    "asian_geometric",
-    "barrier_up_out",
-    "barrier_up_in",
-    "barrier_down_out",
-    "barrier_down_in",
-)
+PAYOFFS = get_args(Payoff)
 MARKET: dict[str, Any] = {
     "option": "call",
     "spot": 100.0,
