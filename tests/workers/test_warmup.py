@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ import pytest
 
 from kernels.array import ArrayInfo
 from kernels.catalogue import OPERATIONS
+from kernels.compile import describe, sources
+from kernels.cuda import DeviceLost, Source
 from kernels.operation import Operation
 from tests.conftest import ROOT
+from tests.cudasim.device import EmulatedDevice
 from tests.workers.device import BrokenDevice, PaperDevice, UncompiledDevice
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from workers.device import Probe, without_gpu
 from workers.protocol import DeviceReport, FailedExample
 from workers.settings import WorkerSettings
-from workers.warmup import documented, start_second_compiler, variants, warm_up
+from workers.warmup import Trial, documented, start_second_compiler, variants, warm_up
 
 CPU = without_gpu("a test")
 
@@ -55,6 +59,40 @@ def test_after_the_warm_up_no_request_waits_for_numba() -> None:
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
 def test_every_example_and_variant_runs(operation: Operation) -> None:
     assert warm_up([*documented([operation]), *variants([operation])], CPU) == ()
+
+
+class Watched:
+    """A device that remembers which sources were compiled for it."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+        self.compiled: set[tuple[Path, tuple[tuple[str, str | int], ...]]] = set()
+
+    def kernel(self, source: Source, name: str) -> Any:
+        self.compiled.add((source.path, tuple(source.defines.items())))
+        return self.device.kernel(source, name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.device, name)
+
+
+def test_on_a_gpu_examples_and_variants_compile_every_source() -> None:
+    device = Watched(EmulatedDevice())
+    trials = [*documented(OPERATIONS.values()), *variants(OPERATIONS.values())]
+    assert warm_up(map(quicker, trials), on(device)) == ()
+    wanted = {
+        (source.path, tuple(source.defines.items())): describe(source)
+        for family, source in sources()
+        if family != "device"  # what opening a device compiles
+    }
+    assert {name for source, name in wanted.items() if source not in device.compiled} == set()
+
+
+def quicker(trial: Trial) -> Trial:
+    """The same with fewer paths: they are walked one thread at a time here."""
+    if "paths" not in trial.example.params:
+        return trial
+    return replace(trial, example=replace(trial.example, params={**trial.example.params, "steps": 4, "paths": 300}))
 
 
 def test_variants_differ_from_the_documented_example_and_are_told_apart() -> None:
@@ -112,8 +150,6 @@ def test_an_error_on_the_gpu_that_is_a_bug_is_no_fallback() -> None:
 
 
 def test_a_lost_device_ends_the_warm_up() -> None:
-    from kernels.cuda import DeviceLost
-
     with pytest.raises(DeviceLost):
         warm_up(documented([MISBEHAVING["double"]]), on(BrokenDevice()))
 
