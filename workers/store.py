@@ -17,7 +17,6 @@ import re
 import secrets
 import shutil
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -37,9 +36,6 @@ _RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
 # An upload or an attempt that has not been touched for this long was abandoned by its process.
 _ABANDONED_SECONDS = 24 * 3600.0
 
-# Pieces that one call writes; Linux takes 1,024 (IOV_MAX).
-_MANY = 1024
-
 
 @dataclass(frozen=True)
 class StoredArray:
@@ -52,12 +48,8 @@ class StoredArray:
 class ArrayWriter(Protocol):
     """An array on its way in. Use as a context manager: leaving it without `commit` deletes what was written."""
 
-    def take(self, chunk: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes, which must not change before they are flushed; raises ValueError past
-        the size the shape declares. Computes only: it never waits for a disk."""
-
-    def flush(self) -> None:
-        """Write what was taken. One thread may do so while another takes more."""
+    def write(self, data: bytes | memoryview) -> None:
+        """Append C-ordered little-endian bytes; raises ValueError past the size the shape declares."""
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -270,30 +262,26 @@ class SpoolWriter:
         self._store, self._owner, self._info, self._ttl = store, owner, info, ttl
         self._mac = store._mac(owner, info)
         self._left = info.nbytes
-        self._taken: deque[bytes | memoryview] = deque([npy.header(info.dtype, info.shape)])
         self._file = store._root / "uploads" / f"{secrets.token_hex(16)}.npy"
-        self._stream: BinaryIO | None = None
+        self._stream: BinaryIO = self._file.open("xb", buffering=0)
+        self._append(npy.header(info.dtype, info.shape))
 
-    def take(self, chunk: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes, which must not change before they are flushed; raises ValueError past
-        the size the shape declares. They are hashed at once, while the processor still has them at hand."""
-        size = memoryview(chunk).nbytes
+    def write(self, data: bytes | memoryview) -> None:
+        """Append C-ordered little-endian bytes; raises ValueError past the size the shape declares."""
+        size = memoryview(data).nbytes
         if size > self._left:
             raise ValueError(
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
                 f"got at least {self._info.nbytes - self._left + size}"
             )
-        self._mac.update(chunk)
-        self._taken.append(chunk)
+        self._mac.update(data)
+        self._append(data)
         self._left -= size
 
-    def flush(self) -> None:
-        """Write what was taken. One thread may do so while another takes more."""
-        if self._stream is None:
-            self._stream = self._file.open("xb", buffering=0)
-        while self._taken:
-            chunks = [self._taken.popleft() for _ in range(min(len(self._taken), _MANY))]
-            _write(self._stream.fileno(), chunks)
+    def _append(self, data: bytes | memoryview) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._stream.write(rest) :]
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -302,8 +290,7 @@ class SpoolWriter:
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
                 f"got {self._info.nbytes - self._left}"
             )
-        self.flush()
-        self._close()
+        self._stream.close()
         info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
         return self._store._publish(self._owner, self._file, _array_id(self._mac), info, self._ttl)
 
@@ -311,22 +298,8 @@ class SpoolWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._close()
+        self._stream.close()
         _unlink(self._file)  # still there only when it was not published
-
-    def _close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-
-
-def _write(file: int, chunks: list[bytes | memoryview]) -> None:
-    """Write all of it, in one call unless the kernel takes less: each call is a hand-over of the interpreter's lock."""
-    written = os.writev(file, chunks)
-    for chunk in chunks:
-        rest = memoryview(chunk).cast("B")[written:]
-        written = max(0, written - memoryview(chunk).nbytes)
-        while rest:
-            rest = rest[os.write(file, rest) :]
 
 
 def _array_id(mac: blake3) -> str:

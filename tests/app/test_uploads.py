@@ -311,13 +311,13 @@ def test_any_array_cut_anywhere_arrives_whole(api: Live, data: st.DataObject, dt
     content = npy(np.asarray(sample, order=order))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=6)))
     pieces = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)]
-    flushed = data.draw(st.lists(st.booleans(), min_size=len(pieces), max_size=len(pieces)))
 
-    upload = incoming(api, len(content))
-    for piece, flush in zip(pieces, flushed, strict=True):
-        upload.take(piece)
-        if flush:
-            upload.flush()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "BLOCK", data.draw(st.sampled_from([8, 64, 1 << 20])))
+        upload = incoming(api, len(content))
+        for piece in pieces:
+            for block in upload.take(piece):
+                upload.write(block)
     stored = upload.finish()
 
     np.testing.assert_array_equal(np.load(api.store.path("local", stored.id)), sample)
@@ -336,7 +336,7 @@ def test_any_damage_to_a_file_is_refused_or_stored_as_it_says(
 
     upload = incoming(api, len(content))
     try:
-        upload.take(content)
+        assert not list(upload.take(content))  # less than a block
         stored = upload.finish()
     except Refusal:
         upload.discard()
@@ -403,3 +403,24 @@ def stored_files(api: Live) -> list[str]:
 
 def incoming(api: Live, length: int) -> arrays.NpyUpload:
     return arrays.NpyUpload(lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, length, api.settings.home)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "code"),
+    [
+        ("bytes=9-3", 400, "bad-request"),
+        ("bytes=a-b", 400, "bad-request"),
+        ("bytes=99999-", 416, "range-not-satisfiable"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_range_of_an_array_that_cannot_be_given_is_a_problem_document(
+    api: Live, asked: str, status: int, code: str, method: str
+) -> None:
+    file = npy(np.arange(4.0))
+    at = f"/v1/arrays/{api.http.put('/v1/arrays', content=file, headers=NPY).json()['id']}"
+
+    answer = api.http.request(method, at, headers={"Accept": "application/x-npy", "Range": asked})
+
+    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
+    assert method == "HEAD" or answer.json()["code"] == code
