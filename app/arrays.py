@@ -9,7 +9,9 @@ import io
 import math
 import tempfile
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -27,7 +29,7 @@ OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]
 MAX_NPY_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
 MAX_RANK = 8
 MAX_EXTENT = 2**63 - 1  # what an array's sizes are counted with
-BLOCK = 1 << 20  # a multiple of every item's size
+BLOCK = 1 << 20
 CSV_ROWS = 4096
 
 _MAGIC = b"\x93NUMPY"
@@ -51,7 +53,7 @@ def describe(numbers: Numbers) -> ArrayInfo:
 def store(into: Store, owner: str, numbers: Numbers, info: ArrayInfo, ttl: float) -> StoredArray:
     """Put an array that is in memory into the store."""
     with into.writer(owner, info.dtype, info.shape, ttl) as writer:
-        writer.write(_bytes(numbers))
+        writer.take(_bytes(numbers))
         return writer.commit(has_nan=info.has_nan, has_inf=info.has_inf)
 
 
@@ -59,11 +61,11 @@ def store(into: Store, owner: str, numbers: Numbers, info: ArrayInfo, ttl: float
 
 
 class NpyUpload:
-    """An .npy file that arrives in pieces and goes to the store in blocks; no more than two blocks are held.
+    """An .npy file that arrives in pieces and goes to the store as it comes; no more is held than is not yet written.
 
-    `take` only copies, so that an event loop may call it; `write`, `finish` and `discard` belong in a thread.
-    Big-endian numbers are swapped and Fortran order is turned into C order (through a scratch file), so that what is
-    stored is always C-ordered and little-endian. Whoever does not finish it must discard it.
+    `take` only computes, so that an event loop may call it; `flush`, `finish` and `discard` wait for the disk and
+    belong in a thread. Big-endian numbers are swapped and Fortran order is turned into C order (through a scratch
+    file), so that what is stored is always C-ordered and little-endian. Whoever does not finish it must discard it.
     """
 
     def __init__(self, open_writer: OpenWriter, limit: int, length: int | None, scratch: Path) -> None:
@@ -73,51 +75,38 @@ class NpyUpload:
         self._scratch_directory = scratch
         self.end: int | None = None  # bytes of the whole file, known once its header has come
         self._head = b""
-        self._received = self._filled = 0  # bytes of numbers: in all, in the block
-        self._block = self._other = memoryview(bytearray())
-        self._writer: ArrayWriter | None = None
-        self._scratch: BinaryIO | None = None
+        self._writer: ArrayWriter | _Turned | None = None
+        self._rest = b""  # a number cut in two by the end of a piece
+        self._received = 0  # bytes of numbers
         self._has_nan = self._has_inf = False
 
-    def take(self, piece: bytes) -> Iterator[memoryview]:
-        """Take the next bytes of the file; gives each block but the last, to be written before the next one is."""
-        if self.end is None:
+    def take(self, piece: bytes) -> None:
+        """Take the next bytes of the file: look at them and hash them, now that the processor has them at hand."""
+        if self._writer is None:
             self._head += piece
             start = _header_end(self._head)
             if start is None:
                 return
-            self._open(start)
-            piece = self._head[start:]
-        rest = memoryview(piece)
-        self._received += len(rest)
+            self._writer = self._open(start)
+            piece, self._head = self._head[start:], b""
+        self._received += len(piece)
         if self._received > self._bytes:
             raise self.overlong()
-        while rest:
-            if self._filled == len(self._block):
-                yield self._block
-                self._block, self._other, self._filled = self._other, self._block, 0
-            fitting = rest[: len(self._block) - self._filled]
-            self._block[self._filled : self._filled + len(fitting)] = fitting
-            self._filled += len(fitting)
-            rest = rest[len(fitting) :]
+        numbers = memoryview(piece)
+        looked_at = [self._look(whole) for whole in self._whole_numbers(numbers)]
+        for chunk in looked_at if self._swap else [numbers]:
+            self._writer.take(chunk)
 
-    def write(self, block: memoryview) -> None:
-        """Look at the numbers of a block, hash and write them."""
+    def flush(self) -> None:
+        """Write what was taken. One thread may do so while another takes more."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def finish(self, flushing: "Future[None] | None" = None) -> StoredArray:
+        """Write the last bytes, once those being flushed are, and publish; refuses a file that ended early."""
+        if flushing is not None:
+            flushing.result()
         if self._writer is None:
-            self._writer = self._open_writer(self._dtype, self._shape).__enter__()
-            if self._fortran:
-                self._scratch = tempfile.TemporaryFile(dir=self._scratch_directory)  # noqa: SIM115 - closed on exit
-        numbers = np.frombuffer(block, np.dtype(self._dtype))
-        if self._swap:
-            block = _bytes(numbers.byteswap(inplace=True))
-        has_nan, has_inf = _oddities(numbers)
-        self._has_nan |= has_nan
-        self._has_inf |= has_inf
-        (self._scratch or self._writer).write(block)
-
-    def finish(self) -> StoredArray:
-        """Write the last block and publish the array; refuses a file that ended early."""
-        if self.end is None:
             start = "starts with" if self._head.startswith(_MAGIC[: len(self._head)]) else "does not start with"
             raise _malformed(
                 f"the body ends after {len(self._head)} bytes inside the npy header; it {start} the magic string"
@@ -126,10 +115,6 @@ class NpyUpload:
             raise _malformed(
                 f"the header declares {self._declared}, {self._bytes} bytes of numbers; the body holds {self._received}"
             )
-        self.write(self._block[: self._filled])
-        assert self._writer is not None  # noqa: S101 - opened by the write
-        if self._scratch is not None:
-            self._turn(self._scratch, self._writer)
         stored = self._writer.commit(has_nan=self._has_nan, has_inf=self._has_inf)
         self.discard()
         return stored
@@ -139,15 +124,13 @@ class NpyUpload:
 
     def discard(self) -> None:
         """Delete what came, unless it was published."""
-        if self._scratch is not None:
-            self._scratch.close()
         if self._writer is not None:
             self._writer.__exit__(None, None, None)
 
-    def _open(self, start: int) -> None:
-        self._dtype, self._swap, fortran, self._shape = _parse_header(self._head[:start])
-        self._bytes = math.prod(self._shape) * ITEMSIZE[self._dtype]
-        self._declared = f"{self._dtype} of shape {list(self._shape)}"
+    def _open(self, start: int) -> "ArrayWriter | _Turned":
+        self._dtype, self._swap, fortran, shape = _parse_header(self._head[:start])
+        self._bytes = math.prod(shape) * ITEMSIZE[self._dtype]
+        self._declared = f"{self._dtype} of shape {list(shape)}"
         if self._bytes > self._limit:
             raise Refusal("array-too-large", f"{self._declared} is {self._bytes} bytes; the limit is {self._limit}")
         if self._length is not None and self._length - start != self._bytes:
@@ -156,17 +139,70 @@ class NpyUpload:
                 f"the body holds {self._length - start}"
             )
         self.end = start + self._bytes
-        self._fortran = fortran and self._bytes > 0 and sum(extent > 1 for extent in self._shape) > 1
-        size = min(self._bytes, BLOCK)
-        self._block, self._other = memoryview(bytearray(size)), memoryview(bytearray(size))
+        writer = self._open_writer(self._dtype, shape).__enter__()
+        if fortran and self._bytes and sum(extent > 1 for extent in shape) > 1:
+            return _Turned(writer, self._dtype, shape, self._scratch_directory)
+        return writer
 
-    def _turn(self, scratch: BinaryIO, writer: ArrayWriter) -> None:
-        """Write the scratch file's column-major numbers in row-major order, some rows at a time."""
-        scratch.flush()
-        columns = np.memmap(scratch, np.dtype(self._dtype), "r", shape=self._shape, order="F")
-        rows = max(1, BLOCK * self._shape[0] // self._bytes)
+    def _whole_numbers(self, piece: memoryview) -> Iterator[memoryview]:
+        """The whole numbers of a piece. Only the one that was cut is put together; the others are never copied."""
+        size = ITEMSIZE[self._dtype]
+        if self._rest:
+            missing = size - len(self._rest)
+            self._rest += bytes(piece[:missing])
+            piece = piece[missing:]
+            if len(self._rest) < size:
+                return
+            yield memoryview(self._rest)
+        whole = len(piece) - len(piece) % size
+        self._rest = bytes(piece[whole:])
+        if whole:
+            yield piece[:whole]
+
+    def _look(self, whole: memoryview) -> memoryview:
+        numbers = np.frombuffer(whole, np.dtype(self._dtype))
+        if self._swap:
+            numbers = numbers.byteswap()
+            whole = _bytes(numbers)
+        has_nan, has_inf = _oddities(numbers)
+        self._has_nan |= has_nan
+        self._has_inf |= has_inf
+        return whole
+
+
+class _Turned:
+    """Between a column-major upload and its writer: a scratch file, turned when all of it is there."""
+
+    def __init__(self, writer: ArrayWriter, dtype: DType, shape: tuple[int, ...], directory: Path) -> None:
+        self._writer, self._dtype, self._shape, self._directory = writer, np.dtype(dtype), shape, directory
+        self._taken: deque[memoryview] = deque()
+        self._scratch: BinaryIO | None = None
+
+    def take(self, chunk: memoryview) -> None:
+        self._taken.append(chunk)
+
+    def flush(self) -> None:
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed on exit
+        while self._taken:
+            self._scratch.write(self._taken.popleft())
+
+    def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
+        """Write the numbers in row-major order, some rows at a time."""
+        self.flush()
+        assert self._scratch is not None  # noqa: S101 - opened by the flush
+        self._scratch.flush()
+        columns = np.memmap(self._scratch, self._dtype, "r", shape=self._shape, order="F")
+        rows = max(1, BLOCK * self._shape[0] // columns.nbytes)
         for first in range(0, self._shape[0], rows):
-            writer.write(_bytes(columns[first : first + rows]))
+            self._writer.take(_bytes(columns[first : first + rows]))
+            self._writer.flush()
+        return self._writer.commit(has_nan=has_nan, has_inf=has_inf)
+
+    def __exit__(self, *error: object) -> None:
+        if self._scratch is not None:
+            self._scratch.close()
+        self._writer.__exit__(*error)
 
 
 def _header_end(head: bytes) -> int | None:

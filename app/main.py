@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 
 import anyio.to_thread
@@ -50,7 +51,8 @@ def create_app(
                 await results.erase_secrets(api.state.desk, record)
 
         completions = Completions(settings.redis_url, queue, seen)
-        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics, limits)
+        threads = ThreadPoolExecutor(thread_name_prefix="upload")
+        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics, limits, threads)
         tasks = [
             asyncio.create_task(completions.listen(), name="listen"),
             asyncio.create_task(_sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),
@@ -70,6 +72,7 @@ def create_app(
             if server is not None:
                 await anyio.to_thread.run_sync(server.shutdown)
                 server.server_close()
+            threads.shutdown()
             queue.close()
 
     api = FastAPI(

@@ -1,6 +1,7 @@
 """What the routes of one application share, made when it starts."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -23,6 +24,7 @@ class Desk:
     completions: Completions
     metrics: Metrics
     limits: Limits
+    threads: ThreadPoolExecutor  # in which uploads are written
 
 
 async def _of(request: Request) -> Desk:  # (FastAPI would call a plain function in a thread)

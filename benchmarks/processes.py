@@ -26,7 +26,7 @@ def redis() -> Iterator[str]:
 
 @contextmanager
 def service(redis_url: str, patience: float = 300.0) -> Iterator[str]:
-    """`warpdesk serve` on that Redis, ready to compute (it compiles every operation first); gives its URL."""
+    """`warpdesk serve` on that Redis, all of it compiled, also what waits until it is ready; gives its URL."""
     with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
         port = free_port()
         settings = {"WARPDESK_HOME": home, "WARPDESK_REDIS_URL": redis_url}
@@ -35,6 +35,7 @@ def service(redis_url: str, patience: float = 300.0) -> Iterator[str]:
         ) as process:
             url = f"http://127.0.0.1:{port}"
             _wait(f"{url}/readyz", process, patience, Path(home) / "serve.log")
+            _wait_for(Path(os.environ["NUMBA_CACHE_DIR"]), "complete-*", patience)
             yield url
 
 
@@ -76,6 +77,14 @@ def _running(command: list[str], log: Path, settings: dict[str, str]) -> Iterato
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _wait_for(directory: Path, pattern: str, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while not any(directory.glob(pattern)):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{directory} has no {pattern} after {patience:.0f} s")
+        time.sleep(0.1)
 
 
 def _wait(url: str, process: "subprocess.Popen[bytes]", patience: float, log: Path) -> None:

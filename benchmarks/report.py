@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -22,6 +22,7 @@ _LIBRARIES = ("numpy", "numba", "scipy", "TA-Lib", "opendp", "redis", "rq", "fas
 _GPU_LIBRARIES = ("cupy-cuda12x", "cupy-cuda13x")
 
 Row = Mapping[str, Any]
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class Timing:
     def of(cls, seconds: Sequence[float]) -> "Timing":
         return cls(statistics.median(seconds), min(seconds), max(seconds))
 
+    def divided(self, among: int) -> "Timing":
+        """What one of so many took."""
+        return Timing(self.median / among, self.low / among, self.high / among)
+
     def __str__(self) -> str:
         scale, unit = next(((s, u) for s, u in ((1.0, "s"), (1e-3, "ms")) if self.median >= s), (1e-6, "us"))
         return f"{self.median / scale:.4g} {unit} ({self.low / scale:.4g} to {self.high / scale:.4g})"
@@ -46,7 +51,7 @@ def measure(function: Callable[[], object], repeats: int = 7) -> Timing:
     return interleave({"": function}, repeats)[""]
 
 
-def interleave(functions: Mapping[str, Callable[[], object]], repeats: int = 7) -> dict[str, Timing]:
+def interleave(functions: Mapping[Name, Callable[[], object]], repeats: int = 7) -> dict[Name, Timing]:
     """Time several functions in turns, so that a noisy moment of the machine strikes all of them.
 
     Each is called once before anything is counted. The order turns round on every repeat. A function that returns a
@@ -54,7 +59,7 @@ def interleave(functions: Mapping[str, Callable[[], object]], repeats: int = 7) 
     """
     for function in functions.values():
         _remove(function())
-    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    seconds: dict[Name, list[float]] = {name: [] for name in functions}
     names = list(functions)
     for _ in range(repeats):
         for name in names:

@@ -17,6 +17,7 @@ import re
 import secrets
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -36,6 +37,14 @@ _RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
 # An upload or an attempt that has not been touched for this long was abandoned by its process.
 _ABANDONED_SECONDS = 24 * 3600.0
 
+# Pieces that one call writes; Linux takes 1,024 (IOV_MAX).
+_MANY = 1024
+
+# A file is given its place on the disk a stretch at a time: cheaper than a page at a time, and an upload that declares
+# much and sends little holds little. A small one does without.
+_RESERVED_AT_ONCE = 16 << 20
+_RESERVED_FROM = 256 << 10
+
 
 @dataclass(frozen=True)
 class StoredArray:
@@ -48,8 +57,12 @@ class StoredArray:
 class ArrayWriter(Protocol):
     """An array on its way in. Use as a context manager: leaving it without `commit` deletes what was written."""
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes; raises ValueError past the size the shape declares."""
+    def take(self, chunk: bytes | memoryview) -> None:
+        """Append C-ordered little-endian bytes, which must not change before they are flushed; raises ValueError past
+        the size the shape declares. Computes only: it never waits for a disk."""
+
+    def flush(self) -> None:
+        """Write what was taken. One thread may do so while another takes more."""
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -262,26 +275,41 @@ class SpoolWriter:
         self._store, self._owner, self._info, self._ttl = store, owner, info, ttl
         self._mac = store._mac(owner, info)
         self._left = info.nbytes
+        self._taken: deque[bytes | memoryview] = deque([npy.header(info.dtype, info.shape)])
+        self._size = len(self._taken[0]) + info.nbytes
+        self._written = self._reserved = 0
         self._file = store._root / "uploads" / f"{secrets.token_hex(16)}.npy"
-        self._stream: BinaryIO = self._file.open("xb", buffering=0)
-        self._append(npy.header(info.dtype, info.shape))
+        self._stream: BinaryIO | None = None
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes; raises ValueError past the size the shape declares."""
-        size = memoryview(data).nbytes
+    def take(self, chunk: bytes | memoryview) -> None:
+        """Append C-ordered little-endian bytes, which must not change before they are flushed; raises ValueError past
+        the size the shape declares. They are hashed at once, while the processor still has them at hand."""
+        size = memoryview(chunk).nbytes
         if size > self._left:
             raise ValueError(
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
                 f"got at least {self._info.nbytes - self._left + size}"
             )
-        self._mac.update(data)
-        self._append(data)
+        self._mac.update(chunk)
+        self._taken.append(chunk)
         self._left -= size
 
-    def _append(self, data: bytes | memoryview) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._stream.write(rest) :]
+    def flush(self) -> None:
+        """Write what was taken. One thread may do so while another takes more."""
+        if self._stream is None:
+            self._stream = self._file.open("xb", buffering=0)
+        while self._taken:
+            chunks = [self._taken.popleft() for _ in range(min(len(self._taken), _MANY))]
+            size = sum(memoryview(chunk).nbytes for chunk in chunks)
+            if size >= _RESERVED_FROM and self._written + size > self._reserved:
+                self._reserve(self._stream, size)
+            _write(self._stream, chunks)
+            self._written += size
+
+    def _reserve(self, stream: BinaryIO, size: int) -> None:
+        stretch = min(max(size, _RESERVED_AT_ONCE), self._size - self._written)
+        os.posix_fallocate(stream.fileno(), self._written, stretch)
+        self._reserved = self._written + stretch
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -290,7 +318,8 @@ class SpoolWriter:
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
                 f"got {self._info.nbytes - self._left}"
             )
-        self._stream.close()
+        self.flush()
+        self._close()
         info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
         return self._store._publish(self._owner, self._file, _array_id(self._mac), info, self._ttl)
 
@@ -298,8 +327,22 @@ class SpoolWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stream.close()
+        self._close()
         _unlink(self._file)  # still there only when it was not published
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _write(stream: BinaryIO, chunks: list[bytes | memoryview]) -> None:
+    """Write all of it, in one call unless the kernel takes less: each call is a hand-over of the interpreter's lock."""
+    written = os.writev(stream.fileno(), chunks)
+    for chunk in chunks:
+        rest = memoryview(chunk)[written:]
+        written = max(0, written - len(chunk))
+        while rest:
+            rest = rest[stream.write(rest) :]
 
 
 def _array_id(mac: blake3) -> str:

@@ -37,7 +37,7 @@ class Desk:
     def array(self, values: Any, dtype: str = "float64", ttl: float = 600.0) -> str:
         array = np.asarray(values, dtype)
         with self.store.writer(OWNER, dtype, array.shape, ttl) as writer:  # type: ignore[arg-type]
-            writer.write(array.tobytes())
+            writer.take(array.tobytes())
             return writer.commit(has_nan=bool(np.isnan(array).any()), has_inf=False).id
 
     def request(self, operation: str = "double", inputs: dict[str, str] | None = None, **fields: Any) -> JobRequest:

@@ -35,7 +35,7 @@ def gpu(faults: str = "") -> Probe:
 def array(store: SpoolStore, values: Any, dtype: str = "float64") -> str:
     numbers = np.asarray(values, dtype)
     with store.writer(OWNER, dtype, numbers.shape, 60) as writer:  # type: ignore[arg-type]
-        writer.write(numbers.tobytes())
+        writer.take(numbers.tobytes())
         return writer.commit(has_nan=bool(np.isnan(numbers).any()), has_inf=False).id
 
 

@@ -3,7 +3,9 @@
 import os
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -26,7 +28,7 @@ def put(store: SpoolStore, array: np.ndarray, owner: str = A, ttl: float = 60.0,
     step = max(1, -(-len(data) // pieces))
     with store.writer(owner, dtype, array.shape, ttl) as writer:
         for start in range(0, len(data), step):
-            writer.write(data[start : start + step])
+            writer.take(data[start : start + step])
         return writer.commit(has_nan=False, has_inf=False)
 
 
@@ -111,20 +113,53 @@ def test_a_malformed_result_name_names_nothing(store: SpoolStore, name: str) -> 
 def test_too_many_or_too_few_bytes_are_refused_with_the_numbers(store: SpoolStore, tmp_path: Path) -> None:
     before = files(store, tmp_path)
     with store.writer(A, "float64", (2,), 60) as writer:
-        writer.write(bytes(8))
+        writer.take(bytes(8))
         with pytest.raises(ValueError, match="has 16 bytes, got at least 17"):
-            writer.write(bytes(9))
+            writer.take(bytes(9))
     with store.writer(A, "float64", (2,), 60) as writer:
-        writer.write(bytes(15))
+        writer.take(bytes(15))
         with pytest.raises(ValueError, match="has 16 bytes, got 15"):
             writer.commit(has_nan=False, has_inf=False)
     assert files(store, tmp_path) == before
 
 
+def test_one_thread_writes_while_another_takes_more(store: SpoolStore) -> None:
+    array = np.arange(200_000.0)
+    data = memoryview(array.tobytes())
+    done = Event()
+
+    def flush(writer: SpoolWriter) -> None:
+        while not done.is_set():
+            writer.flush()
+
+    with store.writer(A, "float64", array.shape, 60) as writer, ThreadPoolExecutor(1) as thread:
+        flushing = thread.submit(flush, writer)
+        try:
+            for start in range(0, len(data), 1000):
+                writer.take(data[start : start + 1000])
+        finally:
+            done.set()
+        flushing.result()
+        stored = writer.commit(has_nan=False, has_inf=False)
+    np.testing.assert_array_equal(np.load(store.path(A, stored.id)), array)
+
+
+@pytest.mark.parametrize("most", [1, 999, 4096])
+def test_what_the_kernel_leaves_of_a_write_is_written_after_it(
+    store: SpoolStore, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    real = os.writev
+    monkeypatch.setattr(os, "writev", lambda file, chunks: real(file, [b"".join(chunks)[:most]]))
+    array = np.arange(3000.0)
+    stored = put(store, array, pieces=7)
+    np.testing.assert_array_equal(np.load(store.path(A, stored.id)), array)
+
+
 def test_an_upload_that_is_left_leaves_nothing(store: SpoolStore, tmp_path: Path) -> None:
     before = files(store, tmp_path)
     with store.writer(A, "float64", (2,), 60) as writer:
-        writer.write(bytes(8))
+        writer.take(bytes(8))
+        writer.flush()
         assert files(store, tmp_path) != before
     assert files(store, tmp_path) == before
 
@@ -215,15 +250,21 @@ def test_an_adopted_result_file_is_an_array_of_its_owner_without_a_copy(store: S
 
 def fill(disk: SpoolWriter) -> None:
     """Let the disk be full under an upload that has begun: a device that refuses whatever is written to it."""
+    disk.flush()
+    assert disk._stream is not None
     disk._stream.close()
     disk._stream = open("/dev/full", "wb", buffering=0)  # noqa: SIM115, PTH123
 
 
-def test_an_upload_that_a_full_disk_refuses_leaves_nothing(store: SpoolStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["commit", "flush"])
+def test_an_upload_that_a_full_disk_refuses_leaves_nothing(store: SpoolStore, tmp_path: Path, end: str) -> None:
     def upload() -> None:
         with store.writer(A, "float64", (2,), 60) as writer:
             fill(writer)
-            writer.write(bytes(16))
+            writer.take(bytes(16))
+            if end == "flush":
+                writer.flush()
+            writer.commit(has_nan=False, has_inf=False)
 
     before = files(store, tmp_path)
     with pytest.raises(OSError, match="No space left"):
