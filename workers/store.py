@@ -10,6 +10,7 @@ root/                       0700
   results/<job>.<attempt>/  result.json and one .npy file per array output
 """
 
+import errno
 import json
 import logging
 import os
@@ -308,8 +309,12 @@ class SpoolWriter:
 
     def _reserve(self, stream: BinaryIO, size: int) -> None:
         stretch = min(max(size, _RESERVED_AT_ONCE), self._size - self._written)
-        os.posix_fallocate(stream.fileno(), self._written, stretch)
         self._reserved = self._written + stretch
+        try:
+            os.posix_fallocate(stream.fileno(), self._written, stretch)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # not every file system has it; a full one refuses
+                raise
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""

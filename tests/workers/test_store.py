@@ -1,5 +1,6 @@
 """Arrays and results in a spool directory: keyed ids, no foreign reads, nothing half-written."""
 
+import errno
 import os
 import stat
 import time
@@ -153,6 +154,33 @@ def test_what_the_kernel_leaves_of_a_write_is_written_after_it(
     array = np.arange(3000.0)
     stored = put(store, array, pieces=7)
     np.testing.assert_array_equal(np.load(store.path(A, stored.id)), array)
+
+
+def test_an_upload_takes_no_more_of_the_disk_than_a_stretch_ahead(
+    store: SpoolStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.store._RESERVED_AT_ONCE", 1 << 20)
+    array = np.arange(1_000_000.0)
+    data = memoryview(array.tobytes())
+    with store.writer(A, "float64", array.shape, 60) as writer:
+        for start in range(0, len(data), 300_000):
+            writer.take(data[start : start + 300_000])
+            writer.flush()
+            (file,) = (tmp_path / "spool" / "uploads").iterdir()
+            assert file.stat().st_blocks * 512 <= start + 300_000 + (1 << 20) + 8192
+        stored = writer.commit(has_nan=False, has_inf=False)
+    np.testing.assert_array_equal(np.load(store.path(A, stored.id)), array)
+
+
+def test_a_file_system_that_reserves_nothing_is_written_all_the_same(
+    store: SpoolStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(file: int, offset: int, length: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    array = np.arange(300_000.0)
+    np.testing.assert_array_equal(np.load(store.path(A, put(store, array).id)), array)
 
 
 def test_an_upload_that_is_left_leaves_nothing(store: SpoolStore, tmp_path: Path) -> None:
