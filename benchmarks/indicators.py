@@ -1,27 +1,22 @@
-"""Indicators beside TA-Lib, in one run: time on 1M points and on 500 x 2520, and accuracy after a spike.
+"""Time and accuracy of the indicators beside TA-Lib: `python -m benchmarks.indicators [--save]`.
 
-Run as `python -m benchmarks.indicators [--repeats 30] [--save]`. Each ratio is TA-Lib's shortest time over ours,
-measured in turn so that a busy machine disturbs both; TA-Lib takes one series at a time and runs on one thread.
+TA-Lib takes one series at a time and runs on one thread; Warpdesk takes all of them and runs on all cores. Both make
+new arrays, hold the answers to all the series at once, and drop them on the clock, each its own. Who drops each answer
+of TA-Lib before the next series has it use the same memory again: its Bollinger over 500 series is then much quicker.
 """
 
-import argparse
-import json
-import platform
-import sys
-import time
 from collections.abc import Callable
 from math import fsum
-from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import talib
 from numpy.typing import NDArray
 
+from benchmarks.report import interleave, show
 from kernels.catalogue import OPERATIONS
 
-RESULTS = Path(__file__).parent / "results" / "indicators.json"
+REPEATS = 101  # a run takes 1 to 10 ms: many, or the median moves
 
 CASES: tuple[tuple[str, dict[str, Any], Callable[[NDArray[Any]], Any]], ...] = (
     ("sma", {"period": 20}, lambda prices: talib.SMA(prices, 20)),
@@ -40,43 +35,40 @@ def ours(name: str, params: dict[str, Any], prices: NDArray[Any]) -> dict[str, A
     return operation.implementation("cpu")(operation.params(**params), prices)
 
 
-def shortest(repeats: int, *jobs: Callable[[], Any]) -> list[float]:
-    """The shortest time of each job in seconds, after one call that is not timed; the jobs take turns."""
-    times = [float("inf")] * len(jobs)
-    for repeat in range(repeats + 1):
-        for index, job in enumerate(jobs):
-            start = time.perf_counter()
-            job()
-            if repeat:
-                times[index] = min(times[index], time.perf_counter() - start)
-    return times
-
-
-def speed(repeats: int) -> list[dict[str, Any]]:
+def speed() -> list[dict[str, Any]]:
     rows = []
     for shape in ((1_000_000,), (500, 2520)):
         prices = walk(*shape)
-        series = [prices] if prices.ndim == 1 else list(prices)
         for name, params, peer in CASES:
-            own, other = shortest(
-                repeats,
-                lambda name=name, params=params, prices=prices: ours(name, params, prices),  # type: ignore[misc]
-                lambda peer=peer, series=series: [peer(each) for each in series],  # type: ignore[misc]
-            )
+            times = interleave({"Warpdesk": own_run(name, params, prices), "TA-Lib": peer_run(peer, prices)}, REPEATS)
+            own, other = times["Warpdesk"], times["TA-Lib"]
             rows.append(
                 {
-                    "operation": name,
-                    "params": params,
-                    "shape": list(shape),
-                    "milliseconds": round(own * 1e3, 3),
-                    "threads": numba.get_num_threads(),
-                    "peer": f"TA-Lib {talib.__version__}",
-                    "peer_milliseconds": round(other * 1e3, 3),
-                    "peer_threads": 1,
-                    "ratio": round(other / own, 2),
+                    "operation": f"{name} {params['period']}",
+                    "prices": " x ".join(f"{size:,}" for size in shape),
+                    **times,
+                    "ratio of medians": other.median / own.median,
+                    "of the fastest": other.low / own.low,
                 }
             )
     return rows
+
+
+def own_run(name: str, params: dict[str, Any], prices: NDArray[Any]) -> Callable[[], None]:
+    def run() -> None:
+        ours(name, params, prices)
+
+    return run
+
+
+def peer_run(peer: Callable[[NDArray[Any]], Any], prices: NDArray[Any]) -> Callable[[], None]:
+    series = list(np.atleast_2d(prices))
+
+    def run() -> None:
+        answers = [peer(each) for each in series]
+        del answers
+
+    return run
 
 
 def accuracy() -> list[dict[str, Any]]:
@@ -100,33 +92,14 @@ def accuracy() -> list[dict[str, Any]]:
         ):
             mean = np.abs((middle[-1000:] - offset) - means).max() / np.abs(offset)
             width = np.abs((upper[-1000:] - lower[-1000:]) / (2 * reach) / deviations - 1).max()
-            rows.append({"prices": label, "library": who, "mean_error": mean, "deviation_error": width})
+            rows.append({"prices": label, "library": who, "error of mean": mean, "error of deviation": width})
     return rows
 
 
-def main(repeats: int = 30, save: bool = "--save" in sys.argv) -> None:
-    print(
-        f"TA-Lib {talib.__version__}, 1 thread; Warpdesk, {numba.get_num_threads()} threads; shortest of {repeats} runs"
-    )
-    print(f"{'operation':<10} {'prices':>12} {'Warpdesk':>10} {'TA-Lib':>10} {'ratio':>7}")
-    rows = speed(repeats)
-    for row in rows:
-        shape = " x ".join(f"{size:,}" for size in row["shape"])
-        times = f"{row['milliseconds']:>7.2f} ms {row['peer_milliseconds']:>7.2f} ms"
-        print(f"{row['operation']:<10} {shape:>12} {times} {row['ratio']:>6.2f}x")
-    print("\nlargest relative error, Bollinger(20), last 1,000 of 100,000 bars")
-    print(f"{'prices':<18} {'library':<13} {'mean':>9} {'deviation':>10}")
-    errors = accuracy()
-    for row in errors:
-        print(f"{row['prices']:<18} {row['library']:<13} {row['mean_error']:>9.1e} {row['deviation_error']:>10.1e}")
-    if save:
-        RESULTS.write_text(json.dumps({"machine": platform.processor(), "speed": rows, "accuracy": errors}, indent=1))
-        print(f"\nsaved to {RESULTS}")
+def main() -> None:
+    show("indicators", speed())
+    show("indicators_accuracy", accuracy())
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name} to benchmarks/results")
-    arguments = parser.parse_args()
-    main(arguments.repeats, arguments.save)
+    main()
