@@ -1,6 +1,6 @@
 """Numbers on their way in and out: .npy, CSV and JSON lists become arrays, arrays become JSON.
 
-Everything here runs in threads. It is the one module of the API that uses NumPy.
+Everything here runs in threads, but for what receives an upload. It is the one module of the API that uses NumPy.
 """
 
 import ast
@@ -29,7 +29,7 @@ OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]
 MAX_NPY_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
 MAX_RANK = 8
 MAX_EXTENT = 2**63 - 1  # what an array's sizes are counted with
-BLOCK = 1 << 20
+BLOCK = 1 << 20  # bytes of a column-major array that are turned at once
 CSV_ROWS = 4096
 
 _MAGIC = b"\x93NUMPY"
@@ -50,9 +50,11 @@ def describe(numbers: Numbers) -> ArrayInfo:
     return ArrayInfo(_dtype_name(numbers.dtype), numbers.shape, has_nan, has_inf)
 
 
-def store(into: Store, owner: str, numbers: Numbers, info: ArrayInfo, ttl: float) -> StoredArray:
-    """Put an array that is in memory into the store."""
-    with into.writer(owner, info.dtype, info.shape, ttl) as writer:
+def store(
+    into: Store, owner: str, numbers: Numbers, info: ArrayInfo, ttl: float, *, unique: bool = False
+) -> StoredArray:
+    """Put an array that is in memory into the store; a unique one under an id that no other array has."""
+    with into.writer(owner, info.dtype, info.shape, ttl, unique=unique) as writer:
         writer.take(_bytes(numbers))
         return writer.commit(has_nan=info.has_nan, has_inf=info.has_inf)
 
@@ -188,14 +190,13 @@ class _Turned:
             self._scratch.write(self._taken.popleft())
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
-        """Write the numbers in row-major order, some rows at a time."""
+        """Write the numbers in row-major order, a block at a time."""
         self.flush()
         assert self._scratch is not None  # noqa: S101 - opened by the flush
         self._scratch.flush()
         columns = np.memmap(self._scratch, self._dtype, "r", shape=self._shape, order="F")
-        rows = max(1, BLOCK * self._shape[0] // columns.nbytes)
-        for first in range(0, self._shape[0], rows):
-            self._writer.take(_bytes(columns[first : first + rows]))
+        for block in _in_rows(columns, BLOCK // self._dtype.itemsize):
+            self._writer.take(_bytes(block))
             self._writer.flush()
         return self._writer.commit(has_nan=has_nan, has_inf=has_inf)
 
@@ -203,6 +204,17 @@ class _Turned:
         if self._scratch is not None:
             self._scratch.close()
         self._writer.__exit__(*error)
+
+
+def _in_rows(numbers: Numbers, most: int) -> Iterator[Numbers]:
+    """Parts of an array that follow each other in row-major order, each of `most` numbers or fewer."""
+    rows = most * numbers.shape[0] // numbers.size
+    if rows == 0 and numbers.ndim > 1:
+        for row in numbers:
+            yield from _in_rows(row, most)
+    else:
+        for first in range(0, numbers.shape[0], max(1, rows)):
+            yield numbers[first : first + max(1, rows)]
 
 
 def _header_end(head: bytes) -> int | None:

@@ -55,9 +55,15 @@ def check(desk: Desk, owner: str, body: object) -> Checked:
 
 
 def keep_inputs(desk: Desk, owner: str, checked: Checked) -> dict[str, str]:
-    """Store the arrays that came with a submission and return the ids of all. Writes files: call it in a thread."""
+    """Store the arrays that came with a submission and return the ids of all. Writes files: call it in a thread.
+
+    Secrets are erased when their job is done, so those of one job must not be those of another with the same content.
+    """
+    secret = {expected.name for expected in checked.operation.inputs if expected.secret}
     kept = {
-        name: arrays.store(desk.store, owner, numbers, checked.infos[name], desk.settings.inline_ttl).id
+        name: arrays.store(
+            desk.store, owner, numbers, checked.infos[name], desk.settings.inline_ttl, unique=name in secret
+        ).id
         for name, numbers in checked.inline.items()
     }
     return {**checked.stored, **kept}

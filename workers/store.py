@@ -11,6 +11,7 @@ root/                       0700
 """
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -19,8 +20,8 @@ import secrets
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -76,7 +77,10 @@ class ArrayWriter(Protocol):
 class Store(Protocol):
     """Where arrays and results live. An owner is the id of an API key; another owner's array does not exist."""
 
-    def writer(self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float) -> ArrayWriter: ...
+    def writer(
+        self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
+    ) -> ArrayWriter:
+        """Begin an array. A unique one gets an id of its own, also where the same content is there already."""
 
     def find(self, owner: str, array_id: str) -> StoredArray | None: ...
 
@@ -121,9 +125,12 @@ class SpoolStore:
         root.chmod(0o700)
         self._secret = _secret(root / "secret")
 
-    def writer(self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float) -> "SpoolWriter":
-        """Begin an array that lives `ttl` seconds from its commit."""
-        return SpoolWriter(self, owner, ArrayInfo(dtype, shape), ttl)
+    def writer(
+        self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
+    ) -> "SpoolWriter":
+        """Begin an array that lives `ttl` seconds from its commit. A unique one gets an id of its own, also where the
+        same content is there already: whoever erases the one does not erase the other."""
+        return SpoolWriter(self, owner, ArrayInfo(dtype, shape), ttl, unique=unique)
 
     def find(self, owner: str, array_id: str) -> StoredArray | None:
         stored = self._described(owner, array_id)
@@ -137,9 +144,11 @@ class SpoolStore:
         """Whether there was such an array."""
         if not _ARRAY_ID.fullmatch(array_id):
             return False
-        existed = _unlink(self._description(owner, array_id))
-        _unlink(self.path(owner, array_id))
-        return existed
+        with suppress(FileNotFoundError), _alone_in(self._directory(owner)):
+            existed = _unlink(self._description(owner, array_id))
+            _unlink(self.path(owner, array_id))
+            return existed
+        return False
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
         """The id these bytes have as an array of this owner."""
@@ -198,35 +207,32 @@ class SpoolStore:
             return 0
         removed = 0
         for file in directory.glob("*.npy"):
-            expires_at = _expiry(file.with_suffix(".json"))
-            if expires_at is None:  # between the two steps of a publication, left there by a crash, or damaged
-                expires_at = _modified(file) + _ABANDONED_SECONDS
-            if expires_at < now and not in_use(owner, f"blake3:{file.stem}"):
-                _unlink(file.with_suffix(".json"))
-                removed += _unlink(file)
+            if _end(file) < now and not in_use(owner, f"blake3:{file.stem}"):
+                with _alone_in(directory):
+                    if _end(file) < now:  # not uploaded again meanwhile
+                        _unlink(file.with_suffix(".json"))
+                        removed += _unlink(file)
         return removed
 
     def _publish(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
         """Move a finished file to its id. The same content again only lives longer."""
-        now = time.time()
-        before = self._described(owner, array_id)
-        stored = StoredArray(
-            id=array_id,
-            info=info,
-            created_at=now if before is None else before.created_at,
-            expires_at=now + ttl if before is None else max(before.expires_at, now + ttl),
-        )
-        target = self.path(owner, array_id)
-        if not (target.parent / "owner").exists():
-            target.parent.mkdir(mode=0o700, exist_ok=True)
-            self._written(owner.encode()).replace(target.parent / "owner")
-        description = {"info": asdict(info), "created_at": stored.created_at, "expires_at": stored.expires_at}
-        written = self._written(json.dumps(description).encode())  # first: a full disk refuses it, not the moves
-        if before is not None and target.exists():
-            file.unlink()
-        else:
-            file.replace(target)
-        written.replace(self._description(owner, array_id))
+        directory = self._directory(owner)
+        if not (directory / "owner").exists():
+            directory.mkdir(mode=0o700, exist_ok=True)
+            self._written(owner.encode()).replace(directory / "owner")
+        with _alone_in(directory):
+            now = time.time()
+            before = self._described(owner, array_id)
+            stored = StoredArray(
+                id=array_id,
+                info=info,
+                created_at=now if before is None else before.created_at,
+                expires_at=now + ttl if before is None else max(before.expires_at, now + ttl),
+            )
+            description = {"info": asdict(info), "created_at": stored.created_at, "expires_at": stored.expires_at}
+            written = self._written(json.dumps(description).encode())  # first: a full disk refuses it, not the moves
+            file.replace(self.path(owner, array_id))
+            written.replace(self._description(owner, array_id))
         return stored
 
     def _written(self, text: bytes) -> Path:
@@ -272,9 +278,11 @@ class SpoolStore:
 class SpoolWriter:
     """An array on its way into a SpoolStore."""
 
-    def __init__(self, store: SpoolStore, owner: str, info: ArrayInfo, ttl: float) -> None:
+    def __init__(self, store: SpoolStore, owner: str, info: ArrayInfo, ttl: float, *, unique: bool) -> None:
         self._store, self._owner, self._info, self._ttl = store, owner, info, ttl
         self._mac = store._mac(owner, info)
+        if unique:
+            self._mac.update(secrets.token_bytes(32))
         self._left = info.nbytes
         self._taken: deque[bytes | memoryview] = deque([npy.header(info.dtype, info.shape)])
         self._size = len(self._taken[0]) + info.nbytes
@@ -298,7 +306,7 @@ class SpoolWriter:
     def flush(self) -> None:
         """Write what was taken. One thread may do so while another takes more."""
         if self._stream is None:
-            self._stream = self._file.open("xb", buffering=0)
+            self._stream = self._file.open("x+b", buffering=0)  # (where it is emulated, a reservation reads)
         while self._taken:
             chunks = [self._taken.popleft() for _ in range(min(len(self._taken), _MANY))]
             size = sum(memoryview(chunk).nbytes for chunk in chunks)
@@ -308,13 +316,15 @@ class SpoolWriter:
             self._written += size
 
     def _reserve(self, stream: BinaryIO, size: int) -> None:
+        """Only an advice, except that a full disk refuses it."""
         stretch = min(max(size, _RESERVED_AT_ONCE), self._size - self._written)
         self._reserved = self._written + stretch
         try:
             os.posix_fallocate(stream.fileno(), self._written, stretch)
         except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # not every file system has it; a full one refuses
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
+            self._reserved = self._size  # the file system reserves nothing: do not ask again
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -376,6 +386,17 @@ def _hex(array_id: str) -> str:
     return match.group(1)
 
 
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Let nobody else, in this or another process, publish into this directory or delete from it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _unlink(file: Path) -> bool:
     with suppress(FileNotFoundError):
         file.unlink()
@@ -387,6 +408,14 @@ def _modified(file: Path) -> float:
     with suppress(FileNotFoundError):
         return file.stat().st_mtime
     return time.time()
+
+
+def _end(file: Path) -> float:
+    """When an array's time is over."""
+    expires_at = _expiry(file.with_suffix(".json"))
+    if expires_at is None:  # between the two steps of a publication, left there by a crash, or damaged
+        return _modified(file) + _ABANDONED_SECONDS
+    return expires_at
 
 
 def _expiry(file: Path) -> float | None:

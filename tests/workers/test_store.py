@@ -172,15 +172,45 @@ def test_an_upload_takes_no_more_of_the_disk_than_a_stretch_ahead(
     np.testing.assert_array_equal(np.load(store.path(A, stored.id)), array)
 
 
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF])
 def test_a_file_system_that_reserves_nothing_is_written_all_the_same(
-    store: SpoolStore, monkeypatch: pytest.MonkeyPatch
+    store: SpoolStore, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def refuse(file: int, offset: int, length: int) -> None:
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     array = np.arange(300_000.0)
     np.testing.assert_array_equal(np.load(store.path(A, put(store, array).id)), array)
+
+
+def test_an_emulated_reservation_may_read_the_file(store: SpoolStore) -> None:
+    with store.writer(A, "float64", (2,), 60) as writer:
+        writer.flush()
+        assert writer._stream is not None
+        assert os.pread(writer._stream.fileno(), 6, 0) == b"\x93NUMPY"
+
+
+def test_unique_arrays_of_the_same_content_are_erased_one_by_one(store: SpoolStore) -> None:
+    ids = set()
+    for _ in range(2):
+        with store.writer(A, "float64", (1,), 60, unique=True) as writer:
+            writer.take(bytes(8))
+            ids.add(writer.commit(has_nan=False, has_inf=False).id)
+    first, second = ids
+    assert store.delete(A, first)
+    assert store.find(A, second) is not None
+    assert np.load(store.path(A, second)) == 0
+
+
+def test_an_array_uploaded_while_it_is_deleted_is_there_whole_or_not_at_all(store: SpoolStore) -> None:
+    array = np.arange(3.0)
+    array_id = put(store, array).id
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(500):
+            putting, deleting = threads.submit(put, store, array), threads.submit(store.delete, A, array_id)
+            putting.result(), deleting.result()
+            assert (store.find(A, array_id) is not None) == store.path(A, array_id).exists()
 
 
 def test_an_upload_that_is_left_leaves_nothing(store: SpoolStore, tmp_path: Path) -> None:
