@@ -1,16 +1,11 @@
 """Read a request's body without ever holding more of it than allowed, and the headers that say what is wanted."""
 
 import re
-from typing import Any
 
 import anyio.to_thread
 import jiter
 from fastapi import Request
-from fastapi.responses import FileResponse
-from starlette.datastructures import Headers
-from starlette.types import Message, Receive, Scope, Send
 
-from app import errors
 from app.errors import Refusal
 
 # A body up to this size is parsed on the event loop: a thread would take longer than the parsing.
@@ -75,59 +70,6 @@ def require_media_type(request: Request, *taken: str) -> str:
         got = f"got {media_type!r}" if media_type else "there is no Content-Type"
         raise Refusal("unsupported-media-type", f"Send {' or '.join(taken)}; {got}")
     return media_type
-
-
-RANGE: dict[str, Any] = {
-    "parameters": [
-        {
-            "name": "Range",
-            "in": "header",
-            "description": "`bytes=first-last`: that part of an .npy (RFC 9110 section 14); other units are ignored",
-            "schema": {"type": "string"},
-        }
-    ]
-}
-RANGED: dict[int | str, dict[str, Any]] = {
-    206: {
-        "description": "The part that `Range` asks for",
-        "content": {"application/x-npy": {"schema": {"type": "string", "format": "binary"}}},
-        "headers": {"Content-Range": {"schema": {"type": "string"}}},
-    },
-    **errors.documented("bad-request", "range-not-satisfiable"),
-}
-
-
-class Download(FileResponse):
-    """A file, or the part of it that `Range` asks for; a range that cannot be given is a problem document."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = Headers(scope=scope).get("range", "")
-        if asked.partition("=")[0].strip().lower() != "bytes":  # RFC 9110 section 14.2: an unknown unit is ignored
-            scope = {**scope, "headers": [(name, value) for name, value in scope["headers"] if name != b"range"]}
-        refusal: Refusal | None = None
-
-        async def unless_refused(message: Message) -> None:
-            nonlocal refusal
-            if message["type"] == "http.response.start":
-                refusal = _refused_range(asked[:200], message)
-            if refusal is None:
-                await send(message)
-
-        await super().__call__(scope, receive, unless_refused)
-        if refusal is not None:
-            await errors.response(refusal)(scope, receive, send)
-
-
-def _refused_range(asked: str, start: Message) -> Refusal | None:
-    """Why the framework refuses a range, which it says in plain text."""
-    if start["status"] == 416:
-        size = Headers(raw=start["headers"])["content-range"]
-        sentence = f"Range {asked!r} begins at or after the end of the {size.rpartition('/')[2]} bytes"
-        return Refusal("range-not-satisfiable", sentence, headers={"Content-Range": size})
-    if start["status"] == 400:
-        sentence = f"Range {asked!r} is not bytes=first-last with two positions, the first not after the last"
-        return Refusal("bad-request", sentence)
-    return None
 
 
 def negotiate(request: Request, *offered: str) -> str:

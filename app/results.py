@@ -9,7 +9,7 @@ import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
 
-from app import arrays, bodies, errors, schemas
+from app import arrays, bodies, downloads, errors, schemas
 from app.auth import Reader
 from app.errors import Refusal
 from app.records import own_job, pending
@@ -66,10 +66,10 @@ async def result(job_id: str, request: Request, caller: Reader, desk: Shared) ->
             "content": {JSON: {"schema": {}}, NPY: {"schema": {"type": "string", "format": "binary"}}},
         },
         **_RESPONSES,
-        **bodies.RANGED,
+        **downloads.RANGED,
         **errors.documented("unknown-job", "unknown-output"),
     },
-    openapi_extra=bodies.RANGE,
+    openapi_extra=downloads.RANGE,
 )
 async def output(job_id: str, output: str, request: Request, caller: Reader, desk: Shared) -> Response:
     """An array of more than 100,000 numbers comes as .npy only."""
@@ -91,7 +91,10 @@ async def output(job_id: str, output: str, request: Request, caller: Reader, des
         return Response(pydantic_core.to_json(found.value), 200, headers, JSON)
     file = desk.store.result(name) / found.file
     if media_type == NPY:
-        return bodies.Download(file, 200, headers, NPY)
+        try:
+            return await downloads.download(request, file, headers, NPY)
+        except FileNotFoundError:
+            raise _outlived() from None
     content = await anyio.to_thread.run_sync(lambda: pydantic_core.to_json(arrays.to_nested(_load(file))))
     return Response(content, 200, headers, JSON)
 
@@ -124,7 +127,10 @@ def render(desk: Desk, record: JobRecord) -> dict[str, Any]:
             continue
         if desk.store.find(record.request.owner, found.id) is None:
             ttl = max(1.0, (record.result_expires_at or 0.0) - (record.ended_at or 0.0))
-            desk.store.adopt(record.request.owner, file, found.id, found.info, ttl)
+            try:
+                desk.store.adopt(record.request.owner, file, found.id, found.info, ttl)
+            except FileNotFoundError:
+                raise _outlived() from None
         outputs[key] = {"array": found.id, "dtype": found.dtype, "shape": list(found.shape)}
     assert record.provenance is not None  # noqa: S101 - a job that succeeded says how
     return {
@@ -161,7 +167,7 @@ def _load(file: Path) -> arrays.Numbers:
 
 
 def _outlived() -> Refusal:
-    return Refusal("result-gone", "The result outlived its time and is deleted")
+    return Refusal("result-gone", "The result outlived its time or was erased")
 
 
 def _tag(name: str, output: str, media_type: str) -> str:

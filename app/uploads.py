@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from app import arrays, bodies, errors, schemas
+from app import arrays, bodies, downloads, errors, schemas
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
 from app.shared import Desk, Shared
@@ -130,9 +130,9 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
 
 async def _done(thread: "Future[Any]") -> Any:
     """What it returns. Being cancelled does not cancel it: a thread cannot be interrupted."""
-    if not thread.done():
-        await asyncio.wait([asyncio.wrap_future(thread)])
-    return thread.result()
+    waiting = asyncio.wrap_future(thread)
+    await asyncio.wait([waiting])
+    return waiting.result()
 
 
 _FOUND: dict[int | str, dict[str, Any]] = {
@@ -140,7 +140,7 @@ _FOUND: dict[int | str, dict[str, Any]] = {
         "description": "What is known of the array, or with `Accept: application/x-npy` the array itself",
         "content": {NPY: _BINARY},
     },
-    **bodies.RANGED,
+    **downloads.RANGED,
     **errors.documented(*_CALLER, "unknown-array", "not-acceptable"),
 }  # fmt: skip
 
@@ -150,15 +150,18 @@ _FOUND: dict[int | str, dict[str, Any]] = {
     summary="Look at an array",
     response_model=schemas.Array,
     responses=_FOUND,
-    openapi_extra=bodies.RANGE,
+    openapi_extra=downloads.RANGE,
 )
 async def array(array_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
     media_type = bodies.negotiate(request, JSON, NPY)
     stored = await anyio.to_thread.run_sync(_own, desk, caller, array_id)
-    headers = {"Vary": "Accept"}
     if media_type == NPY:
-        return bodies.Download(desk.store.path(caller.id, stored.id), 200, headers, NPY)
-    return Response(view(stored).model_dump_json(), 200, headers, JSON)
+        headers = {"ETag": f'"{stored.id}"', "Vary": "Accept"}  # the id is that of the content
+        try:
+            return await downloads.download(request, desk.store.path(caller.id, stored.id), headers, NPY)
+        except FileNotFoundError:
+            raise _unknown(array_id) from None
+    return Response(view(stored).model_dump_json(), 200, {"Vary": "Accept"}, JSON)
 
 
 router.add_api_route(
@@ -193,8 +196,12 @@ async def delete(array_id: str, caller: Submitter, desk: Shared) -> Response:
 def _own(desk: Desk, caller: Key, array_id: str) -> StoredArray:
     stored = desk.store.find(caller.id, array_id)
     if stored is None:
-        raise Refusal("unknown-array", f"There is no array {array_id[:80]!r}")
+        raise _unknown(array_id)
     return stored
+
+
+def _unknown(array_id: str) -> Refusal:
+    return Refusal("unknown-array", f"There is no array {array_id[:80]!r}")
 
 
 def view(stored: StoredArray) -> schemas.Array:

@@ -153,7 +153,10 @@ def _output(api: Live) -> tuple[str, bytes]:
         ("bytes=0-9", slice(0, 10)),
         ("bytes=100-", slice(100, None)),
         ("bytes=-8", slice(-8, None)),
+        ("bytes=-100000", slice(0, None)),
         ("BYTES=5-5", slice(5, 6)),
+        ("bytes=0-0,99999-", slice(0, 1)),
+        ("bytes=99999-, ,7-9", slice(7, 10)),
     ],
 )
 def test_a_part_of_an_output_can_be_asked_for(api: Live, asked: str, part: slice) -> None:
@@ -165,6 +168,27 @@ def test_a_part_of_an_output_can_be_asked_for(api: Live, asked: str, part: slice
     assert answer.headers["Content-Range"].endswith(f"/{len(whole)}")
 
 
+def test_several_parts_at_once_are_answered_with_the_whole(api: Live) -> None:
+    at, whole = _output(api)
+
+    answer = api.http.get(at, headers={"Range": "bytes=0-1,8-9"})
+
+    assert (answer.status_code, answer.content) == (200, whole)
+
+
+def test_a_part_is_given_only_of_the_copy_that_if_range_names(api: Live) -> None:
+    at, whole = _output(api)
+    headers = api.http.get(at).headers
+
+    def ask(name: str) -> int:
+        answer = api.http.get(at, headers={"Range": "bytes=0-9", "If-Range": name})
+        assert answer.content == (whole[:10] if answer.status_code == 206 else whole)
+        return answer.status_code
+
+    assert [ask(headers["ETag"]), ask(headers["Last-Modified"])] == [206, 206]
+    assert [ask('"another"'), ask("W/" + headers["ETag"])] == [200, 200]
+
+
 @pytest.mark.parametrize("asked", ["lines=1-2", "1-2", "", "=1-2"])
 def test_a_range_in_a_unit_that_is_not_known_is_ignored(api: Live, asked: str) -> None:
     at, whole = _output(api)
@@ -174,7 +198,13 @@ def test_a_range_in_a_unit_that_is_not_known_is_ignored(api: Live, asked: str) -
     assert (answer.status_code, answer.content) == (200, whole)
 
 
-@pytest.mark.parametrize("asked", ["bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=9-3", "bytes=1"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=9-3", "bytes=1"),
+        *("bytes=--1", "bytes=1-1_0", "bytes=0-1,x", "bytes=+1-2", "bytes=0-" + "9" * 20),
+    ],
+)
 def test_a_malformed_range_is_a_problem_document(api: Live, asked: str) -> None:
     at, _ = _output(api)
 
@@ -185,7 +215,7 @@ def test_a_malformed_range_is_a_problem_document(api: Live, asked: str) -> None:
     assert answer.json()["detail"].startswith(f"Range {asked!r} is not bytes=first-last")
 
 
-@pytest.mark.parametrize("asked", ["bytes=1000000-", "bytes=5000-6000", "bytes=0-1,9999-"])
+@pytest.mark.parametrize("asked", ["bytes=1000000-", "bytes=5000-6000", "bytes=-0", "bytes=8888-,9999-"])
 def test_a_range_beyond_the_end_is_a_problem_document_with_the_size(api: Live, asked: str) -> None:
     at, whole = _output(api)
 
@@ -479,6 +509,44 @@ def test_erasing_a_job_deletes_its_large_output_too(api: Live) -> None:
     api.http.delete(f"/v1/jobs/{job_id}")
 
     assert api.http.get(f"/v1/arrays/{array}").status_code == 404
+
+
+def test_an_output_whose_file_is_gone_is_gone(api: Live) -> None:
+    job_id = api.submit(operation="draw", params={"count": 503}, seed=503)
+    work(api.queue, api.store, job_id)
+    (file,) = api.settings.store_directory.glob(f"results/{job_id}*/*.npy")
+    file.unlink()
+
+    for path in ("result/numbers", "result"):
+        answer = api.http.get(f"/v1/jobs/{job_id}/{path}")
+
+        assert (answer.status_code, answer.json()["code"]) == (410, "result-gone")
+
+
+def test_an_erase_among_many_downloads_cuts_none_of_them(api: Live) -> None:
+    for _ in range(10):
+        job_id = api.submit(operation="draw", params={"count": 100_000}, seed=7)
+        work(api.queue, api.store, job_id)
+        at = f"/v1/jobs/{job_id}/result/numbers"
+        whole = api.http.get(at).content
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            answers = [threads.submit(api.http.get, at) for _ in range(16)]
+            erased = threads.submit(api.http.delete, f"/v1/jobs/{job_id}")
+            answers += [threads.submit(api.http.get, at) for _ in range(8)]
+        assert erased.result().status_code == 204
+        for answer in (future.result() for future in answers):  # httpx raises for a body that is cut
+            if answer.status_code == 200:
+                assert answer.content == whole
+            else:
+                assert (answer.status_code, answer.json()["code"]) == (410, "result-gone")
+
+
+def test_a_download_that_has_begun_ends_though_its_file_is_erased(api: Live) -> None:
+    job_id = api.submit(operation="draw", params={"count": 1_000_000}, seed=7)
+    work(api.queue, api.store, job_id)
+    with api.http.stream("GET", f"/v1/jobs/{job_id}/result/numbers") as answer:
+        assert api.http.delete(f"/v1/jobs/{job_id}").status_code == 204
+        assert len(answer.read()) == int(answer.headers["Content-Length"]) > 8_000_000
 
 
 def test_a_result_that_outlived_its_time_is_gone(api: Live) -> None:
