@@ -239,7 +239,11 @@ def _parse_header(head: bytes) -> tuple[DType, bool, bool, tuple[int, ...]]:
     """dtype, whether to swap bytes, whether in Fortran order, shape."""
     prefix = 10 if head[6] == 1 else 12
     try:
-        header = ast.literal_eval(head[prefix:].decode("latin-1" if head[6] < 3 else "utf-8").strip())
+        text = head[prefix:].decode("latin-1" if head[6] < 3 else "utf-8").strip()
+        literal = ast.parse(text, mode="eval").body
+        if not isinstance(literal, ast.Dict) or len(literal.keys) != 3:  # a key more, or one twice
+            raise ValueError(text)
+        header = ast.literal_eval(literal)
         description, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
     except (SyntaxError, ValueError, TypeError, KeyError, MemoryError, RecursionError):
         raise _malformed("the npy header is not a dictionary of descr, fortran_order and shape") from None
@@ -324,7 +328,7 @@ def _read_rows(reader: Iterator[list[str]], most: int) -> Iterator[list[list[str
 
 def _column(rows: list[list[str]], first: int, column: int, names: list[str]) -> "array[float]":
     cells = [row[column] for row in rows]
-    if not any("_" in cell for cell in cells):
+    if all(cell.isascii() and "_" not in cell for cell in cells):
         with suppress(ValueError):
             return array("d", map(float, cells))
     values = array("d")
@@ -354,7 +358,8 @@ def _choose(names: list[str], columns: Sequence[str]) -> list[int]:
 
 def _number(cell: str) -> float | None:
     try:
-        return None if "_" in cell else float(cell)  # Python reads 1_000 as a thousand, other programs do not
+        # Python reads 1_000 as a thousand and the digits of every script; other programs do not.
+        return float(cell) if cell.isascii() and "_" not in cell else None
     except ValueError:
         return None
 

@@ -204,6 +204,8 @@ LIES = {
     ),
     "code for a header": (header("__import__('os').system('true')"), "not a dictionary"),
     "a deep header": (header("(" * 4000 + ")" * 4000), "not a dictionary"),
+    "a key more": (header(GOOD.replace("}", "'unit': 'USD'}")), "not a dictionary"),
+    "a key twice": (header(GOOD.replace("}", "'shape': (2,)}")), "not a dictionary"),
     "missing key": (header("{'descr': '<f8', 'shape': (3,)}"), "not a dictionary"),
 }  # fmt: skip
 
@@ -284,6 +286,7 @@ def test_a_csv_is_read_as_the_field_writes_it(text: str, columns: list[str], exp
         ("", "", "The CSV has no rows"),
         ("\n\n", "", "The CSV has no rows"),
         ("a\n1_000\n", "", "'1_000' is not a number"),
+        ("a\n١٢\n", "", "'١٢' is not a number"),
         ("1\n0x10\n", "", "'0x10' is not a number"),
         ('a\n"1\n', "", "The CSV cannot be read"),
     ],
