@@ -349,10 +349,10 @@ def _choose(names: list[str], columns: Sequence[str]) -> list[int]:
     for name in columns:
         if name not in names:
             raise refuse_at(
-                "malformed-csv", "/columns", f"There is no column {name!r}; there are {', '.join(names[:50])}"
+                "malformed-csv", "/query/columns", f"There is no column {name!r}; there are {', '.join(names[:50])}"
             )
         if names.count(name) > 1:
-            raise refuse_at("malformed-csv", "/columns", f"{names.count(name)} columns are called {name!r}")
+            raise refuse_at("malformed-csv", "/query/columns", f"{names.count(name)} columns are called {name!r}")
     return [names.index(name) for name in columns]
 
 

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from app import schemas
 from kernels import operation
@@ -17,6 +18,8 @@ from kernels import operation
 log = logging.getLogger("warpdesk.api")
 
 MEDIA_TYPE = "application/problem+json"
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 TOLD = 20  # a body can be wrong in a million places
 
@@ -36,7 +39,6 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "method-not-allowed": (405, "This path does not take this method", False),
     "not-acceptable": (406, "None of the accepted media types can be given", False),
     "array-in-use": (409, "A live job reads this array", True),
-    "job-pending": (409, "The job is not done yet", True),
     "job-failed": (409, "The job failed", False),
     "job-canceled": (409, "The job was canceled", False),
     "job-expired": (409, "The job's deadline passed before it was done", False),
@@ -145,9 +147,9 @@ def install(api: FastAPI) -> None:
         if error.status_code == HTTPStatus.NOT_FOUND:
             return response(Refusal("not-found", f"There is nothing at {request.url.path}", headers=headers))
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            allowed = headers.get("Allow") or headers.get("allow") or "other methods"
-            sentence = f"{request.url.path} does not take {request.method}; it takes {allowed}"
-            return response(Refusal("method-not-allowed", sentence, headers=headers))
+            allowed = ", ".join(_methods(request))
+            sentence = f"{request.url.path} does not take {request.method[:40]}; it takes {allowed}"
+            return response(Refusal("method-not-allowed", sentence, headers={"Allow": allowed}))
         return response(Refusal("bad-request", str(error.detail), headers=headers))
 
     @api.exception_handler(RequestValidationError)
@@ -161,13 +163,22 @@ def install(api: FastAPI) -> None:
         return response(Refusal("disconnected", "The connection closed before the body was complete"))
 
 
-def unforeseen(method: str, path: str, error: Exception) -> Response:
+def _methods(request: Request) -> list[str]:
+    """Every method of the path (RFC 9110 section 15.5.6); the framework names those of the first route alone."""
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
+
+
+def unforeseen(method: str, path: str, request_id: str, error: Exception) -> Response:
     """What is left: a full disk, or a fault of ours, whose reason goes to the log alone."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        log.error("the disk is full: %s", error.strerror)
+        log.error("the disk is full: %s id=%s", error.strerror, request_id)
         sentence = "The disk that holds arrays is full"
         return response(Refusal("storage-full", sentence, headers={"Retry-After": "60"}))
-    log.error("%s %s failed", method, path, exc_info=error)
+    log.error("%s %s failed id=%s", method, path, request_id, exc_info=error)
     return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
 
 

@@ -54,8 +54,8 @@ _NOT_DONE = {
         200: {"model": schemas.Job, "description": "Done within `Prefer: wait`", "headers": _APPLIED},
         202: _NOT_DONE,
         **errors.documented(
-            *_CALLER, "malformed-json", "disconnected", "body-too-large", "unsupported-media-type", "invalid-request",
-            "unknown-operation", "job-too-large", "storage-full", "no-gpu-worker", "queue-full",
+            *_CALLER, "malformed-json", "duplicate-key", "disconnected", "body-too-large", "unsupported-media-type",
+            "invalid-request", "unknown-operation", "job-too-large", "storage-full", "no-gpu-worker", "queue-full",
             "rate-limited",
         ),
     },

@@ -54,18 +54,19 @@ class Observe:
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception as error:
-            if started_answering:
+            if started_answering:  # the server closes the connection, and writes the trace
+                errors.log.error("%s %s was cut short id=%s", scope["method"], scope["path"], request_id)
                 raise
-            answer = errors.unforeseen(scope["method"], scope["path"], error)
+            answer = errors.unforeseen(scope["method"], scope["path"], request_id, error)
             await answer(scope, receive, send_with_headers)
         finally:
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "none")  # the template: no ids in labels
             metrics: Metrics = scope["app"].state.desk.metrics
             metrics.request(_known(scope["method"]), route, status, seconds)
-            log.info("%s %s %d %.1f ms id=%s", scope["method"], route, status, seconds * 1e3, request_id)
+            log.info("%s %s %d %.1f ms id=%s", _known(scope["method"]), route, status, seconds * 1e3, request_id)
 
 
 def _known(method: str) -> str:
     """A client may invent any number of methods; a label may not."""
-    return method if method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH") else "other"
+    return method if method in errors.METHODS else "other"

@@ -143,8 +143,8 @@ def describe(operation: Operation, settings: Settings) -> schemas.OperationDescr
             inline_numbers=settings.max_inline_numbers,
             array_bytes=settings.max_array,
             job_bytes=settings.max_job_bytes,
-            deadline_s=604_800,
-            result_ttl_s=604_800,
+            deadline_s=schemas.WEEK,
+            result_ttl_s=schemas.WEEK,
         ),
         example=example(operation),
     )

@@ -1,5 +1,7 @@
-"""Refuse a query parameter that the route does not declare: a misspelt one would be ignored without a word."""
+"""Refuse a query parameter that would be ignored without a word: a misspelt one, or one of two equal ones."""
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import Request
@@ -15,14 +17,18 @@ async def declared_alone(request: Request) -> None:
         return
     path, method = request.scope["route"].path, request.method
     route: dict[str, Any] = request.app.openapi()["paths"].get(path, {}).get(method.lower(), {})
-    known = [parameter["name"] for parameter in route.get("parameters", ()) if parameter["in"] == "query"]
-    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
-    if unknown:
-        takes = f"it takes {' and '.join(known)}" if known else "it takes none"
-        problems = tuple(
-            Problem(
-                f"/query/{errors.escape(name[:80])}", f"{method} {path} has no query parameter {name[:80]!r}; {takes}"
-            )
-            for name in unknown
-        )
-        raise Refusal("invalid-request", errors.sentence_of(problems), *problems)
+    known = {parameter["name"]: parameter for parameter in route.get("parameters", ()) if parameter["in"] == "query"}
+    takes = f"it takes {' and '.join(known)}" if known else "it takes none"
+    problems = []
+    for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
+        pointer = f"/query/{errors.escape(name[:80])}"
+        if name not in known:
+            problems.append(Problem(pointer, f"{method} {path} has no query parameter {name[:80]!r}; {takes}"))
+        elif count > 1 and not _is_list(known[name]["schema"]):  # the framework would take the last one
+            problems.append(Problem(pointer, f"{name} is given {count} times and has one value"))
+    if problems:
+        raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)
+
+
+def _is_list(schema: Mapping[str, Any]) -> bool:
+    return any(form.get("type") == "array" for form in (schema, *schema.get("anyOf", ())))

@@ -35,16 +35,25 @@ class Queue:
         self._patience = patience
         self._threads = anyio.CapacityLimiter(THREADS)
         self.jobs = JobQueue(self._connection)
+        self._usable = True
 
     async def __call__(self, use: Callable[[JobQueue], T]) -> T:
         try:
             with anyio.fail_after(self._patience):
-                return await anyio.to_thread.run_sync(use, self.jobs, abandon_on_cancel=True, limiter=self._threads)
+                used = await anyio.to_thread.run_sync(use, self.jobs, abandon_on_cancel=True, limiter=self._threads)
         except TimeoutError:
-            sentence = f"Redis did not answer within {self._patience:g} seconds"
+            sentence = reason = f"Redis did not answer within {self._patience:g} seconds"
         except (RedisError, OSError) as error:
             sentence = f"Redis cannot be used: {type(error).__name__}"
-            log.warning("%s: %s", sentence, error)
+            reason = f"{sentence}: {error}"
+        else:
+            if not self._usable:
+                self._usable = True
+                log.warning("Redis can be used again")
+            return used
+        if self._usable:  # one line, not one for each request until it is back
+            self._usable = False
+            log.warning("%s", reason)
         raise Refusal("queue-unavailable", sentence, headers={"Retry-After": "1"})
 
     async def writable(self) -> None:

@@ -13,6 +13,7 @@ JOB_ID = r"^job_[0-9a-f]{32}$"
 ARRAY_ID = r"^blake3:[0-9a-f]{64}$"
 U64_MAX = 2**64 - 1
 DEFAULT_DTYPE: DType = "float64"
+WEEK = 604_800  # seconds: the longest deadline, and the longest that a result is kept
 
 
 class Body(BaseModel):
@@ -78,11 +79,11 @@ class Submission(Body):
     seed: Annotated[int | None, Field(ge=0, le=U64_MAX, description="For operations that draw simulation words")] = None
     deadline_s: Annotated[
         float | None,
-        Field(gt=0, le=604_800, allow_inf_nan=False, description="Seconds from now after which the job is `expired`"),
+        Field(gt=0, le=WEEK, allow_inf_nan=False, description="Seconds from now after which the job is `expired`"),
     ] = None
     result_ttl_s: Annotated[
         float | None,
-        Field(ge=1, le=604_800, allow_inf_nan=False, description="Seconds the result is kept once the job is done"),
+        Field(ge=1, le=WEEK, allow_inf_nan=False, description="Seconds the result is kept once the job is done"),
     ] = None
 
 

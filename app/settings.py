@@ -1,7 +1,7 @@
 """What the API process can be told, each value as an environment variable `WARPDESK_<NAME>`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     result_ttl: float = DAY
     job_timeout: float = 600.0  # one attempt
     sweep_every: float = 60.0
+
+    log_level: Literal["debug", "info", "warning", "error"] = "warning"  # "info": a line for each request
 
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None  # a private port for /metrics without a key

@@ -68,6 +68,9 @@ async def upload(
     media_type = bodies.require_media_type(request, NPY, CSV)
     if media_type == CSV:
         stored = await _csv(request, caller, desk, columns)
+    elif columns is not None:
+        sentence = f"columns chooses from a CSV; this body is {NPY}, which has none"
+        raise errors.refuse_at("invalid-request", "/query/columns", sentence)
     else:
         stored = await _npy(request, caller, desk)
     return Response(view(stored).model_dump_json(), 201, {"Location": f"/v1/arrays/{stored.id}"}, JSON)

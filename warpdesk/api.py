@@ -1,6 +1,7 @@
 """Serve the API on a socket that is already bound, so that a restart of this process refuses no connection."""
 
 import argparse
+import logging
 import socket
 from types import FrameType
 
@@ -8,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.main import create_app
+from app.settings import Settings
 
 
 class _Server(uvicorn.Server):
@@ -19,6 +21,7 @@ class _Server(uvicorn.Server):
                 api,
                 access_log=False,
                 server_header=False,
+                log_config=None,  # what uvicorn says looks like all else
                 log_level="warning",
                 ws="none",
                 timeout_graceful_shutdown=5,  # seconds for uploads and downloads under way
@@ -36,7 +39,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Used by `warpdesk serve`, which owns the socket.")
     parser.add_argument("--fd", type=int, required=True, help="file descriptor of a listening TCP socket")
     listening = socket.socket(fileno=parser.parse_args().fd)
-    server = _Server(create_app())
+    settings = Settings()
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("warpdesk").setLevel(settings.log_level.upper())
+    server = _Server(create_app(settings))
     server.run(sockets=[listening])
     raise SystemExit(0 if server.started else 1)
 

@@ -345,6 +345,35 @@ def test_every_unknown_query_parameter_is_named_once(api: Live) -> None:
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/a", "/query/b~1c", "/query/"]
 
 
+@pytest.mark.parametrize("second", ["2", "1"])
+def test_a_query_parameter_with_one_value_that_is_given_twice_is_refused_by_name(api: Live, second: str) -> None:
+    answer = api.http.get(f"/v1/jobs?limit=1&limit={second}")
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    assert answer.json()["errors"] == [
+        {"pointer": "/query/limit", "detail": "limit is given 2 times and has one value"}
+    ]
+
+
+def test_columns_are_refused_beside_a_body_that_has_none(api: Live) -> None:
+    npy = {"Content-Type": "application/x-npy"}
+
+    answer = api.http.put("/v1/arrays?columns=Close", content=b"\x93NUMPY", headers=npy)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/columns"]
+
+
+@pytest.mark.parametrize("name", ["Volume", "Close"])
+def test_a_column_that_is_not_there_or_there_twice_is_refused_where_it_was_asked_for(api: Live, name: str) -> None:
+    csv = {"Content-Type": "text/csv"}
+
+    answer = api.http.put(f"/v1/arrays?columns={name}", content=b"Close,Close\n1,2\n", headers=csv)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "malformed-csv")
+    assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/columns"]
+
+
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
@@ -480,6 +509,33 @@ def test_a_path_or_method_that_does_not_exist_is_a_problem_document(
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PATCH", "/v1/jobs", {"GET", "POST"}),
+        ("PATCH", f"/v1/arrays/{NOBODY}", {"GET", "HEAD", "DELETE"}),
+        ("PUT", "/v1/jobs/job_1", {"GET", "DELETE"}),
+        ("GET", "/v1/arrays", {"PUT"}),
+        ("POST", "/openapi.json", {"GET", "HEAD"}),
+    ],
+)
+def test_a_refused_method_is_answered_with_every_method_of_the_path(
+    api: Live, method: str, path: str, allowed: set[str]
+) -> None:
+    answer = api.http.request(method, path)
+
+    assert (answer.status_code, answer.json()["code"]) == (405, "method-not-allowed")
+    assert sorted(answer.headers["Allow"].split(", ")) == sorted(allowed)
+    assert answer.json()["detail"] == f"{path} does not take {method}; it takes {answer.headers['Allow']}"
+
+
+def test_the_allowed_methods_of_each_path_are_those_of_the_document(api: Live) -> None:
+    for path, routes in api.http.get("/openapi.json").json()["paths"].items():
+        allowed = api.http.patch(path).headers["Allow"].split(", ")
+
+        assert sorted(allowed) == sorted(method.upper() for method in routes)
 
 
 def test_a_type_of_problem_leads_to_its_meaning(api: Live) -> None:
