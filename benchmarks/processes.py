@@ -13,6 +13,7 @@ import httpx
 
 from warpdesk.processes import free_port
 from warpdesk.redis_server import RedisServer
+from workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,7 +36,7 @@ def service(redis_url: str, patience: float = 300.0) -> Iterator[str]:
         ) as process:
             url = f"http://127.0.0.1:{port}"
             _wait(f"{url}/readyz", process, patience, Path(home) / "serve.log")
-            _wait_for(Path(os.environ["NUMBA_CACHE_DIR"]), "complete-*", patience)
+            _wait_for(Path(WorkerSettings().cache_environment()["NUMBA_CACHE_DIR"]), "complete-*", patience)
             yield url
 
 

@@ -43,9 +43,16 @@ class WorkerSettings(BaseSettings):
         return operations
 
     def cache_environment(self) -> dict[str, str]:
-        """Where compiled code is kept between processes, unless the environment says otherwise."""
-        places = {
-            "NUMBA_CACHE_DIR": str(self.home / "cache" / "numba" / fingerprint()),
-            "CUPY_CACHE_DIR": str(self.home / "cache" / "cupy"),
-        }
-        return {name: place for name, place in places.items() if name not in os.environ}
+        """Where compiled code is kept between processes: in the home, or where the environment says.
+
+        Numba's is in a directory named by `kernels.fingerprint` there too. CuPy's needs none: it keeps a kernel by its
+        whole source.
+        """
+        told = os.environ.get("NUMBA_CACHE_DIR")
+        numba = Path(told) if told else self.home / "cache" / "numba"
+        if fingerprint() not in numba.parts:  # it is there when a process of ours told this one
+            numba /= fingerprint()
+        places = {"NUMBA_CACHE_DIR": str(numba)}
+        if "CUPY_CACHE_DIR" not in os.environ:
+            places["CUPY_CACHE_DIR"] = str(self.home / "cache" / "cupy")
+        return places

@@ -25,6 +25,7 @@ import numpy as np
 
 from kernels.array import ArrayInfo, DType
 from kernels.cuda import DeviceLost, NoDevice
+from kernels.fingerprint import fingerprint
 from kernels.operation import Example, Operation
 from workers.backend import RECOVERABLE, choose
 from workers.device import Probe, cpu_name, without_gpu
@@ -152,7 +153,7 @@ def start_second_compiler(settings: WorkerSettings) -> "subprocess.Popen[bytes] 
 
     It goes through the whole catalogue: a worker with a GPU wants the CPU's code for the day it falls back.
     """
-    if _stamp(settings).exists():
+    if stamp(settings).exists():
         return None
     compiler = subprocess.Popen(
         [*python(), "-m", "workers.warmup", str(os.getpid())], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -161,9 +162,9 @@ def start_second_compiler(settings: WorkerSettings) -> "subprocess.Popen[bytes] 
     return compiler
 
 
-def _stamp(settings: WorkerSettings) -> Path:
-    """The file that says that this catalogue is compiled, by this Numba for this processor."""
-    for_what = f"{settings.operations} {version('numba')} {version('numpy')} {cpu_name()} {sys.version}"
+def stamp(settings: WorkerSettings) -> Path:
+    """Says that all of this catalogue is compiled, from these sources by this Numba for this processor: a file."""
+    for_what = f"{settings.operations} {fingerprint()} {version('numba')} {version('numpy')} {cpu_name()} {sys.version}"
     return Path(os.environ["NUMBA_CACHE_DIR"]) / f"complete-{hashlib.sha256(for_what.encode()).hexdigest()[:12]}"
 
 
@@ -174,12 +175,14 @@ def main(parent: int) -> None:
     operations = list(settings.catalogue().values())
     if os.cpu_count() == 1:
         os.nice(10)  # the worker's own warm-up comes first
-    warm_up(documented(reversed(operations)), cpu)
+    failed = warm_up(documented(reversed(operations)), cpu)
     os.nice(10)  # the worker is ready by now: its jobs come first
-    warm_up(variants(operations), cpu)
-    stamp = _stamp(settings)
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.touch()
+    failed += warm_up(variants(operations), cpu)
+    if failed:
+        return  # what was not compiled is tried again at the next start
+    done = stamp(settings)
+    done.parent.mkdir(parents=True, exist_ok=True)
+    done.touch()
 
 
 if __name__ == "__main__":

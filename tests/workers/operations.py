@@ -1,6 +1,8 @@
 """A catalogue for the worker's own tests: one operation that works and several that misbehave."""
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from kernels.array import ArrayInfo
@@ -129,6 +131,15 @@ FUSSY = {
     ),
     "double": OPERATIONS["double"],
 }
+
+# The documented example of one kills the process that tries it, three times for a directory of marks.
+FRAIL = {
+    "die": replace(OPERATIONS["die"], example=Example(params={"times": 3, "marker": os.environ.get("MARKS", "")})),
+    "double": OPERATIONS["double"],
+}
+
+# Everything here works.
+SOUND = {name: OPERATIONS[name] for name in ("double", "whisper")}
 
 # A real operation alone, for a worker that should not compile the others.
 SMA_ALONE = {SMA.name: SMA}

@@ -34,9 +34,17 @@ def test_the_store_and_the_caches_are_in_the_home(monkeypatch: pytest.MonkeyPatc
         "CUPY_CACHE_DIR": "/srv/w/cache/cupy",
     }
     monkeypatch.setenv("WARPDESK_STORE", "/mnt/store")
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "/mnt/numba")
     assert WorkerSettings().store_directory == Path("/mnt/store")
-    assert WorkerSettings().cache_environment() == {"CUPY_CACHE_DIR": "/srv/w/cache/cupy"}
+
+
+def test_a_cache_elsewhere_is_named_by_the_sources_too_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUPY_CACHE_DIR", "/mnt/cupy")
+    for told in ("/mnt/numba", f"/mnt/numba/{fingerprint()}"):
+        monkeypatch.setenv("NUMBA_CACHE_DIR", told)
+        assert WorkerSettings().cache_environment() == {"NUMBA_CACHE_DIR": f"/mnt/numba/{fingerprint()}"}
+    monkeypatch.setenv("WARPDESK_HOME", "/srv/w")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")  # Numba takes this for unset
+    assert WorkerSettings().cache_environment() == {"NUMBA_CACHE_DIR": f"/srv/w/cache/numba/{fingerprint()}"}
 
 
 def test_the_catalogue_is_the_one_that_is_published() -> None:

@@ -20,10 +20,11 @@ from tests.conftest import ROOT
 from tests.cudasim.device import EmulatedDevice
 from tests.workers.device import BrokenDevice, PaperDevice, UncompiledDevice
 from tests.workers.operations import OPERATIONS as MISBEHAVING
+from workers import warmup
 from workers.device import Probe, without_gpu
 from workers.protocol import DeviceReport, FailedExample
 from workers.settings import WorkerSettings
-from workers.warmup import Trial, documented, start_second_compiler, variants, warm_up
+from workers.warmup import Trial, documented, stamp, start_second_compiler, variants, warm_up
 
 CPU = without_gpu("a test")
 
@@ -158,7 +159,7 @@ def test_the_second_compiler_runs_until_it_has_gone_through_the_catalogue_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
-    monkeypatch.setenv("WARPDESK_OPERATIONS", "tests.workers.operations:OPERATIONS")
+    monkeypatch.setenv("WARPDESK_OPERATIONS", "tests.workers.operations:SOUND")
     settings = WorkerSettings()
     first = start_second_compiler(settings)
     assert first is not None
@@ -173,3 +174,20 @@ def test_the_second_compiler_runs_until_it_has_gone_through_the_catalogue_once(
     assert other is not None, "another catalogue is compiled by itself"
     other.kill()
     other.wait()
+
+
+def test_a_catalogue_is_not_taken_for_compiled_when_sources_changed_or_an_example_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("WARPDESK_OPERATIONS", "tests.workers.operations:OPERATIONS")  # two of them fail
+    settings = WorkerSettings()
+    failing = start_second_compiler(settings)
+    assert failing is not None
+    assert failing.wait(60) == 0
+    assert list(tmp_path.glob("complete-*")) == []
+    before = stamp(settings)
+    before.touch()
+    assert start_second_compiler(settings) is None
+    monkeypatch.setattr(warmup, "fingerprint", lambda: "0123456789ab")
+    assert stamp(settings) != before
