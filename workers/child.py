@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from kernels.cuda import DeviceLost
 from workers import execute, faults
 from workers.device import probe, without_gpu
-from workers.pipe import LOST_DEVICE, Answer, Lost, Ready, receive_assignment, send
+from workers.pipe import LOST_DEVICE, Answer, Lost, Ready, Starting, receive_assignment, send
 from workers.process import die_with
 from workers.settings import WorkerSettings
 from workers.store import SpoolStore
@@ -38,13 +38,16 @@ def main(descriptor: int, parent: int, no_gpu: str | None) -> int:
 
     began = time.monotonic()
     operations = settings.catalogue()
-    found = probe(settings.device) if no_gpu is None else without_gpu(no_gpu)
     faulty = None
-    if found.device is not None and settings.faults:
-        faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")
-        found = replace(found, device=faulty)
     store = SpoolStore(settings.store_directory)
     try:
+        if no_gpu is None and settings.device != "cpu":
+            send(pipe, Starting(step="looking for a GPU"))
+        found = probe(settings.device) if no_gpu is None else without_gpu(no_gpu)
+        if found.device is not None and settings.faults:
+            faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")
+            found = replace(found, device=faulty)
+        send(pipe, Starting(step="warming up on the CPU" if found.device is None else "warming up on the GPU"))
         start_second_compiler(settings)
         failed = warm_up(documented(operations.values()), found)
         if found.device is not None:

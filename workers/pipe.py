@@ -18,6 +18,16 @@ class Assignment(Message):
     keep_off_gpu: str | None = None
 
 
+Step = Literal["looking for a GPU", "warming up on the GPU", "warming up on the CPU"]
+
+
+class Starting(Message):
+    """Child to parent: what I do next; when I die of it, this is what it was."""
+
+    kind: Literal["starting"] = "starting"
+    step: Step
+
+
 class Ready(Message):
     """Child to parent: every operation was tried once on this device, and these failed."""
 
@@ -43,9 +53,8 @@ class Lost(Message):
     message: str
 
 
-_FROM_CHILD: TypeAdapter[Ready | Answer | Lost] = TypeAdapter(
-    Annotated[Ready | Answer | Lost, Field(discriminator="kind")]
-)
+FromChild = Starting | Ready | Answer | Lost
+_FROM_CHILD: TypeAdapter[FromChild] = TypeAdapter(Annotated[FromChild, Field(discriminator="kind")])
 
 
 def send(pipe: Connection, message: Message) -> None:
@@ -57,6 +66,6 @@ def receive_assignment(pipe: Connection) -> Assignment:
     return Assignment.model_validate_json(pipe.recv_bytes())
 
 
-def receive(pipe: Connection) -> Ready | Answer | Lost:
+def receive(pipe: Connection) -> FromChild:
     """What the child said; raises EOFError or OSError when it has died."""
     return _FROM_CHILD.validate_json(pipe.recv_bytes())

@@ -174,3 +174,4 @@ class WorkerReport(Message):
     restarts: int = 0
     last_fault: str | None = None
     failed_examples: tuple[FailedExample, ...] = ()
+    gpu_given_up: str | None = None  # why the worker computes on the CPU although it has, or looked for, a GPU

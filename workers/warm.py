@@ -34,7 +34,7 @@ from kernels.operation import Backend
 from workers.endings import Endings
 from workers.horse import Horse
 from workers.patience import Patience
-from workers.pipe import LOST_DEVICE, Answer, Assignment, Lost, Ready, receive, send
+from workers.pipe import LOST_DEVICE, Answer, Assignment, Lost, Ready, Starting, Step, receive, send
 from workers.process import identity
 from workers.protocol import (
     MAX_ATTEMPTS,
@@ -57,7 +57,7 @@ log = logging.getLogger("warpdesk.worker")
 # RQ's worker time to live: the longest blocking pop is 15 s less, and RQ takes a silent worker for dead 60 s after it.
 _WORKER_TTL = 20
 _LEAVE_SECONDS = 0.05
-_STARTS_ON_GPU = 3  # failed starts in a row after which the child leaves the GPU alone
+_STARTS_ON_GPU = 3  # failed starts on the GPU since the last good one, after which the child leaves it alone
 _LONGEST_RESPAWN_DELAY = 30.0
 
 
@@ -101,7 +101,8 @@ class WarmWorker(Worker):
         self._kill_wanted = False
         self._interruptible = False
         self._stop_at: float | None = None
-        self._failed_starts = 0
+        self._failed_starts = self._failed_gpu_starts = 0
+        self._step: Step | None = None  # how far the child has come, as it said itself
         self._no_gpu: str | None = None
         self._last_fault: str | None = None
         self._failed_examples: tuple[FailedExample, ...] = ()  # of the last child that warmed up
@@ -313,6 +314,7 @@ class WarmWorker(Worker):
             restarts=max(0, self._horse.starts - 1),
             last_fault=self._last_fault,
             failed_examples=self._failed_examples,
+            gpu_given_up=self._no_gpu,
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:
@@ -340,42 +342,55 @@ class WarmWorker(Worker):
             try:
                 message = receive(self._horse.pipe)
             except (EOFError, OSError):
-                self._failed_starts += 1
-                self._respawn(f"{self._fault(self._horse.reap())} while it started")
+                fault = self._fault(self._horse.reap())
+                self._start_failed(f"{fault} {f'while {self._step}' if self._step else 'before it looked for a GPU'}")
                 continue
             if isinstance(message, Ready):
                 self._failed_examples = message.failed
                 if self._is_useless(message):
                     # A worker that fails whatever it takes would empty the queue faster than one that works.
-                    self._failed_starts += 1
                     self._horse.kill()
                     first = message.failed[0]
                     why = f"every operation failed its example, {first.operation} with {first.error}: {first.message}"
-                    self._respawn(why, message.device.backend)
+                    self._start_failed(why)
                     continue
-                self._failed_starts = 0
+                self._failed_starts = self._failed_gpu_starts = 0
                 self._horse.device = message.device
                 log.info("ready on %s after %.1f s", message.device.name, message.seconds)
                 self._pulse.beat()
+            elif isinstance(message, Starting):
+                self._step = message.step
             elif isinstance(message, Lost):
                 self._lost = message.message
+
+    def _start_failed(self, why: str) -> None:
+        """Start another child, which leaves the GPU alone once enough starts have failed on it.
+
+        On a machine without a GPU nothing is counted: the CPU would be blamed on a GPU that is not there.
+        """
+        self._failed_starts += 1
+        if self._no_gpu is None and self._step in ("looking for a GPU", "warming up on the GPU"):
+            self._failed_gpu_starts += 1
+            if self._failed_gpu_starts == _STARTS_ON_GPU:
+                what = "start on the GPU" if self._step == "warming up on the GPU" else "look for a GPU"
+                self._no_gpu = f"the worker failed to {what} {_STARTS_ON_GPU} times: {why}"
+        self._respawn(why)
 
     def _is_useless(self, message: Ready) -> bool:
         disabled = {failure.operation for failure in message.failed if failure.disables}
         return bool(self._operations) and disabled >= self._operations.keys()
 
-    def _respawn(self, why: str | None, tried: Backend = "gpu") -> None:
-        """Start a new child, the later the more starts in a row have failed; `tried` is where, as far as is known."""
+    def _respawn(self, why: str | None) -> None:
+        """Start a new child, the later the more starts in a row have failed."""
         if why is not None:
             self._last_fault = why
             log.warning("%s; starting another", why)
-        if self._failed_starts == _STARTS_ON_GPU and self._no_gpu is None and tried == "gpu":
-            self._no_gpu = f"the worker failed to start on the GPU {_STARTS_ON_GPU} times: {self._last_fault}"
         delay = min(_LONGEST_RESPAWN_DELAY, 0.25 * 2**self._failed_starts) if self._failed_starts else 0.0
         until = time.monotonic() + delay
         while not self._stop_requested and (left := until - time.monotonic()) > 0:
             wait([self._wake_reader], left)
             self._drain_wake()
+        self._step = None
         self._horse.spawn(self._no_gpu)
         self._pulse.beat()
 

@@ -1,5 +1,7 @@
 """A device of paper: kernels are Python functions by name. What is tested here is the worker, not CUDA."""
 
+import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,12 @@ class BrokenDevice(PaperDevice):
 
     def to_device(self, array: Any) -> Any:  # noqa: ARG002
         raise DeviceLost("the first copy hit an uncorrectable memory error", 214)
+
+
+def deadly() -> PaperDevice:
+    """Opening it kills the process, as a driver may."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("this process is dead")
 
 
 def absent() -> PaperDevice:

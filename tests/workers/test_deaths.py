@@ -4,12 +4,16 @@ import os
 import signal
 import time
 
+import pytest
 from rq import Worker
 from rq.registry import FailedJobRegistry
 
+from kernels.fingerprint import fingerprint
 from tests.workers.conftest import Desk, alive
 from workers.protocol import State
 from workers.queue import connect
+from workers.settings import WorkerSettings
+from workers.warmup import stamp
 
 
 def hold_for_ever(desk: Desk, job_id: str) -> None:
@@ -54,6 +58,28 @@ def test_an_idle_child_that_dies_is_replaced_before_a_job_needs_it(desk: Desk) -
     )
     record = desk.wait(desk.submit())
     assert record.attempt == 1
+
+
+def test_children_that_die_at_their_start_without_a_gpu_are_not_blamed_on_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks, catalogue = desk.home / "marks", "tests.workers.operations:FRAIL"
+    marks.mkdir()
+    monkeypatch.setenv("MARKS", str(marks))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(desk.home / fingerprint()))
+    done = stamp(WorkerSettings(operations=catalogue))  # else the second compiler would die of the example as well
+    done.parent.mkdir()
+    done.touch()
+    report = desk.start_worker(WARPDESK_OPERATIONS=catalogue, WARPDESK_DEVICE="tests.workers.device:absent")
+    assert report is not None
+    assert report.device is not None
+    assert (report.device.backend, report.device.reason) == ("cpu", "the device is held by another process")
+    assert report.restarts == 3
+    assert report.gpu_given_up is None
+    assert report.last_fault == ("the worker process was ended by signal 9 (SIGKILL) while warming up on the CPU")
+    record = desk.wait(desk.submit())
+    assert record.provenance is not None
+    assert record.provenance.fallback_reason == "the device is held by another process"
 
 
 def test_a_killed_parent_takes_its_child_along_and_a_successor_takes_over_its_job(desk: Desk) -> None:

@@ -86,9 +86,22 @@ def test_a_device_that_breaks_at_every_start_is_given_up_for_the_cpu(desk: Desk)
     assert reason is not None
     assert reason.startswith("the worker failed to start on the GPU 3 times")
     assert "uncorrectable memory error" in reason
+    assert report.gpu_given_up == reason
     record = desk.wait(desk.submit())
     assert record.provenance is not None
     assert record.provenance.fallback_reason == reason
+
+
+def test_a_driver_that_kills_who_looks_for_a_device_is_left_alone(desk: Desk) -> None:
+    report = desk.start_worker(WARPDESK_DEVICE="tests.workers.device:deadly")
+    assert report is not None
+    assert report.device is not None
+    assert (report.device.backend, report.restarts) == ("cpu", 3)
+    assert report.gpu_given_up == report.device.reason
+    assert report.device.reason == (
+        "the worker failed to look for a GPU 3 times: "
+        "the worker process was ended by signal 9 (SIGKILL) while looking for a GPU"
+    )
 
 
 def test_a_gpu_job_waits_for_the_worker_that_has_one(desk: Desk) -> None:
