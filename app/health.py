@@ -57,8 +57,8 @@ async def _health(desk: Desk) -> schemas.Health:
     if not able:
         states = ", ".join(sorted(worker.state for worker in workers))
         sentence = f"None of {len(workers)} live workers is ready" + (f": {states}" if states else "")
-        return schemas.Health(status="unavailable", reasons=[sentence, *_failures(workers)])
-    troubles = [*_waiting(workers), *_failures(able)]
+        return schemas.Health(status="unavailable", reasons=[sentence, *_given_up(workers), *_failures(workers)])
+    troubles = [*_waiting(workers), *_given_up(workers), *_failures(able)]
     if desk.operations and all(_disabled(worker) >= desk.operations.keys() for worker in able):
         sentence = f"None of {len(able)} ready workers can run any operation"
         return schemas.Health(status="unavailable", reasons=[sentence, *troubles])
@@ -68,6 +68,13 @@ async def _health(desk: Desk) -> schemas.Health:
 def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
     waiting = [worker for worker in workers if worker.state not in _ABLE]
     return [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
+
+
+def _given_up(workers: Sequence[WorkerReport]) -> list[str]:
+    """How many have left their GPU alone; why is for keys, not for everyone."""
+    count = sum(worker.gpu_given_up is not None for worker in workers)
+    sentence = f"{count} of {len(workers)} live workers gave up the GPU after failed starts; jobs run on the CPU there"
+    return [sentence] if count else []
 
 
 def _disabled(worker: WorkerReport) -> set[str]:
@@ -107,11 +114,13 @@ async def gpu_health(_: Reader, desk: Shared) -> schemas.GpuHealth:
     if not workers:
         return schemas.GpuHealth(status="unknown", reasons=["No worker is alive"], workers=[])
     gpus = [worker for worker in workers if worker.device is not None and worker.device.backend == "gpu"]
-    if not gpus:
+    given_up = [f"{worker.name}: {worker.gpu_given_up}" for worker in workers if worker.gpu_given_up is not None]
+    if not gpus and not given_up:
         why = sorted({worker.device.reason for worker in workers if worker.device and worker.device.reason})
         return schemas.GpuHealth(status="none", reasons=why, workers=workers)
     ill = [worker for worker in gpus if worker.state not in _ABLE]
-    reasons = [f"{worker.name} is {worker.state}: {worker.last_fault or 'no fault reported'}" for worker in ill]
+    reasons = [*given_up]
+    reasons += [f"{worker.name} is {worker.state}: {worker.last_fault or 'no fault reported'}" for worker in ill]
     for worker in gpus:
         reasons += _told(worker, (failure for failure in worker.failed_examples if failure.backend == "gpu"))
     return schemas.GpuHealth(status="degraded" if reasons else "ok", reasons=reasons, workers=workers)

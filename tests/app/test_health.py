@@ -149,6 +149,37 @@ def test_a_real_worker_whose_examples_fail_degrades_the_service_and_one_that_can
     assert not any("double" in reason for reason in serving["reasons"])
 
 
+def test_a_gpu_given_up_after_failed_starts_is_told_and_not_taken_for_none(redis_url: str, tmp_path: Path) -> None:
+    with live(tmp_path / "api", redis_url, MISBEHAVING) as api:
+        desk = Desk(redis_url, tmp_path / "worker", api.queue, api.store)
+        desk.home.mkdir()
+        try:
+            sick = desk.start_worker(
+                WARPDESK_DEVICE="tests.workers.device:BrokenDevice",
+                WARPDESK_OPERATIONS="tests.workers.operations:SOUND",
+            )
+            assert sick is not None
+            ready, gpu = api.http.get("/readyz"), api.http.get("/gpu-health").json()
+            asked = {"operation": "double", "inputs": {"values": {"data": [1.0]}}, "backend": "gpu"}
+            refused = api.http.post("/v1/jobs", json=asked)
+        finally:
+            desk.close()
+
+    assert (ready.status_code, ready.json()) == (
+        200,
+        {
+            "status": "degraded",
+            "reasons": ["1 of 1 live workers gave up the GPU after failed starts; jobs run on the CPU there"],
+        },
+    )
+    (reason,) = gpu["reasons"]
+    assert gpu["status"] == "degraded"
+    assert reason.startswith(f"{sick.name}: the worker failed to start on the GPU 3 times: the device was lost (")
+    assert "uncorrectable memory error" in reason
+    assert (refused.status_code, refused.json()["code"]) == (503, "no-gpu-worker")
+    assert "the worker failed to start on the GPU 3 times" in refused.json()["detail"]
+
+
 def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
     unknown = api.http.get("/gpu-health").json()
     api.queue.report(report("cpu", "ready", reason="no NVIDIA driver"), ttl=60)
@@ -308,7 +339,7 @@ class BrokenStore:
     def find(self, *_: Any) -> None:
         raise self.error
 
-    def writer(self, *_: Any) -> None:
+    def writer(self, *_: Any, **__: Any) -> None:
         raise self.error
 
 
