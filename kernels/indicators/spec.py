@@ -1,11 +1,13 @@
 """What the indicators take and give: sma, ema, rsi and bollinger of one price series or of many."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kernels.array import ArrayInfo
+from kernels.array import ITEMSIZE, ArrayInfo
+from kernels.indicators.recurrence import SEGMENTS, TILE
 from kernels.operation import EXACT, Cost, Example, Input, Operation, Output, Params, refuse
 
 LONGEST_PERIOD = 100_000
@@ -79,11 +81,31 @@ def _check(params: Any, inputs: Mapping[str, ArrayInfo]) -> None:
         raise refuse("/inputs/prices", 'the prices hold a NaN and nan_policy is "error"')
 
 
-def _cost(outputs: int, workspace: int) -> Any:
-    """Bytes as multiples of the input: itself, outputs, and the buffers of the backend that needs more (the GPU)."""
+def _states(params: Any) -> int:
+    """What a recurrence carries from bar to bar: an average, or that of gains and that of losses."""
+    if isinstance(params, Rsi):
+        return 0 if params.convention == "cutler" else 2
+    return 1 if isinstance(params, Ema) else 0
 
-    def cost(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
-        return Cost(bytes=(1 + outputs + workspace) * inputs["prices"].nbytes + (1 << 20))
+
+def _cost(outputs: int, workspace: int) -> Any:
+    """Bytes of input, outputs and the buffers of the backend that needs more (the GPU).
+
+    `workspace`, in multiples of the input, is what closed gaps and windows longer than shared memory take. To it comes
+    what whole tiles take, of which every row has one, however short; and 1 MiB for tables and for rounding up.
+    """
+
+    def cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
+        prices = inputs["prices"]
+        time = prices.shape[-1]
+        itemsize = ITEMSIZE[prices.dtype]
+        tiles = math.prod(prices.shape[:-1]) * -(-time // TILE)
+        tile = 24  # counts of prices where gaps are closed
+        if states := _states(params):
+            reals = (1 + states) * itemsize
+            tile += SEGMENTS * (reals + 4)  # each segment's map and bars since a gap
+            tile += reals + 12  # the tile's states, its last gap, and where an RSI stands still
+        return Cost(bytes=(1 + outputs + workspace) * prices.nbytes + tiles * tile + (1 << 20))
 
     return cost
 
@@ -117,7 +139,7 @@ SMA = Operation(
     inputs=(_PRICES,),
     outputs=(Output("sma", "mean of the last `period` prices, of the prices' shape and dtype; NaN before the first"),),
     example=_example(period=10),
-    cost=_cost(outputs=1, workspace=4),
+    cost=_cost(outputs=1, workspace=5),
     check=_check,
     variants=(_with_a_gap(period=10, nan_policy="skip"),),  # every indicator closes gaps by the same code
 )
@@ -142,7 +164,7 @@ RSI = Operation(
     inputs=(_PRICES,),
     outputs=(Output("rsi", "the index, of the prices' shape and dtype; first at bar `period`, counted from 0"),),
     example=_example(period=14),
-    cost=_cost(outputs=1, workspace=6),
+    cost=_cost(outputs=1, workspace=8),
     check=_check,
     variants=(_example(period=14, convention="cutler"),),  # windows; the other conventions are one recursion
 )
@@ -159,6 +181,6 @@ BOLLINGER = Operation(
         Output("lower", "middle - width * deviation"),
     ),
     example=_example(period=20, width=2.0),
-    cost=_cost(outputs=3, workspace=8),
+    cost=_cost(outputs=3, workspace=10),
     check=_check,
 )

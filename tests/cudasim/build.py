@@ -127,6 +127,7 @@ def runtime() -> ctypes.CDLL:
     library.cudasim_launch.restype = ctypes.c_int
     library.cudasim_launch.argtypes = [
         ctypes.c_int,
+        ctypes.c_int,
         ctypes.POINTER(KernelEntry),
         ctypes.c_void_p,
         ctypes.POINTER(ctypes.c_void_p),

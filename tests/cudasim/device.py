@@ -28,6 +28,7 @@ _ORDERS = {"forward": 0, "backward": 1, "random": 2}
 _DYNAMIC_SHARED_LIMIT = 48 * 1024  # what a launch may ask for without setting a function attribute
 _TSAN_THREADS = 6144  # it knows some 8,000 threads at a time
 CAN_FLUSH = platform.machine() in ("x86_64", "AMD64")
+NAN, FINITE = 0xFF, 0x5A  # bytes: as floats NaN, or 1e16 and 3e127; as integers -1, or 90 and larger
 _kept: list[Any] = []  # memory of launches that never ended
 
 
@@ -87,6 +88,7 @@ class EmulatedDevice:
 
     `workers` blocks are resident at a time. `sanitize` compiles kernels with "address,undefined" or "thread"; the
     process must then run under that sanitizer (tests.cudasim.sanitized). `memory` limits the bytes allocated at a time.
+    Fresh memory, shared too, is filled with the byte `poison`; an output nobody writes holds it.
     `flush` turns denormals into 0, as -ftz=true does for float32; it does so for float64 too, and on x86 only.
     """
 
@@ -102,6 +104,7 @@ class EmulatedDevice:
         memory: int = 4 << 30,
         limit: float = 60.0,
         flush: bool = False,
+        poison: int = NAN,
     ) -> None:
         if flush and not CAN_FLUSH:
             raise RuntimeError(f"flush=True needs the MXCSR of an x86 processor, and this is {platform.machine()}")
@@ -114,11 +117,13 @@ class EmulatedDevice:
         self.sanitize = sanitize
         # To address sanitizer __shared__ is one static variable; thread sanitizer needs a thread of its own per block.
         self.workers = {None: workers, "address,undefined": 1, "thread": 64}[sanitize]
+        self.peak = 0  # bytes: the most that was allocated at a time
         self.launches: list[tuple[Source, str]] = []  # what was launched, in order
         self._seed = seed
         self._limit = limit
         self._memory = memory
         self._flush = flush
+        self._poison = poison
         self._used = 0
         self._copy_seconds = 0.0
         self._kernel_seconds = 0.0
@@ -139,7 +144,7 @@ class EmulatedDevice:
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> DeviceArray:
         array = self._allocate(shape, dtype)
-        array._array.reshape(-1).view(np.uint8).fill(0xFF)  # NaN or -1: nobody may rely on fresh memory being zero
+        array._array.reshape(-1).view(np.uint8).fill(self._poison)
         return array
 
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> DeviceArray:
@@ -173,6 +178,7 @@ class EmulatedDevice:
         assert address.value is not None
         memory = (ctypes.c_char * nbytes).from_address(address.value)
         self._used += nbytes
+        self.peak = max(self.peak, self._used)
         weakref.finalize(memory, self._free, address.value, nbytes)
         return DeviceArray(memory, np.frombuffer(memory, dtype).reshape(shape))
 
@@ -203,6 +209,7 @@ class EmulatedKernel:
         start = time.perf_counter()
         outcome = runtime().cudasim_launch(
             int(device._flush),
+            device._poison,
             ctypes.byref(self._entry),
             self._module.touch,
             (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(value) for value in arguments)),

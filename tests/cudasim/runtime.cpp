@@ -80,6 +80,7 @@ struct Launch {
     void (*touch)();
     char* plain_shared;   // under AddressSanitizer __shared__ is static: where it lies
     size_t plain_shared_size;
+    int poison;           // the byte that shared memory holds before a block writes it
     unsigned long long blocks;
     std::atomic<unsigned long long> next{0}, finished{0};
     std::atomic<unsigned> running{0};
@@ -318,9 +319,9 @@ int find_segment(dl_phdr_info* info, size_t, void* data) {
     return 1;
 }
 
-__attribute__((optimize("no-tree-loop-distribute-patterns"))) void fill(char* at, size_t size) {
+__attribute__((optimize("no-tree-loop-distribute-patterns"))) void fill(char* at, int byte, size_t size) {
     // A loop of our own, not memset: that one is watched by AddressSanitizer, and red zones lie in between.
-    for (size_t i = 0; i < size; ++i) *const_cast<volatile char*>(at + i) = static_cast<char>(0xFF);
+    for (size_t i = 0; i < size; ++i) *const_cast<volatile char*>(at + i) = static_cast<char>(byte);
 }
 
 void* work(void* data) {
@@ -359,14 +360,14 @@ void* work(void* data) {
         block.index = {static_cast<unsigned>(number % launch->grid.x),
                        static_cast<unsigned>(number / launch->grid.x % launch->grid.y),
                        static_cast<unsigned>(number / launch->grid.x / launch->grid.y)};
-        if (shared.size) memset(shared.found, 0xFF, shared.size);
-        if (launch->plain_shared_size) fill(launch->plain_shared, launch->plain_shared_size);
+        if (shared.size) memset(shared.found, launch->poison, shared.size);
+        if (launch->plain_shared_size) fill(launch->plain_shared, launch->poison, launch->plain_shared_size);
         block.dynamic_shared = nullptr;
         if (launch->dynamic_shared) {
             void* memory = nullptr;
             if (posix_memalign(&memory, 128, launch->dynamic_shared)) abort();
             block.dynamic_shared = static_cast<char*>(memory);
-            memset(memory, 0xFF, launch->dynamic_shared);
+            memset(memory, launch->poison, launch->dynamic_shared);
         }
         block.live = count;
         block.arrived = block.acc_count = 0;
@@ -525,8 +526,8 @@ extern "C" void cudasim_memory_event(int changed) {
 // ---------------------------------------------------------------- what the host calls
 
 // Returns 0, or 1 with `message` filled (a defect), or 2 (still running after `limit` seconds; its memory must stay).
-extern "C" int cudasim_launch(int flush, const CudasimKernel* kernel, void (*touch)(), void** arguments, const unsigned* grid,
-                              const unsigned* block, size_t dynamic_shared, int order, unsigned long long seed,
+extern "C" int cudasim_launch(int flush, int poison, const CudasimKernel* kernel, void (*touch)(), void** arguments,
+                              const unsigned* grid, const unsigned* block, size_t dynamic_shared, int order, unsigned long long seed,
                               unsigned workers, char* plain_shared, size_t plain_shared_size, double limit, char* message,
                               size_t message_size) {
     auto* launch = new Launch;
@@ -542,6 +543,7 @@ extern "C" int cudasim_launch(int flush, const CudasimKernel* kernel, void (*tou
     launch->dynamic_shared = dynamic_shared;
     launch->plain_shared = plain_shared;
     launch->plain_shared_size = plain_shared_size;
+    launch->poison = poison;
     launch->workers = workers < launch->blocks ? workers : static_cast<unsigned>(launch->blocks);
     if (launch->workers > 64) launch->workers = 64;
     auto* team = new Worker[launch->workers];

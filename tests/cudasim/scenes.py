@@ -20,6 +20,7 @@ from tests.cudasim.sound import SOUND
 
 DEFECTS = Source(Path(__file__).parent / "sources" / "defects.cu")
 ORDERS = ("forward", "backward", "random")
+POISON = ("finite poison",)  # fresh memory holds an ordinary number, not NaN
 MEMORY = ("address,undefined",)
 RACE = ("thread",)
 
@@ -58,7 +59,7 @@ class Scene:
         )
         if self.expected is not None:
             got, expected = device.to_host(out), np.broadcast_to(self.expected(given), outputs)
-            if not np.array_equal(got, expected):
+            if not np.array_equal(got, expected, equal_nan=True):
                 raise WrongAnswer(f"{self.kernel}: {got[:4]}… instead of {expected[:4]}…")
 
 
@@ -69,6 +70,8 @@ def _weighted(given: Any) -> Any:
 def _same(given: Any) -> Any:
     return given
 
+
+_WARM_UP = np.where(np.arange(64) < 13, np.float32(np.nan), np.arange(64, dtype="float32"))
 
 SCENES = (
     Scene("missing_second_barrier", (*ORDERS, *RACE), "instead of|data race", _weighted, inputs=256),
@@ -83,8 +86,9 @@ SCENES = (
     Scene("lanes_that_never_come", ORDERS, r"deadlock.*__shfl_down_sync, defects\.cu:\d+.*__syncthreads"),
     Scene("lane_outside_mask", ORDERS, r"reads lane \d+, which does not take part"),
     Scene("two_collectives_for_one", ORDERS, "divergent warp: lane .* is in __(shfl|ballot)_sync while"),
-    Scene("uninitialised_shared", ORDERS, "instead of", np.sum),
-    Scene("uninitialised_global", ORDERS, "instead of", _same),
+    Scene("uninitialised_shared", (*ORDERS, *POISON), "instead of", np.sum),
+    Scene("uninitialised_global", (*ORDERS, *POISON), "instead of", _same),
+    Scene("warm_up_never_written", POISON, "instead of", _same, dtype="float32", values=_WARM_UP),
     Scene("predecessor_by_index", ("backward",), "livelock.*nanosleep", blocks=8, inputs=512, flags=8),
     Scene("flag_nobody_sets", ORDERS, r"livelock.*__nanosleep, defects\.cu:\d+", flags=1),
     Scene("lost_updates", RACE, "data race", blocks=2, inputs=128, outputs=1, zeroed=True),

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.cudasim.device import EmulatedDevice, KernelDefect, Order
+from tests.cudasim.device import FINITE, NAN, EmulatedDevice, KernelDefect, Order
 from tests.cudasim.sanitized import Mode, run_sanitized
-from tests.cudasim.scenes import ORDERS, SCENES, Scene, WrongAnswer
+from tests.cudasim.scenes import ORDERS, POISON, SCENES, Scene, WrongAnswer
 from tests.cudasim.sound import SOUND
 
 
@@ -35,6 +35,18 @@ def test_a_race_may_give_the_right_answer_in_every_order_of_a_plain_run(order: O
     """Which is why the thread sanitizer is needed: it reports this scene."""
     (scene,) = (scene for scene in SCENES if scene.kernel == "harmless_looking_rewrite")
     scene.play(EmulatedDevice(order, seed=1))
+
+
+@pytest.mark.parametrize(("scene", "mode"), caught(*POISON))
+def test_fresh_memory_of_ordinary_numbers_catches(scene: Scene, mode: str) -> None:
+    with pytest.raises(WrongAnswer, match=scene.says):
+        scene.play(EmulatedDevice(poison=FINITE))
+
+
+def test_fresh_memory_of_nan_hides_an_output_that_is_never_written() -> None:
+    """Which is why parity is tested with ordinary numbers in it as well."""
+    (scene,) = (scene for scene in SCENES if scene.kernel == "warm_up_never_written")
+    scene.play(EmulatedDevice(poison=NAN))
 
 
 @cache

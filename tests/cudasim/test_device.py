@@ -14,7 +14,7 @@ import pytest
 from kernels.cuda import LaunchFailed, OutOfMemory, Source
 from tests.cudasim import sound
 from tests.cudasim.build import CompileError
-from tests.cudasim.device import CAN_FLUSH, EmulatedDevice
+from tests.cudasim.device import CAN_FLUSH, FINITE, EmulatedDevice
 from tests.cudasim.scenes import DEFECTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,6 +155,21 @@ def test_fresh_memory_holds_no_number_anyone_could_rely_on() -> None:
     assert np.isnan(device.to_host(device.empty(100, np.float64))).all()
     assert (device.to_host(device.empty((2, 3), np.int32)) == -1).all()
     assert (device.to_host(device.zeros((2, 3), np.int32)) == 0).all()
+
+
+def test_fresh_memory_holds_the_pattern_that_was_asked_for() -> None:
+    device = EmulatedDevice(poison=FINITE)
+    assert (device.to_host(device.empty((2, 3), np.int32)) == 0x5A5A5A5A).all()
+    assert np.isfinite(device.to_host(device.empty(100, np.float32))).all()
+    assert (device.to_host(device.zeros((2, 3), np.int32)) == 0).all()
+
+
+def test_the_peak_is_the_most_that_was_allocated_at_a_time() -> None:
+    device = EmulatedDevice()
+    first, second = device.empty(100, np.float64), device.zeros(25, np.int32)
+    del first, second
+    device.to_device(np.zeros(10))
+    assert device.peak == 900
 
 
 def test_memory_runs_out_with_the_bytes_and_comes_back_when_arrays_die() -> None:

@@ -113,6 +113,11 @@ extern "C" __global__ void uninitialised_global(const u32* in, u32* out) {
     out[THREAD] += in[THREAD];
 }
 
+extern "C" __global__ void warm_up_never_written(const f32* in, f32* out) {
+    f32 shown = in[THREAD];
+    if (shown == shown) out[THREAD] = shown;   // NaN must be written too
+}
+
 // ---- between blocks
 
 extern "C" __global__ void predecessor_by_index(const u32* in, u32* out, u32* flags) {

@@ -1,0 +1,92 @@
+"""No indicator takes more of a device's memory than its cost promises, however many rows and however short they are."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.array import ArrayInfo, DType
+from kernels.catalogue import OPERATIONS
+from kernels.cuda import Source
+from tests.cudasim.device import EmulatedDevice
+
+ALL = ("sma", "ema", "rsi", "bollinger")
+VALUES = 300_000  # at most, so that all buffers of a device stay small
+ROUNDING = 1 << 20  # of the promise: for a GPU's allocator, which rounds every array up to 512 bytes
+TABLES = 4096  # the joins of a window: at most 34, of 4 + 4 + 3 * 8 bytes
+
+
+class DeviceWithoutThreads(EmulatedDevice):
+    """What is allocated depends on shapes alone, so launches may do nothing and shapes may be large."""
+
+    def kernel(self, source: Source, name: str) -> Any:  # noqa: ARG002
+        return lambda grid, block, args, shared_mem=0: None
+
+
+def peak_and_promise(
+    name: str, params: dict[str, Any], shape: tuple[int, ...], dtype: DType, device: EmulatedDevice
+) -> tuple[int, int]:
+    operation = OPERATIONS[name]
+    inputs = {"prices": ArrayInfo(dtype, shape)}
+    accepted = operation.validate(params, inputs)
+    operation.implementation("gpu")(accepted, np.full(shape, 100, dtype), device=device)
+    return device.peak, operation.cost(accepted, inputs).bytes
+
+
+def choices(name: str) -> st.SearchStrategy[dict[str, Any]]:
+    conventions = {"ema": ["talib", "tradingview"], "rsi": ["talib", "cutler", "ema", "tradingview"]}
+    fields: dict[str, st.SearchStrategy[Any]] = {"nan_policy": st.sampled_from(["window", "skip", "ffill"])}
+    if name in conventions:
+        fields["convention"] = st.sampled_from(conventions[name])
+    return st.fixed_dictionaries(fields)
+
+
+SHAPES = st.one_of(
+    st.integers(1, VALUES // 3).flatmap(lambda rows: st.tuples(st.just(rows), st.integers(3, VALUES // rows))),
+    st.integers(3, VALUES).flatmap(lambda time: st.tuples(st.integers(1, VALUES // time), st.just(time))),
+    st.tuples(st.integers(3, VALUES)),
+)
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(data=st.data(), shape=SHAPES, dtype=st.sampled_from(["float64", "float32"]))
+@settings(max_examples=60, deadline=None)
+def test_no_shape_takes_more_memory_than_the_cost_says(
+    name: str, data: st.DataObject, shape: tuple[int, ...], dtype: DType
+) -> None:
+    params = data.draw(choices(name))
+    params["period"] = data.draw(st.integers(2, min(shape[-1] - 1, 100_000)))
+    peak, promise = peak_and_promise(name, params, shape, dtype, DeviceWithoutThreads())
+    assert peak <= promise - ROUNDING + TABLES
+
+
+@pytest.mark.parametrize("policy", ["window", "skip", "ffill"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("name", "shape", "params"),
+    [
+        ("ema", (20_000, 3), {"period": 3}),
+        ("rsi", (20_000, 3), {"period": 2}),
+        ("ema", (20_000, 1), {"period": 5_000, "convention": "tradingview"}),  # states carried through all tiles
+        ("rsi", (20_000, 3), {"period": 2, "convention": "cutler"}),
+        ("sma", (20_000, 1), {"period": 1}),
+        ("bollinger", (20_000, 1), {"period": 1}),
+        ("sma", (100_001,), {"period": 99_999}),
+        ("bollinger", (100_001,), {"period": 99_999}),
+        ("rsi", (100_001,), {"period": 99_999, "convention": "cutler"}),
+    ],
+)
+def test_neither_short_rows_nor_long_windows_take_more_memory_than_the_cost_says(
+    name: str, shape: tuple[int, ...], params: dict[str, Any], dtype: DType, policy: str
+) -> None:
+    peak, promise = peak_and_promise(name, {**params, "nan_policy": policy}, shape, dtype, DeviceWithoutThreads())
+    assert peak <= promise - ROUNDING + TABLES
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_memory_counted_without_threads_is_that_of_a_real_run(name: str) -> None:
+    params, shape = {"period": 5, "nan_policy": "skip"}, (7, 40)
+    idle = peak_and_promise(name, params, shape, "float64", DeviceWithoutThreads())
+    assert idle == peak_and_promise(name, params, shape, "float64", EmulatedDevice())
