@@ -155,6 +155,8 @@ class FailedExample(Message):
     error: str  # the exception's type
     message: str
     fallback: bool = False  # the CPU ran it instead, as it will run the operation's jobs
+    choices: dict[str, bool | str] = {}  # a variant's words among the parameters that tell it apart
+    dtypes: dict[str, str] = {}  # a variant's inputs
 
     @property
     def disables(self) -> bool:

@@ -428,7 +428,7 @@ class WarmWorker(Worker):
         if isinstance(end, Succeeded | Failed):
             self._endings.commit(request, attempt, end)
             if isinstance(end, Succeeded) and self._failed_examples:
-                self._forgive(request.operation, end.provenance.backend)
+                self._forgive(request, end.provenance.backend)
             return
         # However it ended, the child is of no use any more. What it was writing is deleted after its death.
         code = self._horse.reap() if end is End.DIED else self._horse.kill()
@@ -453,16 +453,32 @@ class WarmWorker(Worker):
         if end is not End.RELEASED:
             self._respawn(None)
 
-    def _forgive(self, operation: str, backend: Backend) -> None:
-        """A job that was answered shows that the operation works there, whatever its documented example said."""
+    def _forgive(self, request: JobRequest, backend: Backend) -> None:
+        """A job that was answered shows that the operation works there, whatever its example said.
+
+        Any job shows it for the documented example, and for a variant one with the variant's choices and dtypes.
+        """
         left = tuple(
             failure
             for failure in self._failed_examples
-            if failure.variant is not None or (failure.operation, failure.backend) != (operation, backend)
+            if (failure.operation, failure.backend) != (request.operation, backend)
+            or (failure.variant is not None and not self._is_like(request, failure))
         )
         if left != self._failed_examples:
             self._failed_examples = left
             self._pulse.beat()
+
+    def _is_like(self, request: JobRequest, variant: FailedExample) -> bool:
+        fields = self._operations[request.operation].params.model_fields
+        for name, choice in variant.choices.items():
+            unsaid = fields[name].get_default() if name in fields else None
+            if request.params.get(name, unsaid) != choice:
+                return False
+        for name, dtype in variant.dtypes.items():
+            stored = self._store.find(request.owner, request.inputs.get(name, ""))
+            if stored is None or stored.info.dtype != dtype:
+                return False
+        return True
 
     # Small questions.
 

@@ -71,6 +71,17 @@ def variants(operations: Iterable[Operation]) -> Iterator[Trial]:
                 yield Trial(operation, single, f"{told}, float32" if told else "float32")
 
 
+def choices(trial: Trial) -> dict[str, bool | str]:
+    """The words that tell a variant's parameters apart: they choose code, where numbers are only computed with."""
+    documented_params = trial.operation.example.params
+    return {
+        name: value
+        for name, value in trial.example.params.items()
+        if documented_params.get(name) != value
+        and (isinstance(value, bool) or (isinstance(value, str) and value.isidentifier()))
+    }
+
+
 def _in_single_precision(operation: Operation, example: Example) -> Example | None:
     taken = {expected.name: expected.dtypes for expected in operation.inputs}
     inputs = example.inputs
@@ -141,6 +152,8 @@ def _failure(trial: Trial, backend: Any, error: Exception, fallback: bool = Fals
     return FailedExample(
         operation=trial.operation.name,
         variant=trial.variant,
+        choices={} if trial.variant is None else choices(trial),
+        dtypes={} if trial.variant is None else {name: given["dtype"] for name, given in trial.example.inputs.items()},
         backend=backend,
         error=type(error).__name__,
         message=" ".join(str(error).split())[:_LONGEST_MESSAGE],

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from kernels.array import ArrayInfo
 from kernels.indicators.spec import SMA
@@ -28,6 +28,11 @@ class DieParams(Params):
 
 class FussParams(Params):
     pleased: bool
+
+
+class WaverParams(Params):
+    mood: Literal["good", "bad"] = "good"
+    times: int = 1
 
 
 class WhisperParams(Params):
@@ -140,6 +145,21 @@ FRAIL = {
 
 # Everything here works.
 SOUND = {name: OPERATIONS[name] for name in ("double", "whisper")}
+
+# One variant of it fails: bad mood, float32.
+WAVERING = {
+    "waver": Operation(
+        "waver",
+        "Fail in one mood for some numbers of one type.",
+        PACKAGE,
+        WaverParams,
+        (Input("values", "numbers", ("float64", "float32"), (1,)),),
+        (Output("doubled", "2 x"),),
+        _EXAMPLE,
+        _cost,
+        variants=(Example({"mood": "bad", "times": 3}, _EXAMPLE.inputs),),
+    )
+}
 
 # A real operation alone, for a worker that should not compile the others.
 SMA_ALONE = {SMA.name: SMA}

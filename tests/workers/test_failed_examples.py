@@ -32,6 +32,28 @@ def test_an_operation_that_answers_a_job_is_no_longer_told_as_failed(desk: Desk)
     desk.until(lambda: desk.queue.workers()[0].failed_examples == (), "the worker still tells a failure")
 
 
+def test_a_variant_is_told_as_failed_until_a_job_of_its_choices_and_dtypes_is_answered(desk: Desk) -> None:
+    report = desk.start_worker(
+        WARPDESK_OPERATIONS="tests.workers.operations:WAVERING", WARPDESK_DEVICE="tests.workers.device:PaperDevice"
+    )
+    assert report is not None
+    (failure,) = report.failed_examples
+    assert failure.variant == "mood bad, times 3, float32"
+    assert (failure.choices, failure.dtypes) == ({"mood": "bad"}, {"values": "float32"})
+
+    def answered(mood: str, dtype: str) -> None:
+        inputs = {"values": desk.array([7.0], dtype)}
+        assert desk.wait(desk.submit("waver", inputs, params={"mood": mood})).state is State.SUCCEEDED
+        sent = desk.queue.workers()[0].reported_at
+        desk.until(lambda: desk.queue.workers()[0].reported_at > sent, "the worker did not report again")
+
+    answered("bad", "float64")
+    answered("good", "float32")
+    assert desk.queue.workers()[0].failed_examples == (failure,)
+    answered("bad", "float32")
+    desk.until(lambda: desk.queue.workers()[0].failed_examples == (), "the worker still tells a failure")
+
+
 def test_a_job_that_the_cpu_answered_does_not_make_the_gpu_well(desk: Desk) -> None:
     report = desk.start_worker(**UNCOMPILED)
     assert report is not None

@@ -24,7 +24,7 @@ from workers import warmup
 from workers.device import Probe, without_gpu
 from workers.protocol import DeviceReport, FailedExample
 from workers.settings import WorkerSettings
-from workers.warmup import Trial, documented, stamp, start_second_compiler, variants, warm_up
+from workers.warmup import Trial, choices, documented, stamp, start_second_compiler, variants, warm_up
 
 CPU = without_gpu("a test")
 
@@ -94,6 +94,15 @@ def quicker(trial: Trial) -> Trial:
     if "paths" not in trial.example.params:
         return trial
     return replace(trial, example=replace(trial.example, params={**trial.example.params, "steps": 4, "paths": 300}))
+
+
+def test_choices_and_dtypes_tell_every_variant_apart() -> None:
+    for operation in OPERATIONS.values():
+        told = [
+            (choices(trial), {name: given["dtype"] for name, given in trial.example.inputs.items()})
+            for trial in [*documented([operation]), *variants([operation])]
+        ]
+        assert [one for one in told if told.count(one) > 1] == []
 
 
 def test_variants_differ_from_the_documented_example_and_are_told_apart() -> None:

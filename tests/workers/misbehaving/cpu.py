@@ -30,6 +30,13 @@ def fuss(params: Any) -> dict[str, Any]:
     return {"pleased": True}
 
 
+def waver(params: Any, values: np.ndarray) -> dict[str, Any]:
+    """Fail in the bad mood on the numbers of the examples, which are below 3, in single precision."""
+    if params.mood == "bad" and values.dtype == np.float32 and values.max() < 3:
+        raise ValueError("not in this mood")
+    return {"doubled": values * 2}
+
+
 def hoard(params: Any) -> dict[str, Any]:
     return {"total": float(np.ones(1 << 46).sum())}
 

@@ -29,6 +29,10 @@ def stumble(params: Any, values: np.ndarray, device: Device) -> dict[str, Any]:
     return cpu.stumble(params, values)
 
 
+def waver(params: Any, values: np.ndarray, device: Device) -> dict[str, Any]:
+    return cpu.waver(params, values)
+
+
 def hoard(params: Any, device: Device) -> dict[str, Any]:
     return cpu.hoard(params)
 
