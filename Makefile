@@ -23,11 +23,12 @@ help: ## list the commands
 
 install: $(RUN) ## install what the service and the demo need into .venv
 
+# exec: a signal to make reaches the service itself, not a shell that would leave it behind.
 run: $(RUN) ## start the service and stay up; PORT=8000, state in .warpdesk
-	@WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/warpdesk serve --port $${PORT:-8000}
+	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/warpdesk serve --port $${PORT:-8000}
 
 demo: $(RUN) ## send one job of each operation over HTTP on real prices; prints a table, saves demo.png
-	@WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
+	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
 
 test: $(DEV) lint types kernels ## lint, types, every kernel compiled, every test
 	@$(BIN)/pytest

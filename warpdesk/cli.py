@@ -1,7 +1,6 @@
 """The command line: run a service or a worker, send a job, look at the machine, manage API keys."""
 
 import argparse
-import csv
 import json
 import logging
 import os
@@ -119,16 +118,24 @@ def _worker(_: argparse.Namespace) -> int:
 
 def _submit(chosen: argparse.Namespace) -> int:
     import httpx
+    import numpy as np
 
     from warpdesk.client import Client, WarpdeskError
 
     try:
-        words = dict(_parameter(text) for text in chosen.param)
-        inputs = dict(_input(text) for text in chosen.input)
+        words = _named("-p", chosen.param, "NAME=VALUE, for example period=14")
+        places = _named("-i", chosen.input, "NAME=FILE, for example prices=prices.csv:Close")
+        for name in sorted(words.keys() & places.keys()):
+            raise ValueError(f"{name} is given both with -p and with -i")
+        files = {name: _file(place) for name, place in places.items()}
         with Client(chosen.url) as client:
             description = client.operations().get(chosen.operation)  # None: the service says that it does not exist
             schemas = description.params.get("properties", {}) if description else {}
             params = {name: typed(text, schemas.get(name, {})) for name, text in words.items()}
+            inputs = {
+                name: client.upload(file, columns=[column]) if column else np.load(file, allow_pickle=False)
+                for name, (file, column) in files.items()
+            }
             result = client.run(
                 chosen.operation,
                 backend=chosen.backend,
@@ -140,7 +147,7 @@ def _submit(chosen: argparse.Namespace) -> int:
         return _fail(_told(error))
     except httpx.TransportError as error:
         return _fail(f"the service does not answer ({error}); is `warpdesk serve` running?")
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError) as error:
         return _fail(str(error))
     outputs = {name: _listed(value) for name, value in result.outputs.items()}
     if chosen.json:
@@ -207,46 +214,42 @@ def _told(error: "WarpdeskError") -> str:
     return "\n  ".join([str(error), *places])
 
 
-def _parameter(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"-p {text}: expected NAME=VALUE, for example period=14")
-    return name, value
+def _named(option: str, texts: Sequence[str], expected: str) -> dict[str, str]:
+    """What was given for each name. Raises ValueError for a text without a name, and for a name given twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{option} {text}: expected {expected}")
+        if name in found:
+            raise ValueError(f"{option} {name} is given twice: {found[name]} and {value}")
+        found[name] = value
+    return found
 
 
-def _input(text: str) -> tuple[str, Any]:
-    import numpy as np
-
-    name, equals, place = text.partition("=")
+def _file(place: str) -> tuple[Path, str]:
+    """The file to send, and which column of it if it is a CSV. Raises OSError where it cannot be opened."""
     file, colon, column = place.rpartition(":")
-    if not equals:
-        raise ValueError(f"-i {text}: expected NAME=FILE, for example prices=prices.csv:Close")
     if not colon or place.endswith(".npy"):
         file, column = place, ""
     path = Path(file)
-    if path.suffix == ".npy":
-        return name, np.load(path, allow_pickle=False)
-    if path.suffix != ".csv" or not column:
-        raise ValueError(f"-i {text}: expected FILE.npy or FILE.csv:Column")
-    with path.open(newline="") as lines:
-        rows = csv.DictReader(lines)
-        if column not in (rows.fieldnames or ()):
-            raise ValueError(f"{path} has no column {column!r}; it has {', '.join(rows.fieldnames or ())}")
-        try:
-            return name, np.array([float(row[column] or "nan") for row in rows], dtype=np.float64)
-        except ValueError as error:
-            raise ValueError(f"{path} line {rows.line_num}, column {column}: {error}") from None
+    if not (path.suffix == ".npy" or (path.suffix == ".csv" and column)):
+        raise ValueError(f"-i {place}: expected FILE.npy or FILE.csv:Column")
+    path.open("rb").close()  # before the service is asked for anything
+    return path, column
 
 
 def _listed(value: Any) -> Any:
-    """An array as nested lists JSON can carry (NaN as null), anything else as it is."""
-    if not hasattr(value, "tolist"):
-        return value
-    if value.dtype.kind != "f":
-        return value.tolist()
-    boxed = value.astype(object)
-    boxed[value != value] = None
-    return boxed.tolist()
+    """A value as the service writes it in JSON: an array as nested lists, NaN as null, an infinity as a string."""
+    import numpy as np
+
+    from app.arrays import to_nested
+
+    if isinstance(value, dict):
+        return {name: _listed(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_listed(part) for part in value]
+    return to_nested(np.asarray(value)) if isinstance(value, float | np.ndarray) else value
 
 
 def _doctor(chosen: argparse.Namespace) -> int:

@@ -8,7 +8,9 @@
 two clients differ only in how they send it.
 """
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from app.schemas import Array, Job, OperationDescription
 from warpdesk.encoding import AnyArray
-from warpdesk.exchange import Exchange, Options, Place, Result, Steps, T, WarpdeskError
+from warpdesk.exchange import PAUSE, Exchange, Options, Place, Result, Steps, T, WarpdeskError
 from workers.protocol import BackendWish, Priority
 
 __all__ = ["Array", "AsyncClient", "Client", "Job", "OperationDescription", "Result", "WarpdeskError"]
@@ -101,9 +103,13 @@ class Client:
             jobs, place = self._send(self._exchange.page(place))
             yield from jobs
 
-    def upload(self, array: ArrayLike | Path) -> Array:
-        """Store an array, or the content of an .npy or .csv file, for jobs to use by its id."""
-        return self._send(self._exchange.upload(array))
+    def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
+        """Store an array, or the content of an .npy or .csv file, for jobs to use by its id.
+
+        `columns` names the columns of a .csv file to keep, in the order wanted; without it all are. One column has the
+        shape (rows,), several (columns, rows). Raises ValueError where there are no columns to choose from.
+        """
+        return self._send(self._exchange.upload(array, columns))
 
     def download(self, array: Array | str) -> AnyArray:
         """A stored array as NumPy."""
@@ -127,6 +133,8 @@ class Client:
         try:
             request = next(steps)
             while True:
+                if pause := request.extensions.get(PAUSE):
+                    time.sleep(pause)
                 request = steps.send(self._http.send(request))
         except StopIteration as end:
             answer: T = end.value
@@ -207,9 +215,13 @@ class AsyncClient:
             for job in jobs:
                 yield job
 
-    async def upload(self, array: ArrayLike | Path) -> Array:
-        """Store an array, or the content of an .npy or .csv file, for jobs to use by its id."""
-        return await self._send(self._exchange.upload(array))
+    async def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
+        """Store an array, or the content of an .npy or .csv file, for jobs to use by its id.
+
+        `columns` names the columns of a .csv file to keep, in the order wanted; without it all are. One column has the
+        shape (rows,), several (columns, rows). Raises ValueError where there are no columns to choose from.
+        """
+        return await self._send(self._exchange.upload(array, columns))
 
     async def download(self, array: Array | str) -> AnyArray:
         """A stored array as NumPy."""
@@ -235,6 +247,8 @@ class AsyncClient:
         try:
             request = next(steps)
             while True:
+                if pause := request.extensions.get(PAUSE):
+                    await asyncio.sleep(pause)
                 request = steps.send(await self._http.send(request))
         except StopIteration as end:
             answer: T = end.value

@@ -14,7 +14,8 @@ INLINE = 4096  # numbers: below, JSON costs less than a second request
 CHUNK = 1 << 20
 
 NPY = "application/x-npy"
-MEDIA_TYPES = {".npy": NPY, ".csv": "text/csv"}
+CSV = "text/csv"
+MEDIA_TYPES = {".npy": NPY, ".csv": CSV}
 
 AnyArray = NDArray[Any]
 

@@ -1,13 +1,14 @@
 """What is sent to a Warpdesk service, in which order, and what the answers mean, whoever carries the requests.
 
 Each method of `Exchange` is a generator that yields requests, receives their responses and returns what was asked for.
+A request may name seconds to pause before it is sent, in its extension `PAUSE`.
 """
 
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import floor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,11 +19,14 @@ from pydantic import ValidationError
 
 from app.schemas import Array, ErrorDetail, Job, JobPage, OperationDescription, OperationList, Problem
 from app.schemas import Result as ResultBody
-from warpdesk.encoding import NPY, AnyArray, Body, array_body, as_array, as_json, file_body, fits_json, from_npy
+from warpdesk.encoding import CSV, NPY, AnyArray, Body, array_body, as_array, as_json, file_body, fits_json, from_npy
 from workers.protocol import BackendWish, Priority, Provenance
 
 URL = "http://127.0.0.1:8000"
 LONGEST_WAIT = 55  # seconds the service holds a request open
+SLACK = 0.1  # seconds a wait may go on beyond its timeout: the service counts whole ones
+FIRST_PAUSE = 0.005  # seconds between questions where less than a whole one is left; doubles each time
+PAUSE = "pause"
 
 T = TypeVar("T")
 Steps = Generator[httpx.Request, httpx.Response, T]
@@ -92,12 +96,12 @@ class Exchange:
         inputs: dict[str, Any] = {}
         params: dict[str, Any] = {}
         for name, value in fields.items():
-            if name not in expected:
-                params[name] = value
-            elif isinstance(value, Array):
+            if isinstance(value, Array):
                 inputs[name] = {"array": value.id}
+            elif name not in expected and not isinstance(value, np.ndarray):
+                params[name] = value
             else:
-                array = as_array(value, tuple(expected[name].dtypes))
+                array = as_array(value, tuple(expected[name].dtypes) if name in expected else ())
                 if fits_json(array):
                     inputs[name] = {"data": as_json(array), "dtype": array.dtype.name}
                 else:
@@ -107,8 +111,8 @@ class Exchange:
         response = yield self._request("POST", "/v1/jobs", json=body, wait=wait)
         return Job.model_validate_json(_checked(response).content)
 
-    def job(self, job: Job | str, wait: float | None = None) -> Steps[Job]:
-        response = yield self._request("GET", f"/v1/jobs/{_id(job)}", wait=wait)
+    def job(self, job: Job | str, wait: float | None = None, pause: float = 0.0) -> Steps[Job]:
+        response = yield self._request("GET", f"/v1/jobs/{_id(job)}", wait=wait, pause=pause)
         return Job.model_validate_json(_checked(response).content)
 
     def wait(self, job: Job | str, timeout: float | None) -> Steps[Job]:
@@ -135,9 +139,12 @@ class Exchange:
         left = None if left is None else left - len(found.jobs)
         return found.jobs, None if found.next is None else Place(found.next, left)
 
-    def upload(self, array: ArrayLike | Path) -> Steps[Array]:
+    def upload(self, array: ArrayLike | Path, columns: Sequence[str] = ()) -> Steps[Array]:
         body = file_body(array) if isinstance(array, Path) else array_body(np.asarray(array))
-        request = self._request("PUT", "/v1/arrays", stream=body)
+        query = f"?{_columns(columns)}" if columns else ""
+        if query and body.media_type != CSV:
+            raise ValueError("columns can be chosen from a .csv file only")
+        request = self._request("PUT", f"/v1/arrays{query}", stream=body)
         request.headers["Content-Type"] = body.media_type
         request.headers["Content-Length"] = str(body.size)
         response = yield request
@@ -161,11 +168,16 @@ class Exchange:
 
     def _wait(self, job: Job | str, deadline: float | None) -> Steps[Job]:
         found = job if isinstance(job, Job) else (yield from self.job(job, _seconds_left(deadline)))
+        pause = FIRST_PAUSE
         while not found.status.final:
             left = _seconds_left(deadline)
             if left <= 0:
                 raise TimeoutError(f"the job {found.id} is still {found.status}")
-            found = yield from self.job(found, left)
+            if _whole_seconds(left):
+                found = yield from self.job(found, left)
+            else:
+                found = yield from self.job(found, pause=min(pause, left))
+                pause *= 2
         return found
 
     def _fetch(self, job: Job | str, deadline: float | None) -> Steps[Result]:
@@ -194,17 +206,18 @@ class Exchange:
         json: Any = None,
         stream: Body | None = None,
         wait: float | None = None,
+        pause: float = 0.0,
         accept: str | None = None,
     ) -> httpx.Request:
-        url = httpx.URL(path if path.startswith("http") else f"{self._url}{path}")
+        url = httpx.URL(f"{self._url}{path}")
         # httpx leaves the host out where it is given a stream.
         headers = {**self._headers, "Host": url.netloc.decode("ascii")}
         if accept is not None:
             headers["Accept"] = accept
-        seconds = min(max(1, ceil(wait)), LONGEST_WAIT) if wait is not None else 0
+        seconds = _whole_seconds(wait) if wait is not None else 0
         if seconds:
             headers["Prefer"] = f"wait={seconds}"
-        extensions = {"timeout": httpx.Timeout(self._timeout, read=self._timeout + seconds).as_dict()}
+        extensions = {"timeout": httpx.Timeout(self._timeout, read=self._timeout + seconds).as_dict(), PAUSE: pause}
         return httpx.Request(method, url, headers=headers, json=json, stream=stream, extensions=extensions)
 
 
@@ -221,6 +234,22 @@ def _checked(response: httpx.Response) -> httpx.Response:
 
 def _id(job: Job | str) -> str:
     return job.id if isinstance(job, Job) else job
+
+
+def _columns(names: Sequence[str]) -> httpx.QueryParams:
+    """The query that asks for these columns. Raises ValueError for a name that the service would not take as one."""
+    names = [names] if isinstance(names, str) else list(names)
+    for name in names:
+        if "," in name or not name.strip():
+            raise ValueError(
+                f"{name!r} cannot be asked for as a column: commas separate names, and a name is not blank"
+            )
+    return httpx.QueryParams({"columns": names})
+
+
+def _whole_seconds(wait: float) -> int:
+    """What the service can be asked to wait, 0 where less than a second is left."""
+    return max(0, floor(min(wait + SLACK, LONGEST_WAIT)))
 
 
 def _deadline(timeout: float | None) -> float | None:

@@ -63,6 +63,64 @@ def test_submit_sends_a_column_of_a_csv_file(
 
 
 @pytest.mark.timeout(500)
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("Day,Close\n1,2\n2,4_0\n", "Row 3, column 'Close': '4_0' is not a number"),
+        ("Day,Close\n1,2\n2\n", "Row 3 has 1 cells, row 1 has 2 (malformed-csv, HTTP "),
+        ("Day,Open\n1,2\n", "/columns: There is no column 'Close'; there are Day, Open (malformed-csv, HTTP "),
+    ],
+)
+def test_submit_shows_what_the_service_refuses_in_a_csv_file(
+    content: str, said: str, service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until_ready(service)
+    (tmp_path / "prices.csv").write_text(content)
+    request = ["submit", "sma", "-p", "period=1", "-i", f"prices={tmp_path}/prices.csv:Close"]
+    assert main([*request, "--url", service.url]) == 1
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.timeout(500)
+def test_submit_reads_a_csv_file_that_begins_with_a_byte_order_mark(
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until_ready(service)
+    (tmp_path / "prices.csv").write_text("\ufeffClose,Volume\n1,9\n3,9\n", encoding="utf-8")
+    request = ["submit", "sma", "-p", "period=2", "-i", f"prices={tmp_path}/prices.csv:Close"]
+    assert main([*request, "--url", service.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"]["sma"] == [None, 2.0]
+
+
+@pytest.mark.timeout(500)
+def test_submit_prints_json_that_has_no_numbers_beyond_json(
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until_ready(service)
+    np.save(tmp_path / "a.npy", np.array([[1e308, -1e308, 1.0]]))
+    np.save(tmp_path / "b.npy", np.array([[1e308], [0.0], [0.0]]))
+    np.save(tmp_path / "c.npy", np.array([[0.0], [1e308], [0.0]]))
+    request = ["submit", "matmul", "--json", "--url", service.url, "-i", f"a={tmp_path}/a.npy"]
+    for right, product in (("b", [["Infinity"]]), ("c", [["-Infinity"]])):
+        assert main([*request, "-i", f"b={tmp_path}/{right}.npy"]) == 0
+        answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+        assert answer["outputs"]["product"] == product
+
+
+@pytest.mark.timeout(500)
+def test_submit_leaves_an_input_that_does_not_exist_to_the_service(
+    service: Service, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until_ready(service)
+    np.save(tmp_path / "a.npy", np.ones(3))
+    (tmp_path / "a.csv").write_text("Close\n1\n2\n")
+    for file in ("a.npy", "a.csv:Close"):
+        request = ["submit", "sma", "-p", "period=1", "-i", f"price={tmp_path}/{file}", "--url", service.url]
+        assert main(request) == 1
+        assert "/inputs/price: " in capsys.readouterr().err
+
+
+@pytest.mark.timeout(500)
 def test_submit_says_what_is_wrong_and_where(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     wait_until_ready(service)
     assert main(["submit", "matmul", "-p", "precision=half", "--url", service.url]) == 1
@@ -121,7 +179,12 @@ def test_what_is_typed_becomes_what_the_schema_takes(text: str, operation: str, 
         (["-i", "timeout=missing.csv:Close"], "No such file"),
         (["-i", "prices=missing.csv:Close"], "No such file"),
         (["-i", "prices=missing.txt"], "expected FILE.npy or FILE.csv:Column"),
+        (["-i", "prices=missing.csv"], "expected FILE.npy or FILE.csv:Column"),
         (["-p", "period"], "expected NAME=VALUE"),
+        (["-i", "prices"], "expected NAME=FILE"),
+        (["-p", "period=2", "-p", "period=3"], "-p period is given twice: 2 and 3"),
+        (["-i", "prices=a.npy", "-i", "prices=b.npy"], "-i prices is given twice: a.npy and b.npy"),
+        (["-p", "prices=2", "-i", "prices=b.npy"], "prices is given both with -p and with -i"),
     ],
 )
 def test_submit_refuses_what_it_cannot_read(

@@ -2,15 +2,18 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from examples.prices import sp500
 from tests.conftest import Service, wait_until_ready
 from warpdesk import AsyncClient, Client, WarpdeskError
+from warpdesk.client import Job
 from warpdesk.encoding import INLINE
 
 pytestmark = pytest.mark.timeout(500)
@@ -81,6 +84,39 @@ def test_files_are_uploaded_as_they_are(client: Client, tmp_path: Path) -> None:
     assert client.download(client.upload(tmp_path / "a.csv")).tolist() == [[1.5, 3.0], [2.0, 4.0]]
     with pytest.raises(ValueError, match=r"a.xls is none of .npy, .csv"):
         client.upload(tmp_path / "a.xls")
+
+
+def test_the_columns_of_a_csv_file_are_chosen_by_name_in_the_order_wanted(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("Day,Open & low,Close\n2024-01-02,1.5,2\n2024-01-03,3,\n")
+    np.testing.assert_array_equal(client.download(client.upload(file, columns=["Close"])), [2.0, np.nan])
+    chosen = client.download(client.upload(file, columns=["Close", "Open & low"]))
+    np.testing.assert_array_equal(chosen, [[2.0, np.nan], [1.5, 3.0]])
+    assert client.download(client.upload(file, columns="Open & low")).tolist() == [1.5, 3.0]
+    with pytest.raises(WarpdeskError, match="There is no column 'Low'; there are Day, Open & low, Close"):
+        client.upload(file, columns=["Low"])
+
+    async def at_once() -> list[float]:
+        async with AsyncClient(client._exchange._url) as connected:
+            kept = await connected.upload(file, columns=["Open & low"])
+            return list((await connected.download(kept)).tolist())
+
+    assert asyncio.run(at_once()) == [1.5, 3.0]
+
+
+@pytest.mark.parametrize("name", ["Open,Close", "", " "])
+def test_a_column_the_service_would_not_take_as_one_name_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Open,Close\n1,2\n")
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ValueError, match="cannot be asked for as a column"):
+        client.upload(tmp_path / "a.csv", columns=[name])
+
+
+def test_columns_are_chosen_of_csv_files_only(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(3))
+    with Client("http://127.0.0.1:9") as client:
+        for array in (tmp_path / "a.npy", np.ones(3)):
+            with pytest.raises(ValueError, match=r"from a \.csv file only"):
+                client.upload(array, columns=["Close"])
 
 
 def test_submit_wait_result_list_and_delete(client: Client) -> None:
@@ -182,3 +218,38 @@ def test_waiting_holds_one_request_open_instead_of_asking_again_and_again(client
     client.cancel(job)
     assert time.monotonic() - began >= 2
     assert len(requests) <= 8, [str(request.url) for request in requests]
+
+
+@pytest.mark.parametrize("timeout", [0.1, 0.5, 1.5])
+def test_the_service_is_not_asked_to_wait_longer_than_the_timeout(client: Client, timeout: float) -> None:
+    client.operations()
+    requests: list[httpx.Request] = []
+    client._http.event_hooks["request"] = [requests.append]
+    with pytest.raises(TimeoutError):
+        client.run("monte_carlo", timeout=timeout, **LONG)
+    client._http.event_hooks["request"] = []
+    client.cancel(next(client.list(limit=1)))
+    asked = [int(request.headers.get("Prefer", "wait=0").removeprefix("wait=")) for request in requests]
+    assert sum(asked) == int(timeout)
+    assert len(requests) <= 12, "it is asked again, ever more seldom"
+
+
+def test_short_waits_find_the_end_of_a_job(service: Service, client: Client) -> None:
+    def ends(job: Job) -> bool:
+        try:
+            return client.wait(job, timeout=0.1).status == "succeeded"
+        except TimeoutError:
+            return False
+
+    job = client.submit("matmul", a=[[2.0]], b=[[3.0]])
+    assert any(ends(job) for _ in range(600))
+
+    async def often() -> float:
+        async with AsyncClient(service.url) as connected:
+            job = await connected.submit("matmul", a=[[2.0]], b=[[4.0]])
+            for _ in range(600):
+                with suppress(TimeoutError):
+                    return float((await connected.result(job, timeout=0.1))["product"].item())
+            raise AssertionError("never done")
+
+    assert asyncio.run(often()) == 8.0
