@@ -28,7 +28,7 @@ _ORDERS = {"forward": 0, "backward": 1, "random": 2}
 _DYNAMIC_SHARED_LIMIT = 48 * 1024  # what a launch may ask for without setting a function attribute
 _TSAN_THREADS = 6144  # it knows some 8,000 threads at a time
 CAN_FLUSH = platform.machine() in ("x86_64", "AMD64")
-NAN, FINITE = 0xFF, 0x5A  # bytes: as floats NaN, or 1e16 and 3e127; as integers -1, or 90 and larger
+NAN, FINITE = 0xFF, 0x5A  # bytes: as floats NaN, or 1.5e16 (float32) and 1.8e127; as integers -1, or 90, 0x5A5A, ...
 _kept: list[Any] = []  # memory of launches that never ended
 
 
