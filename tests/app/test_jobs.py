@@ -3,13 +3,17 @@
 import concurrent.futures
 import io
 import math
+import socket
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -412,17 +416,29 @@ def test_a_canceled_job_never_runs(api: Live) -> None:
 def test_the_secrets_of_a_job_that_never_ran_are_erased_with_it(api: Live) -> None:
     inputs = {"values": {"data": [1.0]}, "seeds": {"data": [0.25, 0.5]}}
     first, second = (api.submit(operation="hide", params={"count": 1}, inputs=inputs) for _ in range(2))
-    record = api.queue.get(first)
+    record, other = api.queue.get(first), api.queue.get(second)
     assert record is not None
-    values, seeds = record.request.inputs["values"], record.request.inputs["seeds"]
+    assert other is not None
+
+    api.http.post(f"/v1/jobs/{first}/cancel")
+    wait_until(lambda: api.store.find("local", record.request.inputs["seeds"]) is None)
+    assert api.store.find("local", other.request.inputs["seeds"]) is not None  # equal numbers, yet another's
+    assert api.store.find("local", record.request.inputs["values"]) is not None
+
+
+def test_uploaded_secrets_are_erased_with_the_last_live_job_that_reads_them(api: Live) -> None:
+    file = io.BytesIO()
+    np.save(file, np.array([0.25, 0.75]))
+    seeds = api.http.put("/v1/arrays", content=file.getvalue(), headers={"Content-Type": "application/x-npy"}).json()
+    inputs = {"values": {"data": [1.0]}, "seeds": {"array": seeds["id"]}}
+    first, second = (api.submit(operation="hide", params={"count": 1}, inputs=inputs) for _ in range(2))
 
     api.http.post(f"/v1/jobs/{first}/cancel")
     time.sleep(0.2)  # long enough for the news of the first to have been acted on
-    assert api.store.find("local", seeds) is not None
+    assert api.store.find("local", seeds["id"]) is not None
 
     api.http.post(f"/v1/jobs/{second}/cancel")
-    wait_until(lambda: api.store.find("local", seeds) is None)
-    assert api.store.find("local", values) is not None
+    wait_until(lambda: api.store.find("local", seeds["id"]) is None)
 
 
 def test_the_secrets_of_a_job_that_ran_and_went_back_to_the_queue_are_erased_when_it_is_canceled(api: Live) -> None:
@@ -541,12 +557,38 @@ def test_an_erase_among_many_downloads_cuts_none_of_them(api: Live) -> None:
                 assert (answer.status_code, answer.json()["code"]) == (410, "result-gone")
 
 
+def _reading_slowly(api: Live) -> httpx.Client:
+    """A client that makes the server wait: its system takes some 256 KiB before it reads, not megabytes."""
+    transport = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)])
+    return httpx.Client(base_url=api.url, transport=transport, timeout=30)
+
+
 def test_a_download_that_has_begun_ends_though_its_file_is_erased(api: Live) -> None:
     job_id = api.submit(operation="draw", params={"count": 1_000_000}, seed=7)
     work(api.queue, api.store, job_id)
-    with api.http.stream("GET", f"/v1/jobs/{job_id}/result/numbers") as answer:
+    with _reading_slowly(api) as http, http.stream("GET", f"/v1/jobs/{job_id}/result/numbers") as answer:
         assert api.http.delete(f"/v1/jobs/{job_id}").status_code == 204
         assert len(answer.read()) == int(answer.headers["Content-Length"]) > 8_000_000
+
+
+def test_no_download_leaves_a_file_open(api: Live) -> None:
+    job_id = api.submit(operation="draw", params={"count": 1_000_000}, seed=9)
+    work(api.queue, api.store, job_id)
+    at = f"/v1/jobs/{job_id}/result/numbers"
+
+    def opened() -> int:
+        count = 0
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed since it was listed
+                count += f"/results/{job_id}" in str(descriptor.readlink())
+        return count
+
+    with _reading_slowly(api) as http, http.stream("GET", at):
+        assert opened() == 1
+    for asked in ("bytes=9-3", "bytes=99999999-", "bytes=0-9", "lines=1"):
+        api.http.get(at, headers={"Range": asked})
+
+    wait_until(lambda: opened() == 0)
 
 
 def test_a_result_that_outlived_its_time_is_gone(api: Live) -> None:
