@@ -84,6 +84,7 @@ struct Launch {
     unsigned long long blocks;
     std::atomic<unsigned long long> next{0}, finished{0};
     std::atomic<unsigned> running{0};
+    std::atomic<unsigned> ready{0};   // workers that have a block to run
     std::atomic<int> stop{0};
     std::atomic<unsigned long long> events{0};        // anything that could end another block's wait
     std::atomic<unsigned> idle[64];                   // sweeps in which a worker's block only waited
@@ -341,6 +342,7 @@ void* work(void* data) {
     for (size_t i = 0; i < block.warps.size(); ++i) block.warps[i].meetings = &meetings[i * MASKS];
     block.tsan_scheduler = tsan() ? __tsan_get_current_fiber() : nullptr;
     Stacks stacks = launch->stacks[worker->index];
+    bool first = true;
     for (;;) {
         unsigned long long number = launch->next.fetch_add(1);
         if (number >= launch->blocks || launch->stop.load()) break;
@@ -395,6 +397,12 @@ void* work(void* data) {
             if (asan()) __asan_unpoison_memory_region(fiber.stack, STACK - 4096);
             fiber.tsan_fiber = tsan() ? __tsan_create_fiber(0) : nullptr;
             prepare(&fiber.context, fiber.stack, STACK - 4096, enter);
+        }
+        if (tsan() && first) {
+            // Blocks that run one after the other cannot race in its eyes: let all workers begin theirs together.
+            first = false;
+            launch->ready++;
+            while (launch->ready.load() < launch->workers) sched_yield();
         }
         run(block);
         if (tsan()) {

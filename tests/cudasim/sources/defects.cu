@@ -139,14 +139,19 @@ extern "C" __global__ void lost_updates(const u32* in, u32* out) {
     out[0] += in[INDEX];   // out: one word, zero before
 }
 
+// In the two kernels below the blocks must run at the same time, or the sanitizer sees one end before the other begins:
+// block 1 says that it is there, and neither pauses, which would let the emulator order them.
+
 extern "C" __global__ void published_under_relaxed_flag(const u32* in, u32* out, u32* flags) {
     // Block 0 hands its data to block 1 under a flag that orders nothing.
     if (THREAD != 0) return;
     if (blockIdx.x == 0) {
+        while (atomicAdd(&flags[2], 0u) == 0) {}
         flags[1] = in[0];
         atomicExch(&flags[0], 1u);
     } else {
-        while (atomicAdd(&flags[0], 0u) == 0) pause();
+        atomicExch(&flags[2], 1u);
+        while (atomicAdd(&flags[0], 0u) == 0) {}
         out[0] = flags[1];
     }
 }
@@ -154,10 +159,12 @@ extern "C" __global__ void published_under_relaxed_flag(const u32* in, u32* out,
 extern "C" __global__ void released_too_early(const u32* in, u32* out, u32* flags) {
     if (THREAD != 0) return;
     if (blockIdx.x == 0) {
+        while (load_acquire(&flags[2]) == 0) {}
         store_release(&flags[0], 1u);
         flags[1] = in[0];
     } else {
-        while (load_acquire(&flags[0]) == 0) pause();
+        store_release(&flags[2], 1u);
+        while (load_acquire(&flags[0]) == 0) {}
         out[0] = flags[1];
     }
 }
