@@ -232,6 +232,7 @@ class SpoolStore:
             description = {"info": asdict(info), "created_at": stored.created_at, "expires_at": stored.expires_at}
             written = self._written(json.dumps(description).encode())  # first: a full disk refuses it, not the moves
             file.replace(self.path(owner, array_id))
+            _unlink(file)  # still there when both were links to one file: rename(2) then does nothing
             written.replace(self._description(owner, array_id))
         return stored
 

@@ -301,6 +301,8 @@ def test_an_adopted_result_file_is_an_array_of_its_owner_without_a_copy(store: S
     stored = store.adopt(A, file, array_id, info, ttl=60)
     assert stored == store.find(A, array_id)
     assert store.path(A, array_id).stat().st_ino == file.stat().st_ino
+    assert store.adopt(A, file, array_id, info, ttl=60).id == array_id
+    assert file.stat().st_nlink == 2  # adopted again, it leaves no third link behind
     store.delete_result("job_1.1")
     np.testing.assert_array_equal(np.load(store.path(A, array_id)), array)
     assert put(store, array).id == array_id
