@@ -5,10 +5,10 @@ runs under the same uvicorn settings, in the same run, in turns. It neither stor
 does. Timed are the whole way, from a NumPy array in the client, and the request alone, its body made beforehand. The
 floor is an endpoint that reads the same npy body and drops it.
 
-A turn is some requests in a row over one connection (2 of JSON, 8 of npy, so that the slow ones do not leave the memory
-of the others idle for seconds), for all with the client of the standard library; given is the mean of a turn. Arrays
-are deleted off the clock, as the store's sweep does: in a virtual machine the first touch of memory that the host has
-not given yet, or has taken back, costs several times the upload.
+A turn is some requests in a row over one connection (2 of JSON, 8 of npy), for all with the client of the standard
+library; it is made twice, the second one is timed, and given is its mean. Arrays are deleted off the clock, as the
+store's sweep does. Both because a virtual machine gives memory that is idle for half a second back to its host, and the
+first touch after that costs more than the upload.
 """
 
 import http.client
@@ -89,6 +89,7 @@ def main() -> None:
                 (FLOOR, "npy"): lambda: _drop(dropping, files),
             },
             REPEATS,
+            busy=True,
         )
     means = {
         (way, form): turn.divided(JSON_IN_A_ROW if form == "JSON" else NPY_IN_A_ROW)

@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.main import create_app
+from app.reception import Reception
 from app.settings import Settings
 
 
@@ -19,6 +20,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 api,
+                http=Reception,
                 access_log=False,
                 server_header=False,
                 log_config=None,  # what uvicorn says looks like all else

@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from app.main import create_app
+from app.reception import Reception
 from app.settings import Settings
 from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS
@@ -53,7 +54,8 @@ def live(
     port = free_port()
     chosen = Settings(home=home, redis_url=redis_url, **settings)
     app = create_app(chosen, operations)
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", access_log=False, ws="none"))
+    config = uvicorn.Config(app, http=Reception, port=port, log_level="warning", access_log=False, ws="none")
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     url = f"http://127.0.0.1:{port}"

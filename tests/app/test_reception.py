@@ -1,0 +1,110 @@
+"""Bytes on a connection, as a client may cut them."""
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+
+from app.errors import MEDIA_TYPE
+from tests.app.conftest import Live
+
+
+@contextmanager
+def connected(api: Live) -> Iterator[socket.socket]:
+    url = urlsplit(api.url)
+    with socket.create_connection((url.hostname or "", url.port or 0), timeout=20) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield connection
+
+
+def all_of(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        pytest.param(b"what is this\r\n\r\n", id="no HTTP"),
+        pytest.param(b"BREW /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n", id="unknown method"),
+        pytest.param(b"GET /livez HTTP/1.1\r\nContent-Length: ten\r\n\r\n", id="length that is no number"),
+        pytest.param(
+            b"PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\nnot hexadecimal\r\n",
+            id="malformed chunk",
+        ),
+    ],
+)
+def test_what_is_no_http_is_refused_with_a_problem_document(running: Live, request_bytes: bytes) -> None:
+    with connected(running) as connection:
+        connection.sendall(request_bytes)
+        head, _, body = all_of(connection).partition(b"\r\n\r\n")
+    lines = head.decode().lower().split("\r\n")
+    assert lines[0].startswith("http/1.1 400 ")
+    assert f"content-type: {MEDIA_TYPE}" in lines
+    assert f"content-length: {len(body)}" in lines
+    assert "connection: close" in lines
+    problem = json.loads(body)
+    assert (problem["code"], problem["status"], problem["retryable"]) == ("bad-request", 400, False)
+    assert httpx.get(f"{running.url}{problem['type']}").status_code == 200
+
+
+@pytest.mark.parametrize("cut", [1, 7, 4096, 300_001])
+def test_a_body_arrives_as_it_was_sent_however_it_is_cut(running: Live, cut: int) -> None:
+    prices = np.random.default_rng(cut).normal(size=100 if cut == 1 else 100_000)
+    file = BytesIO()
+    np.save(file, prices)
+    body = file.getvalue()
+    request = (
+        f"PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    ).encode() + body
+    with connected(running) as connection:
+        for start in range(0, len(request), cut):
+            connection.sendall(request[start : start + cut])
+        head, _, answer = all_of(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 201 "), head
+    stored = running.http.get(f"/v1/arrays/{json.loads(answer)['id']}", headers={"Accept": "application/x-npy"})
+    assert np.array_equal(np.load(BytesIO(stored.content)), prices)
+
+
+def test_two_requests_in_one_packet_are_both_answered_in_order(running: Live) -> None:
+    first = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    second = b"GET /v1/operations/none HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with connected(running) as connection:
+        connection.sendall(first + second)
+        answers = all_of(connection)
+    assert re.findall(rb"HTTP/1\.1 (\d+) ", answers) == [b"200", b"404"]
+
+
+def test_bodies_of_connections_that_take_turns_are_kept_apart(running: Live) -> None:
+    """They are all read into one buffer."""
+    bodies = []
+    for seed in range(3):
+        file = BytesIO()
+        np.save(file, np.full(50_000, float(seed)))
+        bodies.append(file.getvalue())
+    url = urlsplit(running.url)
+    connections = [socket.create_connection((url.hostname or "", url.port or 0), timeout=20) for _ in bodies]
+    try:
+        for connection, body in zip(connections, bodies, strict=True):
+            connection.sendall(
+                f"PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
+                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+            )
+        for start in range(0, len(bodies[0]), 9999):
+            for connection, body in zip(connections, bodies, strict=True):
+                connection.sendall(body[start : start + 9999])
+        answers = [all_of(connection).partition(b"\r\n\r\n")[2] for connection in connections]
+    finally:
+        for connection in connections:
+            connection.close()
+    for answer, body in zip(answers, bodies, strict=True):
+        stored = running.http.get(f"/v1/arrays/{json.loads(answer)['id']}", headers={"Accept": "application/x-npy"})
+        assert stored.content == body
