@@ -398,24 +398,25 @@ def from_nested(data: object, dtype: DType, pointer: str, room: int) -> Numbers:
         raise refuse_at(
             "invalid-request", _place(pointer, shape, place), f"{_word(flat[place])} is not a number of {dtype}"
         )
+    values: list[Any] = flat
+    low, high = _range(dtype)
     try:
-        with np.errstate(over="ignore"):  # 1e300 is inf in float32, and inf is refused by name later
-            return np.array(flat, np.dtype(dtype)).reshape(shape)
+        with np.errstate(over="ignore"):
+            numbers = np.array(values, np.dtype(dtype)).reshape(shape)
+        over = np.flatnonzero(np.isinf(numbers))
+        if len(over) == 0:
+            return numbers
+        place = int(over[0])
     except OverflowError:
-        low, high = _range(dtype)
-        values: list[Any] = flat
         place = next(i for i, value in enumerate(values) if value is not None and not low <= value <= high)
-        bounds = f"{float(low):g} to {float(high):g}" if dtype.startswith("float") else f"{low} to {high}"
-        sentence = f"{_word(flat[place])} is outside {dtype}, which goes from {bounds}"
-        raise refuse_at("invalid-request", _place(pointer, shape, place), sentence) from None
+    bounds = f"{float(low):.8g} to {float(high):.8g}" if dtype.startswith("float") else f"{low} to {high}"
+    sentence = f"{_word(values[place])} is outside {dtype}, which goes from {bounds}"
+    raise refuse_at("invalid-request", _place(pointer, shape, place), sentence)
 
 
 def _range(dtype: DType) -> tuple[int, int]:
     """The least and the greatest number, as whole numbers, which compare exactly with any other."""
-    if dtype.startswith("float"):
-        greatest = int(np.finfo(np.float64).max)  # a float32 is read as a float64 first
-        return -greatest, greatest
-    limits = np.iinfo(dtype)
+    limits = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
     return int(limits.min), int(limits.max)
 
 

@@ -34,7 +34,7 @@ def main(descriptor: int, parent: int, no_gpu: str | None) -> int:
     pipe = Connection(descriptor)
     settings = WorkerSettings()
     os.environ.update(settings.cache_environment())
-    logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
 
     began = time.monotonic()
     operations = settings.catalogue()

@@ -535,7 +535,7 @@ class WarmWorker(Worker):
 
 def run(settings: WorkerSettings | None = None) -> int:
     """Work until SIGTERM or SIGINT; 0 after a clean stop, 1 after anything else."""
-    logging.basicConfig(format="%(asctime)s %(name)s %(message)s", level=logging.INFO)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     for name in ("rq.worker", "rq.job"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for signum in (signal.SIGINT, signal.SIGTERM):
