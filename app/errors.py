@@ -52,6 +52,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "job-too-large": (422, "The job needs more memory than one job may", False),
     "malformed-array": (422, "The body is not the array it says it is", False),
     "malformed-csv": (422, "The CSV cannot be read as numbers", False),
+    "head-too-large": (431, "The request line and headers are larger than the limit", False),
     "rate-limited": (429, "The API key submits too often", True),
     "internal-error": (500, "The service failed", True),
     "storage-full": (503, "There is no room for more arrays", True),

@@ -16,7 +16,7 @@ log = logging.getLogger("warpdesk.access")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 # Answers are data: nothing may sniff, frame, keep or run them. The one page, /docs, has a policy of its own.
-_HEADERS = {
+SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -47,7 +47,7 @@ class Observe:
                 status, started_answering = message["status"], True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
-                for name, value in _HEADERS.items():
+                for name, value in SAFE_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 

@@ -19,7 +19,7 @@ def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, 
     Raises InvalidRequest for values that are not finite or too far out for the grid, and where no grid is safe.
     """
     made = plan(params, values.shape)
-    bits = as_bits(values)
+    bits = as_bits(values, clipped=params.clip is not None)
     mantissa = np.uint64(made.mantissa)
     if params.clip is not None:
         rows = bits.reshape(len(bits), -1)

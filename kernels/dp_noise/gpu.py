@@ -28,7 +28,7 @@ def dp_noise(
     Raises InvalidRequest for values that are not finite or too far out for the grid, and where no grid is safe.
     """
     made = plan(params, values.shape)
-    bits = as_bits(values)
+    bits = as_bits(values, clipped=params.clip is not None)
     with private_memory(device) as memory:
         host = _noisy(params, made, bits, key, device, memory, workspace)
     return {"noisy": host if params.mode == "records" else host.reshape(values.shape), **describe(params, made)}

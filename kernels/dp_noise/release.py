@@ -17,9 +17,14 @@ DOMAIN = {
 }
 
 
-def as_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return the float64 bits of the values as a read-only array, refusing what no float64 holds exactly."""
-    if values.dtype == np.int64 and values.size and max(int(values.max()), -int(values.min())) > 2**53:
+def as_bits(values: NDArray[Any], *, clipped: bool) -> NDArray[np.uint64]:
+    """Return the float64 bits of the values as a read-only array.
+
+    An integer that no float64 holds exactly is refused in a statistic. In records it is rounded, which concerns that
+    record alone and comes before the clip: a refusal would tell that such a person is among them.
+    """
+    too_large = values.dtype == np.int64 and values.size and max(int(values.max()), -int(values.min())) > 2**53
+    if too_large and not clipped:
         # Neither which nor where: values are private, and messages are logged and kept.
         raise refuse("/inputs/values", "an integer is above 2**53 in magnitude, beyond which float64 is not exact")
     exact = np.ascontiguousarray(values, np.float64)

@@ -4,7 +4,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from urllib.parse import urlsplit
 
@@ -50,9 +50,49 @@ def test_what_is_no_http_is_refused_with_a_problem_document(running: Live, reque
     assert f"content-type: {MEDIA_TYPE}" in lines
     assert f"content-length: {len(body)}" in lines
     assert "connection: close" in lines
+    assert "x-content-type-options: nosniff" in lines
+    assert {line.partition(":")[0] for line in lines} >= {"date", "x-request-id"}
     problem = json.loads(body)
     assert (problem["code"], problem["status"], problem["retryable"]) == ("bad-request", 400, False)
     assert httpx.get(f"{running.url}{problem['type']}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "head", [b"GET /livez HTTP/1.1\r\nX: ", b"GET /", b"GET /livez HTTP/1.1\r\n" + b"X: 1\r\n" * 999]
+)
+def test_a_head_that_does_not_end_is_refused(running: Live, head: bytes) -> None:
+    with connected(running) as connection:
+        connection.sendall(head)
+        with suppress(ConnectionError):  # it may have been refused while there is still more
+            for _ in range(40):
+                connection.sendall(b"x" * 10_000)
+        answer = all_of(connection)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "head-too-large"
+
+
+def test_many_small_requests_in_one_packet_are_no_large_head(running: Live) -> None:
+    request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 900 + b"\r\n"
+    with connected(running) as connection:
+        connection.sendall((request + b"\r\n") * 99 + request + b"Connection: close\r\n\r\n")
+        assert all_of(connection).count(b"HTTP/1.1 200 ") == 100
+
+
+@pytest.mark.parametrize("chunk", [1, 16, 65_536])
+def test_a_body_in_chunks_arrives_whole(running: Live, chunk: int) -> None:
+    prices = np.random.default_rng(chunk).normal(size=2000 if chunk == 1 else 100_000)
+    file = BytesIO()
+    np.save(file, prices)
+    parts = [file.getvalue()[start : start + chunk] for start in range(0, file.tell(), chunk)]
+    with connected(running) as connection:
+        connection.sendall(
+            b"PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
+            b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        )
+        connection.sendall(b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in [*parts, b""]))
+        answer = all_of(connection).partition(b"\r\n\r\n")[2]
+    stored = running.http.get(f"/v1/arrays/{json.loads(answer)['id']}", headers={"Accept": "application/x-npy"})
+    assert stored.content == file.getvalue()
 
 
 @pytest.mark.parametrize("cut", [1, 7, 4096, 300_001])
@@ -84,7 +124,6 @@ def test_two_requests_in_one_packet_are_both_answered_in_order(running: Live) ->
 
 
 def test_bodies_of_connections_that_take_turns_are_kept_apart(running: Live) -> None:
-    """They are all read into one buffer."""
     bodies = []
     for seed in range(3):
         file = BytesIO()

@@ -108,6 +108,18 @@ def test_narrow_types_give_what_their_float64_values_give() -> None:
         assert np.array_equal(_release(AGGREGATE, values.astype(dtype), key=key)["noisy"], expected)
 
 
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_an_integer_record_beyond_float64_is_clipped_like_any_other(norm: str) -> None:
+    """A refusal would tell that somebody's record is that large."""
+    key = bytes(range(32))
+    params = RECORDS | {"clip": {"norm": norm, "bound": "1"}}
+    far = np.array([[2**62 + 1, 0], [0, -(2**63)], [2**53 + 1, 0]])
+    expected = _release(params, far.astype(np.float64), key=key)["noisy"]
+    assert np.array_equal(_release(params, far, key=key)["noisy"], expected)
+    parsed = OPERATION.params.model_validate(params, strict=False)
+    assert np.array_equal(gpu.dp_noise(parsed, far, key=key, device=EmulatedDevice())["noisy"], expected)
+
+
 def test_read_only_memory_is_enough() -> None:
     values = np.arange(9.0)
     values.flags.writeable = False

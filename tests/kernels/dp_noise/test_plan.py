@@ -245,13 +245,13 @@ def test_a_statistic_too_wide_for_its_budget_is_refused() -> None:
 
 
 def _total(made: Plan, norm: str, rows: Any) -> Any:
-    bits = as_bits(np.array(rows))
+    bits = as_bits(np.array(rows), clipped=True)
     return sum_records(bits, np.uint64(made.mantissa), made.exponent, made.saturation, NORM[norm], made.bound, 1)
 
 
 def _grid(made: Plan, values: Any) -> Any:
     steps = np.empty(prod(values.shape), np.int64)
-    to_grid(as_bits(values), np.uint64(made.mantissa), made.exponent, steps)
+    to_grid(as_bits(values, clipped=False), np.uint64(made.mantissa), made.exponent, steps)
     return steps
 
 
