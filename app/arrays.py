@@ -7,6 +7,7 @@ import ast
 import csv
 import io
 import math
+import re
 import tempfile
 from array import array
 from collections import deque
@@ -33,6 +34,7 @@ BLOCK = 1 << 20  # bytes of a column-major array that are turned at once
 CSV_ROWS = 4096
 
 _MAGIC = b"\x93NUMPY"
+_LIKE_A_NUMBER = re.compile(r"\s*[+-]?\.?\d")
 _LETTERS = {
     "f8": "float64",
     "f4": "float32",
@@ -286,8 +288,9 @@ def _malformed(sentence: str) -> Refusal:
 def from_csv(body: bytes, columns: Sequence[str]) -> Numbers:
     """Read a CSV (RFC 4180, UTF-8) into float64: one column as shape (rows,), several as (columns, rows).
 
-    Each column is a series, as the operations take (assets, time). A first row that holds a word is a header; without
-    one, `columns` are numbers counted from 0. An empty cell is NaN.
+    Each column is a series, as the operations take (assets, time). A first row that holds a word is a header, whose
+    names begin like numbers only where `columns` are chosen; without one, `columns` are numbers counted from 0. An
+    empty cell is NaN.
     """
     try:
         body.decode("utf-8")
@@ -300,6 +303,12 @@ def from_csv(body: bytes, columns: Sequence[str]) -> Numbers:
         raise _malformed_csv("The CSV has no rows")
     width = len(top[0])
     has_header = any(cell.strip() and _number(cell) is None for cell in top[0])
+    doubtful = next((cell for cell in top[0] if _LIKE_A_NUMBER.match(cell)), None)
+    if has_header and not columns and doubtful is not None:  # 1O0 for 100 must not cost a row without a word
+        raise _malformed_csv(
+            f"Row 1 is not all numbers, and as a header its {doubtful[:40]!r} begins like a number: "
+            "mend the cell, or name the columns with ?columns="
+        )
     names = [cell.strip() for cell in top[0]] if has_header else [str(place) for place in range(width)]
     chosen = _choose(names, columns)
     series = [array("d") for _ in chosen]

@@ -46,11 +46,6 @@ class Timing:
         return f"{self.median / scale:.4g} {unit} ({self.low / scale:.4g} to {self.high / scale:.4g})"
 
 
-def measure(function: Callable[[], object], repeats: int = 7) -> Timing:
-    """Time `function` after one call that is not counted (it compiles, loads and fills caches)."""
-    return interleave({"": function}, repeats)[""]
-
-
 def interleave(
     functions: Mapping[Name, Callable[[], object]], repeats: int = 7, *, busy: bool = False
 ) -> dict[Name, Timing]:
