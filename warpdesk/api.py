@@ -20,7 +20,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 api,
-                http=Reception,
+                http=Reception,  # type: ignore[arg-type]  # asyncio has two kinds of protocol, uvicorn names one
                 access_log=False,
                 server_header=False,
                 log_config=None,  # what uvicorn says looks like all else

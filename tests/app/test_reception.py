@@ -39,6 +39,11 @@ def all_of(connection: socket.socket) -> bytes:
             b"Transfer-Encoding: chunked\r\n\r\nnot hexadecimal\r\n",
             id="malformed chunk",
         ),
+        pytest.param(
+            b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+            b"Content-Length: 2\r\n\r\n{}",
+            id="upgrade with a body",
+        ),
     ],
 )
 def test_what_is_no_http_is_refused_with_a_problem_document(running: Live, request_bytes: bytes) -> None:
@@ -69,6 +74,14 @@ def test_a_head_that_does_not_end_is_refused(running: Live, head: bytes) -> None
         answer = all_of(connection)
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "head-too-large"
+
+
+def test_an_upgrade_that_is_offered_is_not_taken(running: Live) -> None:
+    with connected(running) as connection:
+        connection.sendall(
+            b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
+        )
+        assert all_of(connection).startswith(b"HTTP/1.1 200 ")
 
 
 def test_many_small_requests_in_one_packet_are_no_large_head(running: Live) -> None:
