@@ -3,9 +3,11 @@
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -13,7 +15,8 @@ import numpy as np
 import pytest
 
 from app.errors import MEDIA_TYPE
-from tests.app.conftest import Live
+from app.reception import MAX_HEAD
+from tests.app.conftest import Live, live
 
 
 @contextmanager
@@ -67,13 +70,38 @@ def test_what_is_no_http_is_refused_with_a_problem_document(running: Live, reque
 )
 def test_a_head_that_does_not_end_is_refused(running: Live, head: bytes) -> None:
     with connected(running) as connection:
-        connection.sendall(head)
-        with suppress(ConnectionError):  # it may have been refused while there is still more
-            for _ in range(40):
-                connection.sendall(b"x" * 10_000)
+        connection.sendall(head + b"x" * (MAX_HEAD - len(head)))
+        time.sleep(0.2)  # so much may wait for its end
+        connection.sendall(b"x")
         answer = all_of(connection)
     assert answer.startswith(b"HTTP/1.1 431 ")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "head-too-large"
+
+
+def test_what_follows_a_request_never_ends_up_in_its_answer(tmp_path: Path, redis_server: str) -> None:
+    file = BytesIO()
+    np.save(file, np.random.default_rng(0).normal(size=5_000_000))  # more than the sockets' buffers hold
+    with live(tmp_path, redis_server) as api:
+        put = api.http.put("/v1/arrays", content=file.getvalue(), headers={"Content-Type": "application/x-npy"})
+        request = f"GET /v1/arrays/{put.json()['id']} HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-npy\r\n\r\n"
+        with connected(api) as connection:
+            connection.sendall(request.encode())
+            answer = connection.recv(1000)
+            connection.sendall(b"no request\r\n\r\n")
+            time.sleep(0.2)
+            with suppress(ConnectionError):
+                while piece := connection.recv(65536):
+                    answer += piece
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert len(answer) < file.tell()
+
+
+def test_many_requests_in_a_row_wait_their_turn(running: Live) -> None:
+    request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connected(running) as connection:
+        connection.sendall(request * 5000 + request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert all_of(connection).count(b"HTTP/1.1 200 ") == 5001
 
 
 def test_an_upgrade_that_is_offered_is_not_taken(running: Live) -> None:
