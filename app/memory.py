@@ -12,7 +12,7 @@ _M_MMAP_THRESHOLD = -3
 def keep_freed_memory() -> bool:
     """Let the allocator hold up to 64 MiB; whether it could be told.
 
-    A body arrives in pieces of 256 KiB. Each is above the allocator's threshold, so by default every piece is fresh
+    A body arrives in pieces of up to 1 MiB. Each is above the allocator's threshold, so by default every piece is fresh
     zeroed pages, and the page faults cost more than everything else that is done to receive an array.
     """
     try:

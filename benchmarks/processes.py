@@ -14,6 +14,7 @@ import httpx
 from warpdesk.processes import free_port
 from warpdesk.redis_server import RedisServer
 from workers.settings import WorkerSettings
+from workers.warmup import stamp
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,7 +37,7 @@ def service(redis_url: str, patience: float = 300.0) -> Iterator[str]:
         ) as process:
             url = f"http://127.0.0.1:{port}"
             _wait(f"{url}/readyz", process, patience, Path(home) / "serve.log")
-            _wait_for(Path(WorkerSettings().cache_environment()["NUMBA_CACHE_DIR"]), "complete-*", patience)
+            _wait_for(stamp(WorkerSettings()), patience)
             yield url
 
 
@@ -80,11 +81,11 @@ def _running(command: list[str], log: Path, settings: dict[str, str]) -> Iterato
             process.wait()
 
 
-def _wait_for(directory: Path, pattern: str, patience: float) -> None:
+def _wait_for(file: Path, patience: float) -> None:
     deadline = time.monotonic() + patience
-    while not any(directory.glob(pattern)):
+    while not file.exists():
         if time.monotonic() > deadline:
-            raise SystemExit(f"{directory} has no {pattern} after {patience:.0f} s")
+            raise SystemExit(f"there is no {file} after {patience:.0f} s")
         time.sleep(0.1)
 
 

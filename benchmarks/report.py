@@ -46,14 +46,11 @@ class Timing:
         return f"{self.median / scale:.4g} {unit} ({self.low / scale:.4g} to {self.high / scale:.4g})"
 
 
-def interleave(
-    functions: Mapping[Name, Callable[[], object]], repeats: int = 7, *, busy: bool = False
-) -> dict[Name, Timing]:
+def interleave(functions: Mapping[Name, Callable[[], object]], repeats: int = 7) -> dict[Name, Timing]:
     """Time several functions in turns, so that a noisy moment of the machine strikes all of them.
 
-    Each is called once before anything is counted, `busy` ones before each counted call: it finds the memory of a
-    service at work, not of one that was idle while others had their turn. The order turns round on every repeat. A
-    function that returns a function wants that called off the clock: it removes what was made.
+    Each is called once before anything is counted. The order turns round on every repeat. A function that returns a
+    function wants that called off the clock: it removes what was made.
     """
     for function in functions.values():
         _remove(function())
@@ -61,8 +58,6 @@ def interleave(
     names = list(functions)
     for _ in range(repeats):
         for name in names:
-            if busy:
-                _remove(functions[name]())
             start = time.perf_counter()
             made = functions[name]()
             seconds[name].append(time.perf_counter() - start)

@@ -21,6 +21,9 @@ from tests.conftest import free_port
 from workers.queue import JobQueue, connect
 from workers.store import SpoolStore, Store
 
+# A submission with an answer that is an array and a number.
+SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, None, 3.0]}}}
+
 
 @dataclass(frozen=True)
 class Live:
