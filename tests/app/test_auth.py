@@ -15,9 +15,8 @@ from app.auth import UnusableKeys, create_key, is_loopback, read_keys, revoke_ke
 from app.main import create_app
 from app.settings import Settings
 from tests.app.computations import work
+from tests.app.conftest import SCALE
 from tests.app.test_uploads import NPY, npy
-
-SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, 2.0]}}}
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -14,15 +14,13 @@ import httpx
 import pytest
 
 from tests.app.computations import COMPUTATIONS, fail, work
-from tests.app.conftest import Live, live, wait_until
+from tests.app.conftest import SCALE, Live, live, wait_until
 from tests.app.test_uploads import NPY, npy
 from tests.conftest import free_port
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk.redis_server import RedisServer
 from workers.protocol import DeviceReport, FailedExample, WorkerReport
-
-SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, 2.0]}}}
 
 
 def report(name: str, state: Any, backend: Any = "cpu", **device: Any) -> WorkerReport:
