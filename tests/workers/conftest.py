@@ -1,11 +1,13 @@
 """A desk to test workers at: a real Redis, a store, and real worker processes that are gone afterwards."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -112,9 +114,21 @@ class Desk:
     def marker(self, name: str = "marker") -> Path:
         return self.home / name
 
-    def nap(self, name: str = "marker", seconds: float = 600.0, **fields: Any) -> tuple[str, int]:
-        """Submit a nap in native code and wait until it has begun; the job's id and the napping process."""
-        job_id = self.submit("nap", params={"seconds": seconds, "marker": str(self.marker(name))}, **fields)
+    @contextmanager
+    def gate(self) -> Iterator[str]:
+        """A gate where jobs wait as long as this context lasts: pass it as `gate` in the parameters."""
+        gate = self.home / "gate"
+        with gate.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield str(gate)
+
+    def nap(self, name: str = "marker", gate: str = "", **fields: Any) -> tuple[str, int]:
+        """Submit a nap and wait until it has begun: in native code without end, or until the gate is opened.
+
+        Returns the job's id and the process that naps.
+        """
+        params = {"seconds": 600.0, "marker": str(self.marker(name)), "gate": gate}
+        job_id = self.submit("nap", params=params, **fields)
         return job_id, self.napping(self.marker(name))
 
     def napping(self, marker: Path) -> int:

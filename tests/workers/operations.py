@@ -19,6 +19,7 @@ class NoParams(Params):
 class NapParams(Params):
     seconds: float
     marker: str
+    gate: str = ""
 
 
 class DieParams(Params):
@@ -36,8 +37,8 @@ class WaverParams(Params):
 
 
 class WhisperParams(Params):
-    seconds: float = 0.0
     marker: str = ""
+    gate: str = ""
 
 
 def _cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:

@@ -84,15 +84,16 @@ def test_children_that_die_at_their_start_without_a_gpu_are_not_blamed_on_one(
 
 def test_a_killed_parent_takes_its_child_along_and_a_successor_takes_over_its_job(desk: Desk) -> None:
     desk.start_worker()
-    job_id, child = desk.nap("first", seconds=1.5)
-    waiting = desk.submit()
-    desk.workers[0].kill()
-    desk.workers[0].wait()
-    hold_for_ever(desk, job_id)
-    desk.until(lambda: not alive(child), "the child outlived its parent")
-    desk.marker("first").unlink()
-    desk.start_worker(ready=False)
-    desk.napping(desk.marker("first"))
+    with desk.gate() as gate:
+        job_id, child = desk.nap("first", gate=gate)
+        waiting = desk.submit()
+        desk.workers[0].kill()
+        desk.workers[0].wait()
+        hold_for_ever(desk, job_id)
+        desk.until(lambda: not alive(child), "the child outlived its parent")
+        desk.marker("first").unlink()
+        desk.start_worker(ready=False)
+        desk.napping(desk.marker("first"))
     assert desk.wait(job_id).attempt == 2
     assert desk.wait(waiting).attempt == 1
     with connect(desk.url) as connection:
@@ -121,18 +122,19 @@ def test_a_worker_that_hung_finds_its_job_taken_over_and_its_answer_refused(desk
     second = desk.start_worker()
     assert second is not None
     secret, key = desk.array([5, 6], "int64"), desk.marker("key")
-    job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "seconds": 1.5})
-    desk.until(key.exists, "it did not begin")
-    (holder,) = (lease.worker for lease in desk.queue.leases())
-    hung = report if holder == report.name else second
-    assert hung.child_pid is not None
-    # A host that stands still: neither parent nor child notices how long it was away.
-    for pid in (hung.pid, hung.child_pid):
-        os.kill(pid, signal.SIGSTOP)
-    key.unlink()
-    with connect(desk.url) as connection:
-        connection.zadd("warpdesk:leases", {job_id: 1.0})  # the lease ran out, without the test waiting for it
-    desk.until(key.exists, "nobody took it over")
+    with desk.gate() as gate:
+        job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "gate": gate})
+        desk.until(key.exists, "it did not begin")
+        (holder,) = (lease.worker for lease in desk.queue.leases())
+        hung = report if holder == report.name else second
+        assert hung.child_pid is not None
+        # A host that stands still: neither parent nor child notices how long it was away.
+        for pid in (hung.pid, hung.child_pid):
+            os.kill(pid, signal.SIGSTOP)
+        key.unlink()
+        with connect(desk.url) as connection:
+            connection.zadd("warpdesk:leases", {job_id: 1.0})  # the lease ran out, without the test waiting for it
+        desk.until(key.exists, "nobody took it over")
     for pid in (hung.child_pid, hung.pid):
         os.kill(pid, signal.SIGCONT)
     record = desk.wait(job_id)

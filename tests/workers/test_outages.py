@@ -51,12 +51,13 @@ def test_a_worker_that_waits_for_redis_can_be_stopped(away: Desk) -> None:
 def test_a_result_is_delivered_when_redis_comes_back(away: Desk, server: RedisServer, end: str) -> None:
     server.start()
     away.start_worker()
-    job_id, _ = away.nap(seconds=1.0)
-    time.sleep(1.1 if end == "killed" else 0)  # the append-only file is written once a second
-    if end == "killed":
-        assert server.pid is not None
-        os.kill(server.pid, signal.SIGKILL)
-    server.stop()
+    with away.gate() as gate:
+        job_id, _ = away.nap(gate=gate)
+        time.sleep(1.1 if end == "killed" else 0)  # the append-only file is written once a second
+        if end == "killed":
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+        server.stop()
     away.until(lambda: any(Path(away.home, "store", "results").glob("*/result.json")) or None, "no result")
     time.sleep(1.0)
     server.start()

@@ -56,13 +56,13 @@ def test_secrets_are_erased_at_commit_and_nothing_private_is_in_redis(desk: Desk
 def test_a_secret_two_jobs_read_is_erased_with_the_second(desk: Desk) -> None:
     secret = desk.array([5, 6], "int64")
     marker = desk.marker("key")
-    params = {"marker": str(marker), "seconds": 1.0}
-    first = desk.submit("whisper", {"secret": secret})
-    second = desk.submit("whisper", {"secret": secret}, params=params)
-    desk.start_worker()
-    desk.wait(first)
-    desk.until(marker.exists, "the second did not begin")
-    assert desk.store.path(OWNER, secret).exists()
+    with desk.gate() as gate:
+        first = desk.submit("whisper", {"secret": secret})
+        second = desk.submit("whisper", {"secret": secret}, params={"marker": str(marker), "gate": gate})
+        desk.start_worker()
+        desk.wait(first)
+        desk.until(marker.exists, "the second did not begin")
+        assert desk.store.path(OWNER, secret).exists()
     assert desk.wait(second).state is State.SUCCEEDED
     desk.until(lambda: not desk.store.path(OWNER, secret).exists(), "the secret is still there")
 
@@ -70,12 +70,13 @@ def test_a_secret_two_jobs_read_is_erased_with_the_second(desk: Desk) -> None:
 def test_noise_of_an_attempt_that_did_not_commit_is_deleted(desk: Desk) -> None:
     desk.start_worker()
     secret, key = desk.array([5, 6], "int64"), desk.marker("key")
-    job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "seconds": 1.0})
-    desk.until(key.exists, "it did not begin")
-    # Another parent took the job over while this one was cut off: attempt 1 is stale when it answers.
-    assert desk.queue.retry(job_id, 1)
-    with connect(desk.url) as connection:
-        connection.lrem("rq:queue:warpdesk", 0, job_id)
+    with desk.gate() as gate:
+        job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "gate": gate})
+        desk.until(key.exists, "it did not begin")
+        # Another parent took the job over while this one was cut off: attempt 1 is stale when it answers.
+        assert desk.queue.retry(job_id, 1)
+        with connect(desk.url) as connection:
+            connection.lrem("rq:queue:warpdesk", 0, job_id)
     desk.until(lambda: f"{job_id} attempt 1" in desk.log(), "the stale attempt was not stopped")
     desk.until(lambda: desk.results() == [], "the stale attempt's noise is still there")
     record = desk.queue.get(job_id)
@@ -87,11 +88,12 @@ def test_noise_of_an_attempt_that_did_not_commit_is_deleted(desk: Desk) -> None:
 def test_a_canceled_private_job_leaves_neither_noise_nor_secret(desk: Desk) -> None:
     desk.start_worker()
     secret, key = desk.array([5, 6], "int64"), desk.marker("key")
-    job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "seconds": 60.0})
-    desk.until(key.exists, "it did not begin")
-    desk.queue.cancel(job_id)
-    desk.until(lambda: not desk.store.path(OWNER, secret).exists(), "the secret is still there")
-    assert desk.results() == []
+    with desk.gate() as gate:
+        job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "gate": gate})
+        desk.until(key.exists, "it did not begin")
+        desk.queue.cancel(job_id)
+        desk.until(lambda: not desk.store.path(OWNER, secret).exists(), "the secret is still there")
+        assert desk.results() == []
 
 
 def test_a_refusal_by_dp_noise_does_not_tell_redis_the_value_it_refused(desk: Desk) -> None:

@@ -9,8 +9,9 @@ from workers.queue import connect
 
 def test_a_stopped_worker_finishes_its_job_first(desk: Desk) -> None:
     desk.start_worker()
-    job_id, child = desk.nap(seconds=1.0)
-    desk.workers[0].terminate()
+    with desk.gate() as gate:
+        job_id, child = desk.nap(gate=gate)
+        desk.workers[0].terminate()
     assert desk.workers[0].wait(20) == 0
     record = desk.queue.get(job_id)
     assert record is not None

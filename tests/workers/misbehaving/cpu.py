@@ -1,6 +1,7 @@
 """What each misbehaving operation does on the CPU."""
 
 import ctypes
+import fcntl
 import os
 import signal
 from pathlib import Path
@@ -14,9 +15,12 @@ def double(params: Any, values: np.ndarray) -> dict[str, Any]:
 
 
 def nap(params: Any) -> dict[str, Any]:
-    """Sleep in native code that holds the interpreter's lock, as a kernel that never returns does."""
+    """Sleep in native code that holds the interpreter's lock, as a kernel that never returns does; or at a gate."""
     Path(params.marker).write_text(str(os.getpid()))
-    ctypes.PyDLL(None).usleep(int(params.seconds * 1e6))
+    if params.gate:
+        _pass(params.gate)
+    else:
+        ctypes.PyDLL(None).usleep(int(params.seconds * 1e6))
     return {"slept": params.seconds}
 
 
@@ -51,9 +55,16 @@ def die(params: Any) -> dict[str, Any]:
 
 
 def whisper(params: Any, secret: np.ndarray, key: bytes) -> dict[str, Any]:
-    """Add noise from the key, leave the key for the test to look for, then take its time."""
+    """Add noise from the key, leave the key for the test to look for, then wait at the gate."""
     noise = np.frombuffer(key, np.uint64).astype(np.int64) >> 32
     if params.marker:
         Path(params.marker).write_bytes(key)
-        ctypes.PyDLL(None).usleep(int(params.seconds * 1e6))
+    if params.gate:
+        _pass(params.gate)
     return {"noisy": secret.sum() + noise}
+
+
+def _pass(gate: str) -> None:
+    """Wait until the test opens the gate."""
+    with Path(gate).open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
