@@ -63,10 +63,10 @@ def live(
     thread.start()
     url = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not server.started:
             assert thread.is_alive(), "the API ended while it started"
-            assert time.monotonic() < deadline, "the API did not start within 20 seconds"
+            assert time.monotonic() < deadline, "the API did not start within 60 seconds"
             time.sleep(0.005)
         with httpx.Client(base_url=url, timeout=30) as http, connect(redis_url) as connection:
             yield Live(http, url, app, JobQueue(connection), SpoolStore(chosen.store_directory), chosen, redis_url)
@@ -98,8 +98,8 @@ def serve_api(redis_url: str, tmp_path: Path) -> Callable[..., Any]:
 
 
 def wait_until(true: Callable[[], object]) -> None:
-    """Look again until it is true, for 20 seconds at most."""
-    deadline = time.monotonic() + 20
+    """Look again until it is true, for 60 seconds at most."""
+    deadline = time.monotonic() + 60
     while True:
         try:
             if true():

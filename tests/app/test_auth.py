@@ -182,7 +182,7 @@ def test_a_new_key_works_at_once_and_a_revoked_one_soon_does_not(serve_api: Call
         for key_id in read_keys(file):
             assert revoke_key(file, key_id)
 
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (answer := api.http.get("/v1/jobs", headers=bearer(token))).status_code == 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -209,7 +209,7 @@ def test_the_first_key_closes_a_service_that_was_open(serve_api: Callable[..., A
         assert api.http.get("/v1/jobs").status_code == 200
         create_key(tmp_path / "home", "first", ["read"])
 
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while api.http.get("/v1/jobs").status_code == 200:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -286,10 +286,10 @@ def test_no_download_leaves_a_file_open(api: Live) -> None:
 
 
 def test_a_result_that_outlived_its_time_is_gone(api: Live) -> None:
-    job_id = api.submit(**SCALE, result_ttl_s=1)
+    job_id = api.submit(**SCALE, result_ttl_s=3)
     work(api.queue, api.store, job_id)
     assert api.http.get(f"/v1/jobs/{job_id}/result").status_code == 200
-    time.sleep(1.1)
+    time.sleep(3.1)
 
     answer = api.http.get(f"/v1/jobs/{job_id}/result")
 

@@ -142,7 +142,7 @@ def test_a_head_and_a_description_tell_of_an_array(api: Live) -> None:
 def test_an_array_that_outlived_its_time_is_swept_unless_a_live_job_reads_it(
     serve_api: Callable[..., Any],
 ) -> None:
-    with serve_api(array_ttl=0.3, sweep_every=0.05) as api:
+    with serve_api(array_ttl=2.0, sweep_every=0.05) as api:
         read, unread = (
             api.http.put("/v1/arrays", content=npy([1.0, number]), headers=NPY).json()["id"] for number in (2.0, 3.0)
         )

@@ -137,7 +137,7 @@ def test_a_job_given_back_keeps_its_secret_for_the_next_attempt(desk: Desk) -> N
 
 def test_a_requeued_job_whose_deadline_passes_in_the_queue_loses_its_secret_when_it_is_popped(desk: Desk) -> None:
     secret = desk.array([5, 6], "int64")
-    job_id = desk.submit("whisper", {"secret": secret}, deadline=desk.queue.time() + 1.0)
+    job_id = desk.submit("whisper", {"secret": secret}, deadline=desk.queue.time() + 60.0)
     started = desk.queue.start(job_id)
     assert started is not None
     Endings(desk.queue, desk.store, MISBEHAVING).released(*started)
