@@ -1,5 +1,6 @@
 """A live API (uvicorn, real HTTP, real Redis, real files) without workers."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -95,6 +97,15 @@ def api(running: Live, redis_url: str) -> Live:
 def serve_api(redis_url: str, tmp_path: Path) -> Callable[..., Any]:
     """Start an API with settings of its own: `with serve_api(max_queue=1) as api`."""
     return lambda url=redis_url, **settings: live(tmp_path / "home", url, **settings)
+
+
+@contextmanager
+def connected(api: Live) -> Iterator[socket.socket]:
+    """A connection to the API, for bytes that no client would send."""
+    url = urlsplit(api.url)
+    with socket.create_connection((url.hostname or "", url.port or 0), timeout=20) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield connection
 
 
 def wait_until(true: Callable[[], object]) -> None:

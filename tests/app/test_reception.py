@@ -1,15 +1,12 @@
 """Bytes on a connection, as a client may cut them."""
 
 import json
+import logging
 import re
 import select
 import socket
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from io import BytesIO
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -17,15 +14,14 @@ import pytest
 
 from app.errors import MEDIA_TYPE
 from app.reception import MAX_HEAD
-from tests.app.conftest import Live, live
+from tests.app.conftest import Live, connected, live, wait_until
+from tests.app.test_uploads import NPY, fetch, npy
 
 
-@contextmanager
-def connected(api: Live) -> Iterator[socket.socket]:
-    url = urlsplit(api.url)
-    with socket.create_connection((url.hostname or "", url.port or 0), timeout=20) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield connection
+def upload(framing: str) -> bytes:
+    """The head of an upload that closes the connection behind it."""
+    head = "PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
+    return f"{head}{framing}\r\nConnection: close\r\n\r\n".encode()
 
 
 def all_of(connection: socket.socket) -> bytes:
@@ -79,23 +75,24 @@ def test_a_head_that_does_not_end_is_refused(running: Live, head: bytes) -> None
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "head-too-large"
 
 
-def test_what_follows_a_request_never_ends_up_in_its_answer(tmp_path: Path, redis_server: str) -> None:
-    file = BytesIO()
-    np.save(file, np.random.default_rng(0).normal(size=5_000_000))  # more than the sockets' buffers hold
-    with live(tmp_path, redis_server) as api:
-        put = api.http.put("/v1/arrays", content=file.getvalue(), headers={"Content-Type": "application/x-npy"})
+def test_what_follows_a_request_never_ends_up_in_its_answer(
+    tmp_path: Path, redis_server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = npy(np.random.default_rng(0).normal(size=5_000_000))  # more than the sockets' buffers hold
+    with live(tmp_path, redis_server) as api, caplog.at_level(logging.INFO, "warpdesk.access"):
+        put = api.http.put("/v1/arrays", content=body, headers=NPY)
         request = f"GET /v1/arrays/{put.json()['id']} HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-npy\r\n\r\n"
         with connected(api) as connection:
             connection.sendall(request.encode())
             answer = connection.recv(1000)
             connection.sendall(b"no request\r\n\r\n")
-            time.sleep(0.2)
+            wait_until(lambda: "refused before it had a path" in caplog.text)
             with suppress(ConnectionError):
                 while piece := connection.recv(65536):
                     answer += piece
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.count(b"HTTP/1.1 ") == 1
-    assert len(answer) < file.tell()
+    assert len(answer) < len(body)
 
 
 def test_many_requests_in_a_row_wait_their_turn(running: Live) -> None:
@@ -123,37 +120,26 @@ def test_many_small_requests_in_one_packet_are_no_large_head(running: Live) -> N
 @pytest.mark.parametrize("chunk", [1, 16, 65_536])
 def test_a_body_in_chunks_arrives_whole(running: Live, chunk: int) -> None:
     prices = np.random.default_rng(chunk).normal(size=2000 if chunk == 1 else 100_000)
-    file = BytesIO()
-    np.save(file, prices)
-    parts = [file.getvalue()[start : start + chunk] for start in range(0, file.tell(), chunk)]
+    body = npy(prices)
+    parts = [body[start : start + chunk] for start in range(0, len(body), chunk)]
     with connected(running) as connection:
-        connection.sendall(
-            b"PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
-            b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-        )
+        connection.sendall(upload("Transfer-Encoding: chunked"))
         connection.sendall(b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in [*parts, b""]))
         answer = all_of(connection).partition(b"\r\n\r\n")[2]
-    stored = running.http.get(f"/v1/arrays/{json.loads(answer)['id']}", headers={"Accept": "application/x-npy"})
-    assert stored.content == file.getvalue()
+    assert np.array_equal(fetch(running, json.loads(answer)["id"]), prices)
 
 
 @pytest.mark.parametrize("cut", [1, 7, 4096, 300_001])
 def test_a_body_arrives_as_it_was_sent_however_it_is_cut(running: Live, cut: int) -> None:
     prices = np.random.default_rng(cut).normal(size=100 if cut == 1 else 100_000)
-    file = BytesIO()
-    np.save(file, prices)
-    body = file.getvalue()
-    request = (
-        f"PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    ).encode() + body
+    body = npy(prices)
+    request = upload(f"Content-Length: {len(body)}") + body
     with connected(running) as connection:
         for start in range(0, len(request), cut):
             connection.sendall(request[start : start + cut])
         head, _, answer = all_of(connection).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 201 "), head
-    stored = running.http.get(f"/v1/arrays/{json.loads(answer)['id']}", headers={"Accept": "application/x-npy"})
-    assert np.array_equal(np.load(BytesIO(stored.content)), prices)
+    assert np.array_equal(fetch(running, json.loads(answer)["id"]), prices)
 
 
 def test_two_requests_in_one_packet_are_both_answered_in_order(running: Live) -> None:
@@ -166,26 +152,15 @@ def test_two_requests_in_one_packet_are_both_answered_in_order(running: Live) ->
 
 
 def test_bodies_of_connections_that_take_turns_are_kept_apart(running: Live) -> None:
-    bodies = []
-    for seed in range(3):
-        file = BytesIO()
-        np.save(file, np.full(50_000, float(seed)))
-        bodies.append(file.getvalue())
-    url = urlsplit(running.url)
-    connections = [socket.create_connection((url.hostname or "", url.port or 0), timeout=20) for _ in bodies]
-    try:
+    series = [np.full(50_000, float(seed)) for seed in range(3)]
+    bodies = [npy(prices) for prices in series]
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connected(running)) for _ in bodies]
         for connection, body in zip(connections, bodies, strict=True):
-            connection.sendall(
-                f"PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
-                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
-            )
+            connection.sendall(upload(f"Content-Length: {len(body)}"))
         for start in range(0, len(bodies[0]), 9999):
             for connection, body in zip(connections, bodies, strict=True):
                 connection.sendall(body[start : start + 9999])
         answers = [all_of(connection).partition(b"\r\n\r\n")[2] for connection in connections]
-    finally:
-        for connection in connections:
-            connection.close()
-    for answer, body in zip(answers, bodies, strict=True):
-        stored = running.http.get(f"/v1/arrays/{json.loads(answer)['id']}", headers={"Accept": "application/x-npy"})
-        assert stored.content == body
+    for answer, prices in zip(answers, series, strict=True):
+        assert np.array_equal(fetch(running, json.loads(answer)["id"]), prices)

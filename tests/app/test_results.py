@@ -3,7 +3,6 @@
 import concurrent.futures
 import io
 import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -289,7 +288,7 @@ def test_a_result_that_outlived_its_time_is_gone(api: Live) -> None:
     job_id = api.submit(**SCALE, result_ttl_s=3)
     work(api.queue, api.store, job_id)
     assert api.http.get(f"/v1/jobs/{job_id}/result").status_code == 200
-    time.sleep(3.1)
+    wait_until(lambda: api.http.get(f"/v1/jobs/{job_id}/result").status_code != 200)
 
     answer = api.http.get(f"/v1/jobs/{job_id}/result")
 

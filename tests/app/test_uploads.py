@@ -3,13 +3,10 @@
 import io
 import os
 import pickle
-import socket
 import struct
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from app import arrays
 from app.errors import Refusal
-from tests.app.conftest import Live, wait_until
+from tests.app.conftest import Live, connected, wait_until
 
 NPY = {"Content-Type": "application/x-npy"}
 CSV = {"Content-Type": "text/csv; charset=utf-8"}
@@ -114,18 +111,18 @@ def test_an_array_may_come_in_chunks_without_a_length(api: Live) -> None:
     np.testing.assert_array_equal(fetch(api, answer.json()["id"]), sample)
 
 
-def test_an_upload_whose_client_goes_away_leaves_nothing(api: Live) -> None:
-    before = stored_files(api)
-    content = npy(np.arange(100_000.0))
-    address = urlsplit(api.url)
+def test_an_upload_whose_client_goes_away_leaves_nothing(serve_api: Callable[..., Any]) -> None:
+    content = npy(np.arange(2_000_000.0))  # so much is written before the end has come
     head = "PUT /v1/arrays HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-npy\r\n"
     head += f"Content-Length: {len(content)}\r\n\r\n"
 
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
-        connection.sendall(head.encode() + content[:-1])
-        time.sleep(0.2)
+    with serve_api() as api:
+        before = stored_files(api)
+        with connected(api) as connection:
+            connection.sendall(head.encode() + content[:-1])
+            wait_until(lambda: stored_files(api) != before)
 
-    wait_until(lambda: stored_files(api) == before)
+        wait_until(lambda: stored_files(api) == before)
 
 
 def test_a_head_and_a_description_tell_of_an_array(api: Live) -> None:

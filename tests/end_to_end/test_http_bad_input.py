@@ -7,18 +7,17 @@ import socket
 from collections.abc import Iterator
 from http.client import HTTPResponse
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 import pytest
 
 from kernels.catalogue import OPERATIONS
-from tests.app.conftest import Live, live
+from tests.app.conftest import Live, connected, live
 
 JSON = {"Content-Type": "application/json"}
 NPY = {"Content-Type": "application/x-npy"}
-NOBODY = "sha256:" + "0" * 64
+NOBODY = "blake3:" + "0" * 64
 
 
 @pytest.fixture(scope="module")
@@ -430,8 +429,7 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read(
     """Only the head is sent: the answer comes although no byte of the body does."""
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {media_type}\r\n"
     head += f"Content-Length: {limit + 1}\r\n\r\n"
-    address = urlsplit(api.url)
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+    with connected(api) as connection:
         connection.sendall(head.encode())
         status, answer = answered(connection)
 
@@ -445,11 +443,10 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read(
 )
 def test_a_chunked_body_is_cut_at_the_limit(api: Live, method: str, path: str, media_type: str) -> None:
     """A body without a length that never ends: the answer comes while it is still being sent."""
-    address = urlsplit(api.url)
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {media_type}\r\n"
     head += "Transfer-Encoding: chunked\r\n\r\n"
     piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+    with connected(api) as connection:
         connection.sendall(head.encode())
         for _ in range(40):  # 2.6 MB; the end of the body is never sent
             connection.sendall(piece)
@@ -463,8 +460,7 @@ def test_an_npy_that_is_longer_than_it_says_is_cut_off(api: Live) -> None:
     """Chunked, so only the header's shape says how much may come."""
     file = io.BytesIO()
     np.save(file, np.zeros(4))
-    address = urlsplit(api.url)
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=10) as connection:
+    with connected(api) as connection:
         connection.sendall(
             b"PUT /v1/arrays HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-npy\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
@@ -492,7 +488,7 @@ def test_a_job_that_does_not_exist_is_not_found(api: Live, job_id: str, method: 
 
 
 @pytest.mark.parametrize(
-    "array_id", [NOBODY, "sha256:1", "0" * 64, "sha256:" + "G" * 64, "%2e%2e%2fsecret", "sha256:%00"]
+    "array_id", [NOBODY, "blake3:1", "0" * 64, "blake3:" + "G" * 64, "%2e%2e%2fsecret", "blake3:%00"]
 )
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_an_array_that_does_not_exist_is_not_found(api: Live, array_id: str, method: str) -> None:
