@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import Row, interleave, show
-from kernels.cuda import Device, NoDevice, open_device
+from kernels.cuda import Device, NoDevice
+from kernels.cupy_device import open_device
 from kernels.matmul import cpu, gpu
 from kernels.matmul.spec import MatmulParams
 

@@ -1,14 +1,14 @@
-"""Load CUDA sources and launch them on a device: a GPU through CuPy, or whatever stands in for one in a test."""
+"""What a kernel is and what runs it: CUDA sources, the contract of a device, and its faults by number."""
 
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
+from kernels.memory import Memory
 
 _KERNELS = Path(__file__).resolve().parent
 
@@ -52,6 +52,9 @@ class Source:
     path: Path
     defines: Mapping[str, str | int] = field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        return hash((self.path, tuple(self.defines.items())))
+
 
 @dataclass(frozen=True)
 class Times:
@@ -77,6 +80,7 @@ class Device(Protocol):
     architecture: str  # "sm_90"
     multiprocessors: int
     cupy: Any | None  # the CuPy module where CuPy drives the device, for libraries such as cuBLAS; None otherwise
+    memory: Memory
 
     def kernel(self, source: Source, name: str) -> Kernel:
         """Compile `source` (once) and return one of its kernels."""
@@ -259,214 +263,3 @@ def fault(code: int, message: str) -> DeviceFault:
 
 
 CANARY = Source(_KERNELS / "device" / "canary.cu")
-
-
-def open_device(index: int = 0) -> "CupyDevice":
-    """Return a GPU that has just computed something right, or raise NoDevice, and nothing else, with the reason."""
-    try:
-        return _open(index)
-    except NoDevice:
-        raise
-    except DeviceFault as error:
-        raise NoDevice(f"device {index} failed its first kernel: {error}", error.code) from None
-    except Exception as error:  # noqa: BLE001 (CuPy raises plain RuntimeError too, and a CPU is left to compute on)
-        raise NoDevice(f"device {index} cannot be opened: {type(error).__name__}: {error}") from None
-
-
-def _open(index: int) -> "CupyDevice":
-    try:
-        import cupy
-        from cupy.cuda import driver, nvrtc, runtime
-    except Exception as error:  # noqa: BLE001 (a broken installation raises what it likes)
-        raise NoDevice(f"CuPy cannot be imported: {error}; install warpdesk[gpu]") from None
-    try:
-        # First of all: a failing CuPy object prints from its destructor.
-        count = runtime.getDeviceCount()
-    except (runtime.CUDARuntimeError, driver.CUDADriverError) as error:
-        raise NoDevice(f"CUDA finds no device: {error}", error.status) from None
-    if not 0 <= index < count:
-        raise NoDevice(f"there is no device {index}: CUDA sees {count}", 101)
-    try:
-        compiler = nvrtc.getVersion()
-    except (RuntimeError, OSError) as error:
-        raise NoDevice(f"NVRTC cannot be loaded: {error}; install warpdesk[gpu]") from None
-    toolkit = runtime.runtimeGetVersion() // 1000
-    if compiler[0] != toolkit:
-        # Both wheels installed, CuPy takes the newest it finds, and a V100 is no longer known to it.
-        raise NoDevice(
-            f"CuPy is built for CUDA {toolkit} and found NVRTC {compiler[0]}.{compiler[1]}: their major versions must "
-            f"be equal; uninstall the other nvidia-cuda-nvrtc, or install warpdesk[gpu-cu13] where CUDA 13 is wanted"
-        )
-    device = CupyDevice(cupy, index)
-    device.check()
-    return device
-
-
-_Key = tuple[Path, tuple[tuple[str, str | int], ...]]
-
-
-class CupyDevice:
-    """One GPU driven by CuPy: it owns the context, the memory pool and the compiled kernels of this process."""
-
-    def __init__(self, cupy: Any, index: int = 0) -> None:
-        self.cupy: Any | None = cupy
-        self.index = index
-        self._cupy = cupy
-        self.array: type = cupy.ndarray
-        self._errors = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
-        with self._faults():
-            cupy.cuda.Device(index).use()
-            properties = cupy.cuda.runtime.getDeviceProperties(index)
-        self.name: str = properties["name"].decode()
-        self.architecture = f"sm_{properties['major']}{properties['minor']}"
-        self.multiprocessors: int = properties["multiProcessorCount"]
-        # As the source was when it was first used: a file edited later belongs to the next process.
-        self._modules: dict[_Key, tuple[str, Any]] = {}
-        self._kernels: dict[tuple[_Key, str], CupyKernel] = {}
-        self._running: list[tuple[Any, Any]] = []
-        self._copy_seconds = 0.0
-        self._kernel_seconds = 0.0
-
-    def check(self) -> None:
-        """Launch a kernel whose answer is known."""
-        answer = self.empty(64, np.uint32)
-        self.kernel(CANARY, "canary")((2,), (32,), (answer, np.uint32(3)))
-        got, expected = self.to_host(answer), np.arange(64, dtype=np.uint32) * 3 + 1
-        if not np.array_equal(got, expected):
-            raise NoDevice(f"{self.name} computes wrongly: the first kernel answered {got.tolist()}")
-        self.times()
-
-    def kernel(self, source: Source, name: str) -> "CupyKernel":
-        key = source.path, tuple(source.defines.items())
-        if (key, name) not in self._kernels:
-            text = self._modules[key][0] if key in self._modules else inline(source)
-            with self._faults(), self._compiling(source):
-                if key not in self._modules:
-                    # CuPy adds -ftz=true, --device-as-default-execution-space and -arch.
-                    module = self._cupy.RawModule(code=text, options=COMPILE_OPTIONS[:2], backend="nvrtc")
-                    self._modules[key] = text, module
-                function = self._modules[key][1].get_function(name)
-                function.compile()
-            self._kernels[key, name] = CupyKernel(self, name, parameters(text, name), function)
-        return self._kernels[key, name]
-
-    def to_device(self, array: Any) -> Any:
-        with self._faults(array.nbytes):
-            self._finish()
-            start = time.perf_counter()
-            copy = self._cupy.asarray(np.ascontiguousarray(array))
-            self._cupy.cuda.get_current_stream().synchronize()
-            self._copy_seconds += time.perf_counter() - start
-        return copy
-
-    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
-        with self._faults(_nbytes(shape, dtype)):
-            return self._cupy.empty(shape, dtype)
-
-    def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
-        with self._faults(_nbytes(shape, dtype)):
-            return self._cupy.zeros(shape, dtype)
-
-    def to_host(self, array: Any) -> Any:
-        with self._faults():
-            self._finish()
-            start = time.perf_counter()
-            copy = array.get(order="C")
-            self._copy_seconds += time.perf_counter() - start
-        return copy
-
-    def times(self) -> Times:
-        with self._faults():
-            self._finish()
-        times = Times(self._copy_seconds, self._kernel_seconds)
-        self._copy_seconds = self._kernel_seconds = 0.0
-        return times
-
-    def forget(self) -> None:
-        """Free the blocks of CuPy's pools, of pinned host memory, through which uploads go, and of device memory.
-
-        They go back to the operating system and to the driver, which clear memory before another process gets it.
-        """
-        with self._faults():
-            self._finish()
-            # CuPy holds the staging block of an upload until the next one is asked for, even when it has arrived.
-            self._cupy.cuda.alloc_pinned_memory(1)
-            self._cupy.get_default_pinned_memory_pool().free_all_blocks()
-            self._cupy.get_default_memory_pool().free_all_blocks()
-
-    def launch(self, function: Any, grid: tuple[int, ...], block: tuple[int, ...], args: Any, shared_mem: int) -> None:
-        with self._faults():
-            before, after = self._cupy.cuda.Event(), self._cupy.cuda.Event()
-            before.record()
-            function(grid, block, args, shared_mem=shared_mem)
-            after.record()
-            self._running.append((before, after))
-            if len(self._running) >= 256:  # events are a resource too
-                self._finish()
-
-    def library(self, work: Callable[[], Any]) -> Any:
-        """Return what `work` returns, which calls a library through CuPy: its time and faults count as a kernel's."""
-        with self._faults():
-            before, after = self._cupy.cuda.Event(), self._cupy.cuda.Event()
-            before.record()
-            result = work()
-            after.record()
-            self._running.append((before, after))
-        return result
-
-    def _finish(self) -> None:
-        """Wait for all kernels, whose faults appear here, and add up their times."""
-        running, self._running = self._running, []
-        self._cupy.cuda.get_current_stream().synchronize()
-        self._kernel_seconds += sum(self._cupy.cuda.get_elapsed_time(*pair) for pair in running) / 1e3
-
-    @contextmanager
-    def _faults(self, needed: int = 0) -> Iterator[None]:
-        try:
-            yield
-        except MemoryError as error:
-            raise OutOfMemory(f"out of memory: needed {needed} bytes{self._free()}", 2) from error
-        except self._errors as error:
-            raise fault(error.status, f"{self.name}: {error}") from error
-
-    @contextmanager
-    def _compiling(self, source: Source) -> Iterator[None]:
-        """Turn whatever the compiler raises into CompileFailed; what CUDA itself says keeps its number."""
-        try:
-            yield
-        except (MemoryError, DeviceFault, *self._errors):
-            raise
-        except Exception as error:  # CompileException, NVRTCError, OSError of the cache, RuntimeError about headers
-            raise CompileFailed(f"{source.path.name} could not be compiled on {self.name}: {error}") from error
-
-    def _free(self) -> str:
-        """The free bytes, with what the pool holds unused, and all bytes, in words; nothing where they are not told."""
-        try:
-            free, total = self._cupy.cuda.runtime.memGetInfo()
-            free += self._cupy.get_default_memory_pool().free_bytes()
-        except self._errors:
-            return ""
-        return f", free {free} of {total} bytes"
-
-
-class CupyKernel:
-    """A compiled kernel on one GPU, called as Kernel says."""
-
-    def __init__(self, device: CupyDevice, name: str, expected: tuple[Parameter, ...] | None, function: Any) -> None:
-        self._device = device
-        self._name = name
-        self._expected = expected
-        self._function = function
-
-    def __call__(
-        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
-    ) -> None:
-        check_shape(self._name, grid, block)
-        array = self._device.array
-        unknown = tuple(Parameter("p" if isinstance(value, array) else "", 0) for value in args)
-        check_arguments(self._name, self._expected if self._expected is not None else unknown, args, array)
-        self._device.launch(self._function, grid, block, args, shared_mem)
-
-
-def _nbytes(shape: tuple[int, ...] | int, dtype: Any) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * int(np.dtype(dtype).itemsize)

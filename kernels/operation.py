@@ -161,9 +161,27 @@ class Output:
 
 @dataclass(frozen=True)
 class Cost:
-    """Bytes one job needs while it runs (inputs, workspace and outputs together), known before it starts."""
+    """What one job needs, known before it starts.
+
+    `bytes` are those of inputs, workspace and outputs together, all at once. `work` counts its elementary steps (an
+    element touched, a path step, a multiply-add): a device's time for the operation is about a + b * work.
+    """
 
     bytes: int
+    work: float = 0.0
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a job is cut into chunks on a device: a function of the job alone, so that its answer does not depend on how
+    many chunks are in memory at a time, nor on where they run.
+
+    `each` is what one chunk needs in device memory, `fixed` what the job needs beside its chunks, in bytes.
+    """
+
+    chunks: int
+    each: int
+    fixed: int = 0
 
 
 @dataclass(frozen=True)
@@ -186,6 +204,7 @@ class Operation:
     Inputs are C-contiguous NumPy arrays in host memory (possibly read-only memory maps), outputs are too.
     `randomness` says which generator feeds it: "seed" receives `seed` (0 <= seed < 2**64), "private" receives
     `key`, 32 bytes from the operating system that no caller chooses and nobody stores.
+    `grid` is how a job is cut on a device; gpu.py cuts by it and nothing else (kernels.chunks).
     `check` sees the parameters and the inputs' descriptions together and raises InvalidRequest.
     `variants` are further requests that run as shown, one for each other piece of compiled code that parameters or
     dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
@@ -202,6 +221,7 @@ class Operation:
     check: Callable[[Any, Mapping[str, ArrayInfo]], None] = lambda params, inputs: None  # noqa: ARG005
     randomness: Literal["none", "seed", "private"] = "none"
     variants: tuple[Example, ...] = ()
+    grid: Callable[[Any, Mapping[str, ArrayInfo]], Grid] = lambda params, inputs: Grid(1, 0)  # noqa: ARG005
 
     def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
         """Import and return the function that computes this operation on a backend."""

@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kernels.cuda import Device, DeviceFault, open_device
+from kernels.cuda import Device, DeviceFault
+from kernels.cupy_device import open_device
 from workers.protocol import DeviceReport
 
 

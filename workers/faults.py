@@ -52,6 +52,7 @@ class FaultyDevice:
         self.architecture = device.architecture
         self.multiprocessors = device.multiprocessors
         self.cupy = device.cupy
+        self.memory = device.memory
 
     def arm(self) -> None:
         """From here on launches count: warming up is over."""

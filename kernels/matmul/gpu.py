@@ -7,7 +7,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.cuda import CupyDevice, Device, LaunchFailed, NoDevice, OutOfMemory, Source
+from kernels.cuda import Device, LaunchFailed, NoDevice, OutOfMemory, Source
+from kernels.cupy_device import CupyDevice
 from kernels.matmul.precision import nearest, relative_error
 from kernels.matmul.spec import Dimensions, MatmulParams, Precision, dimensions
 

@@ -21,6 +21,7 @@ from kernels.cuda import (
     check_arguments,
     check_shape,
 )
+from kernels.memory import MemoryReport
 from tests.cudasim.build import LIBRARIES, KernelEntry, Module, compile_source, load, runtime
 
 Order = Literal["forward", "backward", "random"]
@@ -83,6 +84,28 @@ class DeviceArray:
         return DeviceArray(self._memory, array)
 
 
+class EmulatedMemory:
+    """A budget of bytes; nothing is kept for reuse."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.peak = 0  # the most that was allocated at a time
+
+    def room(self) -> int:
+        return self.limit - self.used
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+    def report(self) -> MemoryReport:
+        return MemoryReport(self.used, self.used, self.limit, peak=self.peak)
+
+    def take(self, nbytes: int) -> None:
+        self.used += nbytes
+        self.peak = max(self.peak, self.used)
+
+
 class EmulatedDevice:
     """Implements kernels.cuda.Device. `order` is that of threads and blocks; no result may depend on it.
 
@@ -117,14 +140,12 @@ class EmulatedDevice:
         self.sanitize = sanitize
         # To address sanitizer __shared__ is one static variable; thread sanitizer needs a thread of its own per block.
         self.workers = {None: workers, "address,undefined": 1, "thread": 64}[sanitize]
-        self.peak = 0  # bytes: the most that was allocated at a time
         self.launches: list[tuple[Source, str]] = []  # what was launched, in order
         self._seed = seed
         self._limit = limit
-        self._memory = memory
+        self.memory = EmulatedMemory(memory)
         self._flush = flush
         self._poison = poison
-        self._used = 0
         self._copy_seconds = 0.0
         self._kernel_seconds = 0.0
 
@@ -169,22 +190,21 @@ class EmulatedDevice:
     def _allocate(self, shape: tuple[int, ...] | int, dtype: Any) -> DeviceArray:
         dtype = np.dtype(dtype)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if self._used + nbytes > self._memory:
-            raise OutOfMemory(f"out of memory: needed {nbytes} bytes, free {self._memory - self._used} bytes", 2)
+        if nbytes > self.memory.room():
+            raise OutOfMemory(f"out of memory: needed {nbytes} bytes, free {self.memory.room()} bytes", 2)
         # The exact size, from the C library: address sanitizer guards both ends. Aligned as cudaMalloc aligns.
         address = ctypes.c_void_p()
         if _libc().posix_memalign(ctypes.byref(address), 256, max(nbytes, 1)):
             raise OutOfMemory(f"out of memory: needed {nbytes} bytes", 2)
         assert address.value is not None
         memory = (ctypes.c_char * nbytes).from_address(address.value)
-        self._used += nbytes
-        self.peak = max(self.peak, self._used)
+        self.memory.take(nbytes)
         weakref.finalize(memory, self._free, address.value, nbytes)
         return DeviceArray(memory, np.frombuffer(memory, dtype).reshape(shape))
 
     def _free(self, address: int, nbytes: int) -> None:
         _libc().free(ctypes.c_void_p(address))
-        self._used -= nbytes
+        self.memory.take(-nbytes)
 
 
 class EmulatedKernel:

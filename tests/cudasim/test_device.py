@@ -169,7 +169,7 @@ def test_the_peak_is_the_most_that_was_allocated_at_a_time() -> None:
     first, second = device.empty(100, np.float64), device.zeros(25, np.int32)
     del first, second
     device.to_device(np.zeros(10))
-    assert device.peak == 900
+    assert device.memory.peak == 900
 
 
 def test_memory_runs_out_with_the_bytes_and_comes_back_when_arrays_die() -> None:

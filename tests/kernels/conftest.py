@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.cuda import Device, NoDevice, open_device
+from kernels.cuda import Device, NoDevice
+from kernels.cupy_device import open_device
 from tests.cudasim.device import EmulatedDevice
 
 

@@ -138,7 +138,7 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         getDeviceCount=get_device_count,
         runtimeGetVersion=lambda: machine.toolkit,
         getDeviceProperties=lambda index: {"name": b"Pretended", "major": 9, "minor": 0, "multiProcessorCount": 132},
-        memGetInfo=lambda: (machine.memory - emulated._used, machine.memory),
+        memGetInfo=lambda: (machine.memory - emulated.memory.used, machine.memory),
     )
     cuda = SimpleNamespace(
         runtime=runtime,

@@ -13,7 +13,6 @@ from kernels.compile import describe, sources
 from kernels.cuda import (
     CANARY,
     CompileFailed,
-    CupyDevice,
     Device,
     DeviceFault,
     DeviceLost,
@@ -24,9 +23,9 @@ from kernels.cuda import (
     Source,
     fault,
     inline,
-    open_device,
     parameters,
 )
+from kernels.cupy_device import CupyDevice, open_device
 from tests.cudasim import sound
 from tests.cudasim.build import compile_source, load
 from tests.cudasim.device import deduced

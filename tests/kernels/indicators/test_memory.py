@@ -32,7 +32,7 @@ def peak_and_promise(
     inputs = {"prices": ArrayInfo(dtype, shape)}
     accepted = operation.validate(params, inputs)
     operation.implementation("gpu")(accepted, np.full(shape, 100, dtype), device=device)
-    return device.peak, operation.cost(accepted, inputs).bytes
+    return device.memory.peak, operation.cost(accepted, inputs).bytes
 
 
 def choices(name: str) -> st.SearchStrategy[dict[str, Any]]:
