@@ -1,25 +1,24 @@
 """Compile every kernel for every GPU generation, with NVRTC alone: no GPU, no driver, no CuPy (`make kernels`).
 
 Run as `python -m kernels.compile [--jobs 2]`: prints a table of registers, shared memory and spills, and fails when a
-kernel does not compile or spills registers to memory. NVRTC 12.9 is the last version that knows sm_70 (V100) and the
-first that knows sm_120 (RTX 50); it comes from the wheel nvidia-cuda-nvrtc-cu12==12.9.*.
+kernel does not compile or spills registers to memory.
 """
 
 import argparse
-import ctypes
 import importlib
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import kernels
-from kernels.cuda import CANARY, COMPILE_OPTIONS, Source, inline
+from kernels import nvrtc
+from kernels.cuda import CANARY, Source, inline
+from kernels.nvrtc import CompileError, Nvrtc
 
 ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 120)
 
@@ -27,10 +26,6 @@ _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\d+)'")
-
-
-class CompileError(Exception):
-    """NVRTC refused a source; the message is its log."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +54,12 @@ def describe(source: Source) -> str:
 
 
 def compile_for(source: Source, architecture: int) -> list[Usage]:
-    """Compile to a cubin for one architecture, with the options CuPy uses, and read the assembler's log."""
-    nvrtc = _nvrtc()
-    program = ctypes.c_void_p()
-    text, name = inline(source).encode(), source.path.name.encode()
-    _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None))
+    """Compile to a cubin for one architecture and read the assembler's log. Raises CompileError."""
     try:
-        options = [*COMPILE_OPTIONS, f"-arch=sm_{architecture}", "--ptxas-options=-v"]
-        encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        outcome = nvrtc.nvrtcCompileProgram(program, len(options), encoded)
-        log = _text(nvrtc, program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-        if outcome != 0:
-            raise CompileError(f"{describe(source)} for sm_{architecture}: {log}")
-        return list(_usages(describe(source), log))
-    finally:
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+        compiled = _compiler().compile(inline(source), source.path.name, f"sm_{architecture}")
+    except CompileError as error:
+        raise CompileError(f"{describe(source)} for sm_{architecture}: {error}") from None
+    return list(_usages(describe(source), compiled.log))
 
 
 def compile_all(jobs: int = 2) -> list[Usage]:
@@ -102,27 +88,8 @@ def _usages(source: str, log: str) -> Iterator[Usage]:
 
 
 @cache
-def _nvrtc() -> Any:
-    """Load NVRTC from its wheel, never one from the system: the version decides which architectures exist."""
-    for folder in map(Path, sys.path):
-        found = folder / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc.so.12"
-        if found.exists():
-            return ctypes.CDLL(str(found))
-    raise CompileError("NVRTC is not installed: pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'")
-
-
-def _text(nvrtc: Any, program: ctypes.c_void_p, size: Callable[..., int], get: Callable[..., int]) -> str:
-    length = ctypes.c_size_t()
-    _check(nvrtc, size(program, ctypes.byref(length)))
-    buffer = ctypes.create_string_buffer(length.value)
-    _check(nvrtc, get(program, buffer))
-    return buffer.value.decode()
-
-
-def _check(nvrtc: Any, status: int) -> None:
-    if status != 0:
-        nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
-        raise CompileError(f"NVRTC error {status}: {nvrtc.nvrtcGetErrorString(status).decode()}")
+def _compiler() -> Nvrtc:
+    return nvrtc.find()
 
 
 def table(usages: list[Usage]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels import canary
+from kernels import canary, nvrtc
+from kernels.cubins import Cubins, default_directory
 from kernels.cuda import (
     DeviceFault,
     NoDevice,
@@ -22,6 +23,7 @@ from kernels.cuda import (
 )
 from kernels.memory import Memory, MemoryReport
 from kernels.modules import Modules
+from kernels.nvrtc import CompileError
 
 
 def open_device(index: int = 0) -> "CupyDevice":
@@ -39,7 +41,7 @@ def open_device(index: int = 0) -> "CupyDevice":
 def _open(index: int) -> "CupyDevice":
     try:
         import cupy
-        from cupy.cuda import driver, nvrtc, runtime
+        from cupy.cuda import driver, runtime
     except Exception as error:  # noqa: BLE001 (a broken installation raises what it likes)
         raise NoDevice(f"CuPy cannot be imported: {error}; install warpdesk[gpu]") from None
     try:
@@ -50,17 +52,16 @@ def _open(index: int) -> "CupyDevice":
     if not 0 <= index < count:
         raise NoDevice(f"there is no device {index}: CUDA sees {count}", 101)
     try:
-        compiler = nvrtc.getVersion()
-    except (RuntimeError, OSError) as error:
-        raise NoDevice(f"NVRTC cannot be loaded: {error}; install warpdesk[gpu]") from None
-    toolkit = runtime.runtimeGetVersion() // 1000
-    if compiler[0] != toolkit:
-        # Both wheels installed, CuPy takes the newest it finds, and a V100 is no longer known to it.
+        compiler = nvrtc.find()
+        made_for, driven = compiler.major, runtime.driverGetVersion()
+    except CompileError as error:
+        raise NoDevice(str(error)) from None
+    if made_for > driven // 1000:
         raise NoDevice(
-            f"CuPy is built for CUDA {toolkit} and found NVRTC {compiler[0]}.{compiler[1]}: their major versions must "
-            f"be equal; uninstall the other nvidia-cuda-nvrtc, or install warpdesk[gpu-cu13] where CUDA 13 is wanted"
+            f"the driver knows CUDA {driven // 1000}.{driven % 1000 // 10} and cannot load what NVRTC "
+            f"{compiler.version} in {compiler.path} makes: install a driver of CUDA {made_for}, or {nvrtc.INSTALL}"
         )
-    device = CupyDevice(cupy, index)
+    device = CupyDevice(cupy, index, Cubins(default_directory(), compiler))
     device.check()
     return device
 
@@ -68,9 +69,10 @@ def _open(index: int) -> "CupyDevice":
 class CupyDevice:
     """One GPU driven by CuPy: it owns the context, the memory pool and the compiled kernels of this process."""
 
-    def __init__(self, cupy: Any, index: int = 0) -> None:
+    def __init__(self, cupy: Any, index: int, cubins: Cubins) -> None:
         self.cupy: Any | None = cupy
         self.index = index
+        self.cubins = cubins
         self._cupy = cupy
         self.array: type = cupy.ndarray
         self._errors = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
@@ -81,7 +83,7 @@ class CupyDevice:
         self.architecture = f"sm_{properties['major']}{properties['minor']}"
         self.multiprocessors: int = properties["multiProcessorCount"]
         self.memory: Memory = CupyMemory(cupy)
-        self._modules = Modules(cupy, self.name)
+        self._modules = Modules(cupy, self.name, self.architecture, cubins)
         self._kernels: dict[tuple[Source, str], CupyKernel] = {}
         self._running: list[tuple[Any, Any]] = []
         self._copy_seconds = 0.0

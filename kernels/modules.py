@@ -1,22 +1,25 @@
-"""Compiled CUDA modules of one process: each source is compiled once for a GPU, and its kernels are found by name."""
+"""Compiled CUDA modules of one process: each source is loaded once on its GPU, and its kernels are found by name."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kernels.cuda import COMPILE_OPTIONS, CompileFailed, DeviceFault, Source, inline
+from kernels.cubins import Cubins
+from kernels.cuda import CompileFailed, DeviceFault, Source, inline
 
 _Key = tuple[Path, tuple[tuple[str, str | int], ...]]
 
 
 class Modules:
-    """What CuPy compiles for the current device. A source counts as it was when it was first used: a file edited later
-    belongs to the next process."""
+    """What CuPy has loaded on the current device, from cubins. A source counts as it was when it was first used: a file
+    edited later belongs to the next process."""
 
-    def __init__(self, cupy: Any, device: str) -> None:
+    def __init__(self, cupy: Any, device: str, architecture: str, cubins: Cubins) -> None:
         self._cupy = cupy
         self._device = device
+        self._architecture = architecture
+        self._cubins = cubins
         self._errors = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
         self._loaded: dict[_Key, tuple[str, Any]] = {}
 
@@ -26,18 +29,21 @@ class Modules:
         text = self._loaded[key][0] if key in self._loaded else inline(source)
         with self._compiling(source):
             if key not in self._loaded:
-                # CuPy adds -ftz=true, --device-as-default-execution-space and -arch.
-                self._loaded[key] = text, self._cupy.RawModule(code=text, options=COMPILE_OPTIONS[:2], backend="nvrtc")
-            function = self._loaded[key][1].get_function(name)
-            function.compile()
-        return text, function
+                self._loaded[key] = text, self._load(text, source.path.name)
+            return text, self._loaded[key][1].get_function(name)
+
+    def _load(self, text: str, name: str) -> Any:
+        with self._cubins.file(text, name, self._architecture) as path:
+            module = self._cupy.RawModule(path=str(path))
+            module.compile()  # loads it now: the file may be a temporary one
+        return module
 
     @contextmanager
     def _compiling(self, source: Source) -> Iterator[None]:
-        """Turn whatever the compiler raises into CompileFailed; what CUDA itself says keeps its number."""
+        """Turn whatever compiling raises into CompileFailed; what CUDA itself says keeps its number."""
         try:
             yield
         except (MemoryError, DeviceFault, *self._errors):
             raise
-        except Exception as error:  # CompileException, NVRTCError, OSError of the cache, RuntimeError about headers
+        except Exception as error:  # CompileError, OSError where there is no room for the cubin, what CuPy likes
             raise CompileFailed(f"{source.path.name} could not be compiled on {self._device}: {error}") from error

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Before anything imports Numba: compiled code is kept between test runs, and never beside the sources.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba" / fingerprint()))
+os.environ.setdefault("WARPDESK_KERNEL_CACHE", str(ROOT / ".cache" / "kernels"))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class WorkerSettings(BaseSettings):
     store: Path | None = None  # the spool directory, <home>/store when unset
     device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU
     faults: str = ""  # what goes wrong on the device, for tests: see workers.faults
+    nvml: str = ""  # a script that stands in for NVIDIA's library, for tests: see workers.replayed_nvml
     operations: str = "kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
     drain_seconds: Annotated[float, Field(ge=0)] = 20.0  # how long a stopping worker lets its job run on
 
@@ -45,14 +46,15 @@ class WorkerSettings(BaseSettings):
     def cache_environment(self) -> dict[str, str]:
         """Where compiled code is kept between processes: in the home, or where the environment says.
 
-        Numba's is in a directory named by `kernels.fingerprint` there too. CuPy's needs none: it keeps a kernel by its
-        whole source.
+        Numba's is in a directory named by `kernels.fingerprint` there too. Our kernels' needs none, since each is kept
+        by all it is made from, and neither does CuPy's, where it keeps what it compiles around cuBLAS.
         """
         told = os.environ.get("NUMBA_CACHE_DIR")
         numba = Path(told) if told else self.home / "cache" / "numba"
         if fingerprint() not in numba.parts:  # it is there when a process of ours told this one
             numba /= fingerprint()
         places = {"NUMBA_CACHE_DIR": str(numba)}
-        if "CUPY_CACHE_DIR" not in os.environ:
-            places["CUPY_CACHE_DIR"] = str(self.home / "cache" / "cupy")
+        for name, folder in (("WARPDESK_KERNEL_CACHE", "kernels"), ("CUPY_CACHE_DIR", "cupy")):
+            if not os.environ.get(name):
+                places[name] = str(self.home / "cache" / folder)
         return places

@@ -59,6 +59,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
             raise
         _left_out[name] = error.name
         return True
+    except pytest.skip.Exception:  # collecting the file skips it with this reason; raised here it would skip them all
+        return None
     return None
 
 

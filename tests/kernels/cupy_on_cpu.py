@@ -1,17 +1,20 @@
 """CuPy's surface as kernels.cuda uses it, with the emulation as its GPU: so its error handling runs on every machine.
 
-Signatures and exception types are those of CuPy 14.2. `Machine` says what this computer pretends to have.
+Signatures and exception types are those of CuPy 14.2. `Machine` says what this computer pretends to have. What its
+compiler makes of a source is the source's text, which the emulation can load.
 """
 
 import time
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from kernels.cuda import OutOfMemory, Source
+from kernels.cuda import COMPILE_OPTIONS, OutOfMemory, Source
+from kernels.nvrtc import Compiled, CompileError, Nvrtc
 from tests.cudasim.device import DeviceArray, EmulatedDevice
 
 
@@ -31,27 +34,19 @@ class OutOfMemoryError(MemoryError):
     pass
 
 
-class CompileException(Exception):
-    pass
-
-
-class NVRTCError(RuntimeError):
-    pass
-
-
 @dataclass
 class Machine:
     devices: int = 1
     driver_error: int | None = None  # what getDeviceCount raises
-    toolkit: int = 12090
-    nvrtc: tuple[int, int] | None = (12, 9)
+    driver: int = 12090
+    nvrtc: str | None = "12.9.86"
     launch_error: int | None = None
     sync_error: int | None = None
     wrong: bool = False  # copies back something else than was computed
     compile_error: bool = False
-    broken_compiler: Exception | None = None  # what compiling raises besides
+    broken_module: Exception | None = None  # what loading a module raises
     memory: int = 1 << 20
-    options: list[tuple[str, ...]] = field(default_factory=list)
+    compiled: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)  # name, architecture, options
     launches: list[Any] = field(default_factory=list)
     arriving: list[Any] = field(default_factory=list)  # staging blocks of uploads, until the next is asked for
     staged: list[Any] = field(default_factory=list)  # the pool of pinned memory: free blocks with what was in them
@@ -62,9 +57,30 @@ class Machine:
         cupy = _cupy(self, folder)
         return {"cupy": cupy, "cupy.cuda": cupy.cuda}
 
+    def compiler(self) -> "Compiler":
+        """What stands for kernels.nvrtc.find."""
+        if self.nvrtc is None:
+            raise CompileError("NVRTC is not installed")
+        return Compiler(self)
+
+
+class Compiler(Nvrtc):
+    def __init__(self, machine: Machine) -> None:
+        assert machine.nvrtc
+        super().__init__(Path("libnvrtc.so"), machine.nvrtc)
+        self._machine = machine
+
+    def compile(self, text: str, name: str, architecture: str, options: tuple[str, ...] = COMPILE_OPTIONS) -> Compiled:
+        self.calls += 1
+        if self._machine.compile_error:
+            raise CompileError("nvrtc: error: invalid value for --gpu-architecture (-arch)")
+        self._machine.compiled.append((name, architecture, options))
+        return Compiled(text.encode(), "")
+
 
 def _cupy(machine: Machine, folder: Path) -> Any:
     emulated = EmulatedDevice(memory=machine.memory)
+    numbers = count()
 
     class Array(DeviceArray):
         def get(self, order: str = "C") -> Any:
@@ -81,11 +97,6 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         if machine.driver_error:
             raise CUDARuntimeError(machine.driver_error)
         return machine.devices
-
-    def get_version() -> tuple[int, int]:
-        if machine.nvrtc is None:
-            raise RuntimeError("libnvrtc.so.12 not found")
-        return machine.nvrtc
 
     def synchronize() -> None:
         if machine.sync_error:
@@ -105,13 +116,21 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         machine.pool = 0
 
     class RawModule:
-        def __init__(self, *, code: str, options: tuple[str, ...] = (), backend: str = "nvcc") -> None:
-            assert backend == "nvrtc"
-            machine.options.append(options)
-            self._path = folder / "module.cu"
-            self._path.write_text(code)
+        def __init__(self, *, path: str) -> None:
+            self._file = Path(path)
+            self._path: Path | None = None
+
+        def compile(self) -> None:
+            if machine.broken_module:
+                raise machine.broken_module
+            loaded = next(numbers)
+            self._path = folder / f"module{loaded}.cu"
+            self._path.write_bytes(self._file.read_bytes())
 
         def get_function(self, name: str) -> Any:
+            if self._path is None:
+                self.compile()
+            assert self._path
             kernel = emulated.kernel(Source(self._path), name)
 
             def launch(grid: Any, block: Any, args: Any, *, shared_mem: int = 0) -> None:
@@ -120,13 +139,6 @@ def _cupy(machine: Machine, folder: Path) -> Any:
                 machine.launches.append((name, grid, block, shared_mem))
                 kernel(grid, block, args, shared_mem)
 
-            def compile_() -> None:
-                if machine.broken_compiler:
-                    raise machine.broken_compiler
-                if machine.compile_error:
-                    raise CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)")
-
-            launch.compile = compile_  # type: ignore[attr-defined]
             return launch
 
     class Event:
@@ -136,15 +148,13 @@ def _cupy(machine: Machine, folder: Path) -> Any:
     runtime = SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=get_device_count,
-        runtimeGetVersion=lambda: machine.toolkit,
+        driverGetVersion=lambda: machine.driver,
         getDeviceProperties=lambda index: {"name": b"Pretended", "major": 9, "minor": 0, "multiProcessorCount": 132},
         memGetInfo=lambda: (machine.memory - emulated.memory.used, machine.memory),
     )
     cuda = SimpleNamespace(
         runtime=runtime,
         driver=SimpleNamespace(CUDADriverError=CUDADriverError),
-        nvrtc=SimpleNamespace(getVersion=get_version, NVRTCError=NVRTCError),
-        compiler=SimpleNamespace(CompileException=CompileException),
         Device=lambda index: SimpleNamespace(use=lambda: None),
         Event=Event,
         alloc_pinned_memory=alloc_pinned_memory,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import canary, cuda
+from kernels import canary, cuda, nvrtc
 from kernels.compile import describe, sources
+from kernels.cubins import CubinCounts
 from kernels.cuda import (
     CompileFailed,
     Device,
@@ -25,10 +26,11 @@ from kernels.cuda import (
     parameters,
 )
 from kernels.cupy_device import CupyDevice, open_device
+from kernels.nvrtc import CompileError
 from tests.cudasim import sound
 from tests.cudasim.build import compile_source, load
 from tests.cudasim.device import deduced
-from tests.kernels.cupy_on_cpu import CUDADriverError, Machine, NVRTCError
+from tests.kernels.cupy_on_cpu import CUDADriverError, Machine
 
 SOURCES = [pytest.param(source, id=describe(source)) for _, source in sources()]
 
@@ -132,6 +134,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **facts: Any) -> Ma
     machine = Machine(**facts)
     for name, module in machine.modules(tmp_path).items():
         monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(nvrtc, "find", machine.compiler)
+    monkeypatch.setenv("WARPDESK_KERNEL_CACHE", str(tmp_path / "cubins"))
     return machine
 
 
@@ -147,9 +151,14 @@ def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"driver_error": 35}, 0, "CUDA finds no device: error 35", 35),
         ({"devices": 0}, 0, "there is no device 0: CUDA sees 0", 101),
         ({"devices": 2}, 2, "there is no device 2: CUDA sees 2", 101),
-        ({"nvrtc": None}, 0, "NVRTC cannot be loaded: libnvrtc.so.12 not found; install warpdesk[gpu]", None),
-        ({"nvrtc": (13, 5)}, 0, "CuPy is built for CUDA 12 and found NVRTC 13.5", None),
-        ({"toolkit": 13020}, 0, "CuPy is built for CUDA 13 and found NVRTC 12.9", None),
+        ({"nvrtc": None}, 0, "NVRTC is not installed", None),
+        (
+            {"nvrtc": "13.5.1"},
+            0,
+            "the driver knows CUDA 12.9 and cannot load what NVRTC 13.5.1 in libnvrtc.so makes: install a driver of "
+            "CUDA 13, or pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'",
+            None,
+        ),
         (
             {"compile_error": True},
             0,
@@ -157,9 +166,9 @@ def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> Non
             None,
         ),
         (
-            {"broken_compiler": RuntimeError("Failed to find CUDA headers")},
+            {"broken_module": RuntimeError("what CuPy likes")},
             0,
-            "device 0 failed its first kernel: canary.cu could not be compiled on Pretended: Failed to find CUDA",
+            "device 0 failed its first kernel: canary.cu could not be compiled on Pretended: what CuPy likes",
             None,
         ),
         ({"launch_error": 209}, 0, "device 0 failed its first kernel: Pretended: error 209", 209),
@@ -191,6 +200,22 @@ def test_an_opened_gpu_says_what_it_is(gpu: tuple[CupyDevice, Machine]) -> None:
     assert (device.name, device.architecture, device.multiprocessors) == ("Pretended", "sm_90", 132)
 
 
+def test_a_driver_of_cuda_13_takes_what_nvrtc_12_makes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pretend(monkeypatch, tmp_path, driver=13000, nvrtc="12.9.86")
+    assert open_device().architecture == "sm_90"
+
+
+def test_a_second_process_finds_what_the_first_compiled_and_asks_nvrtc_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for expected in (CubinCounts(compiled=2, found=0, nvrtc_calls=2), CubinCounts(compiled=0, found=2, nvrtc_calls=0)):
+        pretend(monkeypatch, tmp_path)
+        device = open_device()
+        device.kernel(sound.SOURCE, "scale")
+        device.kernel(sound.SOURCE, "reverse")
+        assert device.cubins.counts == expected
+
+
 def test_kernels_launch_through_cupy_with_our_options_and_are_compiled_once(gpu: tuple[CupyDevice, Machine]) -> None:
     device, machine = gpu
     given = np.arange(64, dtype=np.float32)
@@ -198,7 +223,8 @@ def test_kernels_launch_through_cupy_with_our_options_and_are_compiled_once(gpu:
     for _ in range(2):
         device.kernel(sound.SOURCE, "reverse")((1,), (64,), (device.to_device(given), out), shared_mem=256)
     assert device.to_host(out).tolist() == given[::-1].tolist()
-    assert machine.options == [("--std=c++17", "--fmad=false")] * 2  # the canary's and this one's
+    options = ("--std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space")
+    assert machine.compiled == [("canary.cu", "sm_90", options), (sound.SOURCE.path.name, "sm_90", options)]
     assert machine.launches[-1] == ("reverse", (1,), (64,), 256)
     times = device.times()
     assert times.kernel > 0
@@ -250,29 +276,26 @@ def test_a_fault_of_a_kernel_appears_at_the_next_wait_with_its_kind(gpu: tuple[C
         assert error.value.code == 700
 
 
-# CuPy 14 raises RuntimeError where headers are missing, OSError where its cache cannot be written.
-@pytest.mark.parametrize(
-    "raised", [RuntimeError("Failed to find CUDA headers"), PermissionError(13, "denied", "/cache"), NVRTCError("5")]
-)
+@pytest.mark.parametrize("raised", [CompileError("NVRTC 12.9: error"), OSError(28, "No space left on device")])
 def test_a_kernel_that_cannot_be_compiled_is_a_fault_of_the_device_and_the_next_one_may_be(
     gpu: tuple[CupyDevice, Machine], raised: Exception
 ) -> None:
     device, machine = gpu
-    machine.broken_compiler = raised
+    machine.broken_module = raised
     with pytest.raises(CompileFailed, match=f"could not be compiled on Pretended: {re.escape(str(raised))}"):
         device.kernel(sound.SOURCE, "scale")
-    machine.broken_compiler = None
+    machine.broken_module = None
     device.kernel(sound.SOURCE, "scale")
 
 
 @pytest.mark.parametrize(
     ("status", "kind"), [(700, DeviceLost), (209, LaunchFailed), (2, OutOfMemory), (12345, DeviceLost)]
 )
-def test_what_cuda_says_while_a_kernel_is_compiled_keeps_its_kind(
+def test_what_cuda_says_while_a_kernel_is_loaded_keeps_its_kind(
     gpu: tuple[CupyDevice, Machine], status: int, kind: type[DeviceFault]
 ) -> None:
     device, machine = gpu
-    machine.broken_compiler = CUDADriverError(status)
+    machine.broken_module = CUDADriverError(status)
     with pytest.raises(kind) as error:
         device.kernel(sound.SOURCE, "scale")
     assert error.value.code == status
@@ -291,18 +314,18 @@ def test_a_source_is_read_once_in_the_life_of_a_device(gpu: tuple[CupyDevice, Ma
     device, machine = gpu
     source = Source(tmp_path / "edited.cu")
     source.path.write_text(sound.SOURCE.path.read_text())
-    scale, compiled = device.kernel(source, "scale"), len(machine.options)
+    scale, compiled = device.kernel(source, "scale"), len(machine.compiled)
     source.path.write_text("an edit that does not compile")
     assert device.kernel(Source(source.path), "scale") is scale
     device.kernel(source, "reverse")
-    assert len(machine.options) == compiled
+    assert len(machine.compiled) == compiled
 
 
 def test_forgetting_leaves_no_upload_in_memory_kept_for_reuse(gpu: tuple[CupyDevice, Machine]) -> None:
     device, machine = gpu
     for value in (1.0, 2.0):
         device.to_device(np.full(3, value))
-    assert len(machine.staged) + len(machine.arriving) == 2
+    assert len(machine.staged) + len(machine.arriving) == 3, "the canary's question too"
     device.forget()
     assert (machine.staged, machine.arriving, machine.pool) == ([], [], 0)
 

@@ -12,7 +12,8 @@ from workers.settings import WorkerSettings
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WARPDESK_HOME", "WARPDESK_STORE", "XDG_STATE_HOME", "NUMBA_CACHE_DIR", "CUPY_CACHE_DIR"):
+    caches = "NUMBA_CACHE_DIR", "CUPY_CACHE_DIR", "WARPDESK_KERNEL_CACHE"
+    for name in ("WARPDESK_HOME", "WARPDESK_STORE", "XDG_STATE_HOME", *caches):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -31,6 +32,7 @@ def test_the_store_and_the_caches_are_in_the_home(monkeypatch: pytest.MonkeyPatc
     assert settings.store_directory == Path("/srv/w/store")
     assert settings.cache_environment() == {
         "NUMBA_CACHE_DIR": f"/srv/w/cache/numba/{fingerprint()}",
+        "WARPDESK_KERNEL_CACHE": "/srv/w/cache/kernels",
         "CUPY_CACHE_DIR": "/srv/w/cache/cupy",
     }
     monkeypatch.setenv("WARPDESK_STORE", "/mnt/store")
@@ -39,6 +41,7 @@ def test_the_store_and_the_caches_are_in_the_home(monkeypatch: pytest.MonkeyPatc
 
 def test_a_cache_elsewhere_is_named_by_the_sources_too_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUPY_CACHE_DIR", "/mnt/cupy")
+    monkeypatch.setenv("WARPDESK_KERNEL_CACHE", "/mnt/kernels")
     for told in ("/mnt/numba", f"/mnt/numba/{fingerprint()}"):
         monkeypatch.setenv("NUMBA_CACHE_DIR", told)
         assert WorkerSettings().cache_environment() == {"NUMBA_CACHE_DIR": f"/mnt/numba/{fingerprint()}"}

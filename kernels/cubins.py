@@ -1,0 +1,137 @@
+"""Compiled kernels kept between processes: a cubin is made once for everything it depends on, and never for less."""
+
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.cuda import COMPILE_OPTIONS
+from kernels.nvrtc import Nvrtc
+
+log = logging.getLogger("warpdesk.kernels")
+
+_UNFINISHED = ".part"
+_LONGEST_WRITE = 3600  # seconds; what is older was left by a process that was killed
+
+
+def default_directory() -> Path:
+    """Where cubins are kept: WARPDESK_KERNEL_CACHE, else with the user's caches (XDG Base Directory Specification)."""
+    if told := os.environ.get("WARPDESK_KERNEL_CACHE"):
+        return Path(told)
+    caches = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(caches) if caches.startswith("/") else Path.home() / ".cache") / "warpdesk" / "kernels"
+
+
+@dataclass(frozen=True)
+class CubinCounts:
+    """Since the process began: how many cubins were compiled, how many were there, and what NVRTC was asked."""
+
+    compiled: int
+    found: int
+    nvrtc_calls: int
+
+
+class Cubins:
+    """A directory of cubins. A file's name holds a digest of what it was made from (text, headers and macros in it,
+    options, architecture, NVRTC's version) and one of what is in it: so a change of any of them is another file, and a
+    file that was cut off or altered is seen and made anew. Processes may share the directory."""
+
+    def __init__(self, directory: Path, compiler: Nvrtc, options: tuple[str, ...] = COMPILE_OPTIONS) -> None:
+        self.directory = directory
+        self.compiler = compiler
+        self._options = options
+        self._compiled = 0
+        self._found = 0
+        self._complained = False
+
+    @property
+    def counts(self) -> CubinCounts:
+        return CubinCounts(self._compiled, self._found, self.compiler.calls)
+
+    @contextmanager
+    def file(self, text: str, name: str, architecture: str) -> Iterator[Path]:
+        """A file with the cubin of a source, which is there until the context is left: kept, or compiled and kept.
+
+        Where the directory cannot be written the file is a temporary one. Raises kernels.nvrtc.CompileError, or OSError
+        where there is no room for that either.
+        """
+        if found := self.find(text, architecture):
+            self._found += 1
+            yield found
+            return
+        cubin = self.compiler.compile(text, name, architecture, self._options).cubin
+        self._compiled += 1
+        try:
+            kept = self._write(f"{self._prefix(text, architecture)}{_digest(cubin)}.cubin", cubin)
+        except OSError as error:
+            self._complain(error)
+            with tempfile.TemporaryDirectory(prefix="warpdesk-") as folder:
+                kept = Path(folder, "kernel.cubin")
+                kept.write_bytes(cubin)
+                yield kept
+        else:
+            yield kept
+
+    def find(self, text: str, architecture: str) -> Path | None:
+        """The kept cubin of a source; one that is not what it was when it was written is removed."""
+        for path in self.directory.glob(f"{self._prefix(text, architecture)}*.cubin"):
+            with suppress(OSError):
+                if path.stem.rpartition("-")[2] == _digest(path.read_bytes()):
+                    return path
+                path.unlink()
+        return None
+
+    def kept(self) -> list[Path]:
+        """Every cubin in the directory, of any age."""
+        return sorted(self.directory.glob("sm_*.cubin"))
+
+    def remove_unused(self, texts: Iterable[str]) -> int:
+        """Remove what was made from other sources than these, by another NVRTC or with other options, and what a killed
+        process left unfinished; returns how many. A process that has loaded a cubin no longer needs the file."""
+        texts = list(texts)
+        architectures = {path.name.partition("-")[0] for path in self.kept()}
+        used = {self._prefix(text, architecture) for text in texts for architecture in architectures}
+        unused = [path for path in self.kept() if path.stem.rpartition("-")[0] + "-" not in used]
+        unused += (path for path in self.directory.glob(f"*{_UNFINISHED}") if _age(path) > _LONGEST_WRITE)
+        for path in unused:
+            path.unlink(missing_ok=True)
+        return len(unused)
+
+    def _prefix(self, text: str, architecture: str) -> str:
+        made_from = "\0".join([self.compiler.version, architecture, *self._options, text])
+        return f"{architecture}-{_digest(made_from.encode())}-"
+
+    def _write(self, name: str, cubin: bytes) -> Path:
+        """Under its name it is whole: another process that reads or writes it at this moment sees all of it."""
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, unfinished = tempfile.mkstemp(_UNFINISHED, dir=self.directory)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(cubin)
+            return Path(unfinished).replace(self.directory / name)
+        except OSError:
+            Path(unfinished).unlink(missing_ok=True)
+            raise
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            log.warning(
+                "compiled kernels cannot be kept in %s (%s): every start compiles them again", self.directory, error
+            )
+        self._complained = True
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was written; 0 where it has just gone."""
+    with suppress(OSError):
+        return time.time() - path.stat().st_mtime
+    return 0.0
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]

@@ -1,0 +1,149 @@
+"""NVRTC, NVIDIA's compiler of CUDA text, through ctypes: found and named without being loaded, loaded to compile."""
+
+import ctypes
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.cuda import COMPILE_OPTIONS
+
+# Nothing else makes code for every GPU from V100 (sm_70) to RTX 50 (sm_120): 12.8 spills what 12.9 does not, 13 has
+# dropped Volta.
+INSTALL = "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'"
+
+_FILE = re.compile(r"libnvrtc\.so\.(\d+(?:\.\d+)*)")
+
+
+class CompileError(Exception):
+    """NVRTC refused a source, and the message is its log; or NVRTC is not here."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code for one architecture, and what the assembler said about its registers and memory."""
+
+    cubin: bytes
+    log: str
+
+
+class Nvrtc:
+    """One NVRTC library. `calls` counts what was asked of it: 0 means that it was not even loaded."""
+
+    def __init__(self, path: Path, version: str = "") -> None:
+        """`version` is what the file is known to be without loading it, "12.9.86"; NVRTC is asked where it is not."""
+        self.path = path
+        self.calls = 0
+        self._version = version
+        self._library: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def version(self) -> str:
+        if not self._version:
+            major, minor = ctypes.c_int(), ctypes.c_int()
+            self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+            self._version = f"{major.value}.{minor.value}"
+        return self._version
+
+    @property
+    def major(self) -> int:
+        """The CUDA version whose drivers, and later ones, load what this NVRTC makes."""
+        return int(self.version.partition(".")[0])
+
+    def compile(self, text: str, name: str, architecture: str, options: tuple[str, ...] = COMPILE_OPTIONS) -> Compiled:
+        """Compile to machine code for `architecture`, "sm_90". Raises CompileError with NVRTC's log, where `name` and
+        the #line marks of the text say where."""
+        program = ctypes.c_void_p()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
+        try:
+            given = [option.encode() for option in (*options, f"-arch={architecture}", "--ptxas-options=-v")]
+            outcome = self._status("nvrtcCompileProgram", program, len(given), (ctypes.c_char_p * len(given))(*given))
+            log = self._bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            if outcome != 0:
+                raise CompileError(f"NVRTC {self.version}: {log.strip() or self._error(outcome)}")
+            return Compiled(self._bytes(program, "CUBIN"), log)
+        finally:
+            self._call("nvrtcDestroyProgram", ctypes.byref(program))
+
+    def _bytes(self, program: ctypes.c_void_p, what: str) -> bytes:
+        length = ctypes.c_size_t()
+        self._call(f"nvrtcGet{what}Size", program, ctypes.byref(length))
+        buffer = ctypes.create_string_buffer(length.value)
+        self._call(f"nvrtcGet{what}", program, buffer)
+        return buffer.raw
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        if status := self._status(function, *arguments):
+            raise CompileError(f"NVRTC {function} failed with error {status}: {self._error(status)}")
+
+    def _status(self, function: str, *arguments: Any) -> int:
+        return int(self._function(function)(*arguments))
+
+    def _error(self, status: int) -> str:
+        describe = self._function("nvrtcGetErrorString")
+        describe.restype = ctypes.c_char_p
+        return str(describe(status).decode())
+
+    def _function(self, name: str) -> Any:
+        with self._lock:  # kernels are compiled in several threads
+            self.calls += 1
+            if self._library is None:
+                try:
+                    self._library = ctypes.CDLL(str(self.path))
+                except OSError as error:
+                    raise CompileError(f"NVRTC cannot be loaded: {error}; {INSTALL}") from None
+        return getattr(self._library, name)
+
+
+def find() -> Nvrtc:
+    """The NVRTC of this machine; raises CompileError where there is none.
+
+    A wheel's comes before a toolkit's, because it was installed for this Python, and CUDA 12's before CUDA 13's,
+    because what it makes loads under drivers of both and for Volta too. CuPy's own choice does not matter: machine code
+    goes to the driver, not to the runtime that CuPy was built with.
+    """
+    for path in _wheels():
+        return Nvrtc(path, _of_wheel(path))
+    for path in _toolkits():
+        named = _FILE.fullmatch(path.name)
+        return Nvrtc(path, named[1] if named and named[1].count(".") >= 1 else "")
+    raise CompileError(f"NVRTC is not installed: {INSTALL}")
+
+
+def _wheels() -> Iterator[Path]:
+    for pattern in ("cuda_nvrtc/lib/libnvrtc.so.12", "cu[1-9]*/lib/libnvrtc.so.[1-9]*"):
+        for folder in sys.path:
+            yield from sorted(Path(folder, "nvidia").glob(pattern))
+
+
+def _of_wheel(path: Path) -> str:
+    """The version of the wheel a library came with, from the name of the wheel's metadata; "" where that is not one."""
+    site = path.parents[3]
+    package = "nvidia_cuda_nvrtc_cu12" if path.parents[1].name == "cuda_nvrtc" else "nvidia_cuda_nvrtc"
+    found = [folder.name.split("-")[1] for folder in site.glob(f"{package}-*.dist-info")]
+    return found[0].removesuffix(".dist") if len(found) == 1 else ""
+
+
+def _toolkits() -> Iterator[Path]:
+    """NVRTC libraries of CUDA toolkits: where the usual variables say, where they usually are, or where cuda.pathfinder
+    (which comes with CuPy, and can tell only by loading it) finds one."""
+    said = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX") if os.environ.get(name)]
+    folders = [root / lib for root in (*said, Path("/usr/local/cuda")) for lib in ("lib64", "lib")]
+    folders += [Path(text) for text in os.environ.get("LD_LIBRARY_PATH", "").split(":") if text]
+    folders += [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu"), Path("/usr/lib64")]
+    for folder in folders:
+        files = [file for file in folder.glob("libnvrtc.so.*") if _FILE.fullmatch(file.name)]
+        yield from sorted({file.resolve() for file in files})
+    try:
+        from cuda import pathfinder
+
+        found = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    except Exception:  # noqa: BLE001 (it is not installed, finds none, or fails in its own way: there is no NVRTC then)
+        return
+    if found:
+        yield Path(found).resolve()

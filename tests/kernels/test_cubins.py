@@ -1,0 +1,157 @@
+"""A kept cubin is used for what it was made from alone; whatever happens to the directory, kernels compile."""
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kernels import cuda
+from kernels.cubins import CubinCounts, Cubins, default_directory
+from kernels.cuda import COMPILE_OPTIONS, Source, inline
+from kernels.nvrtc import Compiled, CompileError, Nvrtc
+from tests.conftest import ROOT
+
+TEXT = 'extern "C" __global__ void k(int* x) { *x = 1; }'
+
+
+class Compiler(Nvrtc):
+    """Makes something of a text that tells what it was made from."""
+
+    def __init__(self, version: str = "12.9.86") -> None:
+        super().__init__(Path("libnvrtc.so"), version)
+
+    def compile(self, text: str, name: str, architecture: str, options: tuple[str, ...] = COMPILE_OPTIONS) -> Compiled:
+        self.calls += 1
+        if "undefined" in text:
+            raise CompileError("an error")
+        return Compiled(repr((self.version, text, architecture, options)).encode(), name)
+
+
+def start(folder: Path, version: str = "12.9.86", options: tuple[str, ...] = COMPILE_OPTIONS) -> Cubins:
+    """The cubins as a new process sees them."""
+    return Cubins(folder / "cubins", Compiler(version), options)
+
+
+def content(cubins: Cubins, text: str = TEXT, architecture: str = "sm_90") -> bytes:
+    with cubins.file(text, "k.cu", architecture) as path:
+        return path.read_bytes()
+
+
+def test_a_second_start_compiles_nothing_and_asks_nothing(tmp_path: Path) -> None:
+    first, second = start(tmp_path), start(tmp_path)
+    assert content(first) == content(first) == content(second)
+    assert first.counts == CubinCounts(compiled=1, found=1, nvrtc_calls=1)
+    assert second.counts == CubinCounts(compiled=0, found=1, nvrtc_calls=0)
+
+
+def test_text_option_architecture_and_version_each_make_another_cubin(tmp_path: Path) -> None:
+    made = {
+        content(start(tmp_path)),
+        content(start(tmp_path), TEXT.replace("1", "2")),
+        content(start(tmp_path), architecture="sm_80"),
+        content(start(tmp_path, version="12.9.87")),
+        content(start(tmp_path, options=COMPILE_OPTIONS[:-1])),
+    }
+    assert len(made) == len(start(tmp_path).kept()) == 5
+
+
+def test_a_change_of_a_header_or_a_macro_makes_another_cubin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "device").mkdir()
+    header, path = tmp_path / "device" / "one.cuh", tmp_path / "k.cu"
+    header.write_text("typedef float real;\n")
+    path.write_text('#include "device/one.cuh"\n' + TEXT)
+    monkeypatch.setattr(cuda, "_KERNELS", tmp_path)
+    cubins = start(tmp_path)
+    for _ in range(2):
+        content(cubins, inline(Source(path, {"TILE": 16})))
+    assert cubins.counts.compiled == 1
+    content(cubins, inline(Source(path, {"TILE": 32})))
+    assert cubins.counts.compiled == 2
+    header.write_text("typedef double real;\n")
+    content(cubins, inline(Source(path, {"TILE": 16})))
+    assert cubins.counts.compiled == 3
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[:-1], lambda _: b"", lambda whole: b"\0" + whole[1:]])
+def test_a_damaged_cubin_is_made_anew(tmp_path: Path, damage: "object") -> None:
+    whole = content(start(tmp_path))
+    (path,) = start(tmp_path).kept()
+    path.write_bytes(damage(whole))  # type: ignore[operator]
+    cubins = start(tmp_path)
+    assert content(cubins) == whole
+    assert cubins.counts.compiled == 1
+    assert path.read_bytes() == whole
+
+
+def test_where_nothing_can_be_kept_kernels_compile_and_the_log_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "cubins"
+    folder.touch()
+    cubins = start(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        assert content(cubins) == content(cubins)
+        with cubins.file(TEXT, "k.cu", "sm_90") as path:
+            assert path.exists()
+    assert not path.parent.exists()
+    assert cubins.counts.compiled == 3
+    assert [record.message for record in caplog.records] == [
+        f"compiled kernels cannot be kept in {folder} ([Errno 17] File exists: '{folder}'): "
+        "every start compiles them again"
+    ]
+
+
+def test_a_source_that_does_not_compile_leaves_nothing(tmp_path: Path) -> None:
+    cubins = start(tmp_path)
+    with pytest.raises(CompileError):
+        content(cubins, "undefined")
+    assert cubins.counts.compiled == 0
+    assert cubins.kept() == []
+
+
+def test_what_no_source_needs_any_more_is_removed_for_every_architecture(tmp_path: Path) -> None:
+    old, cubins = start(tmp_path, version="12.8.93"), start(tmp_path)
+    content(old)
+    for text in (TEXT, TEXT.replace("1", "2")):
+        for architecture in ("sm_80", "sm_120"):
+            content(cubins, text, architecture)
+    killed, writing = cubins.directory / "killed.part", cubins.directory / "writing.part"
+    for path in (killed, writing):
+        path.touch()
+    os.utime(killed, (time.time() - 4000,) * 2)
+    assert cubins.remove_unused([TEXT]) == 4
+    assert [path.name.partition("-")[0] for path in cubins.kept()] == ["sm_120", "sm_80"]
+    assert cubins.find(TEXT, "sm_120")
+    assert not killed.exists()
+    assert writing.exists()
+
+
+def test_two_processes_may_write_the_same_cubin_at_once(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from tests.kernels.test_cubins import content, start\n"
+        "for i in range(200): content(start(Path(sys.argv[1])), f'text {i}' * 1000)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    both = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
+    assert [process.wait(timeout=60) for process in both] == [0, 0]
+    cubins = start(tmp_path)
+    assert len(cubins.kept()) == 200
+    for i in range(200):
+        content(cubins, f"text {i}" * 1000)
+    assert cubins.counts.compiled == 0
+    assert {path.suffix for path in cubins.directory.iterdir()} == {".cubin"}
+
+
+def test_the_directory_is_the_environments_or_among_the_users_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPDESK_KERNEL_CACHE", "/srv/kernels")
+    assert default_directory() == Path("/srv/kernels")
+    monkeypatch.delenv("WARPDESK_KERNEL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/caches")
+    assert default_directory() == Path("/var/caches/warpdesk/kernels")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert default_directory() == Path("/home/someone/.cache/warpdesk/kernels")

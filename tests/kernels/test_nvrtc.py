@@ -1,0 +1,116 @@
+"""NVRTC is found and named without being loaded, and answers with machine code or with its log."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels import nvrtc
+from kernels.cuda import CANARY, inline
+from kernels.nvrtc import CompileError, Nvrtc, find
+
+CUDA_12, CUDA_13 = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cu13/lib/libnvrtc.so.13"
+
+
+@pytest.fixture(scope="module")
+def real() -> Nvrtc:
+    try:
+        return find()
+    except CompileError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine with no NVRTC, and the folder where its Python looks for packages."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.setattr(sys, "path", [str(site)])
+    monkeypatch.setitem(sys.modules, "cuda", None)
+    for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "LD_LIBRARY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    if any(nvrtc._toolkits()):
+        pytest.skip("this machine has a CUDA toolkit")
+    return site
+
+
+def place(root: Path, *files: str) -> None:
+    for file in files:
+        path = root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def test_where_there_is_none_the_error_says_how_to_install_it(bare: Path) -> None:
+    with pytest.raises(CompileError, match=r"not installed: pip install 'nvidia-cuda-nvrtc-cu12==12\.9\.\*'"):
+        find()
+
+
+@pytest.mark.parametrize(
+    ("files", "path", "version"),
+    [
+        ([CUDA_12, "nvidia_cuda_nvrtc_cu12-12.9.86.dist-info/RECORD"], CUDA_12, "12.9.86"),
+        ([CUDA_13, "nvidia_cuda_nvrtc-13.0.88.dist-info/RECORD"], CUDA_13, "13.0.88"),
+        (
+            [
+                *(CUDA_13, "nvidia_cuda_nvrtc-13.0.88.dist-info/RECORD"),
+                *(CUDA_12, "nvidia_cuda_nvrtc_cu12-12.9.86.dist-info/RECORD"),
+            ],
+            CUDA_12,
+            "12.9.86",
+        ),
+    ],
+    ids=["CUDA 12", "CUDA 13", "both"],
+)
+def test_a_wheel_is_named_by_its_metadata_and_not_loaded(bare: Path, files: list[str], path: str, version: str) -> None:
+    place(bare, *files)
+    found = find()
+    assert (found.path, found.version, found.major) == (bare / path, version, int(version[:2]))
+    assert found.calls == 0
+
+
+@pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"])
+def test_a_toolkits_is_named_by_its_file_and_comes_after_a_wheel(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    toolkit = tmp_path / "toolkit"
+    place(toolkit, "lib64/libnvrtc.so.12.4.127", "lib64/libnvrtc-builtins.so.12.4")
+    (toolkit / "lib64" / "libnvrtc.so.12").symlink_to("libnvrtc.so.12.4.127")
+    monkeypatch.setenv(variable, str(toolkit))
+    found = find()
+    assert (found.path, found.version, found.calls) == (toolkit / "lib64/libnvrtc.so.12.4.127", "12.4.127", 0)
+    place(bare, CUDA_13)
+    assert find().path == bare / CUDA_13
+
+
+def test_a_library_that_is_not_one_is_an_error_with_the_remedy(bare: Path) -> None:
+    place(bare, CUDA_12)
+    found = find()
+    with pytest.raises(CompileError, match=r"NVRTC cannot be loaded: .*; pip install"):
+        found.version  # noqa: B018 (nothing says it, so NVRTC is asked)
+    assert found.calls == 1
+
+
+def test_what_a_wheel_says_is_what_the_library_answers(real: Nvrtc) -> None:
+    asked = Nvrtc(real.path)
+    assert real.version.startswith(asked.version + ".") or real.version == asked.version
+    assert asked.calls == 1
+
+
+def test_a_source_becomes_machine_code_for_its_architecture(real: Nvrtc) -> None:
+    before = real.calls
+    text = inline(CANARY)
+    made = [real.compile(text, "canary.cu", architecture) for architecture in ("sm_80", "sm_90", "sm_90")]
+    for compiled in made:
+        assert compiled.cubin.startswith(b"\x7fELF")
+        assert "Used " in compiled.log
+    assert made[0].cubin != made[1].cubin
+    assert made[1].cubin == made[2].cubin
+    assert real.calls > before
+
+
+def test_a_refused_source_is_an_error_with_the_log_and_the_next_one_compiles(real: Nvrtc) -> None:
+    with pytest.raises(CompileError, match=rf'NVRTC {re.escape(real.version)}: k\.cu\(1\): error: identifier "y"'):
+        real.compile('#line 1 "k.cu"\n__global__ void k(int* x) { *x = y; }', "k.cu", "sm_90")
+    real.compile('extern "C" __global__ void k(int* x) { *x = 1; }', "k.cu", "sm_90")
