@@ -146,6 +146,84 @@ class DeviceReport(Message):
     uuid: str | None = None
 
 
+GpuState = Literal["healthy", "unknown", "degraded", "drain", "quarantine"]  # the later, the worse
+
+
+class MigSlice(Message):
+    """The part of a GPU that a MIG device is."""
+
+    parent: str  # UUID of the whole GPU
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
+class GpuReading(Message):
+    """What the driver says of one GPU. None is what this GPU or its driver does not tell, and is never 0.
+
+    Of a MIG device, memory is that of the slice, the rest that of the whole GPU.
+    """
+
+    uuid: str
+    name: str
+    index: int | None = None  # as nvidia-smi counts
+    mig: MigSlice | None = None
+    driver: str | None = None
+    cuda: str | None = None  # the newest CUDA this driver runs
+    memory_total: int | None = None  # bytes, here and below
+    memory_used: int | None = None
+    memory_free: int | None = None
+    memory_reserved: int | None = None
+    process_memory: int | None = None  # of the worker's child
+    utilization: float | None = None  # share of time in which any kernel ran, not of how much of the GPU it used
+    temperature: int | None = None  # degrees Celsius
+    slowdown_temperature: int | None = None
+    power: float | None = None  # watts
+    power_limit: float | None = None
+    sm_clock: int | None = None  # hertz
+    memory_clock: int | None = None
+    clock_reasons: tuple[str, ...] | None = None  # why the clocks are not higher
+    ecc_uncorrected: int | None = None  # since the driver was loaded
+    ecc_corrected: int | None = None
+    rows_remapped: int | None = None
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    pages_retired: int | None = None  # before Ampere, which remaps rows instead
+    retirement_pending: bool | None = None
+    recovery_action: str | None = None  # what the driver asks for: "none", "reset", "reboot", "drain-and-reset", ...
+
+
+class XidEvent(Message):
+    """A fault the driver logged while the worker listened."""
+
+    xid: int
+    at: float  # Unix seconds
+    asks: str  # what NVIDIA's catalogue says to do: see workers.xid
+    meaning: str
+
+
+class GpuFinding(Message):
+    """One thing that is wrong with a GPU, and what an operator can do about it."""
+
+    state: GpuState
+    reason: str
+    remedy: str
+
+
+class GpuReport(Message):
+    """What is known of a GPU from its driver. `state` is that of the worst finding.
+
+    degraded: it computes, slower or with a doubt. drain: finish what runs, start nothing on it. quarantine: what it
+    computes, or that it computes, cannot be relied on. unknown: the driver does not tell.
+    """
+
+    state: GpuState
+    findings: tuple[GpuFinding, ...] = ()
+    reading: GpuReading | None = None  # the last one
+    age_seconds: float | None = None  # of the reading, when this report was made
+    hung_since: float | None = None  # Unix seconds; a call of the driver's library has not returned since
+    xids: tuple[XidEvent, ...] = ()  # the latest of each number
+
+
 class FailedExample(Message):
     """An example that failed when the worker warmed up, and has not been answered since."""
 
