@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kernels.memory import Memory
+if TYPE_CHECKING:
+    from kernels.memory import Memory  # which raises this module's OutOfMemory
 
 _KERNELS = Path(__file__).resolve().parent
 
@@ -18,11 +20,21 @@ COMPILE_OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true", "--device-as-defa
 
 
 class DeviceFault(Exception):
-    """A device could not do what was asked; `code` is the CUDA error number where there is one."""
+    """A device could not do what was asked; `code` is the CUDA error number where there is one.
 
-    def __init__(self, message: str, code: int | None = None) -> None:
+    `suspects` are the kernels that may have done it, in the order of their launches. Errors of a kernel surface at a
+    later wait, so there can be several: those launched and not seen to end. One alone did it.
+    """
+
+    def __init__(self, message: str, code: int | None = None, suspects: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.code = code
+        self.suspects = suspects
+
+    @property
+    def kernel(self) -> str | None:
+        """The kernel it is put down to: the first suspect, since what runs after a fault does not run."""
+        return self.suspects[0] if self.suspects else None
 
 
 class NoDevice(DeviceFault):
@@ -58,7 +70,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds spent copying between host and device, and in kernels."""
+    """Seconds spent copying between host and device, and in kernels.
+
+    Copies count from when the device is free for them to their end, kernels as the device saw them begin and end. Each
+    lane counts for itself: where one copies while another computes, the two add up to more than a clock would show.
+    """
 
     copy: float = 0.0
     kernel: float = 0.0
@@ -70,7 +86,15 @@ class Kernel(Protocol):
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
     ) -> None:
-        """Launch. Scalars in `args` are NumPy scalars of the parameter's exact type; arrays are device arrays."""
+        """Launch. Scalars in `args` are NumPy scalars of the parameter's exact type; arrays are device arrays.
+
+        `shared_mem` is dynamic shared memory in bytes: up to the device's `shared_memory`, less what is declared.
+        """
+
+    def blocks_per_multiprocessor(self, threads: int, shared_mem: int = 0) -> int:
+        """How many blocks of so many threads one multiprocessor holds at a time, by the kernel's registers and shared
+        memory; 0 for a block that cannot be launched. A launch shape may depend on it where no bit of the answer does.
+        """
 
 
 class Device(Protocol):
@@ -79,8 +103,18 @@ class Device(Protocol):
     name: str
     architecture: str  # "sm_90"
     multiprocessors: int
+    warp: int  # threads
+    shared_memory: int  # bytes, the most that one block may have
+    l2: int  # bytes
+    lanes: int  # how many threads may work on it at a time, each with copies and kernels in an order of their own
     cupy: Any | None  # the CuPy module where CuPy drives the device, for libraries such as cuBLAS; None otherwise
-    memory: Memory
+    memory: "Memory"
+
+    def lane(self, index: int) -> AbstractContextManager[None]:
+        """Work of this thread goes to lane 1 <= index < lanes: after what lane 0 was given so far, beside what comes.
+
+        All other threads are in lane 0. At the end what was given to the lane is done, and its faults are raised.
+        """
 
     def kernel(self, source: Source, name: str) -> Kernel:
         """Compile `source` (once) and return one of its kernels."""
@@ -237,9 +271,9 @@ def _check_array(at: str, parameter: Parameter, value: Any) -> None:
 def check_shape(name: str, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
     """Raise LaunchFailed for an empty or too large grid or block. CuPy launches one block where zero are asked for."""
     if not (1 <= len(grid) <= 3 and 1 <= len(block) <= 3):
-        raise LaunchFailed(f"{name}: grid {grid} and block {block} must have 1 to 3 dimensions", 1)
+        raise LaunchFailed(f"{name}: grid {grid} and block {block} must have 1 to 3 dimensions", 1, (name,))
     if min(*grid, *block) < 1 or grid[0] > 2**31 - 1 or max(grid[1:], default=1) > 65_535:
-        raise LaunchFailed(f"{name}: a grid {grid} of blocks {block} cannot be launched", 1)
+        raise LaunchFailed(f"{name}: a grid {grid} of blocks {block} cannot be launched", 1, (name,))
 
 
 # By number, never by text. After these the context answers nothing but the same error (CUDA driver API, CUresult):
@@ -249,8 +283,8 @@ _STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721,
 _REFUSED = {1, 9, 13, 98, 200, 209, 218, 222, 500, 701}
 
 
-def fault(code: int, message: str) -> DeviceFault:
-    """Return the fault a CUDA error number stands for.
+def fault(code: int, message: str, suspects: tuple[str, ...] = ()) -> DeviceFault:
+    """Return the fault a CUDA error number stands for, put down to `suspects`.
 
     A number that is not known here is DeviceLost: a new process costs seconds, and a context that is broken without
     being known to be would fail every job after this one.
@@ -258,8 +292,9 @@ def fault(code: int, message: str) -> DeviceFault:
     if code == 2:
         return OutOfMemory(message, code)
     if code in _REFUSED:
-        return LaunchFailed(message, code)
-    return DeviceLost(message if code in _STICKY else f"{message} (CUDA error {code}, of unknown effect)", code)
+        return LaunchFailed(message, code, suspects)
+    unknown = "" if code in _STICKY else f" (CUDA error {code}, of unknown effect)"
+    return DeviceLost(message + unknown, code, suspects)
 
 
 CANARY = Source(_KERNELS / "device" / "canary.cu")

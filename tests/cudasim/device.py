@@ -4,8 +4,11 @@ import ctypes
 import math
 import os
 import platform
+import threading
 import time
 import weakref
+from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -21,12 +24,12 @@ from kernels.cuda import (
     check_arguments,
     check_shape,
 )
-from kernels.memory import MemoryReport
+from kernels.memory import Ledger, Life, MemoryReport
 from tests.cudasim.build import LIBRARIES, KernelEntry, Module, compile_source, load, runtime
 
 Order = Literal["forward", "backward", "random"]
 _ORDERS = {"forward": 0, "backward": 1, "random": 2}
-_DYNAMIC_SHARED_LIMIT = 48 * 1024  # what a launch may ask for without setting a function attribute
+_SHARED_MEMORY = 64 * 1024  # of a block: what Turing allows, the least of all GPUs that kernels are compiled for
 _TSAN_THREADS = 6144  # it knows some 8,000 threads at a time
 CAN_FLUSH = platform.machine() in ("x86_64", "AMD64")
 NAN, FINITE = 0xFF, 0x5A  # bytes: as floats NaN, or 1.5e16 (float32) and 1.8e127; as integers -1, or 90, 0x5A5A, ...
@@ -84,26 +87,46 @@ class DeviceArray:
         return DeviceArray(self._memory, array)
 
 
-class EmulatedMemory:
-    """A budget of bytes; nothing is kept for reuse."""
+class EmulatedMemory(Ledger):
+    """A budget of bytes; nothing is kept for reuse. `others` is what other processes would have of it."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-        self.peak = 0  # the most that was allocated at a time
+        super().__init__(limit)
+        self.others = 0
+        self._used = 0
+        self._freed: deque[int] = deque()  # sizes of what died since: that may happen in any thread, at any moment
+        self._lock = threading.Lock()
+
+    def used(self) -> int:
+        with self._lock:
+            return self._counted()
 
     def room(self) -> int:
-        return self.limit - self.used
+        return self.limit - self.others - self.used()
 
     def release(self) -> None:
         """Nothing is held."""
 
     def report(self) -> MemoryReport:
-        return MemoryReport(self.used, self.used, self.limit, peak=self.peak)
+        used = self.used()
+        return MemoryReport(used, used, self.limit, peak=self.peak)
 
-    def take(self, nbytes: int) -> None:
-        self.used += nbytes
-        self.peak = max(self.peak, self.used)
+    def take(self, nbytes: int, what: str) -> Life:
+        """Raises OutOfMemory where they are not there."""
+        with self._lock:
+            room = self.limit - self.others - self._counted()
+            if nbytes > room:
+                raise OutOfMemory(f"out of memory: needed {nbytes} bytes, free {room} bytes", 2)
+            self._used += nbytes
+        return self.born(nbytes, what)
+
+    def give(self, nbytes: int) -> None:
+        self._freed.append(nbytes)
+
+    def _counted(self) -> int:
+        while self._freed:
+            self._used -= self._freed.popleft()
+        return self._used
 
 
 class EmulatedDevice:
@@ -128,6 +151,7 @@ class EmulatedDevice:
         limit: float = 60.0,
         flush: bool = False,
         poison: int = NAN,
+        lanes: int = 1,
     ) -> None:
         if flush and not CAN_FLUSH:
             raise RuntimeError(f"flush=True needs the MXCSR of an x86 processor, and this is {platform.machine()}")
@@ -136,6 +160,11 @@ class EmulatedDevice:
             raise RuntimeError(f"sanitize={sanitize!r} needs {LIBRARIES[sanitize]} loaded first: use run_sanitized")
         self.name = "CUDA emulation"
         self.multiprocessors = 4
+        self.warp = 32
+        self.shared_memory = _SHARED_MEMORY
+        self.l2 = 1 << 20
+        self.blocks_per_multiprocessor = 2  # of any kernel; settable, as all of these are
+        self.lanes = lanes
         self.order = order
         self.sanitize = sanitize
         # To address sanitizer __shared__ is one static variable; thread sanitizer needs a thread of its own per block.
@@ -148,6 +177,12 @@ class EmulatedDevice:
         self._poison = poison
         self._copy_seconds = 0.0
         self._kernel_seconds = 0.0
+
+    def lane(self, index: int) -> AbstractContextManager[None]:
+        """Launches and copies are done when they return, in whatever thread."""
+        if not 1 <= index < self.lanes:
+            raise ValueError(f"there is no lane {index} to enter: the device has {self.lanes}")
+        return nullcontext()
 
     def kernel(self, source: Source, name: str) -> "EmulatedKernel":
         module = load(compile_source(source, self.sanitize))
@@ -190,21 +225,20 @@ class EmulatedDevice:
     def _allocate(self, shape: tuple[int, ...] | int, dtype: Any) -> DeviceArray:
         dtype = np.dtype(dtype)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if nbytes > self.memory.room():
-            raise OutOfMemory(f"out of memory: needed {nbytes} bytes, free {self.memory.room()} bytes", 2)
+        life = self.memory.take(nbytes, f"{dtype} {shape}")
         # The exact size, from the C library: address sanitizer guards both ends. Aligned as cudaMalloc aligns.
         address = ctypes.c_void_p()
         if _libc().posix_memalign(ctypes.byref(address), 256, max(nbytes, 1)):
+            self.memory.give(nbytes)
             raise OutOfMemory(f"out of memory: needed {nbytes} bytes", 2)
         assert address.value is not None
         memory = (ctypes.c_char * nbytes).from_address(address.value)
-        self.memory.take(nbytes)
-        weakref.finalize(memory, self._free, address.value, nbytes)
+        weakref.finalize(memory, self._free, address.value, nbytes, life)
         return DeviceArray(memory, np.frombuffer(memory, dtype).reshape(shape))
 
-    def _free(self, address: int, nbytes: int) -> None:
+    def _free(self, address: int, nbytes: int, _life: Life) -> None:
         _libc().free(ctypes.c_void_p(address))
-        self.memory.take(-nbytes)
+        self.memory.give(nbytes)
 
 
 class EmulatedKernel:
@@ -248,18 +282,26 @@ class EmulatedKernel:
         device._kernel_seconds += time.perf_counter() - start
         if outcome == 2:
             _kept.append((arguments, args))
-            raise KernelDefect(message.value.decode(), 702)
+            raise KernelDefect(message.value.decode(), 702, (self.name,))
         if outcome:
-            raise KernelDefect(message.value.decode(), 719)
+            raise KernelDefect(message.value.decode(), 719, (self.name,))
+
+    def blocks_per_multiprocessor(self, threads: int, shared_mem: int = 0) -> int:
+        allowed = threads <= min(1024, self._entry.max_threads) and shared_mem <= self._device.shared_memory
+        return self._device.blocks_per_multiprocessor if allowed else 0
 
     def _check_shape(self, grid: tuple[int, ...], block: tuple[int, ...], shared_mem: int) -> None:
         check_shape(self.name, grid, block)
         threads, allowed = math.prod(block), min(1024, self._entry.max_threads)
         if threads > allowed or max((*block, 1, 1)[2:3]) > 64:
-            raise LaunchFailed(f"{self.name}: block {block} has {threads} threads, allowed are {allowed}", 1)
-        if not 0 <= shared_mem <= _DYNAMIC_SHARED_LIMIT:
             raise LaunchFailed(
-                f"{self.name}: {shared_mem} bytes of dynamic shared memory, allowed are {_DYNAMIC_SHARED_LIMIT}", 1
+                f"{self.name}: block {block} has {threads} threads, allowed are {allowed}", 1, (self.name,)
+            )
+        if not 0 <= shared_mem <= self._device.shared_memory:
+            raise LaunchFailed(
+                f"{self.name}: {shared_mem} bytes of dynamic shared memory, allowed are {self._device.shared_memory}",
+                1,
+                (self.name,),
             )
         blocks = math.prod(grid)
         if self._device.sanitize == "thread" and (blocks > self._device.workers or blocks * threads > _TSAN_THREADS):

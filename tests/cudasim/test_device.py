@@ -81,7 +81,7 @@ def test_an_argument_of_another_type_is_a_type_error(changed: dict[str, Callable
         ((1, 65_536), (32,), 0, "cannot be launched"),
         ((), (32,), 0, "1 to 3 dimensions"),
         ((1,), (33,), 0, "block .* has 33 threads, allowed are 32"),
-        ((1,), (32,), 49_153, "49153 bytes of dynamic shared memory, allowed are 49152"),
+        ((1,), (32,), 65_537, "65537 bytes of dynamic shared memory, allowed are 65536"),
     ],
 )
 def test_a_launch_that_cuda_would_refuse_is_refused(

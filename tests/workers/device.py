@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cuda import CompileFailed, DeviceLost, Kernel, NoDevice, Source, Times
-from kernels.memory import Memory, MemoryReport
+from kernels.memory import Ledger, Memory, MemoryReport
 
 
 def _double_values(given: np.ndarray, doubled: np.ndarray, size: np.int64) -> None:
@@ -17,17 +17,23 @@ def _double_values(given: np.ndarray, doubled: np.ndarray, size: np.int64) -> No
 KERNELS = {"double_values": _double_values}
 
 
-class PaperMemory:
+class PaperMemory(Ledger):
     """As much as anyone asks for."""
 
+    def __init__(self) -> None:
+        super().__init__(limit=1 << 40)
+
+    def used(self) -> int:
+        return 0
+
     def room(self) -> int:
-        return 1 << 40
+        return self.limit
 
     def release(self) -> None:
         pass
 
     def report(self) -> MemoryReport:
-        return MemoryReport(used=0, held=0, limit=1 << 40)
+        return MemoryReport(used=0, held=0, limit=self.limit)
 
 
 class PaperDevice:
@@ -36,6 +42,10 @@ class PaperDevice:
     name = "paper"
     architecture = "sm_00"
     multiprocessors = 1
+    warp = 32
+    shared_memory = 64 * 1024
+    l2 = 1 << 20
+    lanes = 1
     cupy = None
     memory: Memory = PaperMemory()
 
