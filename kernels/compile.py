@@ -9,14 +9,16 @@ import importlib
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import kernels
 from kernels import nvrtc
+from kernels.cubins import Cubins
 from kernels.cuda import CANARY, Source, inline
 from kernels.nvrtc import CompileError, Nvrtc
 
@@ -67,6 +69,37 @@ def compile_all(jobs: int = 2) -> list[Usage]:
     work = [(source, architecture) for _, source in sources() for architecture in ARCHITECTURES]
     with ThreadPoolExecutor(jobs) as pool:
         return [usage for usages in pool.map(lambda item: compile_for(*item), work) for usage in usages]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A source whose cubin for an architecture is kept; `compiled` now, or before."""
+
+    family: str
+    source: str
+    architecture: str
+    compiled: bool
+
+
+def keep_all(cubins: Cubins, architectures: Iterable[str], jobs: int = 2) -> list[Kept]:
+    """Compile every source that is not kept yet, and remove the cubins that no source needs any more.
+
+    Raises CompileError and OSError; what was compiled until then is kept.
+    """
+    texts = [(family, source, inline(source)) for family, source in sources()]
+
+    def keep(work: tuple[tuple[str, Source, str], str]) -> Kept:
+        (family, source, text), architecture = work
+        try:
+            compiled = cubins.keep(text, source.path.name, architecture)
+        except CompileError as error:
+            raise CompileError(f"{describe(source)} for {architecture}: {error}") from None
+        return Kept(family, describe(source), architecture, compiled)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        kept = list(pool.map(keep, product(texts, architectures)))
+    cubins.remove_unused(text for _, _, text in texts)
+    return kept
 
 
 def _usages(source: str, log: str) -> Iterator[Usage]:

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -47,7 +48,8 @@ class Cubins:
         self._options = options
         self._compiled = 0
         self._found = 0
-        self._complained = False
+        self._counting = threading.Lock()
+        self._told = False
 
     @property
     def counts(self) -> CubinCounts:
@@ -61,15 +63,15 @@ class Cubins:
         where there is no room for that either.
         """
         if found := self.find(text, architecture):
-            self._found += 1
+            with self._counting:
+                self._found += 1
             yield found
             return
-        cubin = self.compiler.compile(text, name, architecture, self._options).cubin
-        self._compiled += 1
+        cubin = self._compile(text, name, architecture)
         try:
-            kept = self._write(f"{self._prefix(text, architecture)}{_digest(cubin)}.cubin", cubin)
+            kept = self._write(text, architecture, cubin)
         except OSError as error:
-            self._complain(error)
+            self._tell(error)
             with tempfile.TemporaryDirectory(prefix="warpdesk-") as folder:
                 kept = Path(folder, "kernel.cubin")
                 kept.write_bytes(cubin)
@@ -85,6 +87,13 @@ class Cubins:
                     return path
                 path.unlink()
         return None
+
+    def keep(self, text: str, name: str, architecture: str) -> bool:
+        """Compile a source unless its cubin is kept; returns whether it was compiled. Raises CompileError, OSError."""
+        if self.find(text, architecture):
+            return False
+        self._write(text, architecture, self._compile(text, name, architecture))
+        return True
 
     def kept(self) -> list[Path]:
         """Every cubin in the directory, of any age."""
@@ -102,28 +111,37 @@ class Cubins:
             path.unlink(missing_ok=True)
         return len(unused)
 
+    def _compile(self, text: str, name: str, architecture: str) -> bytes:
+        cubin = self.compiler.compile(text, name, architecture, self._options).cubin
+        with self._counting:
+            self._compiled += 1
+        return cubin
+
     def _prefix(self, text: str, architecture: str) -> str:
         made_from = "\0".join([self.compiler.version, architecture, *self._options, text])
         return f"{architecture}-{_digest(made_from.encode())}-"
 
-    def _write(self, name: str, cubin: bytes) -> Path:
+    def _write(self, text: str, architecture: str, cubin: bytes) -> Path:
         """Under its name it is whole: another process that reads or writes it at this moment sees all of it."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         descriptor, unfinished = tempfile.mkstemp(_UNFINISHED, dir=self.directory)
         try:
             with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, 0o644)  # an image is built by one user and runs as another
                 file.write(cubin)
-            return Path(unfinished).replace(self.directory / name)
+            return Path(unfinished).replace(
+                self.directory / f"{self._prefix(text, architecture)}{_digest(cubin)}.cubin"
+            )
         except OSError:
             Path(unfinished).unlink(missing_ok=True)
             raise
 
-    def _complain(self, error: OSError) -> None:
-        if not self._complained:
+    def _tell(self, error: OSError) -> None:
+        if not self._told:
             log.warning(
                 "compiled kernels cannot be kept in %s (%s): every start compiles them again", self.directory, error
             )
-        self._complained = True
+        self._told = True
 
 
 def _age(path: Path) -> float:

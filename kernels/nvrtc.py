@@ -55,6 +55,14 @@ class Nvrtc:
         """The CUDA version whose drivers, and later ones, load what this NVRTC makes."""
         return int(self.version.partition(".")[0])
 
+    def architectures(self) -> tuple[str, ...]:
+        """The GPU architectures it makes code for: "sm_75", "sm_80", ..."""
+        count = ctypes.c_int()
+        self._call("nvrtcGetNumSupportedArchs", ctypes.byref(count))
+        numbers = (ctypes.c_int * count.value)()
+        self._call("nvrtcGetSupportedArchs", numbers)
+        return tuple(f"sm_{number}" for number in numbers)
+
     def compile(self, text: str, name: str, architecture: str, options: tuple[str, ...] = COMPILE_OPTIONS) -> Compiled:
         """Compile to machine code for `architecture`, "sm_90". Raises CompileError with NVRTC's log, where `name` and
         the #line marks of the text say where."""

@@ -71,6 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run=_doctor)
 
+    warm = commands.add_parser("warm", help="compile kernels and CPU code now, not when the first worker starts")
+    warm.add_argument("--arch", nargs="+", type=_architecture, metavar="SM", help="e.g. sm_90 (default: the GPUs here)")
+    warm.add_argument("--all", action="store_true", help="every architecture that is supported; needs no GPU")
+    warm.add_argument("--kernels-only", action="store_true", help="leave out the CPU code")
+    warm.add_argument("--json", action="store_true")
+    warm.set_defaults(run=_warm)
+
     keys = commands.add_parser("keys", help="create, list or revoke API keys").add_subparsers(
         required=True, metavar="ACTION"
     )
@@ -266,6 +273,33 @@ def _doctor(chosen: argparse.Namespace) -> int:
     return 0 if findings.healthy else 1
 
 
+def _warm(chosen: argparse.Namespace) -> int:
+    from warpdesk.home import UnusableHome, make_private
+    from workers.settings import WorkerSettings
+
+    settings = _read(WorkerSettings)
+    os.environ.update(settings.cache_environment())  # before Numba is imported
+    from kernels import nvrtc
+    from kernels.cubins import Cubins, default_directory
+    from warpdesk.warm import architectures_here, known, warm
+
+    try:
+        make_private(settings.home)
+        wanted = chosen.arch or ([] if settings.device == "cpu" else architectures_here(settings))
+        cubins = Cubins(default_directory(), nvrtc.find()) if wanted or chosen.all else None
+        if cubins is not None and chosen.all:
+            wanted = sorted({*wanted, *known(cubins)}, key=lambda name: int(name[3:]))
+        warmed = warm(cubins, wanted, not chosen.kernels_only)
+    except UnusableHome as error:
+        raise Misconfigured(str(error)) from None
+    except nvrtc.CompileError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"compiled kernels cannot be kept: {error}; set WARPDESK_KERNEL_CACHE to a directory of yours")
+    print(json.dumps(warmed.as_json()) if chosen.json else warmed.as_text())
+    return 0 if warmed.complete else 1
+
+
 def _create_key(chosen: argparse.Namespace) -> int:
     from app.auth import UnusableKeys, create_key
     from app.settings import Settings
@@ -324,6 +358,15 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: ports are 0 to 65535, and 0 takes a free one")
     return int(text)
+
+
+def _architecture(text: str) -> str:
+    from warpdesk.warm import named
+
+    try:
+        return named(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _positive(text: str) -> int:

@@ -7,7 +7,8 @@ import pytest
 
 from kernels import compile as gate
 from kernels import nvrtc
-from kernels.compile import ARCHITECTURES, Usage, compile_all, compile_for, table
+from kernels.compile import ARCHITECTURES, Kept, Usage, compile_all, compile_for, keep_all, table
+from kernels.cubins import Cubins
 from kernels.cuda import CANARY, Source
 from kernels.nvrtc import CompileError
 from tests.cudasim import sound
@@ -107,3 +108,26 @@ def test_all_architectures_times_all_sources_are_compiled(monkeypatch: pytest.Mo
     usages = compile_all()
     assert sorted(made) == sorted(list(ARCHITECTURES) * len(list(gate.sources())))
     assert table(usages).count("10/0") == len({usage.source for usage in usages}) * len(ARCHITECTURES)
+
+
+def test_keeping_all_compiles_each_source_once_and_removes_what_is_no_source_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = source(tmp_path, 'extern "C" __global__ void gone() {}')
+    cubins = Cubins(tmp_path / "cubins", nvrtc.find())
+    monkeypatch.setattr(gate, "sources", lambda: [("family", gone)])
+    assert keep_all(cubins, ["sm_90"]) == [Kept("family", "text.cu", "sm_90", compiled=True)]
+    monkeypatch.setattr(gate, "sources", lambda: [("device", CANARY)])
+    for compiled in (True, False):
+        assert keep_all(cubins, ["sm_80", "sm_90"]) == [
+            Kept("device", "canary.cu", architecture, compiled) for architecture in ("sm_80", "sm_90")
+        ]
+    assert len(cubins.kept()) == 2
+
+
+def test_keeping_a_source_that_does_not_compile_names_it_and_its_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "sources", lambda: [("family", source(tmp_path, "no text of CUDA"))])
+    with pytest.raises(CompileError, match=r"text\.cu for sm_90: NVRTC .*error"):
+        keep_all(Cubins(tmp_path / "cubins", nvrtc.find()), ["sm_90"])

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -128,6 +129,19 @@ def test_what_no_source_needs_any_more_is_removed_for_every_architecture(tmp_pat
     assert cubins.find(TEXT, "sm_120")
     assert not killed.exists()
     assert writing.exists()
+
+
+def test_what_one_user_kept_another_may_read(tmp_path: Path) -> None:
+    content(start(tmp_path))
+    (path,) = start(tmp_path).kept()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_keeping_says_whether_it_compiled_and_fails_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    assert [start(tmp_path).keep(TEXT, "k.cu", "sm_90") for _ in range(2)] == [True, False]
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        Cubins(tmp_path / "file", Compiler()).keep(TEXT, "k.cu", "sm_90")
 
 
 def test_two_processes_may_write_the_same_cubin_at_once(tmp_path: Path) -> None:

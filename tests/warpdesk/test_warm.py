@@ -1,0 +1,142 @@
+"""`warpdesk warm` compiles what is not there yet, for the GPUs here or for those named, and says so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels import compile as gate
+from kernels import nvrtc
+from kernels.cuda import CANARY
+from kernels.nvrtc import CompileError
+from warpdesk.cli import main
+from warpdesk.warm import named
+from workers.settings import WorkerSettings
+from workers.warmup import stamp
+
+
+@pytest.fixture(autouse=True)
+def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A home where nothing is compiled, and one kernel to compile."""
+    monkeypatch.setenv("WARPDESK_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "cupy"))
+    for name in ("WARPDESK_KERNEL_CACHE", "NUMBA_CACHE_DIR"):
+        monkeypatch.setenv(name, "")  # unset for us, and put back after the test
+    for name in ("WARPDESK_DEVICE", "WARPDESK_NVML"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(gate, "sources", lambda: [("device", CANARY)])
+
+
+@pytest.fixture
+def compiler() -> nvrtc.Nvrtc:
+    try:
+        return nvrtc.find()
+    except CompileError as reason:
+        pytest.skip(str(reason))
+
+
+def script(tmp_path: Path, *capabilities: list[int]) -> str:
+    """A machine with GPUs of these compute capabilities."""
+    path = tmp_path / "nvml.json"
+    devices = [{"nvmlDeviceGetCudaComputeCapability": capability} for capability in capabilities]
+    path.write_text(json.dumps({"about": "", "moments": [{"system": {}, "devices": devices}]}))
+    return str(path)
+
+
+def warmed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["warm", "--json", *arguments]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
+
+
+@pytest.mark.parametrize("text", ["sm_90", "90", "9.0"])
+def test_an_architecture_has_one_name(text: str) -> None:
+    assert named(text) == "sm_90"
+
+
+@pytest.mark.parametrize("text", ["", "sm90", "hopper", "9", "sm_9.0.1"])
+def test_what_is_no_architecture_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["warm", "--arch", text])
+    assert f"{text!r} is not an architecture such as sm_90" in capsys.readouterr().err
+
+
+def test_named_architectures_are_compiled_once(
+    compiler: nvrtc.Nvrtc, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for compiled in (True, False):
+        told = warmed(capsys, "--kernels-only", "--arch", "sm_80", "9.0")
+        assert told == {
+            "directory": str(tmp_path / "home" / "cache" / "kernels"),
+            "nvrtc": compiler.version,
+            "kernels": [
+                {"family": "device", "source": "canary.cu", "architecture": architecture, "compiled": compiled}
+                for architecture in ("sm_80", "sm_90")
+            ],
+            "cpu": None,
+        }
+    assert main(["warm", "--kernels-only", "--arch", "sm_75", "sm_80"]) == 0
+    said = capsys.readouterr().out
+    assert "sm_75    1 compiled, 0 there already\nsm_80    0 compiled, 1 there already\n" in said
+    assert f"by NVRTC {compiler.version}" in said
+
+
+def test_all_means_every_architecture_this_nvrtc_knows(
+    compiler: nvrtc.Nvrtc, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = warmed(capsys, "--kernels-only", "--all")
+    known = [f"sm_{number}" for number in gate.ARCHITECTURES if f"sm_{number}" in compiler.architectures()]
+    assert [kernel["architecture"] for kernel in told["kernels"]] == known
+    assert {"sm_80", "sm_90", "sm_120"} <= set(known)
+
+
+def test_without_a_name_the_gpus_here_count(
+    compiler: nvrtc.Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPDESK_NVML", script(tmp_path, [9, 0], [7, 5], [9, 0]))
+    told = warmed(capsys, "--kernels-only")
+    assert [kernel["architecture"] for kernel in told["kernels"]] == ["sm_75", "sm_90"]
+    monkeypatch.setenv("WARPDESK_DEVICE", "cpu")
+    assert main(["warm", "--kernels-only"]) == 1, "nothing to compile for"
+
+
+def test_without_a_gpu_or_a_name_only_the_cpus_code_is_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPDESK_NVML", script(tmp_path))
+    monkeypatch.setenv("WARPDESK_OPERATIONS", "tests.workers.operations:SOUND")
+    assert warmed(capsys) == {"directory": "", "nvrtc": None, "kernels": [], "cpu": "compiled"}
+    assert stamp(WorkerSettings()).exists(), "a worker's second compiler has nothing to do"
+    assert warmed(capsys)["cpu"] == "there already"
+    assert main(["warm", "--kernels-only"]) == 1
+    assert "no GPU was found here, and no architecture is named (--arch sm_90, or --all)" in capsys.readouterr().out
+
+
+def test_an_operation_that_fails_its_example_on_the_cpu_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPDESK_NVML", script(tmp_path))
+    monkeypatch.setenv("WARPDESK_OPERATIONS", "tests.workers.operations:OPERATIONS")
+    assert main(["warm"]) == 1
+    assert "CPU      failed: an operation fails its example, `warpdesk doctor` says which" in capsys.readouterr().out
+
+
+def test_without_nvrtc_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def none() -> nvrtc.Nvrtc:
+        raise CompileError(f"NVRTC is not installed: {nvrtc.INSTALL}")
+
+    monkeypatch.setattr(nvrtc, "find", none)
+    assert main(["warm", "--arch", "sm_90"]) == 1
+    assert capsys.readouterr().err == f"warpdesk: NVRTC is not installed: {nvrtc.INSTALL}\n"
+
+
+def test_a_directory_that_cannot_be_written_is_named_with_the_setting(
+    compiler: nvrtc.Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WARPDESK_KERNEL_CACHE", str(tmp_path / "file" / "kernels"))
+    assert main(["warm", "--arch", "sm_90", "--kernels-only"]) == 1
+    said = capsys.readouterr().err
+    assert str(tmp_path / "file") in said
+    assert "set WARPDESK_KERNEL_CACHE to a directory of yours" in said
