@@ -21,6 +21,7 @@ from kernels.catalogue import OPERATIONS
 from warpdesk.home import UnusableHome, command, make_private
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
+from workers.nvml import gpus, library, visible
 from workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.serve")
@@ -63,7 +64,7 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
         for wish in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(wish, lambda *_: stopping.set())
         redis = None if os.environ.get(URL_VARIABLE) else RedisServer(settings.home)
-        environment = _environment(settings, options, host=options.host, redis_url=redis.url if redis else None)
+        environment = _environment(settings, host=options.host, redis_url=redis.url if redis else None)
         api = _Child("API", partial(_launch, environment, ("warpdesk.api", "--fd", str(fd)), pass_fds=(fd,)))
         workers = _workers(options, environment)
         children = [*([_Child("Redis", redis.start)] if redis is not None else []), api, *workers]
@@ -109,19 +110,18 @@ def _check_exposure(host: str, settings: Settings) -> None:
         )
 
 
-def _environment(settings: Settings, options: Options, *, host: str, redis_url: str | None) -> dict[str, str]:
+def _environment(settings: Settings, *, host: str, redis_url: str | None) -> dict[str, str]:
     """What the children are told: where state and compiled code live, so that a restart is warm."""
     environment = {**os.environ, **WorkerSettings(home=settings.home).cache_environment()}
     environment["WARPDESK_HOME"] = str(settings.home)
     environment["WARPDESK_HOST"] = host
     if redis_url is not None:
         environment[URL_VARIABLE] = redis_url
-    if options.workers and options.workers > 1:
-        environment.setdefault("NUMBA_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.workers)))
     return environment
 
 
 def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]:
+    """A worker for each GPU, told which by UUID; for none or an unknown number of GPUs, one that looks for itself."""
     if not options.worker:
         return []
     devices = _devices(environment)
@@ -129,6 +129,8 @@ def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]
     children = []
     for index in range(count):
         own = dict(environment)
+        if count > 1:  # each computes on the CPU too, and they share it
+            own.setdefault("NUMBA_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
         if devices:
             own["WARPDESK_DEVICE"] = devices[index % len(devices)]
         name = "worker" if count == 1 else f"worker {index + 1}"
@@ -144,21 +146,21 @@ def _launch(
 
 
 def _devices(environment: Mapping[str, str]) -> list[str]:
-    """The GPUs to give a worker each, as WARPDESK_DEVICE names them. Asks the driver, never CUDA."""
-    if "WARPDESK_DEVICE" in environment or importlib.util.find_spec("cupy") is None:
-        return []
-    if (chosen := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [part.strip() for part in chosen.split(",") if part.strip()]
-    import pynvml
+    """The GPUs to give a worker each, as WARPDESK_DEVICE names them. Asks the driver, never CUDA.
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+    A stand-in for a GPU is given once for each GPU a script plays (`WorkerSettings.nvml`).
+    """
+    told, script = environment.get("WARPDESK_DEVICE"), environment.get("WARPDESK_NVML", "")
+    stands_in = bool(script) and told is not None and ":" in told and "@" not in told
+    if not stands_in and (told is not None or importlib.util.find_spec("cupy") is None):
         return []
     try:
-        return [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    finally:
-        pynvml.nvmlShutdown()
+        found = gpus(library(script))
+    except TimeoutError as error:
+        log.warning("%s; one worker looks for a GPU by itself", error)
+        return []
+    names = visible(found, environment.get("CUDA_VISIBLE_DEVICES"))
+    return [f"{told}@{name}" for name in names] if stands_in else names
 
 
 class _Child:

@@ -43,7 +43,7 @@ def main(descriptor: int, parent: int, no_gpu: str | None) -> int:
     try:
         if no_gpu is None and settings.device != "cpu":
             send(pipe, Starting(step="looking for a GPU"))
-        found = probe(settings.device) if no_gpu is None else without_gpu(no_gpu)
+        found = probe(settings.device, settings.nvml) if no_gpu is None else without_gpu(no_gpu)
         if found.device is not None and settings.faults:
             faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")
             found = replace(found, device=faulty)

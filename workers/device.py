@@ -8,11 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from kernels.cuda import Device, DeviceFault
 from kernels.cupy_device import open_device
+from workers.nvml import driver_name, library, look
 from workers.protocol import DeviceReport
+
+_PATIENCE = 5.0  # seconds; what the driver says of a device is told with it, and not needed
 
 
 @dataclass(frozen=True)
@@ -23,22 +26,26 @@ class Probe:
     device: Device | None
 
 
-def probe(setting: str = "") -> Probe:
+def probe(setting: str = "", script: str = "") -> Probe:
     """Open the device a worker was told to use (`WorkerSettings.device`), or say why there is none.
 
-    A CUDA index counts as nvidia-smi does. Call it once per process: a CUDA context belongs to its process.
+    A CUDA index counts as nvidia-smi does. Call it once per process: a CUDA context belongs to its process. `script`
+    stands in for the driver's library (`WorkerSettings.nvml`).
     """
     if setting == "cpu":
         return without_gpu("the setting WARPDESK_DEVICE is cpu")
     try:
         if ":" in setting:
-            return _found(_named(setting)())
+            return _found(_stand_in(setting), driver_name(setting), script)
         if reason := _missing():
             return without_gpu(reason)
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         if setting:
             os.environ["CUDA_VISIBLE_DEVICES"] = setting
-        return _found(open_device())
+        device = open_device()
+        # CUDA's index is not NVML's where not all are visible, and of a MIG device the bus is that of the whole GPU.
+        name = driver_name(setting)
+        return _found(device, name if name.startswith("MIG-") else _bus(device), script)
     except DeviceFault as fault:
         return without_gpu(str(fault))
     except Exception as error:  # noqa: BLE001 (whatever a driver or a library raises, there is a CPU to compute on)
@@ -73,34 +80,27 @@ def _missing() -> str | None:
     return None
 
 
-def _found(device: Device) -> Probe:
-    return Probe(
-        DeviceReport(backend="gpu", name=device.name, architecture=device.architecture, **_details(device)), device
-    )
+def _found(device: Device, name: str, script: str) -> Probe:
+    """`name` is what the driver calls the device; it is asked where there is one, a script's for a stand-in."""
+    details: dict[str, Any] = {"uuid": name if name.startswith(("GPU-", "MIG-")) else None}
+    if device.cupy is not None or script:
+        reading = look(name, library(script), deadline=_PATIENCE).reading
+        if reading is not None:  # a driver that does not tell is no fault: the device works
+            details = {"memory_bytes": reading.memory_total, "driver": reading.driver, "uuid": reading.uuid}
+    report = DeviceReport(backend="gpu", name=device.name, architecture=device.architecture, **details)
+    return Probe(report, device)
 
 
-def _details(device: Device) -> dict[str, Any]:
-    """What NVML knows of the device; nothing where NVML is missing or cannot tell, which is no fault."""
-    if device.cupy is None:
-        return {}
-    try:
-        import pynvml
-
-        bus = device.cupy.cuda.runtime.deviceGetPCIBusId(device.cupy.cuda.runtime.getDevice())
-        pynvml.nvmlInit()
-        try:
-            handle = pynvml.nvmlDeviceGetHandleByPciBusId(bus.encode() if isinstance(bus, str) else bus)
-            return {
-                "memory_bytes": int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-                "driver": pynvml.nvmlSystemGetDriverVersion(),
-                "uuid": pynvml.nvmlDeviceGetUUID(handle),
-            }
-        finally:
-            pynvml.nvmlShutdown()
-    except Exception:  # noqa: BLE001 (whatever NVML or its absence raises, the device still computes)
-        return {}
+def _bus(device: Device) -> str:
+    """Where the GPU is on the PCI bus, which NVML knows it by too."""
+    runtime = cast("Any", device.cupy).cuda.runtime
+    bus = runtime.deviceGetPCIBusId(runtime.getDevice())
+    return bus.decode() if isinstance(bus, bytes) else str(bus)
 
 
-def _named(path: str) -> Any:
+def _stand_in(setting: str) -> Any:
+    """What "module:factory" makes, or "module:factory@uuid" of a UUID."""
+    path, _, uuid = setting.partition("@")
     module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    factory = getattr(importlib.import_module(module), attribute)
+    return factory(uuid) if uuid else factory()

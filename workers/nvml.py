@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +96,32 @@ def gpus(nvml: Any, deadline: float = INIT_DEADLINE) -> list[Gpu]:
     return within(deadline, lambda: _gpus(nvml), "the NVIDIA driver did not say which GPUs there are")
 
 
+def visible(found: Sequence[Gpu], chosen: str | None) -> list[str]:
+    """The UUIDs of the GPUs that CUDA_VISIBLE_DEVICES leaves, all where it is None.
+
+    As CUDA reads it: indices, and beginnings of UUIDs that fit only one, up to the first that names no GPU. An index
+    counts as nvidia-smi does, and of a GPU that is cut takes its first slice. Where the driver told of no GPU, CUDA is
+    left to judge the words.
+    """
+    if chosen is None:
+        return [gpu.uuid for gpu in found]
+    words = [word.strip() for word in chosen.split(",")] if chosen.strip() else []
+    if not found:
+        return words
+    left: list[str] = []
+    for word in words:
+        if word.isdigit():
+            fitting = [gpu.uuid for gpu in found if gpu.index == int(word)][:1]
+        else:
+            fitting = [gpu.uuid for gpu in found if word and gpu.uuid.startswith(word)]
+        if len(fitting) != 1:
+            break
+        left += fitting
+    return left
+
+
 def look(which: str, nvml: Any, deadline: float = INIT_DEADLINE + DEADLINE) -> GpuReport:
-    """One reading of a GPU, named as WARPDESK_DEVICE names it; waits for it no longer than `deadline` seconds."""
+    """One reading of a GPU, named as for Monitor; waits for it no longer than `deadline` seconds."""
     monitor = Monitor(which, nvml)
     monitor.start()
     monitor.wait_for_first(deadline)
@@ -152,7 +176,7 @@ def driver_name(setting: str) -> str:
 class Monitor(threading.Thread):
     """Reads one GPU as long as it lives. `report` may be called from any thread and never waits for the driver.
 
-    `which` names the GPU as WARPDESK_DEVICE does: a UUID, of a MIG device too, or an index, or nothing for the first.
+    `which` names the GPU: by its UUID or a MIG device's, its index, its place on the PCI bus, or "" for the first.
     `pid` is asked for the process whose memory is read.
     """
 
@@ -480,7 +504,9 @@ def _find(nvml: Any, which: str) -> tuple[Any, Any]:
     if which.startswith("MIG-"):
         device = nvml.nvmlDeviceGetHandleByUUID(which)
         return device, nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device)
-    if which and not which.isdigit():
+    if ":" in which:
+        device = nvml.nvmlDeviceGetHandleByPciBusId(which)
+    elif which and not which.isdigit():
         device = nvml.nvmlDeviceGetHandleByUUID(which)
     else:
         device = nvml.nvmlDeviceGetHandleByIndex(int(which or 0))

@@ -89,6 +89,12 @@ class Replay:
                 return place
         raise _error("NOT_FOUND")
 
+    def nvmlDeviceGetHandleByPciBusId(self, bus: str) -> Handle:
+        for index, device in enumerate(self._now()["devices"]):
+            if device.get("nvmlDeviceGetPciInfo") == bus:
+                return (index,)
+        raise _error("NOT_FOUND")
+
     def nvmlDeviceGetMaxMigDeviceCount(self, handle: Handle) -> int:
         return max(7, len(self._device(handle).get("mig", ())))
 

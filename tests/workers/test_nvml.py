@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 from workers import nvml
-from workers.nvml import Gpu, Monitor, clock_reasons, gpus, library, look, within
+from workers.nvml import Gpu, Monitor, clock_reasons, gpus, library, look, visible, within
 from workers.protocol import GpuReport, MigSlice
 from workers.replayed_nvml import Replay
 from workers.settings import WorkerSettings
@@ -436,3 +436,36 @@ def test_a_worker_told_to_use_no_gpu_watches_none() -> None:
     watched.stop()
     assert reading is not None
     assert reading.index == 1
+
+
+@pytest.mark.parametrize(
+    ("chosen", "left"),
+    [
+        (None, ["GPU-aa0", "GPU-ab1", "MIG-2", "MIG-3"]),
+        ("", []),
+        ("NoDevFiles", []),
+        ("1,0", ["GPU-ab1", "GPU-aa0"]),
+        ("GPU-ab", ["GPU-ab1"]),
+        ("GPU-a,1", []),  # it fits two
+        ("0,7,1", ["GPU-aa0"]),  # nothing after the first that is none
+        ("-1,0", []),
+        ("2", ["MIG-2"]),
+        ("MIG-3, 0", ["MIG-3", "GPU-aa0"]),
+    ],
+)
+def test_visible_devices_are_read_as_cuda_reads_them(chosen: str | None, left: list[str]) -> None:
+    found = [Gpu("GPU-aa0", "", 0), Gpu("GPU-ab1", "", 1), Gpu("MIG-2", "", 2), Gpu("MIG-3", "", 2)]
+    assert visible(found, chosen) == left
+
+
+def test_where_the_driver_told_of_no_gpu_cuda_judges_what_is_visible() -> None:
+    assert visible([], "0,MIG-1") == ["0", "MIG-1"]
+    assert visible([], "") == []
+    assert visible([], None) == []
+
+
+def test_a_place_on_the_pci_bus_names_a_gpu(tmp_path: Path) -> None:
+    path = changed(tmp_path, "two", nvmlDeviceGetPciInfo="0000:3B:00.0")
+    reading = Bench(path, "0000:3B:00.0").after(1).reading
+    assert reading is not None
+    assert reading.uuid == A100
