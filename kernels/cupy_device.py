@@ -1,8 +1,12 @@
 """A GPU driven by CuPy: it is opened, checked, and owns the context, the memory and the kernels of its process."""
 
+import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +15,8 @@ from kernels import canary, nvrtc
 from kernels.cubins import Cubins, default_directory
 from kernels.cuda import (
     DeviceFault,
+    DeviceLost,
+    LaunchFailed,
     NoDevice,
     OutOfMemory,
     Parameter,
@@ -21,15 +27,19 @@ from kernels.cuda import (
     fault,
     parameters,
 )
-from kernels.memory import Memory, MemoryReport
+from kernels.memory import Ledger, Memory, MemoryReport, limit_of
 from kernels.modules import Modules
 from kernels.nvrtc import CompileError
+from kernels.staging import Staging
 
 
-def open_device(index: int = 0) -> "CupyDevice":
-    """Return a GPU that has just computed something right, or raise NoDevice, and nothing else, with the reason."""
+def open_device(index: int = 0, memory: str = "") -> "CupyDevice":
+    """Return a GPU that has just computed something right, or raise NoDevice, and nothing else, with the reason.
+
+    `memory` limits what this process takes of it, as kernels.memory.limit_of reads it.
+    """
     try:
-        return _open(index)
+        return _open(index, memory)
     except NoDevice:
         raise
     except DeviceFault as error:
@@ -38,7 +48,7 @@ def open_device(index: int = 0) -> "CupyDevice":
         raise NoDevice(f"device {index} cannot be opened: {type(error).__name__}: {error}") from None
 
 
-def _open(index: int) -> "CupyDevice":
+def _open(index: int, memory: str) -> "CupyDevice":
     try:
         import cupy
         from cupy.cuda import driver, runtime
@@ -61,17 +71,26 @@ def _open(index: int) -> "CupyDevice":
             f"the driver knows CUDA {driven // 1000}.{driven % 1000 // 10} and cannot load what NVRTC "
             f"{compiler.version} in {compiler.path} makes: install a driver of CUDA {made_for}, or {nvrtc.INSTALL}"
         )
-    device = CupyDevice(cupy, index, Cubins(default_directory(), compiler))
+    device = CupyDevice(cupy, index, Cubins(default_directory(), compiler), memory)
     device.check()
     return device
 
 
 class CupyDevice:
-    """One GPU driven by CuPy: it owns the context, the memory pool and the compiled kernels of this process."""
+    """One GPU driven by CuPy: it owns the context, the memory pool and the compiled kernels of this process.
 
-    def __init__(self, cupy: Any, index: int, cubins: Cubins) -> None:
+    A lane is a CUDA stream. Every thread is in lane 0 except inside `lane`, and none on CUDA's default stream, which
+    waits for all others and makes them wait.
+    """
+
+    warp = 32
+    lanes = 2  # while one is copied to or from, the other computes or copies the other way
+
+    def __init__(self, cupy: Any, index: int, cubins: Cubins, memory: str = "") -> None:
         self.cupy: Any | None = cupy
         self.index = index
+        self.name = f"device {index}"  # until it has told its own
+        self._lanes: tuple[_Lane, ...] = ()
         self.cubins = cubins
         self._cupy = cupy
         self.array: type = cupy.ndarray
@@ -79,135 +98,271 @@ class CupyDevice:
         with self._faults():
             cupy.cuda.Device(index).use()
             properties = cupy.cuda.runtime.getDeviceProperties(index)
-        self.name: str = properties["name"].decode()
+            _, total = cupy.cuda.runtime.memGetInfo()
+            self._lanes = tuple(_Lane(cupy) for _ in range(self.lanes))
+        self.name = properties["name"].decode()
         self.architecture = f"sm_{properties['major']}{properties['minor']}"
         self.multiprocessors: int = properties["multiProcessorCount"]
-        self.memory: Memory = CupyMemory(cupy)
+        self.shared_memory: int = properties["sharedMemPerBlockOptin"]
+        self.l2: int = properties["l2CacheSize"]
+        self._memory = CupyMemory(cupy, limit_of(memory, total), partial(_process_bytes, cupy, index))
+        self.memory: Memory = self._memory
         self._modules = Modules(cupy, self.name, self.architecture, cubins)
         self._kernels: dict[tuple[Source, str], CupyKernel] = {}
-        self._running: list[tuple[Any, Any]] = []
-        self._copy_seconds = 0.0
-        self._kernel_seconds = 0.0
+        self._compiling = threading.Lock()
+        self._thread = threading.local()
 
     def check(self) -> None:
         """Launch a kernel whose answers are known."""
         canary.check(self)
 
+    @contextmanager
+    def lane(self, index: int) -> Iterator[None]:
+        lane = self._lanes[index]
+        with self._faults():
+            self._cupy.cuda.Device(self.index).use()
+            # What the caller prepared for the lanes is there before this one begins.
+            lane.stream.wait_event(self._lanes[0].stream.record())
+        self._thread.lane = lane
+        with lane.stream:
+            try:
+                yield
+            finally:
+                try:
+                    with self._faults():
+                        self._finish(lane)
+                finally:
+                    del self._thread.lane
+
     def kernel(self, source: Source, name: str) -> "CupyKernel":
         key = source, name
-        if key not in self._kernels:
-            with self._faults():
-                text, function = self._modules.function(source, name)
-            self._kernels[key] = CupyKernel(self, name, parameters(text, name), function)
-        return self._kernels[key]
+        with self._compiling:
+            if key not in self._kernels:
+                with self._working(), self._faults():
+                    text, function = self._modules.function(source, name)
+                self._kernels[key] = CupyKernel(self, name, parameters(text, name), function)
+            return self._kernels[key]
 
     def to_device(self, array: Any) -> Any:
-        with self._faults(array.nbytes):
-            self._finish()
+        array = np.ascontiguousarray(array)
+        with self._working() as lane, self._faults(array.nbytes):
+            self._finish(lane)
             start = time.perf_counter()
-            copy = self._cupy.asarray(np.ascontiguousarray(array))
-            self._cupy.cuda.get_current_stream().synchronize()
-            self._copy_seconds += time.perf_counter() - start
+            copy = self._made(self._cupy.empty, array.shape, array.dtype)
+            lane.staging.upload(array, copy.data)
+            lane.copy_seconds += time.perf_counter() - start
         return copy
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
-        with self._faults(_nbytes(shape, dtype)):
-            return self._cupy.empty(shape, dtype)
+        with self._working(), self._faults(_nbytes(shape, dtype)):
+            return self._made(self._cupy.empty, shape, dtype)
 
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
-        with self._faults(_nbytes(shape, dtype)):
-            return self._cupy.zeros(shape, dtype)
+        with self._working(), self._faults(_nbytes(shape, dtype)):
+            return self._made(self._cupy.zeros, shape, dtype)
 
     def to_host(self, array: Any) -> Any:
-        with self._faults():
-            self._finish()
+        with self._working() as lane, self._faults(array.nbytes):
+            self._finish(lane)
             start = time.perf_counter()
-            copy = array.get(order="C")
-            self._copy_seconds += time.perf_counter() - start
+            copy = np.empty(array.shape, array.dtype)
+            lane.staging.download(self._cupy.ascontiguousarray(array).data, copy)
+            lane.copy_seconds += time.perf_counter() - start
         return copy
 
     def times(self) -> Times:
         with self._faults():
-            self._finish()
-        times = Times(self._copy_seconds, self._kernel_seconds)
-        self._copy_seconds = self._kernel_seconds = 0.0
+            for lane in self._lanes:
+                with lane.lock:
+                    self._finish(lane)
+        times = Times(sum(lane.copy_seconds for lane in self._lanes), sum(lane.kernel_seconds for lane in self._lanes))
+        for lane in self._lanes:
+            lane.copy_seconds = lane.kernel_seconds = 0.0
         return times
 
     def forget(self) -> None:
-        """Free the blocks of CuPy's pools, of pinned host memory, through which uploads go, and of device memory.
+        """Overwrite the staging buffers, and free the blocks of CuPy's pools, of pinned and of device memory.
 
-        They go back to the operating system and to the driver, which clear memory before another process gets it.
+        What is freed goes back to the operating system and to the driver, which clear memory before another process
+        gets it. No lane may be at work.
         """
         with self._faults():
-            self._finish()
-            # CuPy holds the staging block of an upload until the next one is asked for, even when it has arrived.
+            for lane in self._lanes:
+                with lane.lock:
+                    self._finish(lane)
+                    lane.staging.forget()
+            # What a library sends up through CuPy: it holds the block of a copy until the next one is asked for, even
+            # when it has arrived.
             self._cupy.cuda.alloc_pinned_memory(1)
             self._cupy.get_default_pinned_memory_pool().free_all_blocks()
-            self._cupy.get_default_memory_pool().free_all_blocks()
+            self.memory.release()
 
-    def launch(self, function: Any, grid: tuple[int, ...], block: tuple[int, ...], args: Any, shared_mem: int) -> None:
-        with self._faults():
-            before, after = self._cupy.cuda.Event(), self._cupy.cuda.Event()
-            before.record()
-            function(grid, block, args, shared_mem=shared_mem)
-            after.record()
-            self._running.append((before, after))
-            if len(self._running) >= 256:  # events are a resource too
-                self._finish()
+    def launch(
+        self, name: str, function: Any, grid: tuple[int, ...], block: tuple[int, ...], args: Any, shared_mem: int
+    ) -> None:
+        self._run(name, lambda: function(grid, block, args, shared_mem=shared_mem))
 
-    def library(self, work: Callable[[], Any]) -> Any:
+    def library(self, work: Callable[[], Any], name: str = "library") -> Any:
         """Return what `work` returns, which calls a library through CuPy: its time and faults count as a kernel's."""
-        with self._faults():
+        return self._run(name, work)
+
+    def _run(self, name: str, work: Callable[[], Any]) -> Any:
+        with self._working() as lane, self._faults(launching=name):
             before, after = self._cupy.cuda.Event(), self._cupy.cuda.Event()
             before.record()
             result = work()
             after.record()
-            self._running.append((before, after))
+            lane.running.append(_Launch(name, before, after))
+            if len(lane.running) >= 256:  # events are a resource too
+                self._finish(lane)
         return result
 
-    def _finish(self) -> None:
-        """Wait for all kernels, whose faults appear here, and add up their times."""
-        running, self._running = self._running, []
-        self._cupy.cuda.get_current_stream().synchronize()
-        self._kernel_seconds += sum(self._cupy.cuda.get_elapsed_time(*pair) for pair in running) / 1e3
+    def attribute(self, function: Any, name: str) -> int:
+        """An attribute of a kernel, as CUDA's CU_FUNC_ATTRIBUTE_* name it."""
+        driver = self._cupy.cuda.driver
+        with self._working(), self._faults():
+            return int(driver.funcGetAttribute(getattr(driver, f"CU_FUNC_ATTRIBUTE_{name}"), function.kernel.ptr))
+
+    def set_attribute(self, function: Any, name: str, value: int) -> None:
+        driver = self._cupy.cuda.driver
+        with self._working(), self._faults():
+            driver.funcSetAttribute(function.kernel.ptr, getattr(driver, f"CU_FUNC_ATTRIBUTE_{name}"), value)
+
+    def occupancy(self, function: Any, threads: int, shared_mem: int) -> int:
+        with self._working(), self._faults():
+            count = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+            return int(count(function.kernel.ptr, threads, shared_mem))
+
+    def _made(self, make: Callable[..., Any], shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        with self._memory.making(f"{np.dtype(dtype)} {shape}"):
+            return make(shape, dtype)
 
     @contextmanager
-    def _faults(self, needed: int = 0) -> Iterator[None]:
+    def _working(self) -> Iterator["_Lane"]:
+        """This thread's lane, for this thread alone."""
+        lane: _Lane | None = getattr(self._thread, "lane", None)
+        if lane is None:
+            # A thread that comes here the first time: to CuPy the device and the stream in use belong to a thread.
+            with self._faults():
+                self._cupy.cuda.Device(self.index).use()
+                self._lanes[0].stream.use()
+            lane = self._thread.lane = self._lanes[0]
+        with lane.lock:
+            yield lane
+
+    def _finish(self, lane: "_Lane") -> None:
+        """Wait for all kernels of a lane, whose faults appear here, and add up their times."""
+        lane.stream.synchronize()
+        running, lane.running = lane.running, []
+        lane.kernel_seconds += sum(self._cupy.cuda.get_elapsed_time(run.before, run.after) for run in running) / 1e3
+
+    @contextmanager
+    def _faults(self, needed: int = 0, launching: str = "") -> Iterator[None]:
         try:
             yield
         except MemoryError as error:
             raise OutOfMemory(f"out of memory: needed {needed} bytes{self._free()}", 2) from error
         except self._errors as error:
-            raise fault(error.status, f"{self.name}: {error}") from error
+            raise self._fault(error, launching) from error
+
+    def _fault(self, error: Any, launching: str) -> DeviceFault:
+        found = fault(error.status, f"{self.name}: {error}", (launching,) if launching else ())
+        if not isinstance(found, DeviceLost):
+            return found
+        # It may come from any kernel still running, in any lane, even where a launch or a copy is what says so.
+        suspects = tuple(dict.fromkeys(run.name for lane in self._lanes for run in tuple(lane.running) if not run.done))
+        if not suspects:
+            return found
+        named = suspects[0] if len(suspects) == 1 else f"one of {', '.join(suspects)}"
+        return fault(error.status, f"{self.name}: {error}, in {named}", suspects)
 
     def _free(self) -> str:
-        """The free bytes, with what the pool holds unused, and all bytes, in words; nothing where they are not told."""
+        """What is free within the limit, in words; nothing where the driver does not tell."""
         try:
-            free, total = self._cupy.cuda.runtime.memGetInfo()
-            free += self._cupy.get_default_memory_pool().free_bytes()
+            return f", free {max(0, self._memory.room())} of {self._memory.limit} bytes"
         except self._errors:
             return ""
-        return f", free {free} of {total} bytes"
 
 
-class CupyMemory:
-    """CuPy's pool of device memory, the only one of this process."""
+@dataclass(frozen=True)
+class _Launch:
+    name: str
+    before: Any
+    after: Any
+
+    @property
+    def done(self) -> bool:
+        """Whether it is known to have ended well."""
+        try:
+            return bool(self.after.done)
+        except Exception:  # noqa: BLE001 (of a lost device nothing is known)
+            return False
+
+
+class _Lane:
+    """A stream, what was launched on it and not waited for, and the seconds it took."""
 
     def __init__(self, cupy: Any) -> None:
+        self.stream = cupy.cuda.Stream()
+        self.staging = Staging(cupy, self.stream)
+        self.lock = threading.RLock()
+        self.running: list[_Launch] = []
+        self.copy_seconds = 0.0
+        self.kernel_seconds = 0.0
+
+
+class CupyMemory(Ledger):
+    """CuPy's pool of device memory, the only one of this process.
+
+    In CuPy 14.2 a free block belongs to the stream it was first allocated for and serves no other; before it gives
+    up, the pool frees the blocks of all streams, as `release` does. A block that is split goes back when its parts are
+    whole again, and not before: that is what may be stuck. All of CuPy allocates through here, for its libraries too.
+    """
+
+    def __init__(self, cupy: Any, limit: int, process_bytes: Callable[[], int | None]) -> None:
+        super().__init__(limit)
         self._cupy = cupy
         self._pool = cupy.get_default_memory_pool()
+        self._pool.set_limit(size=limit)
+        self._process_bytes = process_bytes
+        self._stuck = 0
+        self._making = threading.local()
+        cupy.cuda.set_allocator(self._malloc)
+
+    def used(self) -> int:
+        return int(self._pool.used_bytes())
 
     def room(self) -> int:
-        free, total = self._cupy.cuda.runtime.memGetInfo()
-        limit = self._pool.get_limit() or total
-        return int(min(free + self._pool.free_bytes(), limit - self._pool.used_bytes()))
+        free, _ = self._cupy.cuda.runtime.memGetInfo()
+        return int(min(free + self._pool.free_bytes(), self.limit - self._pool.used_bytes()))
 
     def release(self) -> None:
         self._pool.free_all_blocks()
+        self._stuck = self._held_unused()
 
     def report(self) -> MemoryReport:
-        _, total = self._cupy.cuda.runtime.memGetInfo()
-        return MemoryReport(self._pool.used_bytes(), self._pool.total_bytes(), self._pool.get_limit() or total)
+        held, process = int(self._pool.total_bytes()), self._process_bytes()
+        outside = None if process is None else max(0, process - held)
+        return MemoryReport(self.used(), held, self.limit, min(self._stuck, self._held_unused()), outside, self.peak)
+
+    @contextmanager
+    def making(self, what: str) -> Iterator[None]:
+        """Say what this thread makes an array for."""
+        self._making.what = what
+        try:
+            yield
+        finally:
+            del self._making.what
+
+    def _held_unused(self) -> int:
+        return int(self._pool.free_bytes())
+
+    def _malloc(self, nbytes: int) -> Any:
+        pointer = self._pool.malloc(nbytes)
+        if nbytes:
+            block = pointer.mem
+            block.life = self.born(block.size, getattr(self._making, "what", "a library's workspace"))
+        return pointer
 
 
 class CupyKernel:
@@ -218,6 +373,7 @@ class CupyKernel:
         self._name = name
         self._expected = expected
         self._function = function
+        self._allowed = 0  # bytes of dynamic shared memory that a launch may have as it is
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
@@ -226,7 +382,52 @@ class CupyKernel:
         array = self._device.array
         unknown = tuple(Parameter("p" if isinstance(value, array) else "", 0) for value in args)
         check_arguments(self._name, self._expected if self._expected is not None else unknown, args, array)
-        self._device.launch(self._function, grid, block, args, shared_mem)
+        self._allow(shared_mem)
+        self._device.launch(self._name, self._function, grid, block, args, shared_mem)
+
+    def blocks_per_multiprocessor(self, threads: int, shared_mem: int = 0) -> int:
+        self._allow(shared_mem)
+        return self._device.occupancy(self._function, threads, shared_mem)
+
+    @property
+    def registers(self) -> int:
+        """What one thread of it takes."""
+        return self._device.attribute(self._function, "NUM_REGS")
+
+    def _allow(self, shared_mem: int) -> None:
+        """Ask for more dynamic shared memory than the 48 KiB that every block may have."""
+        if shared_mem <= self._allowed:
+            return
+        attribute = self._device.attribute
+        self._allowed = attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES")
+        if shared_mem <= self._allowed:
+            return
+        most = self._device.shared_memory - attribute(self._function, "SHARED_SIZE_BYTES")
+        if shared_mem > most:
+            raise LaunchFailed(
+                f"{self._name}: {shared_mem} bytes of dynamic shared memory, {self._device.name} allows {most}",
+                1,
+                (self._name,),
+            )
+        self._device.set_attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", shared_mem)
+        self._allowed = shared_mem
+
+
+def _process_bytes(cupy: Any, index: int) -> int | None:
+    """What this process has on the device in all, as the driver tells; None where it does not.
+
+    In a container it may know this process by another number: where there is one process only, it is this one.
+    """
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()  # counted, and quick after the first time
+        handle = pynvml.nvmlDeviceGetHandleByPciBusId(cupy.cuda.runtime.deviceGetPCIBusId(index))
+        found = {each.pid: each.usedGpuMemory for each in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    except Exception:  # noqa: BLE001 (there may be no such library, and it may know nothing)
+        return None
+    mine = found.get(os.getpid()) if len(found) != 1 else next(iter(found.values()))
+    return None if mine is None else int(mine)
 
 
 def _nbytes(shape: tuple[int, ...] | int, dtype: Any) -> int:

@@ -2,6 +2,8 @@
 
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from kernels.cuda import (
 )
 from kernels.cupy_device import CupyDevice, open_device
 from kernels.nvrtc import CompileError
+from kernels.staging import PIECE
 from tests.cudasim import sound
 from tests.cudasim.build import compile_source, load
 from tests.cudasim.device import deduced
@@ -173,7 +176,12 @@ def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> Non
         ),
         ({"launch_error": 209}, 0, "device 0 failed its first kernel: Pretended: error 209", 209),
         ({"sync_error": 700}, 0, "device 0 failed its first kernel: Pretended: error 700", 700),
-        ({"memory": 100}, 0, "device 0 failed its first kernel: out of memory: needed 67584 bytes, free 100 of 100", 2),
+        (
+            {"memory": 100},
+            0,
+            "device 0 failed its first kernel: out of memory: needed 67584 bytes, free 90 of 90 bytes",
+            2,
+        ),
         ({"wrong": True}, 0, "Pretended computes wrongly: 67584 of 67584 known answers in words, the first", -1),
     ],
 )
@@ -260,7 +268,7 @@ def test_running_out_of_memory_says_how_much_was_needed_and_free(gpu: tuple[Cupy
         lambda: device.zeros(1 << 20, np.float64),
         lambda: device.to_device(np.zeros(1 << 20)),
     ):
-        with pytest.raises(OutOfMemory, match=r"needed 8388608 bytes, free 10\d{5} of 1048576 bytes") as error:
+        with pytest.raises(OutOfMemory, match=r"needed 8388608 bytes, free 9\d{5} of 943718 bytes") as error:
             allocate()
         assert error.value.code == 2
     assert kept.size == 1000
@@ -321,13 +329,206 @@ def test_a_source_is_read_once_in_the_life_of_a_device(gpu: tuple[CupyDevice, Ma
     assert len(machine.compiled) == compiled
 
 
-def test_forgetting_leaves_no_upload_in_memory_kept_for_reuse(gpu: tuple[CupyDevice, Machine]) -> None:
+def test_forgetting_leaves_nothing_of_what_went_up_or_came_down(gpu: tuple[CupyDevice, Machine]) -> None:
     device, machine = gpu
-    for value in (1.0, 2.0):
-        device.to_device(np.full(3, value))
-    assert len(machine.staged) + len(machine.arriving) == 3, "the canary's question too"
+    device.to_host(device.to_device(np.full(3, 2.0)))
+    assert _left(machine) > 0
     device.forget()
-    assert (machine.staged, machine.arriving, machine.pool) == ([], [], 0)
+    assert (_left(machine), machine.pool.kept()) == (0, b"")
+
+
+def _left(machine: Machine) -> int:
+    """Bytes of 2.0, whose first is 0x40, in the staging buffers."""
+    return sum(int(np.count_nonzero(buffer == 0x40)) for buffer in machine.pinned)
+
+
+@pytest.mark.parametrize("pinnable", [True, False])
+@pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 5])
+def test_copies_of_any_size_go_through_two_buffers_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, pinnable: bool
+) -> None:
+    machine = pretend(monkeypatch, tmp_path, memory=64 << 20, pinnable=pinnable)
+    device = open_device()
+    given = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    array = device.to_device(given)
+    kept = given.copy()
+    given[:] = 0  # the caller may do what it likes with it
+    np.testing.assert_array_equal(device.to_host(array), kept)
+    np.testing.assert_array_equal(device.to_host(array[size // 3 :: 2]), kept[size // 3 :: 2])
+    assert len(machine.pinned) == (0 if not pinnable else 2 if size > PIECE else 1)
+
+
+def test_work_of_any_thread_is_on_a_stream_of_its_own_lane_and_on_the_devices_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine = pretend(monkeypatch, tmp_path, devices=2)
+    device = open_device(1)
+    machine.streams.clear()
+    words = device.to_device(np.arange(4.0))
+
+    def scale(index: int) -> None:
+        with device.lane(index) if index else nullcontext():
+            twice = device.zeros(4, np.float64)
+            device.kernel(sound.SOURCE, "scale")((1,), (4,), (words, twice, np.float64(2), np.uint32(4)))
+            assert device.to_host(twice).tolist() == [0.0, 2.0, 4.0, 6.0]
+
+    scale(0)
+    for index in (0, 1, 1):
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(scale, index).result()
+    first, foreign, lane, again = machine.streams
+    assert first is foreign
+    assert lane is again
+    assert len({0, first.number, lane.number}) == 3, "neither on the default stream nor on the other's"
+
+
+def test_a_lane_begins_after_what_was_prepared_for_it_and_ends_with_its_faults(
+    gpu: tuple[CupyDevice, Machine],
+) -> None:
+    device, machine = gpu
+    words = device.zeros(4, np.float64)  # not done yet: nobody waited
+    with device.lane(1):
+        assert device.to_host(words).tolist() == [0.0] * 4
+    machine.sync_error = 719
+    with pytest.raises(DeviceLost, match="in scale"), device.lane(1):
+        device.kernel(sound.SOURCE, "scale")((1,), (4,), (words, words, np.float64(2), np.uint32(4)))
+
+
+def test_times_are_of_all_lanes(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, _ = gpu
+    with device.lane(1):
+        words = device.to_device(np.arange(4.0))
+        device.kernel(sound.SOURCE, "scale")((1,), (4,), (words, words, np.float64(2), np.uint32(4)))
+    times = device.times()
+    assert times.copy > 0
+    assert times.kernel > 0
+    assert device.times() == cuda.Times(0.0, 0.0)
+
+
+def test_a_lost_device_names_the_kernels_that_may_have_done_it(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    words = device.zeros(4, np.float64)
+    arguments = (words, words, np.float64(2), np.uint32(4))
+    scale = device.kernel(sound.SOURCE, "scale")
+    scale((1,), (4,), arguments)
+    device.to_host(words)  # the first launch is seen to end
+    scale((1,), (4,), arguments)
+    machine.sync_error = 700
+    with pytest.raises(DeviceLost, match=r"^Pretended: error 700, in scale$") as error:
+        device.to_host(words)
+    assert (error.value.kernel, error.value.suspects) == ("scale", ("scale",))
+    reverse = device.kernel(sound.SOURCE, "reverse")
+    reverse((1,), (2,), (device.zeros(2, np.float32), device.empty(2, np.float32)), 8)
+    with pytest.raises(DeviceLost, match=r"in one of scale, reverse$") as error:
+        device.to_host(words)
+    assert (error.value.kernel, error.value.suspects) == ("scale", ("scale", "reverse"))
+
+
+def test_a_refused_launch_names_its_kernel_and_a_copy_that_fails_none(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    words = device.zeros(4, np.float64)
+    machine.launch_error = 701
+    with pytest.raises(LaunchFailed) as refused:
+        device.kernel(sound.SOURCE, "scale")((1,), (4,), (words, words, np.float64(2), np.uint32(4)))
+    assert refused.value.kernel == "scale"
+    machine.sync_error = 700
+    with pytest.raises(DeviceLost) as lost:
+        device.to_device(np.zeros(3))
+    assert lost.value.kernel is None
+
+
+def test_a_block_may_have_more_than_48_kib_of_shared_memory_where_the_gpu_has_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine = pretend(monkeypatch, tmp_path, static_shared=1024)
+    device = open_device()
+    assert device.shared_memory == 232_448
+    reverse = device.kernel(sound.SOURCE, "reverse")
+    assert reverse.registers == 40
+    assert reverse.blocks_per_multiprocessor(256) == 8
+    for dynamic in (48_128, 60_000, 50_000, 231_424):
+        reverse((1,), (64,), (device.empty(64, np.float32), device.empty(64, np.float32)), shared_mem=dynamic)
+    assert machine.allowed == {"reverse": 231_424}
+    with pytest.raises(LaunchFailed, match="reverse: 231425 bytes of dynamic shared memory, Pretended allows 231424"):
+        reverse.blocks_per_multiprocessor(64, 231_425)
+
+
+# ---------------------------------------------------------------- the memory of a GPU
+
+
+@pytest.mark.parametrize(
+    ("setting", "limit"), [("", 1_887_436), ("0.5", 1_048_576), ("1", 2_097_152), ("786432", 786_432), ("6e5", 600_000)]
+)
+def test_a_process_takes_no_more_of_a_gpu_than_its_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str, limit: int
+) -> None:
+    machine = pretend(monkeypatch, tmp_path, memory=2 << 20)
+    device = open_device(0, setting)
+    device.forget()  # the canary's
+    assert device.memory.report().limit == device.memory.room() == limit
+    kept = device.empty(limit // 512 * 512, np.uint8)
+    with pytest.raises(OutOfMemory, match=rf"needed 512 bytes, free {limit % 512} of {limit} bytes"):
+        device.empty(512, np.uint8)
+    assert machine.pool.total_bytes() == kept.size
+
+
+@pytest.mark.parametrize("setting", ["-1", "0", "2e6", "half", "nan"])
+def test_a_limit_that_cannot_be_is_told_with_what_can(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str
+) -> None:
+    pretend(monkeypatch, tmp_path)
+    with pytest.raises(NoDevice, match=f"a number of bytes up to 1048576, or a share above 0.*got '{setting}'"):
+        open_device(0, setting)
+
+
+def test_a_report_tells_what_is_used_and_held_and_what_other_processes_leave(
+    gpu: tuple[CupyDevice, Machine],
+) -> None:
+    device, machine = gpu
+    device.forget()  # the canary's memory
+    first, second = device.empty(10_000, np.uint8), device.empty(1, np.uint8)
+    del first
+    report = device.memory.report()
+    assert (report.used, report.held, report.limit) == (second.size * 512, 10_752, 943_718)
+    assert report.peak > 67_584 * 6, "the canary's"
+    assert device.memory.room() == 943_718 - 512
+    machine.others = 1_000_000
+    assert device.memory.room() == 48_576 - 512
+    assert device.memory.short(100_000)
+    assert not device.memory.short(40_000)
+    assert not device.memory.short(2_000_000), "that is the limit's doing"
+
+
+def test_what_a_job_left_behind_is_named(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    kept = []
+    device.forget()
+    with device.memory.job() as account:
+        workspace = device.zeros((4, 8), np.float64)
+        kept.append(device.to_device(np.zeros(3))[1:])
+        machine.allocate(700)  # what a library takes and gives back
+        del workspace
+    assert [str(block) for block in account.left] == ["float64 (3,) in 512 bytes"]
+    assert (account.before, account.after, account.peak) == (0, 512, 512 + 512 + 1024)
+    kept.clear()
+    with device.memory.job() as account:
+        device.to_host(device.to_device(np.zeros(3)))
+    assert (account.left, account.after) == ((), 0)
+
+
+def test_a_part_of_a_block_that_is_in_use_keeps_the_rest_stuck(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, _ = gpu
+    device.forget()
+    kept = []
+    with device.memory.job():
+        whole = device.empty(8192, np.uint8)
+        del whole
+        kept.append(device.empty(512, np.uint8))  # a part of the same block
+    report = device.memory.report()
+    assert (report.used, report.held, report.stuck) == (512, 8192, 7680)
+    kept.clear()
+    device.memory.release()
+    assert device.memory.report().held == device.memory.report().stuck == 0
 
 
 def test_a_refused_launch_leaves_the_device_usable(gpu: tuple[CupyDevice, Machine]) -> None:
