@@ -50,8 +50,10 @@ sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
 bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="name ..." for some
 	@$(BIN)/python -m benchmarks $(BENCH)
 
-test-gpu: $(DEV) ## the kernel tests on this machine's GPU; fails where there is none
-	@WARPDESK_REQUIRE_GPU=1 $(BIN)/pytest tests/kernels -m gpu
+# Needs CuPy, NumPy, Numba, pydantic and pytest alone. PYTHON_GPU=python3 runs it with a Python that has them, as it is:
+# no .venv is made. Its other plugins stay out, and a warning of its versions of the libraries is shown, not an error.
+test-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## the kernel tests on this machine's GPU; fails where there is none
+	@WARPDESK_REQUIRE_GPU=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(or $(PYTHON_GPU),$(BIN)/python) -m pytest tests/kernels -m gpu -W default
 
 $(RUN): pyproject.toml | $(BIN)/python
 	@echo "installing into .venv"

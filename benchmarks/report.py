@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 RESULTS = Path(__file__).parent / "results"
 
 _LIBRARIES = ("numpy", "numba", "scipy", "TA-Lib", "opendp", "redis", "rq", "fastapi", "uvicorn", "pydantic")
-_GPU_LIBRARIES = ("cupy-cuda12x", "cupy-cuda13x")
+_GPU_LIBRARIES = ("cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc")
 
 Row = Mapping[str, Any]
 Name = TypeVar("Name")
@@ -132,8 +132,10 @@ def _cpu_model() -> str:
 
 
 def _device() -> dict[str, str | None]:
-    import pynvml  # loads NVIDIA's management library only when asked to
-
+    try:
+        import pynvml  # loads NVIDIA's management library only when asked to
+    except ImportError as error:
+        return {"name": "none", "driver": None, "reason": str(error)}
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

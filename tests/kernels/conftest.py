@@ -1,12 +1,13 @@
 """The devices that kernel tests run on: the emulation everywhere, CUDA where there is a GPU.
 
 Imports nothing beyond NumPy, pytest and the project. A GPU machine may have CuPy, Numba and pydantic and nothing
-more: there `pytest -m gpu tests/kernels` leaves out and names files that need another package.
+more: there `pytest -m gpu tests/kernels` leaves out and names files that need another package. With
+WARPDESK_REQUIRE_GPU=1 (`make test-gpu`) it keeps what came out in WARPDESK_TEST_RESULTS.
 """
 
 import importlib
-import importlib.util
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,27 @@ import pytest
 from kernels.cuda import Device, NoDevice
 from kernels.cupy_device import open_device
 from tests.cudasim.device import EmulatedDevice
+from tests.kernels.results import RESULTS, save
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = {"app", "kernels", "tests", "warpdesk", "workers"}
+REQUIRED = os.environ.get("WARPDESK_REQUIRE_GPU") == "1"
+
+_left_out: dict[str, str] = {}
+_opened: list[Device] = []
+_began = time.monotonic()
 
 
 @pytest.fixture(scope="session")
 def cuda() -> Device:
     """The first GPU. Without one, skip with the reason, or fail where WARPDESK_REQUIRE_GPU=1 promised it."""
     try:
-        return open_device()
+        _opened.append(open_device())
     except NoDevice as reason:
-        if os.environ.get("WARPDESK_REQUIRE_GPU") == "1":
+        if REQUIRED:
             pytest.fail(f"WARPDESK_REQUIRE_GPU=1, but: {reason}", pytrace=False)
         pytest.skip(f"no GPU: {reason}")
+    return _opened[-1]
 
 
 @pytest.fixture(params=["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -33,19 +44,14 @@ def device(request: pytest.FixtureRequest) -> Device:
     return EmulatedDevice() if request.param == "emulated" else request.getfixturevalue("cuda")
 
 
-ROOT = Path(__file__).resolve().parents[2]
-OURS = {"app", "kernels", "tests", "warpdesk", "workers"}
-_left_out: dict[str, str] = {}
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    if importlib.util.find_spec("pytest_timeout") is None:
-        parser.addini("timeout", "what pytest-timeout, which is not installed, would read")
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    if not pluginmanager.hasplugin("timeout"):
+        parser.addini("timeout", "what pytest-timeout, which is not loaded, would read")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if importlib.util.find_spec("pytest_timeout") is None:
-        config.addinivalue_line("markers", "timeout(seconds): what pytest-timeout, which is not installed, would read")
+    if not config.pluginmanager.hasplugin("timeout"):
+        config.addinivalue_line("markers", "timeout(seconds): what pytest-timeout, which is not loaded, would read")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -66,3 +72,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_report_collectionfinish() -> list[str]:
     return [f"left out: {name} (needs {package})" for name, package in sorted(_left_out.items())]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if REQUIRED and _opened:
+        path = Path(os.environ.get("WARPDESK_TEST_RESULTS", RESULTS / "test-gpu.json"))
+        counts = {name: len(terminalreporter.stats.get(name, ())) for name in ("passed", "failed", "error", "skipped")}
+        save(path, _opened[-1], counts, time.monotonic() - _began, _left_out)
+        terminalreporter.line(f"kept in {path}")
