@@ -68,6 +68,8 @@ class JobMemory:
 class Memory(Protocol):
     """What a device answers about its memory, and what can be done about it."""
 
+    limit: int  # bytes that this process may take
+
     def room(self) -> int:
         """Bytes that new arrays could take now: within the limit, and free on the device or held for reuse."""
 
