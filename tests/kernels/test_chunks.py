@@ -1,4 +1,4 @@
-"""A job runs in as many chunks at a time as memory holds, and goes down a ladder when it holds fewer, to the last one."""
+"""A job runs in as many chunks at a time as memory holds, and goes down a ladder when it holds fewer."""
 
 import gc
 import threading
