@@ -38,7 +38,9 @@ def bollinger(params: Bollinger, prices: Array, *, device: Device) -> dict[str, 
 def ema(params: Ema, prices: Array, *, device: Device) -> dict[str, Any]:
     """Return the outputs of cpu.ema."""
     law = ema_recurrence(params.period, params.convention)
-    return _compute(lambda series: [recurrence_gpu.averages(series, law)], prices, ("ema",), params.nan_policy, device)
+    return _compute(
+        lambda series: [recurrence_gpu.averages(series, law)[0]], prices, ("ema",), params.nan_policy, device
+    )
 
 
 def rsi(params: Rsi, prices: Array, *, device: Device) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def rsi(params: Rsi, prices: Array, *, device: Device) -> dict[str, Any]:
     def strengths(series: Series) -> list[Any]:
         if params.convention == "cutler":
             return [windows_gpu.cutler(series, params.period, flat)]
-        return [recurrence_gpu.strengths(series, law, flat)]
+        return [recurrence_gpu.strengths(series, law, flat)[0]]
 
     return _compute(strengths, prices, ("rsi",), params.nan_policy, device)
 

@@ -3,343 +3,471 @@
 // Prices and results are (rows, time), row by row. Every bar maps the state y to a y + u: a = beta once a run of prices has
 // settled, 1 while it fills its seed, 0 at its first bar and where there is no price.
 //
-// gaps       the last bar without a price of each tile
-// *_reduce   each thread runs a segment from state 0; a Kogge-Stone scan composes the tile's maps, (a, b) per segment
-// carry      one thread per row takes the state from tile to tile, where the memory is longer than a look-back
-// *_run      the state before the tile from the maps of up to `look_back` earlier tiles, oldest first, or from `carry`;
-//            then each thread runs its segment again from its exact state
-// rsi_hold   tiles in which gains and losses decayed to nothing repeat the last RSI before that
+// One pass. A block of 64 threads takes a ticket, which names its tile of 2,048 bars, and reads the tile's prices once into
+// shared memory. Then:
+//   1. It publishes how many bars of the tile follow its last gap, and counts the bars since a gap before its own first bar
+//      from what as many tiles before it published as a seed may reach back (one, where a seed is shorter than a tile).
+//   2. Each thread runs a segment from state 0; a Kogge-Stone scan composes the segments, and the tile's map is published.
+//   3. The state before the tile comes from maps of earlier tiles, oldest first: of `look_back` tiles; or, where that is 0,
+//      of the tiles before it in its group of 64, of the groups before that in its span of 64, and from the state before
+//      the span, which is the only chain: one link in 8,388,608 bars.
+//   4. Each thread runs its segment again from its exact state, and the results leave through shared memory.
+// A block waits for earlier tickets alone. Which maps it composes, and in which order, is a function of its tile. Where gains
+// and losses have decayed to nothing an RSI repeats the last one; a tile that begins so looks for it in earlier tiles: a
+// copy, so that neither where it is found nor when shows. Rows of up to 1,024 bars share a block, 64 / width of them with
+// `width` segments each, and wait for nobody.
 //
-// All but carry (a thread per row): a block of 64 threads per row and tile of 2,048 bars, 17 KiB of shared memory in
-// float64, read and written in order of time. Global memory per bar: three reads of the price, one write, and (a, b) of
-// each segment written and read once, 1/8 of a number per bar. Operations per bar: 6 (EMA), 11 (RSI), and a division.
+// Rows may be cut in time. Then there is one row, `lead` is 1 if the bar before the first is there, `first` the number of
+// its first tile, `halo` the tiles at its front that are only reduced, `counted` the bars since a gap before it, and
+// `before` the state there, which `after` continues: (y; factor and offsets of the groups of this span; the same of the
+// tiles of this group). An RSI to be repeated from before the cut is left as HOLD.
+//
+// Bytes per bar in float64: 16, one read and one write, and 36 (EMA) or 44 (RSI) per tile for what is published: 0.1 %.
+// Operations per bar: twice 3 (EMA), or twice 7, a division and 6 (RSI), of which the adds and multiplies are float64's:
+// below half of what an H200 does in the time of the bytes. So memory bandwidth is the limit. Shared memory: 18.5 KiB (EMA),
+// 19 KiB (RSI) per block, 11 blocks or 22,528 bars per multiprocessor of an H200, each tile read in eight loads in flight per
+// thread: 3 to 15 microseconds may pass between reading and writing a tile before waiting costs bandwidth.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
+#include "device/sync.cuh"
 
 #define SEGMENT 32
 #define SEGMENTS 64
 #define TILE (SEGMENT * SEGMENTS)
+#define GROUP 64  // tiles of a group, and groups of a span
 #define SLOTS (TILE + SEGMENTS + 1)  // the bar before the tile, its bars, and a gap after 32 against bank conflicts
 #define HOLD ((REAL)-1)
+#define ALL 0xffffffffu
 
 __device__ __forceinline__ i32 slot(i32 bar) { return bar + bar / SEGMENT; }
 
-// x[slot(0)] is the bar before the tile. Bars outside the row are never looked at, but must not be uninitialised.
-__device__ __forceinline__ void load_tile(const REAL* row, i64 time, i64 start, REAL* x) {
-    for (i32 j = (i32)threadIdx.x; j <= TILE; j += SEGMENTS) {
-        i64 bar = start - 1 + j;
-        x[slot(j)] = bar >= 0 && bar < time ? row[bar] : (REAL)0;
-    }
-    __syncthreads();
-}
-
-__device__ __forceinline__ void store_tile(const REAL* x, i64 time, i64 start, REAL* row) {
-    __syncthreads();
-    for (i32 j = (i32)threadIdx.x; j < TILE && start + j < time; j += SEGMENTS) row[start + j] = x[slot(j + 1)];
-}
-
-__device__ __forceinline__ i32 bars_of_segment(i64 time, i64 start) {
-    i64 left = time - start - (i64)threadIdx.x * SEGMENT;
-    return left < 0 ? 0 : left < SEGMENT ? (i32)left : SEGMENT;
-}
-
 __device__ __forceinline__ i32 at_most(i64 count, i32 limit) { return count < limit ? (i32)count : limit; }
 
-// Bars since the last gap before this thread's segment, at most settled + 1. `last` is shared, one entry per thread.
-__device__ __forceinline__ i32 count_before(const REAL* x, const i64* gaps, i64 task, i64 tile, i32 bars, i32 settled,
-                                            i32* last, i32* tile_count) {
-    i32 s = (i32)threadIdx.x, own = -1;
-    for (i32 i = 0; i < bars; ++i) {
-        REAL price = x[slot(s * SEGMENT + i + 1)];
-        if (price != price) own = s * SEGMENT + i;
+__device__ __forceinline__ u32 wait_for(const u32* flag) {
+    u32 value = load_acquire(flag);
+    while (value == 0) {
+        pause();
+        value = load_acquire(flag);
     }
-    last[s] = own;
-    if (s == 0) {
-        i64 start = tile * TILE, count = start;
-        for (i64 back = 1; back <= tile; ++back) {
-            i64 gap = gaps[task - back];
-            if (gap >= 0) {
-                count = start - 1 - gap;
-                break;
-            }
-            if (back * TILE > settled) break;
+    return value;
+}
+
+// y -> a y + b for each of the K states, which share their factor.
+template <i32 K> struct Map {
+    REAL a, b[K];
+};
+
+template <i32 K> __device__ __forceinline__ Map<K> identity() {
+    Map<K> map;
+    map.a = 1;
+    for (i32 k = 0; k < K; ++k) map.b[k] = 0;
+    return map;
+}
+
+template <i32 K> __device__ __forceinline__ Map<K> composed(const Map<K>& early, Map<K> late) {
+    for (i32 k = 0; k < K; ++k) late.b[k] = late.b[k] + late.a * early.b[k];
+    late.a = late.a * early.a;
+    return late;
+}
+
+// A table of maps: factors, then the offsets of each state.
+template <i32 K> struct Maps {
+    REAL* at;
+    i64 size;
+    __device__ __forceinline__ Map<K> get(i64 i) const {
+        Map<K> map;
+        map.a = at[i];
+        for (i32 k = 0; k < K; ++k) map.b[k] = at[(1 + k) * size + i];
+        return map;
+    }
+    __device__ __forceinline__ void put(i64 i, const Map<K>& map) const {
+        at[i] = map.a;
+        for (i32 k = 0; k < K; ++k) at[(1 + k) * size + i] = map.b[k];
+    }
+};
+
+template <i32 K> struct Space {
+    REAL x[SLOTS], maps[(1 + K) * SEGMENTS];
+    u32 nans[SEGMENTS];  // a bit for each bar of a segment; later one number per thread
+    u32 marks[SEGMENTS];
+    u32 ticket;
+};
+
+struct Rows {
+    const REAL* prices;
+    REAL* out;
+    i64 rows, time, tiles, first;
+    i32 lead, packed, width, halo, counted, look_back;
+};
+
+struct Board {
+    u32* flags;  // all 0 at first
+    REAL *tables, *before, *after;
+    i64 groups, spans;  // of a row
+};
+
+struct Ema {
+    static constexpr i32 K = 1;
+    static constexpr bool HOLDS = false;
+    REAL beta, decay;
+    i32 warm, valid, settled;
+    REAL nan;
+
+    __device__ __forceinline__ void step(REAL before, REAL price, REAL* y) const { y[0] = beta * (y[0] + (before - price)); }
+
+    // One bar: y is the distance of the average from the price; while a seed fills, that of the sum of its prices.
+    __device__ __forceinline__ void bar(REAL before, REAL price, i32& count, REAL& bars, Map<1>& map) const {
+        if (price != price) {
+            count = 0;
+            bars = 0;
+            map.a = 0;
+            map.b[0] = 0;
+            return;
         }
-        *tile_count = at_most(count, settled + 1);
+        count += count <= settled;
+        if (count == 1) {
+            bars = 1;
+            map.a = 0;
+            map.b[0] = 0;
+        } else if (count <= warm) {
+            map.b[0] = map.b[0] + bars * (before - price);
+            bars += 1;
+            if (count == warm) {
+                map.b[0] = map.b[0] / bars;
+                map.a = map.a / bars;
+            }
+        } else {
+            step(before, price, map.b);
+            map.a = map.a * beta;
+        }
     }
-    for (i32 h = 1; h < SEGMENTS; h *= 2) {
-        __syncthreads();
-        i32 other = s >= h ? last[s - h] : -1;
-        __syncthreads();
-        if (other > last[s]) last[s] = other;
+
+    __device__ __forceinline__ REAL shown(REAL price, const REAL* y) const { return price + y[0]; }
+};
+
+struct Rsi {
+    static constexpr i32 K = 2;
+    static constexpr bool HOLDS = true;
+    REAL beta, decay, weight;
+    i32 warm, valid, settled;
+    REAL nan, tiny, flat;
+
+    // The averages of gains and losses, both divided by alpha.
+    __device__ __forceinline__ void step(REAL before, REAL price, REAL* y) const {
+        REAL change = price - before;
+        y[0] = beta * y[0] + (change <= 0 ? (REAL)0 : change);
+        y[1] = beta * y[1] + (change >= 0 ? (REAL)0 : -change);
     }
-    __syncthreads();
-    i32 gap = s > 0 ? last[s - 1] : -1;
-    i32 count = gap >= 0 ? s * SEGMENT - 1 - gap : *tile_count + s * SEGMENT;
+
+    __device__ __forceinline__ void bar(REAL before, REAL price, i32& count, REAL&, Map<2>& map) const {
+        if (price != price) {
+            count = 0;
+            map.a = map.b[0] = map.b[1] = 0;
+            return;
+        }
+        count += count <= settled;
+        if (count == 1) {
+            map.a = map.b[0] = map.b[1] = 0;
+        } else if (count <= warm) {
+            REAL change = price - before;
+            map.b[0] = map.b[0] + weight * (change <= 0 ? (REAL)0 : change);
+            map.b[1] = map.b[1] + weight * (change >= 0 ? (REAL)0 : -change);
+        } else {
+            step(before, price, map.b);
+            map.a = map.a * beta;
+        }
+    }
+
+    __device__ __forceinline__ REAL shown(REAL, const REAL* y) const {
+        REAL total = y[0] + y[1];
+        REAL index = (REAL)100 * (y[0] / total) + (total - total);  // NaN where gains or losses overflowed
+        return total <= tiny ? HOLD : index == index ? index : nan;
+    }
+};
+
+// Load the tile of each row of this block, row after row of `width` segments, and return whether a price is missing.
+template <i32 K> __device__ __forceinline__ bool load(const Rows& in, i64 row, i64 start, Space<K>& space) {
+    i32 s = (i32)threadIdx.x;
+    bool missing = false;
+    if (s == 0) space.x[0] = start > 0 || in.lead ? in.prices[row * (in.lead + in.time) + in.lead + start - 1] : (REAL)0;
+    for (i32 i = 0; i < SEGMENT; i += 8) {
+        REAL part[8];
+#pragma unroll
+        for (i32 e = 0; e < 8; ++e) {
+            i32 segment = 2 * (i + e) + s / 32, own = in.packed > 1 ? segment / in.width : 0;
+            i64 bar = start + (segment - own * in.width) * SEGMENT + s % 32;
+            bool there = own < in.packed && row + own < in.rows && bar < in.time;
+            part[e] = there ? in.prices[(row + own) * (in.lead + in.time) + in.lead + bar] : (REAL)0;
+        }
+#pragma unroll
+        for (i32 e = 0; e < 8; ++e) {
+            space.x[slot((i + e) * SEGMENTS + s + 1)] = part[e];
+            u32 nans = __ballot_sync(ALL, part[e] != part[e]);
+            if (s % 32 == 0) space.nans[2 * (i + e) + s / 32] = nans;
+            missing |= nans != 0;
+        }
+    }
+    return __syncthreads_or(missing);
+}
+
+template <i32 K> __device__ __forceinline__ void store(const Rows& in, i64 row, i64 start, const Space<K>& space) {
+    i32 s = (i32)threadIdx.x;
+    i64 skipped = (i64)in.halo * TILE, time = in.time - skipped;
+    for (i32 i = 0; i < SEGMENT; ++i) {
+        i32 segment = 2 * i + s / 32, own = in.packed > 1 ? segment / in.width : 0;
+        i64 bar = start + (segment - own * in.width) * SEGMENT + s % 32;
+        if (own < in.packed && row + own < in.rows && bar < in.time)
+            in.out[(row + own) * time + bar - skipped] = space.x[slot(i * SEGMENTS + s + 1)];
+    }
+}
+
+// Bars since the last gap before a tile, at most settled + 1.
+template <i32 K>
+__device__ __forceinline__ i32 count_before_tile(const Rows& in, u32* gaps, i64 task, i64 tile, i32 settled, bool missing,
+                                                 Space<K>& space) {
+    i32 s = (i32)threadIdx.x;
+    if (s == 0 && tile + 1 < in.tiles) {
+        u32 mark = 1;  // no gap
+        for (i32 segment = SEGMENTS - 1; missing && segment >= 0 && mark == 1; --segment)
+            if (space.nans[segment]) mark = 2 + (u32)((SEGMENTS - 1 - segment) * SEGMENT + __clz((i32)space.nans[segment]));
+        store_release(gaps + task, mark);
+    }
+    i32 reach = at_most(tile, settled / TILE + 1), count = 0, i = 0;
+    if (s < reach) space.marks[s] = wait_for(gaps + task - 1 - s);
+    if (reach) __syncthreads();
+    for (; i < reach && space.marks[i] == 1; ++i) count += TILE;
+    if (i < reach)
+        count += (i32)space.marks[i] - 2;
+    else if (reach == tile)
+        count += in.counted;
     return at_most(count, settled + 1);
 }
 
-// Compose the maps of segments 0 .. s for each thread s. `a`, `b` are shared; the result is there and in the arguments.
-__device__ __forceinline__ void compose(REAL* a, REAL* b) {
+// Wait for `count` published maps from `from` on and compose them with `map`, oldest first.
+template <i32 K>
+__device__ __forceinline__ Map<K> compose_published(Map<K> map, i32 count, const u32* flags, Maps<K> maps, i64 from,
+                                                    Maps<K> near) {
+    __syncthreads();  // what is in shared memory has been read
+    if ((i32)threadIdx.x < count) {
+        wait_for(flags + from + threadIdx.x);
+        near.put(threadIdx.x, maps.get(from + threadIdx.x));
+    }
+    __syncthreads();
+    for (i32 i = 0; i < count; ++i) map = composed(map, near.get(i));
+    return map;
+}
+
+// The state before a tile whose memory reaches through all tiles; publishes what later tiles need of it.
+template <i32 K>
+__device__ __forceinline__ void long_memory(const Rows& in, const Board& board, const u32* ready, Maps<K> tile_maps, i64 row,
+                                            i64 task, i64 tile, const Map<K>& whole, Maps<K> near, REAL* state) {
+    i64 groups = in.rows * board.groups, spans = in.rows * board.spans, at = in.first + tile;
+    u32 *group_ready = board.flags + 1 + 3 * in.rows * in.tiles, *span_ready = group_ready + groups;
+    Maps<K> group_maps = {tile_maps.at + (2 + K) * in.rows * in.tiles, groups};
+    REAL* span_states = group_maps.at + (1 + K) * groups;
+    i64 group = row * board.groups + at / GROUP - in.first / GROUP;
+    i64 span = row * board.spans + at / (GROUP * GROUP) - in.first / (GROUP * GROUP);
+    i32 in_group = (i32)(at % GROUP), in_span = (i32)(at / GROUP % GROUP);
+    bool last = (i32)threadIdx.x == 0;
+
+    i32 known = at_most(tile, in_group);
+    Map<K> tiles = known < in_group ? Maps<K>{board.before + K + (1 + K), 1}.get(0) : identity<K>();
+    tiles = compose_published(tiles, known, ready, tile_maps, task - known, near);
+    Map<K> through = composed(tiles, whole);
+    if (last && in_group == GROUP - 1) {
+        group_maps.put(group, through);
+        store_release(group_ready + group, 1u);
+    }
+    known = at_most(group - row * board.groups, in_span);
+    Map<K> over = known < in_span ? Maps<K>{board.before + K, 1}.get(0) : identity<K>();
+    over = compose_published(over, known, group_ready, group_maps, group - known, near);
+    bool begun = span > row * board.spans;
+    if (begun) wait_for(span_ready + span);
+    REAL y[K];
+    for (i32 k = 0; k < K; ++k) {
+        y[k] = begun ? span_states[k * spans + span] : board.before[k];
+        state[k] = tiles.b[k] + tiles.a * (over.b[k] + over.a * y[k]);
+    }
+    if (in_group == GROUP - 1) {
+        tiles = identity<K>();
+        over = composed(over, through);
+        if (in_span == GROUP - 1) {
+            for (i32 k = 0; k < K; ++k) y[k] = over.b[k] + over.a * y[k];
+            over = identity<K>();
+            if (last && tile + 1 < in.tiles) {
+                for (i32 k = 0; k < K; ++k) span_states[k * spans + span + 1] = y[k];
+                store_release(span_ready + span + 1, 1u);
+            }
+        }
+    } else {
+        tiles = through;
+    }
+    if (last && in.rows == 1 && tile + 1 == in.tiles) {
+        for (i32 k = 0; k < K; ++k) board.after[k] = y[k];
+        Maps<K>{board.after + K, 1}.put(0, over);
+        Maps<K>{board.after + K + (1 + K), 1}.put(0, tiles);
+    }
+}
+
+// The last RSI known before a tile that begins without one: `flat` at the start of a row, HOLD where the row was cut.
+template <i32 K>
+__device__ __forceinline__ REAL held_before(const Rows& in, const u32* ended, const REAL* ends, i64 task, i64 tile, REAL flat,
+                                            Space<K>& space) {
     i32 s = (i32)threadIdx.x;
-    for (i32 h = 1; h < SEGMENTS; h *= 2) {
+    for (i64 back = 1; tile - back >= in.halo; back += SEGMENTS) {
+        i64 other = tile - back - s;
+        bool known = other >= in.halo && wait_for(ended + task - back - s) == 2;
         __syncthreads();
-        REAL own_a = a[s], own_b = b[s];
-        if (s >= h) {
-            own_b = own_b + own_a * b[s - h];
-            own_a = own_a * a[s - h];
-        }
+        space.marks[s] = known;
+        space.maps[s] = known ? ends[task - back - s] : HOLD;
         __syncthreads();
-        a[s] = own_a;
-        b[s] = own_b;
+        for (i32 i = 0; i < SEGMENTS; ++i)
+            if (space.marks[i]) return space.maps[i];
     }
-    __syncthreads();
+    return in.first + in.halo == 0 ? flat : HOLD;
 }
 
-// The state before this thread's segment.
-__device__ __forceinline__ REAL enter(const REAL* a, const REAL* b, const REAL* entry, i64 task, i64 tile, i32 look_back) {
-    REAL y = 0;
-    if (look_back == 0) {
-        y = entry[task];
-    } else if (tile > 0) {
-        i64 first = tile > look_back ? tile - look_back : 0;
-        y = b[(task - tile + first) * SEGMENTS + SEGMENTS - 1];
-        for (i64 other = first + 1; other < tile; ++other) {
-            i64 at = (task - tile + other) * SEGMENTS + SEGMENTS - 1;
-            y = b[at] + a[at] * y;
-        }
-    }
-    if (threadIdx.x == 0) return y;
-    i64 at = task * SEGMENTS + threadIdx.x - 1;
-    return b[at] + a[at] * y;
-}
-
-struct Ema {
-    REAL beta;
-    i32 warm, valid, settled;
-};
-
-// One bar of an EMA: y is the distance of the average from the price; while a seed fills, that of the sum of its prices.
-__device__ __forceinline__ void ema_bar(Ema law, REAL before, REAL price, i32& count, REAL& bars, REAL& a, REAL& y) {
-    if (price != price) {
-        count = 0;
-        bars = 0;
-        a = 0;
-        y = 0;
-        return;
-    }
-    count += count <= law.settled;
-    if (count == 1) {
-        bars = 1;
-        a = 0;
-        y = 0;
-    } else if (count <= law.warm) {
-        y = y + bars * (before - price);
-        bars += 1;
-        if (count == law.warm) {
-            y = y / bars;
-            a = a / bars;
-        }
-    } else {
-        y = law.beta * (y + (before - price));
-        a = a * law.beta;
-    }
-}
-
-struct Rsi {
-    REAL beta, first;
-    i32 warm, valid, settled;
-};
-
-// One bar of an RSI: the averages of gains and losses, both divided by alpha.
-__device__ __forceinline__ void rsi_bar(Rsi law, REAL before, REAL price, i32& count, REAL& a, REAL& up, REAL& down) {
-    if (price != price) {
-        count = 0;
-        a = 0;
-        up = 0;
-        down = 0;
-        return;
-    }
-    count += count <= law.settled;
-    if (count == 1) {
-        a = 0;
-        up = 0;
-        down = 0;
-        return;
-    }
-    REAL change = price - before;
-    REAL gain = change <= 0 ? (REAL)0 : change, loss = change >= 0 ? (REAL)0 : -change;
-    if (count <= law.warm) {
-        up = up + law.first * gain;
-        down = down + law.first * loss;
-    } else {
-        up = law.beta * up + gain;
-        down = law.beta * down + loss;
-        a = a * law.beta;
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(SEGMENTS)
-gaps(const REAL* prices, i64 time, i64 tiles, i64* last) {
-    __shared__ i64 found[SEGMENTS];
-    i64 row = blockIdx.x / tiles, start = blockIdx.x % tiles * TILE, own = -1;
-    for (i32 j = (i32)threadIdx.x; j < TILE && start + j < time; j += SEGMENTS) {
-        REAL price = prices[row * time + start + j];
-        if (price != price) own = start + j;
-    }
-    found[threadIdx.x] = own;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (i32 s = 1; s < SEGMENTS; ++s) own = found[s] > own ? found[s] : own;
-        last[blockIdx.x] = own;
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(SEGMENTS)
-ema_reduce(const REAL* prices, i64 time, i64 tiles, const i64* gaps, REAL beta, i32 warm, i32 valid, i32 settled,
-           i32* counts, REAL* maps_a, REAL* maps_b) {
-    __shared__ REAL x[SLOTS], a[SEGMENTS], b[SEGMENTS];
-    __shared__ i32 last[SEGMENTS], tile_count;
-    i64 task = blockIdx.x, row = task / tiles, tile = task % tiles, start = tile * TILE;
-    i32 s = (i32)threadIdx.x, bars = bars_of_segment(time, start);
-    load_tile(prices + row * time, time, start, x);
-    i32 count = count_before(x, gaps, task, tile, bars, settled, last, &tile_count);
-    counts[task * SEGMENTS + s] = count;
-    Ema law = {beta, warm, valid, settled};
-    REAL factor = 1, y = 0, filled = (REAL)(count < warm ? count : warm);
-    for (i32 i = 0; i < bars; ++i) {
-        i32 j = s * SEGMENT + i;
-        ema_bar(law, x[slot(j)], x[slot(j + 1)], count, filled, factor, y);
-    }
-    a[s] = factor;
-    b[s] = y;
-    compose(a, b);
-    maps_a[task * SEGMENTS + s] = a[s];
-    maps_b[task * SEGMENTS + s] = b[s];
-}
-
-extern "C" __global__ void __launch_bounds__(SEGMENTS)
-ema_run(const REAL* prices, i64 time, i64 tiles, REAL beta, i32 warm, i32 valid, i32 settled, i32 look_back,
-        const i32* counts, const REAL* maps_a, const REAL* maps_b, const REAL* entry, REAL nan, REAL* out) {
-    __shared__ REAL x[SLOTS];
-    i64 task = blockIdx.x, row = task / tiles, tile = task % tiles, start = tile * TILE;
-    i32 s = (i32)threadIdx.x, bars = bars_of_segment(time, start), count = counts[task * SEGMENTS + s];
-    load_tile(prices + row * time, time, start, x);
-    Ema law = {beta, warm, valid, settled};
-    REAL y = enter(maps_a, maps_b, entry, task, tile, look_back);
-    REAL factor = 1, filled = (REAL)(count < warm ? count : warm), before = x[slot(s * SEGMENT)];
-    __syncthreads();  // results replace prices from here on, and the next segment has read the last price of this one
-    for (i32 i = 0; i < bars; ++i) {
-        REAL& cell = x[slot(s * SEGMENT + i + 1)];
-        REAL price = cell;
-        ema_bar(law, before, price, count, filled, factor, y);
-        cell = count >= valid ? price + y : nan;
-        before = price;
-    }
-    store_tile(x, time, start, out + row * time);
-}
-
-extern "C" __global__ void __launch_bounds__(SEGMENTS)
-rsi_reduce(const REAL* prices, i64 time, i64 tiles, const i64* gaps, REAL beta, REAL first, i32 warm, i32 valid,
-           i32 settled, i32* counts, REAL* maps_a, REAL* maps_up, REAL* maps_down) {
-    __shared__ REAL x[SLOTS], a[SEGMENTS], up[SEGMENTS], again[SEGMENTS], down[SEGMENTS];
-    __shared__ i32 last[SEGMENTS], tile_count;
-    i64 task = blockIdx.x, row = task / tiles, tile = task % tiles, start = tile * TILE;
-    i32 s = (i32)threadIdx.x, bars = bars_of_segment(time, start);
-    load_tile(prices + row * time, time, start, x);
-    i32 count = count_before(x, gaps, task, tile, bars, settled, last, &tile_count);
-    counts[task * SEGMENTS + s] = count;
-    Rsi law = {beta, first, warm, valid, settled};
-    REAL factor = 1, gains = 0, losses = 0;
-    for (i32 i = 0; i < bars; ++i) {
-        i32 j = s * SEGMENT + i;
-        rsi_bar(law, x[slot(j)], x[slot(j + 1)], count, factor, gains, losses);
-    }
-    a[s] = again[s] = factor;
-    up[s] = gains;
-    down[s] = losses;
-    compose(a, up);
-    compose(again, down);
-    maps_a[task * SEGMENTS + s] = a[s];
-    maps_up[task * SEGMENTS + s] = up[s];
-    maps_down[task * SEGMENTS + s] = down[s];
-}
-
-// `held` of a tile says that a bar of it awaits rsi_hold; `ends` is the last RSI known in the tile (`flat` after a gap),
-// HOLD where the whole tile waits.
-extern "C" __global__ void __launch_bounds__(SEGMENTS)
-rsi_run(const REAL* prices, i64 time, i64 tiles, REAL beta, REAL first, i32 warm, i32 valid, i32 settled, i32 look_back,
-        const i32* counts, const REAL* maps_a, const REAL* maps_up, const REAL* maps_down, const REAL* entry_up,
-        const REAL* entry_down, REAL tiny, REAL flat, REAL nan, i32* held, REAL* ends, REAL* out) {
-    __shared__ REAL x[SLOTS];
-    __shared__ i32 waits[SEGMENTS];
-    i64 task = blockIdx.x, row = task / tiles, tile = task % tiles, start = tile * TILE;
-    i32 s = (i32)threadIdx.x, bars = bars_of_segment(time, start), count = counts[task * SEGMENTS + s], waiting = 0;
-    load_tile(prices + row * time, time, start, x);
-    Rsi law = {beta, first, warm, valid, settled};
-    REAL gains = enter(maps_a, maps_up, entry_up, task, tile, look_back);
-    REAL losses = enter(maps_a, maps_down, entry_down, task, tile, look_back);
-    REAL factor = 1, before = x[slot(s * SEGMENT)];
-    __syncthreads();  // results replace prices from here on, and the next segment has read the last price of this one
-    for (i32 i = 0; i < bars; ++i) {
-        REAL& cell = x[slot(s * SEGMENT + i + 1)];
-        REAL price = cell, shown = nan;
-        rsi_bar(law, before, price, count, factor, gains, losses);
-        if (count >= valid) {
-            REAL total = gains + losses;
-            REAL index = (REAL)100 * (gains / total) + (total - total);  // NaN where gains or losses overflowed
-            shown = total <= tiny ? HOLD : index == index ? index : nan;
-            waiting |= total <= tiny;
-        }
-        cell = shown;
-        before = price;
-    }
-    waits[s] = waiting;
-    store_tile(x, time, start, out + row * time);
-    if (s == 0) {
-        for (i32 other = 1; other < SEGMENTS; ++other) waiting |= waits[other];
-        held[task] = waiting;
+// Repeat the last RSI where gains and losses have decayed to nothing, in the rows of a block or in a tile.
+template <i32 K>
+__device__ __forceinline__ void hold(const Rows& in, const Board& board, i64 task, i64 tile, i32 bars, i32 held, i32 lane,
+                                     REAL flat, Space<K>& space) {
+    i32 s = (i32)threadIdx.x;
+    u32* ended = board.flags + 1 + 2 * in.rows * in.tiles;
+    REAL* ends = board.tables + (1 + K) * in.rows * in.tiles;
+    i32 any = __syncthreads_or(held);
+    if (s == 0 && tile + 1 < in.tiles) {
         REAL end = HOLD;
-        for (i32 j = at_most(time - start, TILE); j > 0 && end == HOLD; --j) end = x[slot(j)];
+        for (i32 j = TILE; j > 0 && end == HOLD; --j) end = space.x[slot(j)];
         ends[task] = end == end ? end : flat;
+        store_release(ended + task, end == HOLD ? 1u : 2u);
     }
-}
-
-extern "C" __global__ void __launch_bounds__(SEGMENTS)
-rsi_hold(i64 time, i64 tiles, const i32* held, const REAL* ends, REAL flat, REAL* rsi) {
-    __shared__ REAL x[SLOTS], known[SEGMENTS];
-    i64 task = blockIdx.x, row = task / tiles, tile = task % tiles, start = tile * TILE;
-    i32 s = (i32)threadIdx.x, bars = bars_of_segment(time, start);
-    if (!held[task]) return;
-    for (i32 j = s; j < TILE; j += SEGMENTS)  // not the bar before, as load_tile does: another block may be writing it
-        x[slot(j + 1)] = start + j < time ? rsi[row * time + start + j] : (REAL)0;
-    __syncthreads();
+    if (!any) return;
+    REAL earlier = flat;
+    if (tile > 0 || in.first > 0) {  // a tile of one row
+        bool asks = space.x[slot(1)] == HOLD, all = asks;
+        if (asks) earlier = held_before(in, ended, ends, task, tile, flat, space);
+        for (i32 j = TILE; all && j > 1; --j) all = space.x[slot(j)] == HOLD;
+        if (all && s == 0 && tile + 1 < in.tiles) {
+            ends[task] = earlier;
+            store_release(ended + task, 2u);
+        }
+    }
     REAL last = HOLD;
-    for (i32 i = bars; i > 0 && last == HOLD; --i) last = x[slot(s * SEGMENT + i)];
-    known[s] = last == last ? last : flat;
+    for (i32 i = bars; i > 0 && last == HOLD; --i) last = space.x[slot(s * SEGMENT + i)];
+    __syncthreads();
+    space.maps[s] = last == last ? last : flat;
     __syncthreads();
     last = HOLD;
-    for (i32 other = s - 1; other >= 0 && last == HOLD; --other) last = known[other];
-    for (i64 back = 1; back <= tile && last == HOLD; ++back) last = ends[task - back];
-    if (last == HOLD) last = flat;
+    for (i32 back = 1; back <= lane && last == HOLD; ++back) last = space.maps[s - back];
+    if (last == HOLD) last = earlier;
     for (i32 i = 0; i < bars; ++i) {
-        REAL& cell = x[slot(s * SEGMENT + i + 1)];
+        REAL& cell = space.x[slot(s * SEGMENT + i + 1)];
         if (cell == HOLD)
             cell = last;
         else
             last = cell == cell ? cell : flat;
     }
-    store_tile(x, time, start, rsi + row * time);
+}
+
+template <class Law>
+__device__ __forceinline__ void run(const Law& law, const Rows& in, const Board& board, Space<Law::K>& space) {
+    constexpr i32 K = Law::K;
+    i32 s = (i32)threadIdx.x;
+    if (s == 0) space.ticket = in.tiles > 1 ? add_acq_rel(board.flags, 1u) : (u32)blockIdx.x;
+    __syncthreads();
+    i64 tasks = in.rows * in.tiles, task = space.ticket, row = in.tiles > 1 ? task / in.tiles : task * in.packed;
+    i64 tile = in.tiles > 1 ? task % in.tiles : 0, start = tile * TILE;
+    u32 *gaps = board.flags + 1, *ready = gaps + tasks;
+    Maps<K> tile_maps = {board.tables, tasks}, near = {space.maps, SEGMENTS};
+    i32 own = s / in.width, lane = s % in.width;  // the row among those of this block, and the segment of its tile
+    i64 left = in.time - start - lane * SEGMENT;
+    i32 bars = own < in.packed && row + own < in.rows && left > 0 ? at_most(left, SEGMENT) : 0;
+
+    bool missing = load(in, row, start, space);
+    i32 count = at_most(count_before_tile(in, gaps, task, tile, law.settled, missing, space) + lane * SEGMENT, law.settled + 1);
+    for (i32 back = 1; missing && back <= lane; ++back)
+        if (space.nans[s - back]) {
+            count = at_most((back - 1) * SEGMENT + __clz((i32)space.nans[s - back]), law.settled + 1);
+            break;
+        }
+
+    REAL edge = space.x[slot(s * SEGMENT)];
+    bool plain = count >= law.settled && space.nans[s] == 0 && bars == SEGMENT;
+    Map<K> map = identity<K>();
+    {
+        REAL before = edge, filled = (REAL)(count < law.warm ? count : law.warm);
+        i32 reached = count;
+        for (i32 i = 0; i < bars; ++i) {
+            REAL price = space.x[slot(s * SEGMENT + i + 1)];
+            if (plain)
+                law.step(before, price, map.b);
+            else
+                law.bar(before, price, reached, filled, map);
+            before = price;
+        }
+        if (plain) map.a = law.decay;
+    }
+    near.put(s, map);
+    for (i32 h = 1; h < in.width; h *= 2) {
+        __syncthreads();
+        if (lane >= h) map = composed(near.get(s - h), map);
+        __syncthreads();
+        near.put(s, map);
+    }
+    if (s == SEGMENTS - 1 && tile + 1 < in.tiles) {
+        tile_maps.put(task, map);
+        store_release(ready + task, 1u);
+    }
+    if (tile < in.halo) return;
+
+    __syncthreads();
+    Map<K> earlier = lane > 0 ? near.get(s - 1) : identity<K>(), state = identity<K>();
+    if (in.look_back > 0) {
+        i32 known = at_most(tile, in.look_back);
+        if (known) state = compose_published(state, known, ready, tile_maps, task - known, near);
+    } else if (tile > 0 || in.first > 0 || in.rows == 1) {
+        Map<K> whole = near.get(SEGMENTS - 1);
+        long_memory(in, board, ready, tile_maps, row, task, tile, whole, near, state.b);
+    }
+    if (lane > 0)
+        for (i32 k = 0; k < K; ++k) state.b[k] = earlier.b[k] + earlier.a * state.b[k];
+
+    REAL before = edge, filled = (REAL)(count < law.warm ? count : law.warm);
+    i32 held = 0;
+    for (i32 i = 0; i < bars; ++i) {
+        REAL& cell = space.x[slot(s * SEGMENT + i + 1)];
+        REAL price = cell;
+        if (plain)
+            law.step(before, price, state.b);
+        else
+            law.bar(before, price, count, filled, state);
+        REAL shown = plain || count >= law.valid ? law.shown(price, state.b) : law.nan;
+        if (Law::HOLDS) held |= shown == HOLD;
+        cell = shown;
+        before = price;
+    }
+    if constexpr (Law::HOLDS) hold(in, board, task, tile, bars, held, lane, law.flat, space);
+    __syncthreads();
+    store(in, row, start, space);
 }
 
 extern "C" __global__ void __launch_bounds__(SEGMENTS)
-carry(i64 rows, i64 tiles, const REAL* maps_a, const REAL* maps_b, REAL* entry) {
-    i64 row = blockIdx.x * (i64)SEGMENTS + threadIdx.x;
-    if (row >= rows) return;
-    REAL y = 0;
-    for (i64 tile = 0; tile < tiles; ++tile) {
-        i64 at = (row * tiles + tile) * SEGMENTS + SEGMENTS - 1;
-        entry[row * tiles + tile] = y;
-        y = maps_b[at] + maps_a[at] * y;
-    }
+ema(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
+    i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
+    i32 warm, i32 valid, i32 settled, REAL nan) {
+    __shared__ Space<1> space;
+    Rows in = {prices, out, rows, time, tiles, first, lead, packed, width, halo, counted, look_back};
+    Board board = {flags, tables, before, after, groups, spans};
+    run(Ema{beta, decay, warm, valid, settled, nan}, in, board, space);
+}
+
+extern "C" __global__ void __launch_bounds__(SEGMENTS)
+rsi(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
+    i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
+    i32 warm, i32 valid, i32 settled, REAL nan, REAL weight, REAL tiny, REAL flat) {
+    __shared__ Space<2> space;
+    Rows in = {prices, out, rows, time, tiles, first, lead, packed, width, halo, counted, look_back};
+    Board board = {flags, tables, before, after, groups, spans};
+    run(Rsi{beta, decay, weight, warm, valid, settled, nan, tiny, flat}, in, board, space);
 }

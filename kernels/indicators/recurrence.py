@@ -1,16 +1,24 @@
 """The tile scheme of EMA and RSI: affine maps over segments and tiles, composed in an order that belongs to the answer.
 
 Both indicators run y <- beta y + u from bar to bar. A segment of 32 bars is run from y = 0 and becomes the map (A, b);
-the 64 segments of a tile are composed by a Kogge-Stone scan, tiles one after another, and each segment is then run
-again from its exact state. Nothing is cut off: of earlier tiles only those are left out whose factor is exactly zero.
+the 64 segments of a tile are composed by a Kogge-Stone scan; the state before a tile comes from the maps of the tiles
+before it, oldest first; and each segment is then run again from its exact state. Nothing is cut off: of earlier tiles
+only those are left out whose factor is exactly zero.
+
+Where too few of them are zero, no tile is left out. With 64 tiles to a group, 64 groups to a span and maps composed
+oldest first, the state before a tile is then that before its span, through the groups before its own in the span as one
+map, through the tiles before it in the group as another. A row has one span in 8,388,608 bars, so that hardly anything
+has to be done one after another.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 SEGMENT = 32  # bars that one thread runs through
 SEGMENTS = 64  # threads of a block
 TILE = SEGMENT * SEGMENTS
-LOOK_BACK_LIMIT = 64  # tiles; a longer memory is carried from tile to tile in one pass
+GROUP = 64  # tiles of a group, and groups of a span
+LOOK_BACK_LIMIT = 64  # tiles; a longer memory goes through all tiles, by groups and spans
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,10 @@ class Recurrence:
 
 
 def ema_recurrence(period: int, convention: str) -> Recurrence:
-    """EMA with alpha = 2 / (period + 1); `talib` starts from the mean of the first bars, `tradingview` from bar 1."""
+    """EMA with alpha = 2 / (period + 1); `talib` starts from the mean of the first bars, `tradingview` from bar 1.
+
+    With beta = 0 it is the price itself, and is not computed: 0 times a difference that overflowed would be no number.
+    """
     warm = period if convention == "talib" else 1
     return Recurrence(beta=(period - 1) / (period + 1), warm=warm, valid=warm)
 
@@ -50,7 +61,7 @@ def rsi_recurrence(period: int, convention: str) -> Recurrence:
 
 
 def look_back(recurrence: Recurrence, itemsize: int) -> int:
-    """Tiles to go back until what lies before them is multiplied by zero; 0 means through all tiles, in one pass.
+    """Tiles to go back until what lies before them is multiplied by zero; 0 means through all tiles.
 
     A tile may also be filling a seed, which does not decay: the run it belongs to starts within `settled` bars.
     """
@@ -71,3 +82,11 @@ def negligible(itemsize: int) -> float:
     both lose their digits near the smallest positive number.
     """
     return 2.0**-1000 if itemsize == 8 else 2.0**-100
+
+
+def decay(beta: float, real: Any) -> Any:
+    """The factor of a settled segment, rounded as one is run: `real` is the type of the prices (numpy.float64)."""
+    factor = step = real(beta)
+    for _ in range(SEGMENT - 1):
+        factor = factor * step
+    return factor

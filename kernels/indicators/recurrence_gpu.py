@@ -1,67 +1,73 @@
-"""Recurrences on a GPU: exponential averages and RSI."""
+"""Recurrences on a GPU: exponential averages and RSI, one launch each."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernels.indicators.recurrence import SEGMENTS, Recurrence, look_back, negligible
+from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
 from kernels.indicators.series import Series
 
 
-def _law(law: Recurrence) -> tuple[np.int32, np.int32, np.int32]:
-    return np.int32(law.warm), np.int32(law.valid), np.int32(law.settled)
+@dataclass(frozen=True)
+class Cut:
+    """Where the bars of a Series stand in a row that was cut in time; by default the rows are whole.
+
+    `first` is the row's tile they begin with, `halo` the tiles at their front that are only reduced, `counted` the bars
+    since a gap before them. If `first` is not 0, the bar before them leads the prices. `before` is the state there (see
+    `start`), where the memory goes through all tiles.
+    """
+
+    first: int = 0
+    halo: int = 0
+    counted: int = 0
+    before: NDArray[Any] | None = None
 
 
-def _entries(series: Series, back: int, maps_a: Any, maps_b: Any) -> Any:
-    """The state before each tile where it is carried through all of them; otherwise *_run looks back by itself."""
-    if back:
-        return maps_b
-    entry = series.empty(series.tasks)
-    rows = np.int64(series.rows), np.int64(series.tiles)
-    series.launch("recurrence.cu", "carry", -(-series.rows // SEGMENTS), SEGMENTS, *rows, maps_a, maps_b, entry)
-    return entry
+def start(states: int) -> NDArray[Any]:
+    """The state before a row: of its span, then the maps of the groups of the span and of the tiles of the group."""
+    nothing = [0.0] * states
+    return np.array([*nothing, 1.0, *nothing, 1.0, *nothing])
 
 
-def _reduced(series: Series, name: str, law: tuple[Any, ...], states: int) -> tuple[Any, list[Any]]:
-    """Counts of bars before each segment, and the maps from each tile's start: the factor and `states` offsets."""
-    shape = np.int64(series.time), np.int64(series.tiles)
-    last = series.device.empty(series.tasks, np.int64)
-    series.by_tile("recurrence.cu", "gaps", series.prices, *shape, last)
-    counts = series.device.empty(series.tasks * SEGMENTS, np.int32)
-    maps = [series.empty(series.tasks * SEGMENTS) for _ in range(1 + states)]
-    series.by_tile("recurrence.cu", name, series.prices, *shape, last, *law, counts, *maps)
-    return counts, maps
+def averages(series: Series, law: Recurrence, cut: Cut = Cut()) -> tuple[Any, Any]:
+    """The averages, and the state after them (see `start`)."""
+    if law.beta == 0:
+        return series.prices[int(cut.first > 0) + cut.halo * TILE :], None
+    return _run(series, "ema", 1, law, cut)
 
 
-def averages(series: Series, law: Recurrence) -> Any:
-    constants = series.real(law.beta), *_law(law)
-    counts, maps = _reduced(series, "ema_reduce", constants, 1)
-    back = look_back(law, series.dtype.itemsize)
-    shape = np.int64(series.time), np.int64(series.tiles)
-    out = series.empty()
-    series.by_tile(
+def strengths(series: Series, law: Recurrence, flat: float, cut: Cut = Cut()) -> tuple[Any, Any]:
+    """The RSI, and the state after it. Where it repeats one from before the cut it is HOLD."""
+    own = series.real(law.first), series.real(negligible(series.dtype.itemsize)), series.real(flat)
+    return _run(series, "rsi", 2, law, cut, *own)
+
+
+def _run(series: Series, name: str, states: int, law: Recurrence, cut: Cut, *own: Any) -> tuple[Any, Any]:
+    device, back, lead = series.device, look_back(law, series.dtype.itemsize), int(cut.first > 0)
+    tiles = -(-series.time // TILE)
+    width = SEGMENTS if tiles > 1 else -(-series.time // SEGMENT)
+    packed = SEGMENTS // width
+    tasks = series.rows * tiles
+    groups = spans = 0
+    if back == 0:
+        groups = -(-(cut.first % GROUP + tiles) // GROUP)
+        spans = (cut.first % GROUP**2 + tiles) // GROUP**2 + 1
+    flags = device.zeros(1 + 3 * tasks + series.rows * (groups + spans), np.uint32)
+    tables = series.empty((2 + states) * tasks + series.rows * ((1 + states) * groups + states * spans))
+    before = device.to_device((start(states) if cut.before is None else cut.before).astype(series.dtype))
+    after, out = series.empty(3 * states + 2), series.empty(series.rows * (series.time - cut.halo * TILE))
+    series.launch(
         "recurrence.cu",
-        "ema_run",
-        *(series.prices, *shape, *constants, np.int32(back)),
-        *(counts, *maps, _entries(series, back, *maps), series.nan, out),
+        name,
+        tasks if tiles > 1 else -(-series.rows // packed),
+        SEGMENTS,
+        *(series.prices, np.int64(series.rows), np.int64(series.time), np.int64(tiles), np.int64(cut.first)),
+        *(np.int32(value) for value in (lead, packed, width, cut.halo, cut.counted, back)),
+        *(np.int64(groups), np.int64(spans), flags, tables, before, after, out),
+        *(series.real(law.beta), decay(law.beta, series.real)),
+        *(np.int32(value) for value in (law.warm, law.valid, law.settled)),
+        *(series.nan, *own),
     )
-    return out
-
-
-def strengths(series: Series, law: Recurrence, flat: float) -> Any:
-    constants = series.real(law.beta), series.real(law.first), *_law(law)
-    counts, maps = _reduced(series, "rsi_reduce", constants, 2)
-    back = look_back(law, series.dtype.itemsize)
-    shape = np.int64(series.time), np.int64(series.tiles)
-    entries = [_entries(series, back, maps[0], offset) for offset in maps[1:]]
-    held = series.device.empty(series.tasks, np.int32)
-    ends, out = series.empty(series.tasks), series.empty()
-    tiny, level = series.real(negligible(series.dtype.itemsize)), series.real(flat)
-    series.by_tile(
-        "recurrence.cu",
-        "rsi_run",
-        *(series.prices, *shape, *constants, np.int32(back)),
-        *(counts, *maps, *entries, tiny, level, series.nan, held, ends, out),
-    )
-    series.by_tile("recurrence.cu", "rsi_hold", *shape, held, ends, level, out)
-    return out
+    return out, after

@@ -8,7 +8,7 @@ from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
 from kernels.cores import share
-from kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE, Recurrence, look_back, negligible
+from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
 
 HOLD = -1.0  # stands where gains and losses have decayed to nothing, until the last RSI is carried there
 
@@ -16,10 +16,7 @@ HOLD = -1.0  # stands where gains and losses have decayed to nothing, until the 
 @lru_cache(maxsize=64)
 def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """The factors of settled segments: of the first 1 to 64 segments, and at each of the six steps of their scan."""
-    factor = np.ones(1, dtype)
-    for _ in range(SEGMENT):
-        factor *= np.dtype(dtype).type(beta)
-    inclusive = np.full(SEGMENTS, factor[0], dtype)
+    inclusive = np.full(SEGMENTS, decay(beta, np.dtype(dtype).type), dtype)
     strides = []
     for k in range(SEGMENTS.bit_length() - 1):
         strides.append(inclusive[-1])
@@ -242,15 +239,32 @@ def _counted(x, start, settled):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _carry(a, b, tile, look_back, y):  # type: ignore[no-untyped-def]
-    """The state before a tile: from that before the last tile, or from the maps of `look_back` tiles, oldest first."""
-    if tile == 0:
-        return y - y
+def _begin(far, one):  # type: ignore[no-untyped-def]
+    """The state before a row's span, the map of the groups of the span, and that of the tiles of the group."""
+    zero = one - one
+    far[0], far[1], far[2], far[3], far[4] = zero, one, zero, one, zero
+
+
+@njit(cache=True, error_model="numpy")
+def _advance(far, tile, a, b, one):  # type: ignore[no-untyped-def]
+    """Let a tile's map follow those before it in its group, a full group those before it in its span."""
+    zero = one - one
+    far[3], far[4] = a * far[3], b + a * far[4]
+    if (tile + 1) % GROUP == 0:
+        far[1], far[2] = far[3] * far[1], far[4] + far[3] * far[2]
+        far[3], far[4] = one, zero
+        if (tile + 1) % (GROUP * GROUP) == 0:
+            far[0] = far[2] + far[1] * far[0]
+            far[1], far[2] = one, zero
+
+
+@njit(cache=True, error_model="numpy")
+def _carry(a, b, tile, look_back, far):  # type: ignore[no-untyped-def]
+    """The state before a tile: from the maps of `look_back` tiles, oldest first, or of all of them."""
     if look_back == 0:
-        return b[tile - 1] + a[tile - 1] * y
-    first = max(0, tile - look_back)
-    state = b[first]
-    for other in range(first + 1, tile):
+        return far[4] + far[3] * (far[2] + far[1] * far[0])
+    state = far[0] - far[0]
+    for other in range(max(0, tile - look_back), tile):
         state = b[other] + a[other] * state
     return state
 
@@ -277,11 +291,12 @@ def _ema_parts(  # type: ignore[no-untyped-def]
     tiles, space = -(-time // TILE), np.empty((SEGMENT + 1) * SEGMENTS, prices.dtype)
     segments, begin = np.empty((5, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
     a, b, y, old_a, old_b = segments[0], segments[1], segments[2], segments[3], segments[4]
-    ends = np.empty((2, tiles), prices.dtype)
+    ends, far = np.empty((2, tiles), prices.dtype), np.empty(5, prices.dtype)
     for task in range(first, end):
         x, shown, part = prices[task // parts], out[task // parts], task % parts
         own = part * tiles // parts  # tiles before it are only reduced, for what they carry into it
-        begun, entry = max(0, own - look_back), zero
+        begun = max(0, own - look_back)
+        _begin(far, one)
         count = _counted(x, begun * TILE, settled)
         for tile in range(begun, (part + 1) * tiles // parts):
             start, stop = tile * TILE, min(tile * TILE + TILE, time)
@@ -309,7 +324,8 @@ def _ema_parts(  # type: ignore[no-untyped-def]
             count = _counted(x, stop, settled) if gaps else min(count + stop - start, settled + 1)
             if tile < own:
                 continue
-            entry = _carry(ends[0], ends[1], tile, look_back, entry)
+            entry = _carry(ends[0], ends[1], tile, look_back, far)
+            _advance(far, tile, a[-1], b[-1], one)
             _enter(a, b, entry, y)
             _ema_bars(columns, beta, y)
             _rows(columns, shown[start:stop])
@@ -330,12 +346,15 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
     segments, begin = np.empty((8, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
     a, up, down, gains, losses = segments[0], segments[1], segments[2], segments[3], segments[4]
     again, old_a, old_b = segments[5], segments[6], segments[7]
-    ends = np.empty((3, tiles), prices.dtype)
+    ends, far = np.empty((3, tiles), prices.dtype), np.empty((2, 5), prices.dtype)
+    far_up, far_down = far[0], far[1]
     for task in range(first, end):
         row, part = task // parts, task % parts
         x, shown = prices[row], out[row]
         own = part * tiles // parts  # tiles before it are only reduced, for what they carry into it
-        begun, gained, lost = max(0, own - look_back), zero, zero
+        begun = max(0, own - look_back)
+        _begin(far_up, one)
+        _begin(far_down, one)
         count = _counted(x, begun * TILE, settled)
         for tile in range(begun, (part + 1) * tiles // parts):
             start, stop = tile * TILE, min(tile * TILE + TILE, time)
@@ -367,8 +386,10 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
             count = _counted(x, stop, settled) if gaps else min(count + stop - start, settled + 1)
             if tile < own:
                 continue
-            gained = _carry(ends[0], ends[1], tile, look_back, gained)
-            lost = _carry(ends[0], ends[2], tile, look_back, lost)
+            gained = _carry(ends[0], ends[1], tile, look_back, far_up)
+            lost = _carry(ends[0], ends[2], tile, look_back, far_down)
+            _advance(far_up, tile, a[-1], up[-1], one)
+            _advance(far_down, tile, a[-1], down[-1], one)
             _enter(a, up, gained, gains)
             _enter(a, down, lost, losses)
             held[row, tile] = _rsi_bars(columns, beta, zero, hundred, tiny, gains, losses)
@@ -417,6 +438,9 @@ def parts(assets: int, tiles: int, reach: int) -> int:
 
 def ema(prices: NDArray[Any], law: Recurrence, out: NDArray[Any]) -> None:
     """Fill `out` (assets, time) with the EMA of a law of recurrence.py."""
+    if law.beta == 0:
+        np.copyto(out, prices)
+        return
     real, (tasks, at_least, grid) = prices.dtype.type, _plan(prices, law)
     constants = real(law.beta), law.warm, law.valid, law.settled, real(1), *grid
     share(tasks, lambda first, end: _ema_parts(prices, *constants, first, end, out), at_least)

@@ -61,6 +61,29 @@ def _spiked() -> dict[str, NDArray[Any]]:
     return {"prices": prices}
 
 
+def _decayed(rows: int, time: int, dtype: str = "float64") -> Callable[[], dict[str, NDArray[Any]]]:
+    """Nothing moves after bar 60, or, in the second row, after a gap."""
+
+    def prices() -> dict[str, NDArray[Any]]:
+        series = walk(rows, time, dtype=dtype)
+        series[:, 60:] = series[:, 59:60]
+        series[1:, time // 2 : time // 2 + 1] = np.nan
+        return {"prices": series}
+
+    return prices
+
+
+def _long_run(time: int, dtype: str = "float64") -> Callable[[], dict[str, NDArray[Any]]]:
+    """A series that moves all along, with gaps in its third group of tiles."""
+
+    def prices() -> dict[str, NDArray[Any]]:
+        series = walk(time, dtype=dtype)
+        series[130 * TILE + 7 :: 3 * TILE - 1] = np.nan
+        return {"prices": series}
+
+    return prices
+
+
 def _case(operation: str, inputs: Callable[[], Any], name: str, small: bool = True, **params: Any) -> Case:
     return Case(operation, params, inputs, small=small, name=f"{operation}-{name}")
 
@@ -124,6 +147,32 @@ CASES: tuple[Case, ...] = (
             ("float32", "ema", "differences", {}),
             ("float32", "bollinger", "bands", {}),
         )
+    ),
+    # Rows that share a block, and the edges of segments and of what a block holds.
+    *(
+        _case(operation, _prices(*shape, gaps=gaps), f"{shape}-{gaps}", small=shape == (70, 31) and gaps > 0, period=7)
+        for operation in ("ema", "rsi")
+        for shape in ((1000, 20), (70, 31), (70, 32), (70, 33), (9, 700), (3, 1024), (3, 1025), (2, 2047))
+        for gaps in (0, 0.03)
+    ),
+    # Tiles of several groups, and small runs of the one pass in which blocks wait for each other.
+    *(
+        _case(operation, _long_run(140 * TILE + 9, dtype), f"several groups, {dtype}", small=False, period=period)
+        for operation in ("ema", "rsi")
+        for dtype, period in (("float64", 4000), ("float32", 1500), ("float32", 20_000))
+    ),
+    *(
+        _case(operation, _prices(2, 3 * TILE + 40, gaps=0.001), f"waiting blocks, {period}", period=period)
+        for operation in ("ema", "rsi")
+        for period in (5, 2100)
+    ),
+    _case("rsi", _decayed(2, 70 * TILE), "decayed for longer than a look back", small=False, period=2),
+    _case("rsi", _decayed(2, 4 * TILE), "decayed for tiles", period=2),
+    _case("rsi", _decayed(2, 4 * TILE, "float32"), "decayed for tiles, float32", small=False, period=2),
+    _case("rsi", _decayed(4, 900, "float32"), "decayed in rows that share a block", small=False, period=2),
+    *(
+        _case("ema", _overflowing("float64"), f"overflowing, period 1, {policy}", False, period=1, nan_policy=policy)
+        for policy in ("window", "skip")
     ),
     _case("rsi", _flat_after_a_move, "flat run", period=2),
     _case("rsi", _flat_after_a_move, "flat run, nan", small=False, period=3, flat="nan"),

@@ -168,3 +168,21 @@ def test_differences_that_overflow_leave_no_trace_in_later_windows() -> None:
     sma = compute("sma", prices, period=5)["sma"]
     assert not np.isfinite(sma[101])
     np.testing.assert_array_equal(sma[106:], compute("sma", clean, period=5)["sma"][106:])
+
+
+@pytest.mark.parametrize("convention", ["talib", "tradingview"])
+def test_an_ema_of_one_bar_is_the_price_whatever_overflowed_before(convention: str) -> None:
+    prices = walk(300, seed=20)
+    prices[100:102] = 1e308, -1e308
+    ema = compute("ema", prices, period=1, convention=convention)["ema"]
+    np.testing.assert_array_equal(ema, prices)
+
+
+def test_a_memory_through_several_groups_of_tiles_is_that_of_one_loop() -> None:
+    prices = walk(130 * TILE + 5, seed=21)
+    np.testing.assert_allclose(
+        compute("ema", prices, period=60_000)["ema"], reference.ema(prices.tolist(), 60_000), rtol=1e-11
+    )
+    np.testing.assert_allclose(
+        compute("rsi", prices, period=60_000)["rsi"], reference.rsi(prices.tolist(), 60_000), rtol=1e-10
+    )
