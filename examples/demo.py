@@ -151,6 +151,52 @@ def jobs() -> list[Work]:
             lambda result: f"noisy sum {float(np.ravel(result['noisy'])[0]):+.3f}",
         ),
         _aggregation(symbols, closes),
+        *_arithmetic(days, close, moves),
+    ]
+
+
+def _arithmetic(days: str, close: Array, moves: Array) -> list[Work]:
+    """Vector operations: what one share of the index did, and how large its days were."""
+    today, tomorrow = np.ascontiguousarray(close[:-1]), np.ascontiguousarray(close[1:])
+    return [
+        Work(
+            "add",
+            days,
+            {"x": today, "y": tomorrow},
+            lambda result: f"last two days together {result['add'][-1]:,.2f}",
+        ),
+        Work(
+            "multiply",
+            f"{len(moves):,} daily returns and closes",
+            {"x": moves, "y": today},
+            lambda result: f"points of the last day {result['multiply'][-1]:+,.2f}",
+        ),
+        Work(
+            "axpy",
+            days,
+            {"x": today, "y": tomorrow, "alpha": -1.0},
+            lambda result: f"largest fall {result['axpy'].min():,.2f} points",
+        ),
+        Work(
+            "dot",
+            f"{len(moves):,} daily returns with themselves",
+            {"x": moves, "y": moves},
+            lambda result: f"root of the mean square {np.sqrt(result['dot'][0] / len(moves)):.3%}",
+        ),
+        Work(
+            "sum",
+            f"{len(moves):,} daily returns",
+            {"x": moves},
+            lambda result: f"{result['sum'][0]:+.4f}, a factor of {np.exp(result['sum'][0]):,.1f}",
+        ),
+        Work(
+            "norm",
+            f"{len(moves):,} daily returns",
+            {"x": moves, "order": 2},
+            lambda result: f"Euclidean norm {result['norm'][0]:.4f}",
+        ),
+        Work("min", days, {"x": close}, lambda result: f"lowest close {result['min'][0]:,.2f}"),
+        Work("max", days, {"x": close}, lambda result: f"highest close {result['max'][0]:,.2f}"),
     ]
 
 

@@ -6,7 +6,8 @@ from kernels.matmul.spec import OPERATION as MATMUL
 from kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
 from kernels.operation import Operation
 from kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
+from kernels.vector.spec import OPERATIONS as VECTOR
 
-_ALL: tuple[Operation, ...] = (MATMUL, SMA, EMA, RSI, BOLLINGER, MONTE_CARLO, DP_NOISE, SECURE_AGGREGATION)
+_ALL: tuple[Operation, ...] = (MATMUL, SMA, EMA, RSI, BOLLINGER, MONTE_CARLO, DP_NOISE, SECURE_AGGREGATION, *VECTOR)
 
 OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _ALL}

@@ -36,10 +36,8 @@ __device__ __forceinline__ SineCosine sincos_turn(u32 word) {
     return {quadrant & 0x80000000u ? -sine : sine, (quadrant + 0x40000000u) & 0x80000000u ? -cosine : cosine};
 }
 
-// e^x in float64; arguments beyond [-708, 709] are taken as the end they are past.
-__device__ __forceinline__ f64 exp64(f64 x) {
-    x = x > -708.0 ? x : -708.0;
-    x = x < 709.0 ? x : 709.0;
+// e^x in float64 for x in [-708, 709].
+__device__ __forceinline__ f64 exp64_within(f64 x) {
     // Adding 1.5 * 2^52 leaves the nearest integer in the low bits of the sum.
     const f64 shifted = x * 0x1.71547652b82fep+0 + 6755399441055744.0;
     const f64 k = shifted - 6755399441055744.0;
@@ -57,4 +55,10 @@ __device__ __forceinline__ f64 exp64(f64 x) {
     const f64 mantissa = 1.0 + (r + (r * r) * e);
     const u64 exponent = (u64)__double_as_longlong(shifted) << 52;
     return __longlong_as_double((i64)((u64)__double_as_longlong(mantissa) + exponent));
+}
+
+// The same; arguments beyond are taken as the end they are past.
+__device__ __forceinline__ f64 exp64(f64 x) {
+    x = x > -708.0 ? x : -708.0;
+    return exp64_within(x < 709.0 ? x : 709.0);
 }

@@ -1,8 +1,9 @@
 """Add float64 numbers in trees of a fixed shape, so that the sum does not depend on who adds them (twin of reduce.cuh).
 
-A block of 256 values is halved: lane i takes lane i + 128, then i + 64, down to i + 1. The sums of blocks are then
-paired with their neighbours, level by level, a missing neighbour counting as zero. Since x + 0 = x, the tree over any
-aligned run of 2^k blocks is a subtree of the tree over all of them: cutting the work at such runs changes no byte.
+A block of 256 values is halved: lane i takes lane i + 128, then i + 64, down to i + 1; so is any other power of two of
+them. The sums of blocks are then paired with their neighbours, level by level, a missing neighbour counting as zero.
+Since x + 0 = x, the tree over any aligned run of 2^k blocks is a subtree of the tree over all of them: cutting the work
+at such runs changes no byte.
 """
 
 import numpy as np
@@ -14,8 +15,8 @@ BLOCK = 256  # values added by one block of threads, and by one pass of the CPU
 
 @njit(cache=True)
 def tree_sum(values):  # type: ignore[no-untyped-def]
-    """Return the sum of a float64 array of BLOCK values, which it overwrites."""
-    stride = BLOCK // 2
+    """Return the sum of a float64 array of a power of two of values, which it overwrites."""
+    stride = values.size // 2
     while stride > 0:
         for i in range(stride):
             values[i] += values[i + stride]

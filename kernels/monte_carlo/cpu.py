@@ -12,19 +12,18 @@ from kernels.device.elementary import exp64
 from kernels.device.normal import box_muller
 from kernels.device.philox import philox4x32
 from kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
+from kernels.monte_carlo import spec
 from kernels.monte_carlo.estimate import estimate
 from kernels.monte_carlo.plan import (
     ASIAN_ARITHMETIC,
     ASIAN_GEOMETRIC,
     BARRIER_DISCRETE,
-    BINS,
     EUROPEAN,
-    SUMS,
     hit_discounts,
     key,
     terms,
 )
-from kernels.monte_carlo.spec import CHUNK, MonteCarloParams
+from kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
@@ -32,19 +31,15 @@ ZERO = np.uint64(0)
 BLOCKS_PER_TASK = 4
 
 
-def monte_carlo(params: MonteCarloParams, *, seed: int, chunk: int = CHUNK) -> dict[str, object]:
-    """Return the outputs of the operation.
-
-    `chunk` is how many paths are simulated between two sums on the host: BLOCK times a power of two. It bounds memory
-    and changes no byte of the answer.
-    """
+def monte_carlo(params: MonteCarloParams, *, seed: int) -> dict[str, object]:
+    """Return the outputs of the operation. The cut into chunks bounds memory and changes no byte of the answer."""
     job = terms(params)
     discounts = hit_discounts(params)
     k0, k1 = key(seed)
     counts = np.zeros(BINS, dtype=np.int64)
     chunks = []
-    for first in range(0, params.paths, chunk):
-        blocks = -(-min(chunk, params.paths - first) // BLOCK)
+    for first in range(0, params.paths, spec.CHUNK):
+        blocks = -(-min(spec.CHUNK, params.paths - first) // BLOCK)
         partials = np.empty((blocks, SUMS))
         _simulate(job, discounts, np.uint64(k0), np.uint64(k1), first, partials, counts)
         chunks.append(pairwise_sum(partials))

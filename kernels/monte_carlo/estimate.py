@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.monte_carlo.closed_form import exp, normal_quantile
-from kernels.monte_carlo.plan import ASIAN_ARITHMETIC, BINS, BINS_PER_DEVIATION, Terms
-from kernels.monte_carlo.spec import MonteCarloParams
+from kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms
+from kernels.monte_carlo.spec import BINS, BINS_PER_DEVIATION, MonteCarloParams
 
 # Paths on which the control must be expected to pay before its slope is estimated. A slope through a handful fits them
 # exactly, and the error left is theirs, not the option's; the README gives the coverage measured around 200. Expected,
@@ -23,7 +23,7 @@ NOISE = 2.0**-46
 def estimate(
     params: MonteCarloParams, job: Terms, sums: NDArray[np.float64], counts: NDArray[np.int64]
 ) -> dict[str, Any]:
-    """Return the operation's outputs from the sums over paths that plan.SUMS lists and the histogram of W_steps."""
+    """Return the operation's outputs from the sums over paths that spec.SUMS lists and the histogram of W_steps."""
     n = float(params.paths)
     x, xx, y, yy, xy, paid, control_paid = (float(value) for value in sums)
     plain_price = job.shift + x / n

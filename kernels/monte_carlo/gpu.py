@@ -1,22 +1,24 @@
-"""Simulate geometric Brownian motion on a GPU, one path per thread, a chunk of paths per launch."""
+"""Simulate geometric Brownian motion on a GPU, one path per thread, one launch for the chunks that memory holds."""
 
 from pathlib import Path
 
 import numpy as np
 
+from kernels import chunks
 from kernels.cuda import Device, Source
 from kernels.device.reduce import BLOCK, pairwise_sum
+from kernels.monte_carlo import spec
 from kernels.monte_carlo.estimate import estimate
-from kernels.monte_carlo.plan import BINS, KINDS, SUMS, hit_discounts, key, terms
-from kernels.monte_carlo.spec import CHUNK, MonteCarloParams
+from kernels.monte_carlo.plan import KINDS, hit_discounts, key, lines, tame, terms
+from kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
 
 _CU = Path(__file__).with_name("monte_carlo.cu")
 
 SOURCES: tuple[Source, ...] = tuple(Source(_CU, {"KIND": kind}) for kind in KINDS)
 
 
-def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device, chunk: int = CHUNK) -> dict[str, object]:
-    """Return the outputs of the operation, byte for byte those of cpu.monte_carlo, for any `chunk` as there."""
+def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[str, object]:
+    """Return the outputs of the operation, byte for byte those of cpu.monte_carlo."""
     job = terms(params)
     k0, k1 = key(seed)
     kernel = device.kernel(SOURCES[job.kind], "monte_carlo")
@@ -25,16 +27,26 @@ def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device, chunk: i
         *(np.int32(number) for number in (job.steps, job.fixings)),
         *(np.float64(number) for number in (job.drift, job.diffusion, job.spot, job.strike, job.sign, job.discount)),
         *(np.float64(number) for number in (job.shift, job.control, job.bins_per_unit)),
-        *(np.float64(number) for number in (job.side, job.barrier, job.barrier_drift, job.barrier_noise)),
+        *(np.float64(number) for number in (job.side, job.barrier, job.barrier_noise)),
         np.int32(job.knock_in),
         np.float64(job.rebate),
+        np.int32(tame(job)),
     )
-    discounts = device.to_device(hit_discounts(params))
-    counts = device.zeros(BINS, np.uint32)
-    partials = device.empty((-(-min(chunk, params.paths) // BLOCK), SUMS), np.float64)
-    chunks = []
-    for first in range(0, params.paths, chunk):
-        blocks = -(-min(chunk, params.paths - first) // BLOCK)
-        kernel((blocks,), (BLOCK,), (np.int64(first), np.int64(params.paths), *scalars, discounts, partials, counts))
-        chunks.append(pairwise_sum(device.to_host(partials)[:blocks]))
-    return estimate(params, job, pairwise_sum(np.array(chunks)), device.to_host(counts).astype(np.int64))
+    tables = lines(job), hit_discounts(params)
+    grid, blocks_of_chunk = spec.grid(params, {}), spec.CHUNK // BLOCK
+    sums, counts = np.empty((grid.chunks, SUMS)), np.zeros(BINS, np.int64)
+
+    def work(first: int, end: int) -> None:
+        start, paths = first * spec.CHUNK, min(end * spec.CHUNK, params.paths)
+        blocks = -(-(paths - start) // BLOCK)
+        shared = [device.to_device(table) for table in tables]
+        counted, partials = device.zeros(BINS, np.uint32), device.empty((blocks, SUMS), np.float64)
+        kernel((blocks,), (BLOCK,), (np.int64(start), np.int64(paths), *scalars, *shared, partials, counted))
+        summed, seen = device.to_host(partials), device.to_host(counted)
+        for chunk in range(first, end):
+            from_block = (chunk - first) * blocks_of_chunk
+            sums[chunk] = pairwise_sum(summed[from_block : from_block + blocks_of_chunk])
+        np.add(counts, seen, out=counts)  # last, since nothing can fail any more: these chunks are counted once
+
+    chunks.run(device, grid, work)
+    return estimate(params, job, pairwise_sum(sums), counts)

@@ -9,16 +9,20 @@
 // standard deviation, the Brownian bridge misses the level with probability 1 - exp(-2 d0 d1).
 //
 // Memory. partials[block][7]: sums over the block's paths of x, x^2, y, y^2, x y, and how many had a positive payoff and
-// a positive control, each by tree_sum (whole numbers to 256 are exact).
+// a positive control, each by tree_sums (whole numbers to 256 are exact).
 // counts[16384]: terminal W in bins of 1 / bins_per_unit, the end bins open; integer atomics, so order does not matter.
-// hit_discounts[steps + 1], barriers only: all threads read the same number at once.
+// lines[steps], KIND 1: drift k; KIND 3, 4: barrier - barrier_drift k; hit_discounts[steps + 1], KIND 3, 4: all threads
+// read the same number at once.
 //
-// Launch: one path per thread, 256 threads, one block per 256 paths from `first` (a multiple of 256); threads at or past
-// `paths` add zero and count nothing. Static shared memory 2 KiB.
+// Launch: one path per thread, 256 threads, one block per 256 paths from `first` (a multiple of 256), as many as there
+// are partials for; threads at or past `paths` add zero and count nothing. Static shared memory 14 KiB (KIND 1) or 6.
+// `tame` says that no exponent of KIND 1 can leave the range of exp64_within.
 //
-// Work per path step: a quarter of Philox (5 products of 32 x 32 bits), half of a logarithm, square root, sine and cosine
-// in float32 (about 25 operations), and in float64 1 addition (KIND 0), 2 (2), about 30 (1: an exponential), 7 (3) or
-// 36 (4). Bytes per path: one atomic of 4 and 56 / 256. Bound by arithmetic.
+// Work per path step: a quarter of Philox (5 products of 32 x 32 bits and 10 other integer operations), half of a
+// logarithm, square root, sine and cosine (about 30 in float32), and in float64 a conversion and 1 addition (KIND 0), 2
+// (2), 32 (1: 28 are an exponential), 6 (3) or 36 (4). Bytes per path: one atomic of 4 and 56 / 256. Bound by arithmetic:
+// at 64 operations in float64 and 128 instructions in a clock of a multiprocessor (H200: 132 of them at 1.83 GHz) a path
+// step of KIND 1 takes at least 0.63 clocks, 2^20 paths of 252 steps 0.69 ms, and one of KIND 0 0.36, 0.4 ms.
 // Not yet measured on a GPU.
 #include "device/types.cuh"
 #include "device/philox.cuh"
@@ -43,95 +47,134 @@ __device__ __forceinline__ f64 discounted_payoff(f64 price, f64 strike, f64 sign
     return discount * (intrinsic > 0.0 ? intrinsic : 0.0);
 }
 
+// Where a path is: W, what its payoff needs of it.
+struct Path {
+    f64 w, sum_w, sum_s, alive, distance, hit;
+};
+
+template <bool TAME>
+__device__ __forceinline__ void advance(Path& path, f32 normal, i32 step, f64 diffusion, f64 side, f64 barrier_noise,
+                                        const f64* lines, const f64* hit_discounts) {
+    path.w += (f64)normal;
+    if (ASIAN) path.sum_w += path.w;
+    if (ARITHMETIC) {
+        const f64 log_price = lines[step] + diffusion * path.w;
+        path.sum_s += TAME ? exp64_within(log_price) : exp64(log_price);
+    }
+    if (BARRIER) {
+        f64 still;
+        if (ON_DATES) {
+            still = side * (lines[step] - barrier_noise * path.w) > 0.0 ? path.alive : 0.0;
+        } else {
+            const f64 d = side * (lines[step] - path.w);
+            const f64 missed = 1.0 - exp64(-2.0 * (path.distance * d));
+            still = path.alive * (path.distance > 0.0 && d > 0.0 ? missed : 0.0);
+            path.distance = d;
+        }
+        path.hit += (path.alive - still) * hit_discounts[step + 1];
+        path.alive = still;
+    }
+}
+
+struct Normals {
+    f32 z[4];
+};
+
+// The normals of four steps, of which `step` is the first.
+__device__ __forceinline__ Normals draw(u64 number, i32 step, u32 key0, u32 key1) {
+    const PhiloxWords words = philox4x32((u32)number, (u32)(number >> 32), (u32)step / 4u, 0u, key0, key1);
+    const NormalPair front = box_muller(words.w0, words.w1);
+    const NormalPair back = box_muller(words.w2, words.w3);
+    return {{front.z0, front.z1, back.z0, back.z1}};
+}
+
+template <bool TAME>
+__device__ __forceinline__ void walk(Path& path, u64 number, i32 steps, u32 key0, u32 key1, f64 diffusion, f64 side,
+                                     f64 barrier_noise, const f64* lines, const f64* hit_discounts) {
+    i32 step = 0;
+    for (; step + 4 <= steps; step += 4) {
+        const Normals drawn = draw(number, step, key0, key1);
+        // Four steps without a branch between them: their exponentials run side by side.
+#pragma unroll
+        for (int lane = 0; lane < 4; ++lane)
+            advance<TAME>(path, drawn.z[lane], step + lane, diffusion, side, barrier_noise, lines, hit_discounts);
+    }
+    if (step == steps) return;
+    const Normals drawn = draw(number, step, key0, key1);
+#pragma unroll
+    for (int lane = 0; lane < 3; ++lane)
+        if (step + lane < steps)
+            advance<TAME>(path, drawn.z[lane], step + lane, diffusion, side, barrier_noise, lines, hit_discounts);
+}
+
 extern "C" __global__ void __launch_bounds__(256)
 monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f64 drift, f64 diffusion, f64 spot,
             f64 strike, f64 sign, f64 discount, f64 shift, f64 control, f64 bins_per_unit, f64 side, f64 barrier,
-            f64 barrier_drift, f64 barrier_noise, i32 knock_in, f64 rebate, const f64* hit_discounts, f64* partials,
-            u32* counts) {
-    __shared__ f64 lanes[REDUCE_BLOCK];
-    const i64 path = first + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x;
+            f64 barrier_noise, i32 knock_in, f64 rebate, i32 tame, const f64* lines, const f64* hit_discounts,
+            f64* partials, u32* counts) {
+    __shared__ f64 lanes[(ARITHMETIC ? SUMS : 3) * REDUCE_BLOCK];
+    const i64 number = first + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x;
     f64 x = 0.0;
     f64 y = 0.0;
     f64 paid = 0.0;
     f64 control_paid = 0.0;
-    if (path < paths) {
+    if (number < paths) {
         const f64 start = side * barrier;
-        f64 w = 0.0;
-        f64 sum_w = 0.0;
-        f64 sum_s = fixings > steps ? 1.0 : 0.0;
-        f64 alive = start > 0.0 ? 1.0 : 0.0;
-        f64 distance = start;
-        f64 hit = start > 0.0 ? 0.0 : hit_discounts[0];
-        for (i32 step = 0; step < steps; step += 4) {
-            const PhiloxWords words =
-                philox4x32((u32)path, (u32)((u64)path >> 32), (u32)step / 4u, 0u, key0, key1);
-            const NormalPair front = box_muller(words.w0, words.w1);
-            const NormalPair back = box_muller(words.w2, words.w3);
-            const f32 normals[4] = {front.z0, front.z1, back.z0, back.z1};
-#pragma unroll
-            for (int lane = 0; lane < 4; ++lane) {
-                if (step + lane < steps) {
-                    const f64 k = (f64)(step + lane + 1);
-                    w += (f64)normals[lane];
-                    if (ASIAN) sum_w += w;
-                    if (ARITHMETIC) sum_s += exp64(drift * k + diffusion * w);
-                    if (BARRIER) {
-                        const f64 level = barrier - barrier_drift * k;
-                        f64 still;
-                        if (ON_DATES) {
-                            still = side * (level - barrier_noise * w) > 0.0 ? alive : 0.0;
-                        } else {
-                            const f64 d = side * (level - w);
-                            const f64 missed = 1.0 - exp64(-2.0 * (distance * d));
-                            still = alive * (distance > 0.0 && d > 0.0 ? missed : 0.0);
-                            distance = d;
-                        }
-                        hit += (alive - still) * hit_discounts[step + lane + 1];
-                        alive = still;
-                    }
-                }
-            }
-        }
+        Path path;
+        path.w = 0.0;
+        path.sum_w = 0.0;
+        path.sum_s = fixings > steps ? 1.0 : 0.0;
+        path.alive = start > 0.0 ? 1.0 : 0.0;
+        path.distance = start;
+        path.hit = start > 0.0 ? 0.0 : hit_discounts[0];
+        if (ARITHMETIC && tame)
+            walk<true>(path, number, steps, key0, key1, diffusion, side, barrier_noise, lines, hit_discounts);
+        else
+            walk<false>(path, number, steps, key0, key1, diffusion, side, barrier_noise, lines, hit_discounts);
         if (ASIAN) {
             const f64 ladder = (f64)((i64)steps * (steps + 1) / 2);  // 1 + 2 + .. + steps
-            const f64 mean_log = (drift * ladder + diffusion * sum_w) / (f64)fixings;
+            const f64 mean_log = (drift * ladder + diffusion * path.sum_w) / (f64)fixings;
             const f64 geometric = discounted_payoff(spot * exp64(mean_log), strike, sign, discount);
             if (GEOMETRIC) {
                 x = geometric;
             } else {
-                x = discounted_payoff(spot * (sum_s / (f64)fixings), strike, sign, discount);
+                x = discounted_payoff(spot * (path.sum_s / (f64)fixings), strike, sign, discount);
                 control_paid = geometric > 0.0 ? 1.0 : 0.0;
                 y = geometric - control;
             }
         } else {
-            const f64 last = spot * exp64(drift * (f64)steps + diffusion * w);
+            const f64 last = spot * exp64(drift * (f64)steps + diffusion * path.w);
             const f64 vanilla = discounted_payoff(last, strike, sign, discount);
             if (EUROPEAN) {
                 x = vanilla;
             } else if (knock_in) {
-                x = (1.0 - alive) * vanilla + discount * rebate * alive;
+                x = (1.0 - path.alive) * vanilla + discount * rebate * path.alive;
             } else {
-                x = alive * vanilla + rebate * hit;
+                x = path.alive * vanilla + rebate * path.hit;
             }
         }
         paid = x > 0.0 ? 1.0 : 0.0;
         x -= shift;
-        f64 place = w * bins_per_unit + (f64)(BINS / 2);
+        f64 place = path.w * bins_per_unit + (f64)(BINS / 2);
         place = place > 0.0 ? place : 0.0;
         place = place < BINS - 1.0 ? place : BINS - 1.0;
         atomicAdd(&counts[(i32)place], 1u);
     }
-    f64 sums[SUMS] = {0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0};
-    sums[0] = tree_sum(x, lanes);
-    sums[1] = tree_sum(x * x, lanes);
+    f64* const partial = partials + (i64)blockIdx.x * SUMS;
+    const int warp = threadIdx.x / 32;
+    f64 sum;
     if (ARITHMETIC) {
-        sums[2] = tree_sum(y, lanes);
-        sums[3] = tree_sum(y * y, lanes);
-        sums[4] = tree_sum(x * y, lanes);
-        sums[6] = tree_sum(control_paid, lanes);
+        const f64 values[SUMS] = {x, x * x, y, y * y, x * y, paid, control_paid};
+        sum = tree_sums(values, lanes);
+    } else {
+        const f64 values[3] = {x, x * x, paid};
+        sum = tree_sums(values, lanes);
     }
-    sums[5] = tree_sum(paid, lanes);
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < SUMS; ++i) partials[(i64)blockIdx.x * SUMS + i] = sums[i];
+    if (threadIdx.x % 32 != 0 || warp >= SUMS) return;
+    if (ARITHMETIC) {
+        partial[warp] = sum;
+    } else {
+        // Sum 2 is that of `paid`; the control's four are 0.
+        partial[warp < 2 ? warp : warp == 2 ? 5 : warp == 5 ? 2 : warp] = warp < 3 ? sum : 0.0;
     }
 }

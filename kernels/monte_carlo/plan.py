@@ -14,18 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.monte_carlo.closed_form import exp, geometric_asian, geometric_asian_pays, log, positive_part
-from kernels.monte_carlo.spec import MonteCarloParams
+from kernels.monte_carlo.spec import BINS_PER_DEVIATION, MonteCarloParams
 
 # What is simulated; the kernel is compiled once for each.
 KINDS = EUROPEAN, ASIAN_ARITHMETIC, ASIAN_GEOMETRIC, BARRIER_DISCRETE, BARRIER_CONTINUOUS = tuple(range(5))
-
-# Per path: x, x^2, y, y^2, x y, where x is the payoff less `shift` and y the control less its expectation; then 1 where
-# the payoff is positive, and 1 where the control's is. Counts to 2^53 are exact in float64.
-SUMS = 7
-
-# Histogram of W_steps / sqrt(steps), a standard normal: 1024 bins to a standard deviation, 8 deviations either way.
-BINS_PER_DEVIATION = 1024
-BINS = 16 * BINS_PER_DEVIATION
 
 
 class Terms(NamedTuple):
@@ -115,6 +107,19 @@ def hit_discounts(params: MonteCarloParams) -> NDArray[np.float64]:
     before = 0.5 if _kind(params) == BARRIER_CONTINUOUS else 0.0
     times = [0.0] + [(k - before) * h for k in range(1, params.steps + 1)]
     return np.array([exp(-params.rate * time) for time in times])
+
+
+def lines(job: Terms) -> NDArray[np.float64]:
+    """Return, for k = 1 .. steps, what all paths share of a step: the drifted log price, or where the barrier is."""
+    k = np.arange(1.0, job.steps + 1.0)
+    if job.kind in (BARRIER_DISCRETE, BARRIER_CONTINUOUS):
+        return job.barrier - job.barrier_drift * k
+    return job.drift * k if job.kind == ASIAN_ARITHMETIC else np.zeros(1)
+
+
+def tame(job: Terms) -> bool:
+    """Return whether no path can leave the range of exp64: |W_k| is at most 6.77 k."""
+    return job.steps * (abs(job.drift) + 6.8 * job.diffusion) < 700.0
 
 
 def key(seed: int) -> tuple[int, int]:

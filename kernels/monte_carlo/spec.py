@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from kernels.array import ArrayInfo
-from kernels.operation import Cost, Example, InvalidRequest, Operation, Output, Params, Problem
+from kernels.operation import Cost, Example, Grid, InvalidRequest, Operation, Output, Params, Problem
 
 Payoff = Literal[
     "european",
@@ -24,7 +24,18 @@ WORK_LIMIT = 50_000_000_000  # path steps: 10^8 paths of 500 steps
 SPREAD_LIMIT = 5.0  # standard deviations of the terminal log price: 500 % for a year, or 50 % for a hundred
 DRIFT_LIMIT = 100.0  # |rate| * maturity and |dividend| * maturity; e^-100 is 4e-44
 FLOOR = 1e-9  # least maturity, and least volatility but 0: below lie steps whose deviation float64 cannot resolve
-CHUNK = 1 << 20  # paths simulated between two visits to the host
+BLOCK = 256  # paths whose sums are one leaf of the tree of all: as in kernels/device/reduce.py
+# Paths in a chunk: BLOCK times a power of two, so that the tree over a chunk is a part of the tree over all.
+CHUNK = 1 << 20
+
+# What is summed over the paths of a block: x, x^2, y, y^2, x y, where x is the payoff less plan.Terms.shift and y the
+# control less its expectation; then 1 where the payoff is positive, and 1 where the control's is. Counts to 2^53 are
+# exact in float64.
+SUMS = 7
+
+# Histogram of W_steps / sqrt(steps), a standard normal: 1024 bins to a standard deviation, 8 deviations either way.
+BINS_PER_DEVIATION = 1024
+BINS = 16 * BINS_PER_DEVIATION
 
 Positive = Annotated[float, Field(gt=0, ge=1e-9, le=1e12)]
 
@@ -135,9 +146,19 @@ def _check(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> None:
 
 
 def _cost(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """Bytes resident at once: partial sums of one chunk, the counts of up to 64 threads, the discount factors."""
-    blocks = -(-min(params.paths, CHUNK) // 256)
-    return Cost(bytes=blocks * 7 * 8 + 64 * 16384 * 4 + (params.steps + 1) * 8)
+    """Sums of all blocks, and of a chunk's while they are added; counts of up to 64 threads; tables of the steps."""
+    blocks = -(-params.paths // BLOCK) + -(-min(params.paths, CHUNK) // BLOCK)
+    tables = 2 * (params.steps + 1) * 8
+    return Cost(bytes=blocks * SUMS * 8 + 64 * BINS * 4 + tables, work=float(params.paths) * params.steps)
+
+
+def grid(params: MonteCarloParams, _inputs: Mapping[str, ArrayInfo]) -> Grid:
+    """Chunks of CHUNK paths, of each block of which sums are kept; beside them the counts and tables of the steps."""
+    blocks = -(-min(params.paths, CHUNK) // BLOCK)
+    numbers = (
+        2 * params.steps + 1 if params.is_barrier else params.steps + 1 if params.payoff == "asian_arithmetic" else 2
+    )
+    return Grid(-(-params.paths // CHUNK), each=blocks * SUMS * 8, fixed=BINS * 4 + numbers * 8)
 
 
 _MARKET = {"spot": 100.0, "strike": 100.0, "rate": 0.05, "dividend": 0.0, "volatility": 0.2, "maturity": 1.0}
@@ -195,6 +216,7 @@ OPERATION = Operation(
     ),
     cost=_cost,
     check=_check,
+    grid=grid,
     randomness="seed",
     # On a GPU each of these is compiled by itself; on the CPU one function serves them all.
     variants=(

@@ -11,9 +11,9 @@ import numba
 import numpy as np
 import pytest
 
-from kernels.monte_carlo import cpu, gpu
-from kernels.monte_carlo.plan import BINS, SUMS, hit_discounts, terms
-from kernels.monte_carlo.spec import MonteCarloParams
+from kernels.monte_carlo import cpu, gpu, spec
+from kernels.monte_carlo.plan import hit_discounts, tame, terms
+from kernels.monte_carlo.spec import BINS, OPERATION, SUMS, MonteCarloParams
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.monte_carlo.test_monte_carlo import PAYOFFS, params
 
@@ -32,20 +32,49 @@ def jobs(paths: int) -> list[MonteCarloParams]:
 
 
 @pytest.mark.parametrize("paths", [2, 255, 257, 2_049, 70_001])
-def test_the_cut_into_chunks_changes_no_byte(paths: int) -> None:
-    for job in jobs(paths):
-        whole = cpu.monte_carlo(job, seed=SEED, chunk=1 << 20)
-        for chunk in (256, 512, 2_048, 65_536):
-            if paths / chunk < 40:
-                assert cpu.monte_carlo(job, seed=SEED, chunk=chunk) == whole, (job.payoff, chunk)
+def test_the_cut_into_chunks_changes_no_byte(paths: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    wholes = [cpu.monte_carlo(job, seed=SEED) for job in jobs(paths)]
+    for chunk in (256, 512, 2_048, 65_536):
+        if paths / chunk < 40:
+            monkeypatch.setattr(spec, "CHUNK", chunk)
+            for job, whole in zip(jobs(paths), wholes, strict=True):
+                assert cpu.monte_carlo(job, seed=SEED) == whole, (job.payoff, chunk)
 
 
-def test_the_cut_into_launches_changes_no_byte() -> None:
+def test_the_cut_into_chunks_changes_no_byte_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     device = EmulatedDevice()
-    for job in jobs(1_300):
-        whole = cpu.monte_carlo(job, seed=SEED)
-        for chunk in (256, 1_024, 1 << 20):
-            assert gpu.monte_carlo(job, seed=SEED, device=device, chunk=chunk) == whole, (job.payoff, chunk)
+    wholes = [cpu.monte_carlo(job, seed=SEED) for job in jobs(1_300)]
+    for chunk in (256, 1_024, 1 << 20):
+        monkeypatch.setattr(spec, "CHUNK", chunk)
+        for job, whole in zip(jobs(1_300), wholes, strict=True):
+            assert gpu.monte_carlo(job, seed=SEED, device=device) == whole, (job.payoff, chunk)
+
+
+def test_all_chunks_that_memory_holds_are_one_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec, "CHUNK", 256)
+    job = params("european", steps=2, paths=1_300)
+    grid, whole = OPERATION.grid(job, {}), cpu.monte_carlo(job, seed=SEED)
+    assert grid.chunks == 6
+    for resident, launches in ((6, 1), (3, 2), (1, 6)):
+        device = EmulatedDevice(memory=grid.fixed + resident * grid.each)
+        assert gpu.monte_carlo(job, seed=SEED, device=device) == whole
+        assert len(device.launches) == launches
+
+
+@pytest.mark.parametrize("payoff", PAYOFFS)
+def test_the_grid_says_what_memory_a_job_takes(payoff: str) -> None:
+    device, job = EmulatedDevice(), params(payoff, steps=7, paths=1_000)
+    gpu.monte_carlo(job, seed=SEED, device=device)
+    grid = OPERATION.grid(job, {})
+    assert device.memory.peak == grid.fixed + grid.chunks * grid.each
+
+
+def test_exponents_that_may_leave_the_range_are_held_in_it_on_both_devices() -> None:
+    wild = params("asian_arithmetic", steps=800, paths=300, volatility=4.9, maturity=1.0)
+    mild = params("asian_arithmetic", steps=400, paths=300)
+    assert [tame(terms(job)) for job in (wild, mild)] == [False, True]
+    for job in (wild, mild):
+        assert gpu.monte_carlo(job, seed=SEED, device=EmulatedDevice()) == cpu.monte_carlo(job, seed=SEED)
 
 
 def test_the_number_of_threads_changes_no_byte() -> None:
@@ -79,16 +108,17 @@ def as_json(answers: Any) -> Any:
     return json.loads(json.dumps(answers))
 
 
-def test_memory_does_not_grow_with_the_paths() -> None:
+def test_memory_does_not_grow_with_the_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     """On one thread, since each holds counts of its own; and once before, which compiles."""
     peaks = []
     most = numba.get_num_threads()
+    monkeypatch.setattr(spec, "CHUNK", 1 << 16)
     try:
         numba.set_num_threads(1)
         cpu.monte_carlo(params("european", steps=1, paths=256), seed=SEED)
         for paths in (1 << 16, 1 << 20):
             tracemalloc.start()
-            cpu.monte_carlo(params("european", steps=1, paths=paths), seed=SEED, chunk=1 << 16)
+            cpu.monte_carlo(params("european", steps=1, paths=paths), seed=SEED)
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     finally:

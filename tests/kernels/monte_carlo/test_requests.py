@@ -122,8 +122,12 @@ def test_the_example_runs() -> None:
     assert answer["price"] == pytest.approx(5.78, abs=0.01)
 
 
-def test_memory_is_bounded_by_a_chunk_and_not_by_the_paths() -> None:
+def test_memory_grows_by_the_sums_of_each_256_paths_and_stays_small() -> None:
     one = OPERATION.cost(accepted(paths=CHUNK), {}).bytes
-    many = OPERATION.cost(accepted(paths=100_000_000), {}).bytes
-    assert many == one
-    assert many < 16 * 1024 * 1024
+    two = OPERATION.cost(accepted(paths=2 * CHUNK), {}).bytes
+    assert two - one == CHUNK // 256 * 7 * 8
+    assert OPERATION.cost(accepted(paths=100_000_000), {}).bytes < 32 * 1024 * 1024
+
+
+def test_work_is_counted_in_path_steps() -> None:
+    assert OPERATION.cost(accepted(paths=1000, steps=12), {}).work == 12_000

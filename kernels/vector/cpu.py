@@ -1,0 +1,104 @@
+"""Vector operations on all cores of the CPU: the reference for every other backend."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.cores import share
+from kernels.vector import loops
+from kernels.vector.spec import TILE, Axpy, Elementwise, Norm, Reduction
+from kernels.vector.tiles import MAGNITUDE, MAX, MIN, Tiles, added, cut, euclidean, extreme
+
+Array = NDArray[Any]
+Answer = dict[str, Any]
+
+_AT_LEAST = 1 << 16  # elements: fewer are not worth another thread
+
+
+def add(params: Elementwise, x: Array, y: Array) -> Answer:  # noqa: ARG001
+    """x + y, of one shape and dtype."""
+    return {"add": _each(loops.add, x, y)}
+
+
+def multiply(params: Elementwise, x: Array, y: Array) -> Answer:  # noqa: ARG001
+    """x * y, of one shape and dtype."""
+    return {"multiply": _each(loops.multiply, x, y)}
+
+
+def axpy(params: Axpy, x: Array, y: Array) -> Answer:
+    """alpha * x + y, rounded after each of the two."""
+    alpha = x.dtype.type(params.alpha)
+    return {"axpy": _each(lambda *job: loops.axpy(alpha, *job), x, y)}
+
+
+def dot(params: Reduction, x: Array, y: Array) -> Answer:
+    """Sum of x * y in float64, of shape (1) or of x's without its last axis."""
+    return {"dot": _added(params, loops.dots, x, y)}
+
+
+def sum(params: Reduction, x: Array) -> Answer:  # noqa: A001
+    """Sum of x in float64, of shape (1) or of x's without its last axis."""
+    return {"sum": _added(params, loops.sums, x)}
+
+
+def norm(params: Norm, x: Array) -> Answer:
+    """Norm of x in float64, of shape (1) or of x's without its last axis."""
+    if params.order == 1:
+        return {"norm": _added(params, loops.magnitudes, x)}
+    if params.order == "inf":
+        return {"norm": _extreme(params, MAGNITUDE, x).astype(np.float64)}
+    tiles = cut(params, x)
+    squares, scales = np.empty(tiles.count), np.empty(tiles.count, np.int32)
+    _by_tile(tiles, lambda *job: loops.squares(_flat(x), *job, squares, scales))
+    return {"norm": euclidean(tiles, squares, scales)}
+
+
+def min(params: Reduction, x: Array) -> Answer:  # noqa: A001
+    """Least of x, of its dtype and of shape (1) or of its without the last axis."""
+    return {"min": _extreme(params, MIN, x)}
+
+
+def max(params: Reduction, x: Array) -> Answer:  # noqa: A001
+    """Greatest of x, of its dtype and of shape (1) or of its without the last axis."""
+    return {"max": _extreme(params, MAX, x)}
+
+
+def _flat(array: Array) -> Array:
+    """All elements, read-only: Numba compiles again for every mixture of writable arrays and read-only memory maps."""
+    flat = np.asarray(array).reshape(-1)
+    flat.flags.writeable = False
+    return flat
+
+
+def _each(loop: Callable[..., None], x: Array, y: Array) -> Array:
+    out = np.empty(x.shape, x.dtype)
+    arrays = _flat(x), _flat(y), out.reshape(-1)
+    share(x.size, lambda first, end: loop(*(array[first:end] for array in arrays)), at_least=_AT_LEAST)
+    return out
+
+
+def _by_tile(tiles: Tiles, loop: Callable[..., None]) -> None:
+    elements = tiles.n if tiles.n < TILE else TILE
+    share(
+        tiles.count,
+        lambda first, end: loop(tiles.n, tiles.per_row, first, end),
+        at_least=-(-_AT_LEAST // elements),
+    )
+
+
+def _added(params: Reduction, loop: Callable[..., None], *arrays: Array) -> Array:
+    tiles = cut(params, arrays[0])
+    sums, flat = np.empty(tiles.count), [_flat(array) for array in arrays]
+    _by_tile(tiles, lambda *job: loop(*flat, *job, sums))
+    return added(tiles, sums)
+
+
+def _extreme(params: Reduction, which: int, x: Array) -> Array:
+    tiles = cut(params, x)
+    keys = np.empty(tiles.count, np.int64)
+    integer = np.dtype(f"i{x.itemsize}")
+    sign, infinity = 8 * x.itemsize - 1, int(x.dtype.type(np.inf).view(integer))
+    _by_tile(tiles, lambda *job: loops.greatest(_flat(x).view(integer), sign, infinity, which, *job, keys))
+    return extreme(tiles, keys, which, x.dtype)

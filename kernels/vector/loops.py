@@ -1,0 +1,145 @@
+"""The compiled loops of the vector operations: each computes a share of the elements, or of the tiles, of an array.
+
+Inputs are one-dimensional and read-only. Of reductions, `n` is the length of a row, `tiles` the tiles in one, `first`
+and `end` the tiles to do.
+"""
+
+from math import ldexp
+
+import numpy as np
+from numba import njit
+
+from kernels.device.reduce import tree_sum
+from kernels.vector.spec import TILE
+from kernels.vector.tiles import MAGNITUDE, MIN
+
+LANES = 1024
+
+_EXPONENT = np.int64(52)  # bits below a float64's exponent
+_MAGNITUDE = np.int64(0x7FFFFFFFFFFFFFFF)  # all bits but the sign
+
+
+@njit(cache=True, nogil=True)
+def add(x, y, out):  # type: ignore[no-untyped-def]
+    for i in range(x.size):
+        out[i] = x[i] + y[i]
+
+
+@njit(cache=True, nogil=True)
+def multiply(x, y, out):  # type: ignore[no-untyped-def]
+    for i in range(x.size):
+        out[i] = x[i] * y[i]
+
+
+@njit(cache=True, nogil=True)
+def axpy(alpha, x, y, out):  # type: ignore[no-untyped-def]
+    for i in range(x.size):
+        out[i] = alpha * x[i] + y[i]
+
+
+@njit(cache=True, inline="always")
+def _place(n, tiles, tile):  # type: ignore[no-untyped-def]
+    """Where a tile begins, and how many elements it has."""
+    within = tile % tiles * TILE
+    return tile // tiles * n + within, min(TILE, n - within)
+
+
+@njit(cache=True, inline="always")
+def _width(count):  # type: ignore[no-untyped-def]
+    """How many lanes are not empty, made a power of two: halving the others would only add zeros."""
+    width = 1
+    while width < count and width < LANES:
+        width *= 2
+    return width
+
+
+@njit(cache=True, nogil=True)
+def sums(x, n, tiles, first, end, out):  # type: ignore[no-untyped-def]
+    lanes = np.empty(LANES)
+    for tile in range(first, end):
+        start, count = _place(n, tiles, tile)
+        width = _width(count)
+        lanes[:width] = 0.0
+        for line in range(start, start + count, LANES):
+            part = x[line : min(line + LANES, start + count)]
+            for lane in range(part.size):
+                lanes[lane] += np.float64(part[lane])
+        out[tile] = tree_sum(lanes[:width])
+
+
+@njit(cache=True, nogil=True)
+def dots(x, y, n, tiles, first, end, out):  # type: ignore[no-untyped-def]
+    lanes = np.empty(LANES)
+    for tile in range(first, end):
+        start, count = _place(n, tiles, tile)
+        width = _width(count)
+        lanes[:width] = 0.0
+        for line in range(start, start + count, LANES):
+            last = min(line + LANES, start + count)
+            part, other = x[line:last], y[line:last]
+            for lane in range(part.size):
+                lanes[lane] += np.float64(part[lane]) * np.float64(other[lane])
+        out[tile] = tree_sum(lanes[:width])
+
+
+@njit(cache=True, nogil=True)
+def magnitudes(x, n, tiles, first, end, out):  # type: ignore[no-untyped-def]
+    lanes = np.empty(LANES)
+    for tile in range(first, end):
+        start, count = _place(n, tiles, tile)
+        width = _width(count)
+        lanes[:width] = 0.0
+        for line in range(start, start + count, LANES):
+            part = x[line : min(line + LANES, start + count)]
+            for lane in range(part.size):
+                lanes[lane] += abs(np.float64(part[lane]))
+        out[tile] = tree_sum(lanes[:width])
+
+
+@njit(cache=True, nogil=True)
+def squares(x, n, tiles, first, end, out, scales):  # type: ignore[no-untyped-def]
+    """Write the sums of (x 2^scale)^2, and the scales: powers of two that bring a tile's largest magnitude to [2, 4).
+
+    Where all are below 2^-1022, a normal number's least, the scale is the largest there is.
+    """
+    lanes = np.empty(LANES)
+    for tile in range(first, end):
+        start, count = _place(n, tiles, tile)
+        width = _width(count)
+        largest = np.int64(0)
+        whole = x[start : start + count]
+        for i in range(whole.size):
+            largest = max(largest, np.float64(whole[i]).view(np.int64) & _MAGNITUDE)
+        exponent = int(largest >> _EXPONENT)
+        scale = 1024 - exponent if exponent > 0 else 1023
+        if exponent == 2047:
+            scale = 0  # a NaN, of which comes a NaN
+        factor = ldexp(1.0, scale)
+        lanes[:width] = 0.0
+        for line in range(start, start + count, LANES):
+            part = x[line : min(line + LANES, start + count)]
+            for lane in range(part.size):
+                scaled = np.float64(part[lane]) * factor
+                lanes[lane] += scaled * scaled
+        out[tile] = tree_sum(lanes[:width])
+        scales[tile] = scale
+
+
+@njit(cache=True, nogil=True)
+def greatest(bits, sign, infinity, which, n, tiles, first, end, out):  # type: ignore[no-untyped-def]
+    """Write the greatest key of each tile (kernels/vector/tiles.py): `bits` are the floats, integers of their size.
+
+    `sign` is the place of the highest bit, `infinity` the bits of that.
+    """
+    most = (np.int64(1) << np.int64(sign)) - np.int64(1) if sign < 63 else _MAGNITUDE
+    flip = np.int64(-1) if which == MIN else np.int64(0)
+    magnitude = which == MAGNITUDE
+    for tile in range(first, end):
+        start, count = _place(n, tiles, tile)
+        part = bits[start : start + count]
+        best = -most - 1
+        for i in range(part.size):
+            size = part[i] & most
+            key = size if magnitude else (part[i] ^ ((part[i] >> sign) & most)) ^ flip
+            best = max(best, most if size > infinity else key)
+        out[tile] = best

@@ -1,0 +1,72 @@
+"""What reductions on every backend share: rows cut into tiles, and one number of the results of a row's tiles.
+
+A row of n elements is cut into tiles of 8192, the last one shorter. Lane l of 1024 adds the elements l, l + 1024, ...
+of its tile in this order, the lanes are added by halving, and the tiles of a row by pairs of neighbours
+(kernels/device/reduce.py): the shape of the tree depends on n alone, so nobody's share of the work changes a byte.
+
+Order and largest magnitude need no tree, since no rounding is in them. Floats are compared as integers of the same
+order, their bits with all but the sign inverted where it is set: -0.0 comes before +0.0, and NaN is made the greatest.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.device.reduce import pairwise_sum
+from kernels.vector.spec import TILE, Reduction, rows
+
+MAX, MIN, MAGNITUDE = range(3)  # what `keys` are looked for: as in vector.cu
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Rows of n elements each, in tiles; `shape` is that of the answer."""
+
+    rows: int
+    n: int
+    shape: tuple[int, ...]
+
+    @property
+    def per_row(self) -> int:
+        return -(-self.n // TILE)
+
+    @property
+    def count(self) -> int:
+        return self.rows * self.per_row
+
+    def start(self, tile: int) -> int:
+        """Where a tile begins, in elements; that of the tile after the last is where all end."""
+        row, within = divmod(tile, self.per_row)
+        return row * self.n + within * TILE
+
+
+def cut(params: Reduction, x: NDArray[Any]) -> Tiles:
+    count, n = rows(params, x.shape)
+    return Tiles(count, n, (1,) if params.axis == "all" or x.ndim == 1 else x.shape[:-1])
+
+
+def added(tiles: Tiles, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sums of all rows from those of their tiles."""
+    return pairwise_sum(sums.reshape(tiles.rows, tiles.per_row).T).reshape(tiles.shape)
+
+
+def euclidean(tiles: Tiles, squares: NDArray[np.float64], scales: NDArray[np.int32]) -> NDArray[np.float64]:
+    """The 2-norms of all rows from the sums of (x 2^scale)^2 over their tiles."""
+    scales = scales.reshape(tiles.rows, tiles.per_row)
+    least = scales.min(axis=1)  # the scale of the largest magnitude
+    shifted = np.ldexp(squares.reshape(scales.shape), 2 * (least[:, None] - scales))
+    with np.errstate(over="ignore"):
+        norms: NDArray[np.float64] = np.ldexp(np.sqrt(pairwise_sum(shifted.T)), -least)
+    return norms.reshape(tiles.shape)
+
+
+def extreme(tiles: Tiles, keys: NDArray[np.int64], which: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The extreme elements of all rows from the greatest keys of their tiles, as floats of `dtype`."""
+    greatest = keys.reshape(tiles.rows, tiles.per_row).max(axis=1)
+    integer = np.dtype(f"i{dtype.itemsize}")
+    most = np.iinfo(integer).max  # the key of NaN
+    key = ~greatest if which == MIN else greatest
+    values = (key ^ ((key >> 63) & most)).astype(integer).view(dtype)
+    return np.where(greatest == most, dtype.type(np.nan), values).reshape(tiles.shape)
