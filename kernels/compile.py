@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -21,6 +21,7 @@ from kernels import nvrtc
 from kernels.cubins import Cubins
 from kernels.cuda import CANARY, Source, inline
 from kernels.nvrtc import CompileError, Nvrtc
+from kernels.occupancy import launch_bounds
 
 ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 120)
 
@@ -32,7 +33,8 @@ _ENTRY = re.compile(r"Compiling entry function '(\w+)' for 'sm_(\d+)'")
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kernel needs on one architecture: registers per thread, bytes of shared memory and of spills."""
+    """What one kernel needs on one architecture: registers per thread, bytes of shared memory and of spills, and the
+    most threads its blocks may have, where its launch bounds say so."""
 
     source: str
     kernel: str
@@ -40,6 +42,7 @@ class Usage:
     registers: int
     shared: int
     spilled: int
+    threads: int | None = None
 
 
 def sources() -> Iterator[tuple[str, Source]]:
@@ -61,7 +64,8 @@ def compile_for(source: Source, architecture: int) -> list[Usage]:
         compiled = _compiler().compile(inline(source), source.path.name, f"sm_{architecture}")
     except CompileError as error:
         raise CompileError(f"{describe(source)} for sm_{architecture}: {error}") from None
-    return list(_usages(describe(source), compiled.log))
+    bounds = launch_bounds(compiled.cubin)
+    return [replace(usage, threads=bounds.get(usage.kernel)) for usage in _usages(describe(source), compiled.log)]
 
 
 def compile_all(jobs: int = 2) -> list[Usage]:

@@ -1,0 +1,109 @@
+"""How many blocks of a kernel one multiprocessor holds at a time, from what the assembler says, with no GPU.
+
+The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the rules
+those of its occupancy calculator: registers are given to a warp in units of 256 out of a quarter of the file each,
+shared memory to a block in units, and from Ampere on the driver keeps 1 KiB of it per block.
+"""
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_WARP = 32
+_QUARTERS = 4
+_REGISTERS = 65_536  # per multiprocessor, and the most one block may have
+_REGISTER_UNIT = 256
+
+# Of a cubin.
+_INFO = ".nv.info."
+_SIZED = 4
+_MAX_THREADS = 5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one multiprocessor; `shared`, `unit` and `reserved` in bytes."""
+
+    warps: int
+    blocks: int
+    shared: int
+    unit: int = 128
+    reserved: int = 1024
+
+
+LIMITS = {
+    "sm_70": Limits(64, 32, 96 << 10, unit=256, reserved=0),
+    "sm_75": Limits(32, 16, 64 << 10, unit=256, reserved=0),
+    "sm_80": Limits(64, 32, 164 << 10),
+    "sm_86": Limits(48, 16, 100 << 10),
+    "sm_87": Limits(48, 16, 164 << 10),
+    "sm_89": Limits(48, 24, 100 << 10),
+    "sm_90": Limits(64, 32, 228 << 10),
+    "sm_100": Limits(64, 32, 228 << 10),
+    "sm_103": Limits(64, 32, 228 << 10),
+    "sm_120": Limits(48, 24, 100 << 10),
+    "sm_121": Limits(48, 24, 100 << 10),
+}
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Blocks that one multiprocessor holds, the share of its warps they fill, and what allows no more."""
+
+    blocks: int
+    share: float
+    bound_by: str
+
+
+def occupancy(architecture: str, threads: int, registers: int, shared: int = 0) -> Occupancy | None:
+    """For blocks of so many threads with so many registers per thread and bytes of shared memory; None for an
+    architecture that is not known here. A block that cannot be launched has no blocks, bound by what it asks for."""
+    limits = LIMITS.get(architecture)
+    if limits is None:
+        return None
+    warps = -(-threads // _WARP)
+    per_warp = _up(registers * _WARP, _REGISTER_UNIT)
+    per_block = _up(shared + limits.reserved, limits.unit)
+    fits = {
+        "threads": limits.warps // warps if threads <= 1024 else 0,
+        "registers": _REGISTERS // _QUARTERS // per_warp * _QUARTERS // warps if per_warp else limits.blocks,
+        "shared memory": limits.shared // per_block if per_block else limits.blocks,
+        "blocks": limits.blocks,
+    }
+    if _up(warps, _QUARTERS) * per_warp > _REGISTERS:
+        fits["registers"] = 0
+    bound = min(fits, key=lambda name: fits[name])
+    return Occupancy(fits[bound], fits[bound] * warps / limits.warps, bound)
+
+
+def _up(amount: int, unit: int) -> int:
+    return -(-amount // unit) * unit
+
+
+def launch_bounds(cubin: bytes) -> dict[str, int]:
+    """The most threads a block of each kernel may have, where its __launch_bounds__ say so, from its machine code.
+
+    A cubin is an ELF file; section .nv.info.<kernel> lists attributes, of which the fifth are three numbers of threads.
+    """
+    (table,) = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQ", cubin, table + index * size) for index in range(count)]
+    strings = sections[names][4]
+    bounds = {}
+    for name_at, _, _, _, start, length in sections:
+        name = cubin[strings + name_at : cubin.index(b"\0", strings + name_at)].decode()
+        if name.startswith(_INFO):
+            for attribute, value in _attributes(cubin[start : start + length]):
+                if attribute == _MAX_THREADS:
+                    bounds[name.removeprefix(_INFO)] = math.prod(struct.unpack("<III", value))
+    return bounds
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        length = size if form == _SIZED else 0  # of the others, what stands where the size would is the value
+        yield attribute, info[at + 4 : at + 4 + length]
+        at += 4 + length
