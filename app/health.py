@@ -1,7 +1,9 @@
 """Tell the truth about this process, the queue and the workers."""
 
-from collections import defaultdict
+import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Response
@@ -10,8 +12,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from app import errors, schemas
 from app.auth import Reader
 from app.errors import Refusal
+from app.schemas import moment
 from app.shared import Desk, Shared
-from workers.protocol import FailedExample, WorkerReport
+from workers.protocol import FailedExample, GpuCondition, WorkerReport
 
 router = APIRouter(tags=["health"])
 
@@ -57,8 +60,8 @@ async def _health(desk: Desk) -> schemas.Health:
     if not able:
         states = ", ".join(sorted(worker.state for worker in workers))
         sentence = f"None of {len(workers)} live workers is ready" + (f": {states}" if states else "")
-        return schemas.Health(status="unavailable", reasons=[sentence, *_given_up(workers), *_failures(workers)])
-    troubles = [*_waiting(workers), *_given_up(workers), *_failures(able)]
+        return schemas.Health(status="unavailable", reasons=[sentence, *_gpus(workers), *_failures(workers)])
+    troubles = [*_waiting(workers), *_gpus(workers), *_failures(able)]
     if desk.operations and all(_disabled(worker) >= desk.operations.keys() for worker in able):
         sentence = f"None of {len(able)} ready workers can run any operation"
         return schemas.Health(status="unavailable", reasons=[sentence, *troubles])
@@ -70,11 +73,18 @@ def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
     return [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
 
 
-def _given_up(workers: Sequence[WorkerReport]) -> list[str]:
-    """How many have left their GPU alone; why is for keys, not for everyone."""
-    count = sum(worker.gpu_given_up is not None for worker in workers)
-    sentence = f"{count} of {len(workers)} live workers gave up the GPU after failed starts; jobs run on the CPU there"
-    return [sentence] if count else []
+def _gpus(workers: Sequence[WorkerReport]) -> list[str]:
+    """What is wrong with GPUs although jobs run; why is for keys, not for everyone."""
+    known = [worker.gpu for worker in workers if worker.gpu is not None]
+    states = Counter(gpu.state for gpu in known)
+    kept_off = Counter(breaker.what for gpu in known for breaker in gpu.breakers)
+    of = f"of {len(workers)} live workers"
+    reasons = [f"{what} is kept off the GPU of {count} {of}" for what, count in sorted(kept_off.items())]
+    if count := states["quarantined"]:
+        reasons.append(f"The GPU of {count} {of} is quarantined; jobs run on the CPU there")
+    if count := states["degraded"]:
+        reasons.append(f"The GPU of {count} {of} is degraded")
+    return reasons
 
 
 def _disabled(worker: WorkerReport) -> set[str]:
@@ -112,18 +122,54 @@ def _told(worker: WorkerReport, failures: Iterable[FailedExample]) -> list[str]:
 async def gpu_health(_: Reader, desk: Shared) -> schemas.GpuHealth:
     workers = list(await desk.queue(lambda jobs: jobs.workers()))
     if not workers:
-        return schemas.GpuHealth(status="unknown", reasons=["No worker is alive"], workers=[])
-    gpus = [worker for worker in workers if worker.device is not None and worker.device.backend == "gpu"]
-    given_up = [f"{worker.name}: {worker.gpu_given_up}" for worker in workers if worker.gpu_given_up is not None]
-    if not gpus and not given_up:
-        why = sorted({worker.device.reason for worker in workers if worker.device and worker.device.reason})
-        return schemas.GpuHealth(status="none", reasons=why, workers=workers)
-    ill = [worker for worker in gpus if worker.state not in _ABLE]
-    reasons = [*given_up]
-    reasons += [f"{worker.name} is {worker.state}: {worker.last_fault or 'no fault reported'}" for worker in ill]
-    for worker in gpus:
+        return schemas.GpuHealth(status="unknown", reasons=["No worker is alive"], devices=[], workers=[])
+    devices = [_device(worker, worker.gpu) for worker in workers if worker.gpu is not None]
+    if not devices:
+        reason = f"None of {len(workers)} live workers has said yet whether it has a GPU"
+        return schemas.GpuHealth(status="unknown", reasons=[reason], devices=[], workers=workers)
+    present = [device for device in devices if device.state != "absent"]
+    if not present:
+        why = sorted({device.reason for device in devices if device.reason})
+        return schemas.GpuHealth(status="none", reasons=why, devices=devices, workers=workers)
+    reasons = [
+        f"{device.worker} is {device.state}: {device.reason or 'no fault reported'}"
+        for device in present
+        if device.state != "healthy"
+    ]
+    for worker in workers:
         reasons += _told(worker, (failure for failure in worker.failed_examples if failure.backend == "gpu"))
-    return schemas.GpuHealth(status="degraded" if reasons else "ok", reasons=reasons, workers=workers)
+    status: Literal["ok", "degraded"] = "degraded" if reasons else "ok"
+    return schemas.GpuHealth(status=status, reasons=reasons, devices=devices, workers=workers)
+
+
+def _device(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuDevice:
+    return schemas.GpuDevice(
+        worker=worker.name,
+        host=worker.host,
+        name=gpu.name,
+        uuid=gpu.uuid,
+        state=gpu.state,
+        reason=gpu.reason,
+        since=moment(gpu.since),
+        next_probe_at=moment(gpu.next_probe),
+        breakers=[
+            schemas.GpuBreaker(
+                what=breaker.what,
+                kind=breaker.kind,
+                state=breaker.state,
+                reason=breaker.reason,
+                since=moment(breaker.since),
+                next_probe_at=moment(breaker.next_probe),
+            )
+            for breaker in gpu.breakers
+        ],
+        canary_at=moment(gpu.canary_at),
+        canary_age_seconds=None if gpu.canary_at is None else max(0.0, time.time() - gpu.canary_at),
+        last_fault=gpu.last_fault,
+        last_fault_at=moment(gpu.last_fault_at),
+        faults=gpu.faults,
+        driver=gpu.driver,
+    )
 
 
 @router.get("/gpu-memory", summary="Memory of each GPU", response_model=schemas.GpuMemory, responses=_CALLER)
@@ -131,15 +177,26 @@ async def gpu_memory(_: Reader, desk: Shared) -> schemas.GpuMemory:
     workers = await desk.queue(lambda jobs: jobs.workers())
     return schemas.GpuMemory(
         devices=[
-            schemas.GpuMemoryDevice(
-                worker=worker.name,
-                name=worker.device.name,
-                uuid=worker.device.uuid,
-                memory_bytes=worker.device.memory_bytes,
-            )
+            _memory(worker, worker.gpu)
             for worker in workers
-            if worker.device is not None and worker.device.backend == "gpu"
+            if worker.gpu is not None and worker.gpu.state not in ("absent", "quarantined")
         ]
+    )
+
+
+def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
+    ours = {} if gpu.memory is None else gpu.memory.model_dump()
+    return schemas.GpuMemoryDevice(
+        worker=worker.name,
+        name=gpu.name or "",
+        uuid=gpu.uuid,
+        memory_bytes=worker.device.memory_bytes if worker.device is not None else None,
+        used_bytes=ours.get("used"),
+        held_bytes=ours.get("held"),
+        limit_bytes=ours.get("limit"),
+        stuck_bytes=ours.get("stuck"),
+        outside_bytes=ours.get("outside"),
+        peak_bytes=ours.get("peak"),
     )
 
 

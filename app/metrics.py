@@ -3,16 +3,17 @@
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client import Counter as PrometheusCounter
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
 from app import schemas
+from workers.protocol import WorkerReport
 from workers.queue import JobQueue, JobRecord
 
 KEPT = 1000  # finished jobs of each operation that quantiles are taken over
@@ -44,9 +45,40 @@ class _QueueCollector(Collector):
         ).items():
             alive.add_metric(list(labels), count)
         yield alive
+        yield from _gpus(workers)
 
     def describe(self) -> Iterator[Any]:
         return iter(())  # registering must not touch Redis
+
+
+def _gpus(workers: Sequence[WorkerReport]) -> Iterator[Any]:
+    """Of all live workers. The counters of a worker that goes go with it."""
+    known = [worker.gpu for worker in workers if worker.gpu is not None]
+    states = Counter(gpu.state for gpu in known)
+    yield _gauge("warpdesk_gpus", "GPUs of live workers, by their condition", "state", states)
+    breakers = Counter(breaker.what for gpu in known for breaker in gpu.breakers)
+    yield _gauge("warpdesk_breakers", "GPUs that a kernel or an example is kept off", "what", breakers)
+    faults: Counter[str] = sum((Counter(gpu.faults) for gpu in known), Counter())
+    yield _counter("warpdesk_gpu_faults", "Faults of GPUs, by kind", "kind", faults)
+    fallbacks: Counter[str] = sum((Counter(worker.fallbacks) for worker in workers), Counter())
+    yield _counter("warpdesk_fallbacks", "Answers of the CPU that were wanted from a GPU", "reason", fallbacks)
+    restarts = CounterMetricFamily("warpdesk_worker_restarts", "Processes of live workers that were replaced")
+    restarts.add_metric([], sum(worker.restarts for worker in workers))
+    yield restarts
+
+
+def _gauge(name: str, words: str, label: str, counts: Mapping[Any, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, words, labels=[label])
+    for value, count in sorted(counts.items()):
+        family.add_metric([value], count)
+    return family
+
+
+def _counter(name: str, words: str, label: str, counts: Mapping[Any, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, words, labels=[label])
+    for value, count in sorted(counts.items()):
+        family.add_metric([value], count)
+    return family
 
 
 class _Finished:

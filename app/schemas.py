@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pydantic_core import PydanticCustomError
 
 from kernels.array import DType
-from workers.protocol import BackendWish, Priority, Provenance, State, WorkerReport
+from workers.protocol import BackendWish, ConditionState, GpuReport, Priority, Provenance, State, WorkerReport
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
 ARRAY_ID = r"^blake3:[0-9a-f]{64}$"
@@ -225,10 +225,47 @@ class Health(Reply):
 class GpuHealth(Reply):
     status: Annotated[
         Literal["ok", "degraded", "none", "unknown"],
-        Field(description="none: no worker has a GPU; unknown: no worker is alive"),
+        Field(description="none: no worker has a GPU; unknown: no worker is alive, or has said yet what it has"),
     ]
     reasons: list[str]
+    devices: list["GpuDevice"]
     workers: list[WorkerReport]
+
+
+class GpuDevice(Reply):
+    """A worker's GPU in the worker's judgement."""
+
+    worker: str
+    host: str
+    name: str | None
+    uuid: str | None
+    state: Annotated[
+        ConditionState,
+        Field(
+            description="degraded: it serves, and something is wrong; quarantined: jobs run on the CPU until it has "
+            "passed its canary and the examples again; lost, restarting: its process ends, or a new one opens it; "
+            "absent: there is none"
+        ),
+    ]
+    reason: str | None
+    since: datetime | None
+    next_probe_at: Annotated[datetime | None, Field(description="When a quarantined GPU is tried again")]
+    breakers: Annotated[list["GpuBreaker"], Field(description="Kernels and examples that are kept off the GPU")]
+    canary_at: Annotated[datetime | None, Field(description="When it last answered right what is known")]
+    canary_age_seconds: float | None
+    last_fault: str | None
+    last_fault_at: datetime | None
+    faults: Annotated[dict[str, int], Field(description="By kind, since the worker started")]
+    driver: Annotated[GpuReport | None, Field(description="What the driver says of it")]
+
+
+class GpuBreaker(Reply):
+    what: Annotated[str, Field(description="A kernel's name, or an operation's example")]
+    kind: Literal["kernel", "example"]
+    state: Literal["open", "half-open"]
+    reason: str
+    since: datetime | None
+    next_probe_at: Annotated[datetime | None, Field(description="From then on one job may try it")]
 
 
 class GpuMemory(Reply):
@@ -238,10 +275,18 @@ class GpuMemory(Reply):
 
 
 class GpuMemoryDevice(Reply):
+    """Bytes. Of the worker's process, which alone uses its pool; null until it has told, as while it restarts."""
+
     worker: str
     name: str
     uuid: str | None
     memory_bytes: Annotated[int | None, Field(description="Total memory of the device")]
+    used_bytes: Annotated[int | None, Field(description="In arrays")]
+    held_bytes: Annotated[int | None, Field(description="Taken from the driver: used, and kept for reuse")]
+    limit_bytes: Annotated[int | None, Field(description="The most that is held")]
+    stuck_bytes: Annotated[int | None, Field(description="Held, not used, and not given back when it was asked for")]
+    outside_bytes: Annotated[int | None, Field(description="Of the process beside its pool: context, modules")]
+    peak_bytes: Annotated[int | None, Field(description="The most used at a time in the last job")]
 
 
 class Quantiles(Reply):

@@ -1,7 +1,7 @@
 """The warm child: one process that owns the device, the compiled kernels and the data, and knows nothing of Redis.
 
-Started by `workers.horse` as `python -m workers.child <file descriptor> <parent's pid> [reason not to use a GPU]`. It
-answers one assignment at a time and may be killed at any moment.
+Started by `workers.horse` as `python -m workers.child <file descriptor> <parent's pid>`, and told first what to leave
+alone. It answers one assignment at a time and may be killed at any moment.
 """
 
 import logging
@@ -9,22 +9,42 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
+from typing import Any
 
-from kernels.cuda import DeviceLost
+from kernels import canary
+from kernels.canary import Miscomputed
+from kernels.cuda import Device, DeviceFault, DeviceLost, OutOfMemory
+from kernels.operation import Operation
 from workers import execute, faults
 from workers.device import probe, without_gpu
-from workers.pipe import LOST_DEVICE, Answer, Lost, Ready, Starting, receive_assignment, send
+from workers.pipe import (
+    LOST_DEVICE,
+    Answer,
+    Assignment,
+    Checked,
+    Lost,
+    Orders,
+    Ready,
+    Starting,
+    Step,
+    receive_assignment,
+    receive_orders,
+    send,
+)
 from workers.process import die_with
+from workers.protocol import DeviceMemory, FailedExample
 from workers.settings import WorkerSettings
 from workers.store import SpoolStore
 from workers.warmup import documented, start_second_compiler, variants, warm_up
+from workers.watched import WatchedDevice
 
 log = logging.getLogger("warpdesk.child")
 
 
-def main(descriptor: int, parent: int, no_gpu: str | None) -> int:
+def main(descriptor: int, parent: int) -> int:
     """Probe, warm up, then serve until the parent closes the pipe."""
     die_with(parent)
     # A terminal's Ctrl-C and a group's SIGTERM are for the parent: it decides whether this process may finish its job.
@@ -35,40 +55,116 @@ def main(descriptor: int, parent: int, no_gpu: str | None) -> int:
     settings = WorkerSettings()
     os.environ.update(settings.cache_environment())
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-
-    began = time.monotonic()
-    operations = settings.catalogue()
-    faulty = None
-    store = SpoolStore(settings.store_directory)
     try:
-        if no_gpu is None and settings.device != "cpu":
+        _Child(pipe, settings, receive_orders(pipe)).serve()
+    except DeviceLost as fault:
+        send(pipe, Lost(message=str(fault), kernel=fault.kernel or "", wrong=isinstance(fault, Miscomputed)))
+        return LOST_DEVICE
+    except (EOFError, ConnectionError):
+        pass  # the parent has gone
+    return 0
+
+
+class _Child:
+    """Opens the device as it is made. Whoever loses it raises DeviceLost through here."""
+
+    def __init__(self, pipe: Connection, settings: WorkerSettings, orders: Orders) -> None:
+        began = time.monotonic()
+        self._pipe = pipe
+        self._store = SpoolStore(settings.store_directory)
+        self._operations = settings.catalogue()
+        self._canary_at: float | None = None
+        self._canary_every = settings.canary_seconds
+        self._canary_due = 0.0
+        if orders.no_gpu is None and settings.device != "cpu":
             send(pipe, Starting(step="looking for a GPU"))
-        found = probe(settings.device, settings.nvml) if no_gpu is None else without_gpu(no_gpu)
+        found = probe(settings.device, settings.nvml) if orders.no_gpu is None else without_gpu(orders.no_gpu)
+        faulty = None
         if found.device is not None and settings.faults:
             faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")
             found = replace(found, device=faulty)
-        send(pipe, Starting(step="warming up on the CPU" if found.device is None else "warming up on the GPU"))
-        start_second_compiler(settings)
-        failed = warm_up(documented(operations.values()), found)
-        if found.device is not None:
-            broken = {failure.operation for failure in failed}
-            failed += warm_up(variants(op for op in operations.values() if op.name not in broken), found)
+        self._bare: Device | None = found.device  # the canary is no job: nobody notes what it launches
+        self._device = None if found.device is None else WatchedDevice(found.device)
+        self._found = replace(found, device=self._device)
+        self._ask_the_canary()
+        failed = self._warm_up(settings, orders)
         if faulty is not None:
             faulty.arm()
-        send(pipe, Ready(device=found.report, seconds=time.monotonic() - began, failed=failed))
+        took = time.monotonic() - began
+        send(pipe, Ready(device=found.report, seconds=took, failed=failed, **self._of_device()))
+
+    def serve(self) -> None:
         while True:
-            work = receive_assignment(pipe)
-            outcome = execute.run(work.request, work.attempt, store, found, operations, work.keep_off_gpu)
-            send(pipe, Answer(job=work.request.id, attempt=work.attempt, outcome=outcome))
-    except DeviceLost as fault:
-        send(pipe, Lost(message=str(fault)))
-        return LOST_DEVICE
-    except (EOFError, ConnectionError):
-        return 0  # the parent has gone
+            if self._device is not None:
+                left = self._canary_due - time.monotonic()
+                if left <= 0 or not self._pipe.poll(left):
+                    send(self._pipe, Checked(trouble=self._ask_the_canary(), **self._of_device()))
+                    continue
+            self._answer(receive_assignment(self._pipe))
+
+    def _answer(self, work: Assignment) -> None:
+        device = self._device
+        if device is not None:
+            if work.canary:
+                self._ask_the_canary()
+            device.begin(work.closed)
+        outcome = execute.run(work.request, work.attempt, self._store, self._found, self._operations, work.keep_off_gpu)
+        answer = Answer(job=work.request.id, attempt=work.attempt, outcome=outcome)
+        if device is not None:
+            noted = {"kernels": tuple(sorted(device.launched)), "faults": tuple(device.faults)}
+            try:
+                answer = answer.model_copy(update={**noted, **self._of_device()})
+            except DeviceLost:  # after the job was computed: it is answered all the same
+                send(self._pipe, answer)
+                raise
+        send(self._pipe, answer)
+
+    def _warm_up(self, settings: WorkerSettings, orders: Orders) -> tuple[FailedExample, ...]:
+        operations: Mapping[str, Operation] = self._operations
+        on_gpu = self._device is not None
+
+        def tell(trial: str | None) -> None:
+            step: Step = "warming up on the GPU" if on_gpu else "warming up on the CPU"
+            send(self._pipe, Starting(step=step, trial=trial))
+
+        def tried(trials: Any) -> tuple[FailedExample, ...]:
+            return warm_up(trials, self._found, orders.skip, tell)
+
+        tell(None)
+        start_second_compiler(settings)
+        failed = tried(documented(operations.values()))
+        if on_gpu:
+            broken = {failure.operation for failure in failed}
+            failed += tried(variants(operation for operation in operations.values() if operation.name not in broken))
+        return failed
+
+    def _ask_the_canary(self) -> str | None:
+        """Ask what is known; returns why that was not possible. Raises DeviceLost where it answered wrongly or not."""
+        self._canary_due = time.monotonic() + self._canary_every
+        if self._bare is None:
+            return None
+        try:
+            canary.check(self._bare)
+        except DeviceLost:
+            raise
+        except OutOfMemory as fault:
+            log.warning("the canary could not be asked: %s", fault)
+            return str(fault)
+        except DeviceFault as fault:
+            raise DeviceLost(f"the canary could not be launched: {fault}", fault.code) from None
+        self._canary_at = time.time()
+        return None
+
+    def _of_device(self) -> dict[str, Any]:
+        if self._device is None:
+            return {}
+        report = asdict(self._device.memory.report())
+        memory = DeviceMemory(**{name: report[name] for name in DeviceMemory.model_fields})
+        return {"canary_at": self._canary_at, "memory": memory}
 
 
 if __name__ == "__main__":
-    code = main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
+    code = main(int(sys.argv[1]), int(sys.argv[2]))
     # A poisoned CUDA context may hang in its destructors.
     sys.stderr.flush()
     os._exit(code)

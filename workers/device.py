@@ -47,13 +47,14 @@ def probe(setting: str = "", script: str = "") -> Probe:
         name = driver_name(setting)
         return _found(device, name if name.startswith("MIG-") else _bus(device), script)
     except DeviceFault as fault:
-        return without_gpu(str(fault))
+        return without_gpu(str(fault), fault.code)
     except Exception as error:  # noqa: BLE001 (whatever a driver or a library raises, there is a CPU to compute on)
         return without_gpu(f"looking for a GPU failed with {type(error).__name__}: {error}")
 
 
-def without_gpu(reason: str) -> Probe:
-    return Probe(DeviceReport(backend="cpu", name=cpu_name(), reason=reason), None)
+def without_gpu(reason: str, fault: int | None = None) -> Probe:
+    """`fault` is the CUDA error with which opening a GPU that may be there failed."""
+    return Probe(DeviceReport(backend="cpu", name=cpu_name(), reason=reason, fault=fault), None)
 
 
 @cache

@@ -1,36 +1,58 @@
 """A device on which things go wrong on purpose, so that recovery is tested in the real worker child.
 
-`WARPDESK_FAULTS` is a comma-separated list of `<fault>@<n>`, n counting launches from 1 once the worker is ready:
+`WARPDESK_FAULTS` is a comma-separated list of `<fault>[:<kernel>]@<n>[-<last>][/once][/start]`. n counts launches from
+1 once the worker is ready, those of one kernel where one is named, and the canary's only where it is named:
 
-    oom@1       the first launch finds device memory exhausted
-    launch@2    the second launch is refused
-    lost@2      the second launch poisons the context: it and every later call raise DeviceLost
-    hang@1      the first launch never returns, in native code that holds the interpreter's lock
-    crash@1     the first launch kills the process with SIGKILL
+    oom@1           the first launch finds device memory exhausted
+    oom-alloc@3-5   allocations 3 to 5 find it exhausted, later ones do not
+    launch:rsi@1-3  the first three launches of the kernel rsi are refused
+    lost@2          the second launch poisons the context: it and every later call raise DeviceLost
+    lost=719@2      the same with another CUDA error number than 700
+    hang@1          the first launch never returns, in native code that holds the interpreter's lock
+    crash@1         the first launch kills the process with SIGKILL
+    slow@1          the first launch takes a second longer
+    leak@1          with the first launch, 1 GiB of device memory stays stuck
+    corrupt@2       the second canary answers wrongly (the first is asked when the device is opened)
 
-`/once` after n (`lost@2/once`) means once for a home directory, not once per process: a marker file is left there.
+`/once` means once for a home directory, not once per process: a marker file is left there. `/start` counts from the
+start of the process, warming up included.
 """
 
 import ctypes
 import os
+import re
 import signal
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
+
+import numpy as np
 
 from kernels.cuda import Device, DeviceLost, Kernel, LaunchFailed, OutOfMemory, Source, Times
+from kernels.memory import Memory, MemoryReport
+from workers.wrapped import WrappedDevice, WrappedKernel
 
 _ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress
 _INVALID_CONFIGURATION = 9  # cudaErrorInvalidConfiguration
 _MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation
+_LEAKED = 1 << 30
+_SLOW_SECONDS = 1.0
+_CANARY = "canary"
 
 
 @dataclass(frozen=True)
 class Fault:
+    """It happens from count `first` to `last`, of launches of `kernel` where one is named."""
+
     kind: str
-    launch: int
-    once: bool
+    first: int
+    last: int
+    kernel: str = ""
+    code: int = _ILLEGAL_ADDRESS
+    once: bool = False
+    start: bool = False
 
 
 def parse(text: str) -> tuple[Fault, ...]:
@@ -38,97 +60,160 @@ def parse(text: str) -> tuple[Fault, ...]:
     return tuple(_fault(part.strip()) for part in text.split(",") if part.strip())
 
 
-class FaultyDevice:
+class FaultyDevice(WrappedDevice):
     """A device whose launches are counted, and on which faults happen."""
 
     def __init__(self, device: Device, faults: tuple[Fault, ...], markers: Path) -> None:
-        self._device = device
-        self._faults = faults
+        super().__init__(device)
+        self._leaking = _LeakingMemory(device.memory)
+        self.memory = cast(Memory, self._leaking)
+        self._counts = dict.fromkeys(faults, 0)
         self._markers = markers
-        self._launches = 0
         self._armed = False
-        self._lost = False
-        self.name = device.name
-        self.architecture = device.architecture
-        self.multiprocessors = device.multiprocessors
-        self.cupy = device.cupy
-        self.memory = device.memory
+        self._corrupt = False
+        self._lost: DeviceLost | None = None
 
     def arm(self) -> None:
         """From here on launches count: warming up is over."""
         self._armed = True
 
     def kernel(self, source: Source, name: str) -> Kernel:
-        kernel = self._device.kernel(source, name)
-
-        def launch(grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0) -> None:
-            self._before_launch(name)
-            kernel(grid, block, args, shared_mem)
-
-        return launch
+        return _Faulty(self, name, self._device.kernel(source, name))
 
     def to_device(self, array: Any) -> Any:
-        return self._alive().to_device(array)
+        return self._allocating().to_device(array)
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
-        return self._alive().empty(shape, dtype)
+        return self._allocating().empty(shape, dtype)
 
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
-        return self._alive().zeros(shape, dtype)
+        return self._allocating().zeros(shape, dtype)
 
     def to_host(self, array: Any) -> Any:
-        return self._alive().to_host(array)
+        copy = self._alive().to_host(array)
+        if self._corrupt:
+            self._corrupt = False
+            copy.reshape(-1).view(np.uint8)[0] ^= 1
+        return copy
 
     def times(self) -> Times:
-        return self._device.times()
+        return self._alive().times()
 
-    def forget(self) -> None:
-        self._device.forget()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._device, name)  # what a device may offer beyond the contract
+    def before_launch(self, kernel: str) -> None:
+        self._alive()
+        for fault in self._counts:
+            if fault.kind == "corrupt":
+                counts = kernel == _CANARY
+            elif fault.kind == "oom-alloc":
+                counts = False
+            else:
+                counts = kernel == fault.kernel or (not fault.kernel and kernel != _CANARY)
+            if counts and self._happens(fault):
+                self._actions(fault)[fault.kind](kernel)
 
     def _alive(self) -> Device:
-        if self._lost:
-            raise DeviceLost("an earlier launch hit an illegal address (planned fault)", _ILLEGAL_ADDRESS)
+        if self._lost is not None:
+            raise DeviceLost(
+                f"an earlier launch poisoned the context: {self._lost}", self._lost.code, self._lost.suspects
+            )
         return self._device
 
-    def _before_launch(self, kernel: str) -> None:
-        self._alive()
-        if not self._armed:
-            return
-        self._launches += 1
-        for fault in self._faults:
-            if fault.launch == self._launches and self._happens(fault):
-                self._actions()[fault.kind](kernel)
+    def _allocating(self) -> Device:
+        for fault in self._counts:
+            if fault.kind == "oom-alloc" and self._happens(fault):
+                _oom("an allocation")
+        return self._alive()
 
     def _happens(self, fault: Fault) -> bool:
+        if not (self._armed or fault.start or fault.kind == "corrupt"):
+            return False
+        self._counts[fault] += 1
+        if not fault.first <= self._counts[fault] <= fault.last:
+            return False
         if not fault.once:
             return True
         self._markers.mkdir(parents=True, exist_ok=True)
         try:
-            (self._markers / f"{fault.kind}-{fault.launch}").touch(exist_ok=False)
+            (self._markers / f"{fault.kind}-{fault.kernel or 'any'}-{fault.first}").touch(exist_ok=False)
         except FileExistsError:
             return False
         return True
 
-    def _actions(self) -> dict[str, Callable[[str], None]]:
-        return {"oom": _oom, "launch": _launch, "lost": self._lose, "hang": _hang, "crash": _crash}
+    def _actions(self, fault: Fault) -> dict[str, Callable[[str], None]]:
+        return {
+            "oom": _oom,
+            "launch": _launch,
+            "lost": lambda kernel: self._lose(kernel, fault.code),
+            "hang": _hang,
+            "crash": _crash,
+            "slow": lambda _: time.sleep(_SLOW_SECONDS),
+            "leak": lambda _: self._leaking.leak(),
+            "corrupt": self._lie,
+        }
 
-    def _lose(self, kernel: str) -> NoReturn:
-        self._lost = True
-        raise DeviceLost(f"{kernel} hit an illegal address (planned fault)", _ILLEGAL_ADDRESS)
+    def _lose(self, kernel: str, code: int) -> NoReturn:
+        what = "hit an illegal address" if code == _ILLEGAL_ADDRESS else f"ended with CUDA error {code}"
+        self._lost = DeviceLost(f"{kernel} {what} (planned fault)", code, (kernel,))
+        raise self._lost
+
+    def _lie(self, _kernel: str) -> None:
+        self._corrupt = True
 
 
-_KINDS = ("oom", "launch", "lost", "hang", "crash")
+class _Faulty(WrappedKernel):
+    def __init__(self, device: FaultyDevice, name: str, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        self._device = device
+        self._name = name
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
+    ) -> None:
+        self._device.before_launch(self._name)
+        self._kernel(grid, block, args, shared_mem)
+
+
+class _LeakingMemory:
+    """Memory of which some is stuck."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._stuck = 0
+
+    def leak(self) -> None:
+        self._stuck += _LEAKED
+
+    def report(self) -> MemoryReport:
+        report = self._memory.report()
+        return replace(report, held=report.held + self._stuck, stuck=report.stuck + self._stuck)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+
+_KINDS = ("oom", "oom-alloc", "launch", "lost", "hang", "crash", "slow", "leak", "corrupt")
+_GRAMMAR = re.compile(
+    r"(?P<kind>[a-z-]+)(=(?P<code>\d+))?(:(?P<kernel>\w+))?@(?P<first>[1-9]\d*)(-(?P<last>[1-9]\d*))?"
+    r"(?P<once>/once)?(?P<start>/start)?"
+)
 
 
 def _fault(text: str) -> Fault:
-    kind, _, place = text.partition("@")
-    launch, _, option = place.partition("/")
-    if kind not in _KINDS or not launch.isdigit() or int(launch) < 1 or option not in ("", "once"):
-        raise ValueError(f"{text!r} is not <fault>@<launch>[/once] with a fault of {', '.join(_KINDS)}")
-    return Fault(kind, int(launch), option == "once")
+    told = _GRAMMAR.fullmatch(text)
+    if told is None or told["kind"] not in _KINDS or (told["code"] and told["kind"] != "lost"):
+        raise ValueError(
+            f"{text!r} is not <fault>[:<kernel>]@<n>[-<last>][/once][/start] with a fault of {', '.join(_KINDS)}"
+        )
+    first = int(told["first"])
+    return Fault(
+        told["kind"],
+        first,
+        int(told["last"] or first),
+        told["kernel"] or "",
+        int(told["code"] or _ILLEGAL_ADDRESS),
+        told["once"] is not None,
+        told["start"] is not None,
+    )
 
 
 def _oom(kernel: str) -> NoReturn:

@@ -5,9 +5,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from workers.protocol import DeviceReport, Failed, FailedExample, JobRequest, Message, Succeeded
+from workers.protocol import DeviceMemory, DeviceReport, Failed, FailedExample, JobRequest, Message, Succeeded
 
 LOST_DEVICE = 77  # the child's exit code after it reported a lost device
+
+
+class Orders(Message):
+    """Parent to child, first of all."""
+
+    no_gpu: str | None = None  # a reason to leave the GPU alone
+    # Examples not to try on the GPU, and why: an earlier child was lost in them.
+    skip: dict[str, str] = Field(default_factory=dict)
 
 
 class Assignment(Message):
@@ -16,6 +24,27 @@ class Assignment(Message):
     request: JobRequest
     attempt: int
     keep_off_gpu: str | None = None
+    closed: dict[str, str] = Field(default_factory=dict)  # kernels that are kept off the GPU, and why
+    canary: bool = False  # ask the GPU what is known first: the job is the first to try something again
+
+
+# "kept-off" is none: the kernel's breaker was open, and it was not tried.
+FaultKind = Literal["out-of-memory", "launch", "compile", "kept-off"]
+
+
+class KernelFault(Message):
+    """A fault after which the context lives on. `kernel` is "" where it is none's, as of an allocation."""
+
+    kind: FaultKind
+    kernel: str
+    message: str
+
+
+class OfDevice(Message):
+    """What every message of a child that serves tells of its device."""
+
+    canary_at: float | None = None  # Unix seconds: when it last answered right what is known
+    memory: DeviceMemory | None = None
 
 
 Step = Literal["looking for a GPU", "warming up on the GPU", "warming up on the CPU"]
@@ -26,9 +55,10 @@ class Starting(Message):
 
     kind: Literal["starting"] = "starting"
     step: Step
+    trial: str | None = None  # the example that is tried next
 
 
-class Ready(Message):
+class Ready(OfDevice):
     """Child to parent: every operation was tried once on this device, and these failed."""
 
     kind: Literal["ready"] = "ready"
@@ -37,13 +67,22 @@ class Ready(Message):
     failed: tuple[FailedExample, ...] = ()
 
 
-class Answer(Message):
+class Answer(OfDevice):
     """Child to parent: the outcome of the attempt that was assigned."""
 
     kind: Literal["answer"] = "answer"
     job: str
     attempt: int
     outcome: Annotated[Succeeded | Failed, Field(discriminator="kind")]
+    kernels: tuple[str, ...] = ()  # that were launched, and nothing was wrong with
+    faults: tuple[KernelFault, ...] = ()
+
+
+class Checked(OfDevice):
+    """Child to parent, between jobs: the device was asked what is known, and answered it."""
+
+    kind: Literal["checked"] = "checked"
+    trouble: str | None = None  # why it could not be asked
 
 
 class Lost(Message):
@@ -51,14 +90,20 @@ class Lost(Message):
 
     kind: Literal["lost"] = "lost"
     message: str
+    kernel: str = ""
+    wrong: bool = False  # it answered a known question wrongly
 
 
-FromChild = Starting | Ready | Answer | Lost
+FromChild = Starting | Ready | Answer | Checked | Lost
 _FROM_CHILD: TypeAdapter[FromChild] = TypeAdapter(Annotated[FromChild, Field(discriminator="kind")])
 
 
 def send(pipe: Connection, message: Message) -> None:
     pipe.send_bytes(message.model_dump_json().encode())
+
+
+def receive_orders(pipe: Connection) -> Orders:
+    return Orders.model_validate_json(pipe.recv_bytes())
 
 
 def receive_assignment(pipe: Connection) -> Assignment:

@@ -78,7 +78,8 @@ class Provenance(Message):
 
     backend: Literal["cpu", "gpu"]
     device: str
-    fallback_reason: str | None = None
+    fallback_reason: str | None = None  # why not the GPU, where nobody asked for the CPU and it was not chosen
+    backend_reason: str | None = None  # by what prediction this backend was chosen where both could compute it
     batch_size: int = 1
     seed: int | None = None
     attempt: int
@@ -86,6 +87,7 @@ class Provenance(Message):
     copy_seconds: float | None = None
     kernel_seconds: float | None = None
     compute_seconds: float | None = None
+    fallback_seconds: float | None = None  # from a fault on the GPU to the first instruction on the CPU
 
 
 class Succeeded(Message):
@@ -144,6 +146,7 @@ class DeviceReport(Message):
     memory_bytes: int | None = None
     driver: str | None = None
     uuid: str | None = None
+    fault: int | None = None  # the CUDA error with which opening a GPU failed, -1 where it computed wrongly
 
 
 GpuState = Literal["healthy", "unknown", "degraded", "drain", "quarantine"]  # the later, the worse
@@ -224,6 +227,54 @@ class GpuReport(Message):
     xids: tuple[XidEvent, ...] = ()  # the latest of each number
 
 
+class BreakerReport(Message):
+    """Something that is kept off a GPU because it failed there. Times are Unix seconds."""
+
+    what: str  # a kernel's name, or an operation's example
+    kind: Literal["kernel", "example"]
+    state: Literal["open", "half-open"]
+    reason: str
+    since: float
+    next_probe: float  # then a job may try it again
+
+
+class DeviceMemory(Message):
+    """Bytes on a device, of the one process that uses it: what `kernels.memory.MemoryReport` says."""
+
+    used: int
+    held: int
+    limit: int
+    stuck: int
+    outside: int | None
+    peak: int
+
+
+ConditionState = Literal["healthy", "degraded", "quarantined", "lost", "restarting", "absent"]
+
+
+class GpuCondition(Message):
+    """How a worker's GPU is, in the judgement of the worker's parent process. Times are Unix seconds.
+
+    degraded: it serves, and something is wrong that `reason` tells. quarantined: jobs run on the CPU until it has
+    passed its canary and the examples again. lost: its process has ended or is ending. restarting: a new process opens
+    it. absent: there is none, or it is not to be used.
+    """
+
+    state: ConditionState
+    reason: str | None = None
+    since: float
+    name: str | None = None
+    uuid: str | None = None
+    next_probe: float | None = None  # of a quarantined GPU
+    breakers: tuple[BreakerReport, ...] = ()
+    canary_at: float | None = None  # when it last answered right what is known
+    last_fault: str | None = None
+    last_fault_at: float | None = None
+    faults: dict[str, int] = {}  # by kind, since the worker started
+    memory: DeviceMemory | None = None
+    driver: GpuReport | None = None
+
+
 class FailedExample(Message):
     """An example that failed when the worker warmed up, and has not been answered since."""
 
@@ -235,6 +286,12 @@ class FailedExample(Message):
     fallback: bool = False  # the CPU ran it instead, as it will run the operation's jobs
     choices: dict[str, bool | str] = {}  # a variant's words among the parameters that tell it apart
     dtypes: dict[str, str] = {}  # a variant's inputs
+    lost_the_device: bool = False  # at an earlier start; it was not tried on the GPU again
+
+    @property
+    def trial(self) -> str:
+        """The example's name among those of all operations."""
+        return self.operation if self.variant is None else f"{self.operation} ({self.variant})"
 
     @property
     def disables(self) -> bool:
@@ -254,4 +311,5 @@ class WorkerReport(Message):
     restarts: int = 0
     last_fault: str | None = None
     failed_examples: tuple[FailedExample, ...] = ()
-    gpu_given_up: str | None = None  # why the worker computes on the CPU although it has, or looked for, a GPU
+    gpu: GpuCondition | None = None  # None until the first child is ready or has failed
+    fallbacks: dict[str, int] = {}  # answers from the CPU that were wanted from the GPU, by what kept them off it

@@ -59,7 +59,7 @@ class Pulse(threading.Thread):
         self._recovery = Recovery(self._queue, endings(self._queue))
         self._wanted = threading.Event()
         self._stopped = False
-        self._reported = ""
+        self._reported: object = None
         self._report_at = self._recover_at = 0.0
         self._in_touch_since: float | None = None
 
@@ -90,12 +90,19 @@ class Pulse(threading.Thread):
         if held is not None and not self._queue.renew(held[0].id, held[1]):
             self._worker.revoke(held)
         report = self._worker.report()
-        if now >= self._report_at or report.state != self._reported:
+        if now >= self._report_at or _news(report) != self._reported:
             self._queue.report(report, REPORT_TTL, self._worker.process)
             self._worker.keep_registered(self._redis)
-            self._reported, self._report_at = report.state, now + REPORT_SECONDS
+            self._reported, self._report_at = _news(report), now + REPORT_SECONDS
         if self._in_touch_since is None:
             self._in_touch_since = now
         if now >= self._recover_at:
             self._recovery.look(judge_leases=now - self._in_touch_since > SETTLE_SECONDS)
             self._recover_at = now + RECOVERY_SECONDS
+
+
+def _news(report: WorkerReport) -> object:
+    """What is reported at once when it is another than before; the rest is reported every few seconds."""
+    gpu = report.gpu
+    told = gpu and (gpu.state, gpu.reason, gpu.breakers, gpu.last_fault_at)
+    return report.state, report.last_fault, report.failed_examples, told

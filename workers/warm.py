@@ -13,10 +13,11 @@ import signal
 import socket
 import sys
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import Any
 
@@ -30,18 +31,18 @@ from rq.serializers import JSONSerializer
 from rq.utils import now as rq_now
 from rq.worker import WorkerStatus
 
-from kernels.operation import Backend
+from workers.children import Children
 from workers.endings import Endings
+from workers.examples import Examples
 from workers.horse import Horse
 from workers.patience import Patience
-from workers.pipe import LOST_DEVICE, Answer, Assignment, Lost, Ready, Starting, Step, receive, send
+from workers.pipe import Answer, Assignment, Checked, Lost, send
 from workers.process import identity
 from workers.protocol import (
     MAX_ATTEMPTS,
     QUEUE,
     TASK,
     Failed,
-    FailedExample,
     JobRequest,
     Succeeded,
     WorkerReport,
@@ -57,8 +58,8 @@ log = logging.getLogger("warpdesk.worker")
 # RQ's worker time to live: the longest blocking pop is 15 s less, and RQ takes a silent worker for dead 60 s after it.
 _WORKER_TTL = 20
 _LEAVE_SECONDS = 0.05
-_STARTS_ON_GPU = 3  # failed starts on the GPU since the last good one, after which the child leaves it alone
-_LONGEST_RESPAWN_DELAY = 30.0
+# How long to wait for a job before looking after the GPU.
+_IDLE_SECONDS, _IDLE_SECONDS_QUARANTINED = 5, 1
 
 
 class End(Enum):
@@ -76,6 +77,7 @@ class Running:
     request: JobRequest
     attempt: int
     since: float  # time.monotonic()
+    keep_off_gpu: str | None = None
 
     @property
     def held(self) -> Held:
@@ -101,18 +103,16 @@ class WarmWorker(Worker):
         self._kill_wanted = False
         self._interruptible = False
         self._stop_at: float | None = None
-        self._failed_starts = self._failed_gpu_starts = 0
-        self._step: Step | None = None  # how far the child has come, as it said itself
-        self._no_gpu: str | None = None
-        self._last_fault: str | None = None
-        self._failed_examples: tuple[FailedExample, ...] = ()  # of the last child that warmed up
-        self._lost = ""  # what the child said of the device it lost
+        self._fallbacks: Counter[str] = Counter()
         self._started_at = time.time()
         self._suspension_seen_at = self._heartbeat_at = 0.0
         self._others_seen_at, self._others_have_gpu = 0.0, False
         self.undelivered = False
-        self._horse = Horse(settings)
-        self._horse.spawn()  # first: it warms up while Redis may still be away
+        operations = settings.catalogue()
+        self._store = SpoolStore(settings.store_directory)
+        self._examples = Examples(operations, self._store)
+        # First of all: it warms up while Redis may still be away.
+        self._children = Children(settings, self._examples, self)
 
         connection = connect(settings.redis_url, Retry(self.patience, -1), timeout=_WORKER_TTL)
         super().__init__(
@@ -125,10 +125,8 @@ class WarmWorker(Worker):
         )
         self.log_result_lifespan = False
         self._jobs = JobQueue(connection)
-        self._store = SpoolStore(settings.store_directory)
-        self._operations = settings.catalogue()
-        self._endings = Endings(self._jobs, self._store, self._operations)
-        self._pulse = Pulse(settings.redis_url, self, lambda queue: Endings(queue, self._store, self._operations))
+        self._endings = Endings(self._jobs, self._store, operations)
+        self._pulse = Pulse(settings.redis_url, self, lambda queue: Endings(queue, self._store, operations))
 
     # What RQ's loop calls around a job.
 
@@ -139,19 +137,26 @@ class WarmWorker(Worker):
     def dequeue_job_and_maintain_ttl(
         self, timeout: int | None, max_idle_time: int | None = None
     ) -> tuple[Job, Queue] | None:
-        """Wait for the child to be ready, then for a job."""
+        """Wait for the child to be ready, then for a job, and look after the GPU while none comes."""
         while True:
-            self._await_ready()
+            self._children.await_ready()
+            self._children.look_after_gpu()
+            if not self._horse.ready and not self._stop_requested:
+                continue
             try:
                 self._interruptible = True
                 if self._stop_requested:
                     raise StopRequested
                 if self._horse.has_died():
                     raise HorseDied
-                return super().dequeue_job_and_maintain_ttl(timeout, max_idle_time)
+                if timeout is None:  # a burst
+                    return super().dequeue_job_and_maintain_ttl(timeout, max_idle_time)
+                idle = _IDLE_SECONDS_QUARANTINED if self._children.condition.quarantined else _IDLE_SECONDS
+                if popped := super().dequeue_job_and_maintain_ttl(min(timeout, idle), idle):
+                    return popped
             except HorseDied:
                 self._interruptible = False
-                self._respawn(self._fault(self._horse.reap()))
+                self._children.died_idle()
                 self._restore_popped()
             except Exception as error:
                 self._interruptible = False
@@ -181,11 +186,19 @@ class WarmWorker(Worker):
         request, attempt = started
         self._revoked = self._stopped_job_id = None
         self._kill_wanted = False
-        self._running = Running(request, attempt, time.monotonic())
+        keep_off_gpu = self._strikes(request, attempt) or self._lost_in_an_example(request)
+        self._running = Running(request, attempt, time.monotonic(), keep_off_gpu)
         self._horse_pid = self._horse.pid or 0
         self._state = WorkerStatus.BUSY  # as `start` wrote it
+        assignment = Assignment(
+            request=request,
+            attempt=attempt,
+            keep_off_gpu=keep_off_gpu,
+            closed=self._children.condition.closed(),
+            canary=self._children.condition.canary_wanted(),
+        )
         try:
-            send(self._horse.pipe, Assignment(request=request, attempt=attempt, keep_off_gpu=self._strikes(attempt)))
+            send(self._horse.pipe, assignment)
         except OSError:
             log.warning("%s: the child was gone before it got the job", request.id)
 
@@ -211,16 +224,17 @@ class WarmWorker(Worker):
         self._wake()
 
     def wait_for_horse(self) -> tuple[int | None, int | None, None]:
-        """The ended child's number and exit code."""
+        """The ended child's number."""
         pid = self._horse.pid
-        return pid, self._horse.reap(), None
+        self._horse.reap()
+        return pid, None, None
 
     # Fewer round trips than RQ's: once per second or per five seconds instead of several times per job.
 
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        if pipeline is None and time.monotonic() - self._heartbeat_at < 5:
-            return
         if pipeline is None:
+            if time.monotonic() - self._heartbeat_at < 5:
+                return
             self._heartbeat_at = time.monotonic()
         super().heartbeat(timeout, pipeline)
 
@@ -280,11 +294,30 @@ class WarmWorker(Worker):
     def teardown(self) -> None:
         self.patience.end_by = time.monotonic() + 3 if self.patience.end_by is None else self.patience.end_by
         self._pulse.stop()
-        self._horse.kill()
+        self._children.end()
         self._restore_popped()
         super().teardown()
         self._pulse.join(timeout=2)
         self._jobs.unregister(self.name)
+
+    # What the children ask.
+
+    @property
+    def _horse(self) -> Horse:
+        return self._children.horse
+
+    @property
+    def stopping(self) -> bool:
+        return bool(self._stop_requested)
+
+    def pause(self, seconds: float, *readable: Connection) -> bool:
+        """Wait so long at most, until one of these can be read, or until there is something else to do."""
+        ready = wait([*readable, self._wake_reader], seconds)
+        self._drain_wake()
+        return any(connection in ready for connection in readable)
+
+    def news(self) -> None:
+        self._pulse.beat()
 
     # What the pulse asks.
 
@@ -312,9 +345,10 @@ class WarmWorker(Worker):
             started_at=self._started_at,
             reported_at=time.time(),
             restarts=max(0, self._horse.starts - 1),
-            last_fault=self._last_fault,
-            failed_examples=self._failed_examples,
-            gpu_given_up=self._no_gpu,
+            last_fault=self._children.last_fault,
+            failed_examples=self._examples.failed,
+            gpu=self._children.gpu(idle=self._running is None),
+            fallbacks=dict(self._fallbacks),
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:
@@ -327,72 +361,7 @@ class WarmWorker(Worker):
             self.heartbeat(pipeline=pipe)
             pipe.execute()
 
-    # The child.
-
-    def _await_ready(self) -> None:
-        """Return once the child is warm, starting it again as often as it takes."""
-        while not self._horse.ready:
-            if self._stop_requested:
-                raise StopRequested
-            if self._horse.pid is None:
-                self._respawn(None)
-            if self._horse.pipe not in wait([self._horse.pipe, self._wake_reader], 1.0):
-                self._drain_wake()
-                continue
-            try:
-                message = receive(self._horse.pipe)
-            except (EOFError, OSError):
-                fault = self._fault(self._horse.reap())
-                self._start_failed(f"{fault} {f'while {self._step}' if self._step else 'before it looked for a GPU'}")
-                continue
-            if isinstance(message, Ready):
-                self._failed_examples = message.failed
-                if self._is_useless(message):
-                    # A worker that fails whatever it takes would empty the queue faster than one that works.
-                    self._horse.kill()
-                    first = message.failed[0]
-                    why = f"every operation failed its example, {first.operation} with {first.error}: {first.message}"
-                    self._start_failed(why)
-                    continue
-                self._failed_starts = self._failed_gpu_starts = 0
-                self._horse.device = message.device
-                log.info("ready on %s after %.1f s", message.device.name, message.seconds)
-                self._pulse.beat()
-            elif isinstance(message, Starting):
-                self._step = message.step
-            elif isinstance(message, Lost):
-                self._lost = message.message
-
-    def _start_failed(self, why: str) -> None:
-        """Start another child, which leaves the GPU alone once enough starts have failed on it.
-
-        On a machine without a GPU nothing is counted: the CPU would be blamed on a GPU that is not there.
-        """
-        self._failed_starts += 1
-        if self._no_gpu is None and self._step in ("looking for a GPU", "warming up on the GPU"):
-            self._failed_gpu_starts += 1
-            if self._failed_gpu_starts == _STARTS_ON_GPU:
-                what = "start on the GPU" if self._step == "warming up on the GPU" else "look for a GPU"
-                self._no_gpu = f"the worker failed to {what} {_STARTS_ON_GPU} times: {why}"
-        self._respawn(why)
-
-    def _is_useless(self, message: Ready) -> bool:
-        disabled = {failure.operation for failure in message.failed if failure.disables}
-        return bool(self._operations) and disabled >= self._operations.keys()
-
-    def _respawn(self, why: str | None) -> None:
-        """Start a new child, the later the more starts in a row have failed."""
-        if why is not None:
-            self._last_fault = why
-            log.warning("%s; starting another", why)
-        delay = min(_LONGEST_RESPAWN_DELAY, 0.25 * 2**self._failed_starts) if self._failed_starts else 0.0
-        until = time.monotonic() + delay
-        while not self._stop_requested and (left := until - time.monotonic()) > 0:
-            wait([self._wake_reader], left)
-            self._drain_wake()
-        self._step = None
-        self._horse.spawn(self._no_gpu)
-        self._pulse.beat()
+    # A job.
 
     def _watch(self, running: Running) -> Succeeded | Failed | End:
         ends_at = running.since + running.request.timeout
@@ -412,13 +381,16 @@ class WarmWorker(Worker):
             ready = wait([self._horse.pipe, self._wake_reader], max(0.0, until - time.monotonic()))
             if self._horse.pipe in ready:
                 try:
-                    message = receive(self._horse.pipe)
+                    message = self._horse.hear()
                 except (EOFError, OSError):
                     return End.DIED
                 if isinstance(message, Answer):
+                    self._answered(running, message)
                     return message.outcome
-                if isinstance(message, Lost):
-                    self._lost = message.message
+                if isinstance(message, Checked):
+                    self._children.condition.told(message)
+                elif isinstance(message, Lost):
+                    return End.DIED
             elif not ready:
                 return end
             self._drain_wake()
@@ -427,17 +399,12 @@ class WarmWorker(Worker):
         request, attempt = running.held
         if isinstance(end, Succeeded | Failed):
             self._endings.commit(request, attempt, end)
-            if isinstance(end, Succeeded) and self._failed_examples:
-                self._forgive(request, end.provenance.backend)
             return
-        # However it ended, the child is of no use any more. What it was writing is deleted after its death.
-        code = self._horse.reap() if end is End.DIED else self._horse.kill()
         if end is End.DIED:
-            fault = self._fault(code)
-            kind = "device-fault" if code == LOST_DEVICE else "worker-died"
-            self._endings.died(request, attempt, Failed(code=kind, message=fault, retryable=True))
-            self._respawn(fault)
+            self._died(running)
             return
+        # The child is of no use any more. What it was writing is deleted after its death.
+        self._horse.kill()
         log.warning("%s attempt %d: %s, the child was killed", request.id, attempt, end.value)
         if end is End.TIMEOUT:
             late = Failed(code="timeout", message=f"an attempt may run {request.timeout:g} s, and this one ran longer")
@@ -451,56 +418,67 @@ class WarmWorker(Worker):
         else:
             self._endings.released(request, attempt)
         if end is not End.RELEASED:
-            self._respawn(None)
+            self._children.respawn(None)
 
-    def _forgive(self, request: JobRequest, backend: Backend) -> None:
-        """A job that was answered shows that the operation works there, whatever its example said.
+    def _died(self, running: Running) -> None:
+        """The child ended in the middle of a job: the job is queued again before anything else is done."""
+        request, attempt = running.held
+        if (
+            lost := self._horse.lost
+        ) is not None:  # it does nothing any more but end, which may take the driver a while
+            why = f"the device was lost ({lost.message})"
+            self._endings.died(request, attempt, Failed(code="device-fault", message=why, retryable=True))
+            self._children.condition.lost(request.id, lost)
+            for failure in self._examples.that_lost_the_device(request):
+                self._children.condition.example_lost(failure.trial, request.id, why)
+            self._pulse.beat()
+            self._horse.reap()
+        else:
+            why = self._horse.reap()
+            kind = "worker-died" if self._horse.lost is None else "device-fault"
+            self._endings.died(request, attempt, Failed(code=kind, message=why, retryable=True))
+        self._children.respawn(why)
 
-        Any job shows it for the documented example, and for a variant one with the variant's choices and dtypes.
-        """
-        left = tuple(
-            failure
-            for failure in self._failed_examples
-            if (failure.operation, failure.backend) != (request.operation, backend)
-            or (failure.variant is not None and not self._is_like(request, failure))
-        )
-        if left != self._failed_examples:
-            self._failed_examples = left
+    def _answered(self, running: Running, answer: Answer) -> None:
+        """Learn from an answer: what works, what does not, and what kept the GPU from giving it."""
+        self._children.deaths = 0
+        news = self._children.condition.answered(answer)
+        if isinstance(answer.outcome, Succeeded):
+            how = answer.outcome.provenance
+            for failure in self._examples.forgive(running.request, how.backend):
+                news = True
+                self._children.condition.example_answered(failure.trial)
+            if how.backend == "cpu" and running.request.backend != "cpu" and how.fallback_reason is not None:
+                self._fallbacks[self._what_kept_it_off(running, answer)] += 1
+        if news:
             self._pulse.beat()
 
-    def _is_like(self, request: JobRequest, variant: FailedExample) -> bool:
-        fields = self._operations[request.operation].params.model_fields
-        for name, choice in variant.choices.items():
-            unsaid = fields[name].get_default() if name in fields else None
-            if request.params.get(name, unsaid) != choice:
-                return False
-        for name, dtype in variant.dtypes.items():
-            stored = self._store.find(request.owner, request.inputs.get(name, ""))
-            if stored is None or stored.info.dtype != dtype:
-                return False
-        return True
+    def _what_kept_it_off(self, running: Running, answer: Answer) -> str:
+        if answer.faults:
+            return answer.faults[-1].kind
+        if running.keep_off_gpu is not None:
+            return "kept-off"
+        return "quarantined" if self._children.condition.quarantined else "no-gpu"
 
     # Small questions.
 
-    def _fault(self, code: int) -> str:
-        """What a child's exit code means, as the beginning of a sentence."""
-        if code == LOST_DEVICE:
-            return f"the device was lost ({self._lost})"
-        if code < 0:
-            return f"the worker process was ended by signal {-code} ({signal.Signals(-code).name})"
-        return f"the worker process ended with exit code {code}"
-
-    def _strikes(self, attempt: int) -> str | None:
+    def _strikes(self, request: JobRequest, attempt: int) -> str | None:
         """A reason to keep off the GPU: the last attempt of a job that two workers died of runs on the CPU."""
-        running = self._running
-        if attempt < MAX_ATTEMPTS or running is None:
+        if attempt < MAX_ATTEMPTS:
             return None
-        strikes = self._jobs.strikes(running.request.id)
+        strikes = self._jobs.strikes(request.id)
         return f"{strikes} attempts on the GPU ended with the worker's death" if strikes >= MAX_ATTEMPTS - 1 else None
+
+    def _lost_in_an_example(self, request: JobRequest) -> str | None:
+        """A reason to keep off the GPU: an example like this job cost the device, and has not cooled down."""
+        for failure in self._examples.that_lost_the_device(request):
+            if (why := self._children.condition.example_open(failure.trial)) is not None:
+                return f"the example {failure.trial} cost the GPU: {why}"
+        return None
 
     def _leaves_gpu_jobs(self) -> bool:
         """A worker without a GPU leaves jobs that insist on one to a worker that has one, as long as there is one."""
-        if self._horse.device is not None and self._horse.device.backend == "gpu":
+        if self._children.use_gpu:
             return False
         if time.monotonic() - self._others_seen_at > 1:
             self._others_seen_at = time.monotonic()

@@ -15,10 +15,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -90,17 +91,29 @@ def _in_single_precision(operation: Operation, example: Example) -> Example | No
     return None
 
 
-def warm_up(trials: Iterable[Trial], found: Probe) -> tuple[FailedExample, ...]:
+def warm_up(
+    trials: Iterable[Trial],
+    found: Probe,
+    skip: Mapping[str, str] = MappingProxyType({}),
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[FailedExample, ...]:
     """Run each example as its job would run, so that no job waits for a compiler; return those that failed.
 
-    What cannot run on the GPU is run on the CPU, as its jobs will be. A lost device is raised.
+    What cannot run on the GPU is run on the CPU, as its jobs will be; so is what `skip` names, because the device was
+    lost in it before. `tell` is told what is tried next: a lost device is raised, and may end the process by itself.
     """
     failed = []
     for trial in trials:
         began = time.perf_counter()
+        tell(str(trial))
         choice = choose(trial.operation, "auto", found)
+        if choice.device is not None and str(trial) in skip:
+            log.warning("%s is not tried on %s: %s", trial, found.report.name, skip[str(trial)])
+            lost = _failure(trial, "gpu", DeviceLost(skip[str(trial)]), fallback=_runs_on_the_cpu(trial))
+            failed.append(lost.model_copy(update={"lost_the_device": True}))
+            continue
         try:
-            _run(trial, choice.backend, choice.device)
+            answer(trial, choice.backend, choice.device)
         except DeviceLost:
             raise
         except RECOVERABLE as fault:
@@ -120,18 +133,19 @@ def warm_up(trials: Iterable[Trial], found: Probe) -> tuple[FailedExample, ...]:
     return tuple(failed)
 
 
-def _run(trial: Trial, backend: Any, device: Any) -> None:
+def answer(trial: Trial, backend: Any, device: Any, key: bytes | None = None) -> dict[str, Any]:
+    """Run one request and return its outputs. `key` stands for the random one of a private operation."""
     operation, example = trial.operation, trial.example
     inputs = {name: np.asarray(given["data"], dtype=given["dtype"]) for name, given in example.inputs.items()}
     arguments: dict[str, Any] = dict(inputs)
     if operation.randomness == "seed":
         arguments["seed"] = 0
     elif operation.randomness == "private":
-        arguments["key"] = os.urandom(32)
+        arguments["key"] = key or os.urandom(32)
     if device is not None:
         arguments["device"] = device
     params = operation.validate(example.params, {name: _info(array) for name, array in inputs.items()})
-    operation.implementation(backend)(params, **arguments)
+    return operation.implementation(backend)(params, **arguments)
 
 
 def _info(array: np.ndarray) -> ArrayInfo:
@@ -141,7 +155,7 @@ def _info(array: np.ndarray) -> ArrayInfo:
 
 def _runs_on_the_cpu(trial: Trial) -> bool:
     try:
-        _run(trial, "cpu", None)
+        answer(trial, "cpu", None)
     except Exception as error:  # (it is told by the failure on the GPU that led here)
         log.error("the example of %s failed on the CPU too", trial, exc_info=error)
         return False

@@ -20,7 +20,7 @@ from tests.conftest import free_port
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk.redis_server import RedisServer
-from workers.protocol import DeviceReport, FailedExample, WorkerReport
+from workers.protocol import BreakerReport, DeviceMemory, DeviceReport, FailedExample, GpuCondition, WorkerReport
 
 
 def report(name: str, state: Any, backend: Any = "cpu", **device: Any) -> WorkerReport:
@@ -101,7 +101,8 @@ def test_a_service_on_which_no_operation_works_is_not_ready(api: Live) -> None:
 def test_a_variant_or_a_fallback_disables_no_operation(api: Live) -> None:
     failures = [failed(name, "gpu", fallback=True) for name in COMPUTATIONS]
     failures.append(failed("scale", "gpu", variant="float32"))
-    sick = report("one", "ready", "gpu").model_copy(update={"failed_examples": tuple(failures)})
+    told = {"failed_examples": tuple(failures), "gpu": condition("degraded", reason="examples failed")}
+    sick = report("one", "ready", "gpu").model_copy(update=told)
     api.queue.report(sick, ttl=60)
     ready, gpu = api.http.get("/readyz"), api.http.get("/gpu-health").json()
 
@@ -110,7 +111,8 @@ def test_a_variant_or_a_fallback_disables_no_operation(api: Live) -> None:
     assert "scale falls back to the CPU on 1 of 1 workers: RuntimeError" in ready.json()["reasons"]
     assert "scale (float32) fails on 1 of 1 workers: RuntimeError" in ready.json()["reasons"]
     assert gpu["status"] == "degraded"
-    assert gpu["reasons"][0] == (
+    assert gpu["reasons"][0] == "one is degraded: examples failed"
+    assert gpu["reasons"][1] == (
         "scale failed on the gpu of one with RuntimeError: /a/path: 7; its jobs fall back to the CPU"
     )
     assert gpu["reasons"][-1] == "scale (float32) failed on the gpu of one with RuntimeError: /a/path: 7"
@@ -147,7 +149,7 @@ def test_a_real_worker_whose_examples_fail_degrades_the_service_and_one_that_can
     assert not any("double" in reason for reason in serving["reasons"])
 
 
-def test_a_gpu_given_up_after_failed_starts_is_told_and_not_taken_for_none(redis_url: str, tmp_path: Path) -> None:
+def test_a_quarantined_gpu_is_told_and_not_taken_for_none(redis_url: str, tmp_path: Path) -> None:
     with live(tmp_path / "api", redis_url, MISBEHAVING) as api:
         desk = Desk(redis_url, tmp_path / "worker", api.queue, api.store)
         desk.home.mkdir()
@@ -158,6 +160,7 @@ def test_a_gpu_given_up_after_failed_starts_is_told_and_not_taken_for_none(redis
             )
             assert sick is not None
             ready, gpu = api.http.get("/readyz"), api.http.get("/gpu-health").json()
+            memory = api.http.get("/gpu-memory").json()
             asked = {"operation": "double", "inputs": {"values": {"data": [1.0]}}, "backend": "gpu"}
             refused = api.http.post("/v1/jobs", json=asked)
         finally:
@@ -167,35 +170,113 @@ def test_a_gpu_given_up_after_failed_starts_is_told_and_not_taken_for_none(redis
         200,
         {
             "status": "degraded",
-            "reasons": ["1 of 1 live workers gave up the GPU after failed starts; jobs run on the CPU there"],
+            "reasons": ["The GPU of 1 of 1 live workers is quarantined; jobs run on the CPU there"],
         },
     )
     (reason,) = gpu["reasons"]
     assert gpu["status"] == "degraded"
-    assert reason.startswith(f"{sick.name}: the worker failed to start on the GPU 3 times: the device was lost (")
+    assert reason.startswith(f"{sick.name} is quarantined: the device was lost (")
     assert "uncorrectable memory error" in reason
+    assert memory == {"devices": []}
     assert (refused.status_code, refused.json()["code"]) == (503, "no-gpu-worker")
-    assert "the worker failed to start on the GPU 3 times" in refused.json()["detail"]
+    assert "the GPU is quarantined: the device was lost (" in refused.json()["detail"]
+
+
+def condition(state: Any, **told: Any) -> GpuCondition:
+    return GpuCondition(state=state, since=1.8e9, **told)
 
 
 def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
-    unknown = api.http.get("/gpu-health").json()
-    api.queue.report(report("cpu", "ready", reason="no NVIDIA driver"), ttl=60)
-    none = api.http.get("/gpu-health").json()
-    api.queue.report(report("gpu", "ready", "gpu", memory_bytes=24 << 30, uuid="GPU-1"), ttl=60)
-    ok = api.http.get("/gpu-health").json()
-    memory = api.http.get("/gpu-memory").json()
-    api.queue.report(report("gpu", "restarting", "gpu"), ttl=60)
-    degraded = api.http.get("/gpu-health").json()
+    def reported(name: str, gpu: GpuCondition | None, *device: Any, **details: Any) -> Any:
+        api.queue.report(report(name, *device, **details).model_copy(update={"gpu": gpu}), ttl=60)
+        return api.http.get("/gpu-health").json()
 
-    assert (unknown["status"], unknown["workers"]) == ("unknown", [])
+    unknown = api.http.get("/gpu-health").json()
+    unsaid = reported("cpu", None, "starting")
+    none = reported("cpu", condition("absent", reason="no NVIDIA driver"), "ready", reason="no NVIDIA driver")
+    used = DeviceMemory(used=1, held=2, limit=20 << 30, stuck=3, outside=4, peak=5)
+    healthy = condition("healthy", name="H200", uuid="GPU-1", canary_at=time.time() - 7, memory=used)
+    ok = reported("gpu", healthy, "ready", "gpu", memory_bytes=24 << 30, uuid="GPU-1")
+    memory = api.http.get("/gpu-memory").json()
+    ill = condition("restarting", name="H200", uuid="GPU-1", reason="error 700: illegal address", faults={"lost": 1})
+    degraded = reported("gpu", ill, "restarting", "gpu")
+
+    assert (unknown["status"], unknown["devices"], unknown["workers"]) == ("unknown", [], [])
+    assert (unsaid["status"], unsaid["reasons"]) == (
+        "unknown",
+        ["None of 1 live workers has said yet whether it has a GPU"],
+    )
     assert (none["status"], none["reasons"]) == ("none", ["no NVIDIA driver"])
     assert (ok["status"], len(ok["workers"])) == ("ok", 2)
-    assert memory == {"devices": [{"worker": "gpu", "name": "gpu of gpu", "uuid": "GPU-1", "memory_bytes": 24 << 30}]}
+    told = {device["worker"]: device for device in ok["devices"]}
+    assert {name: device["state"] for name, device in told.items()} == {"cpu": "absent", "gpu": "healthy"}
+    assert 7 <= told["gpu"]["canary_age_seconds"] < 60
+    assert told["gpu"]["since"] == "2027-01-15T08:00:00Z"
+    assert memory == {
+        "devices": [
+            {
+                "worker": "gpu",
+                "name": "H200",
+                "uuid": "GPU-1",
+                "memory_bytes": 24 << 30,
+                "used_bytes": 1,
+                "held_bytes": 2,
+                "limit_bytes": 20 << 30,
+                "stuck_bytes": 3,
+                "outside_bytes": 4,
+                "peak_bytes": 5,
+            }
+        ]
+    }
     assert (degraded["status"], degraded["reasons"]) == (
         "degraded",
         ["gpu is restarting: error 700: illegal address"],
     )
+
+
+def test_a_kernel_that_is_kept_off_a_gpu_is_told_with_its_next_probe_and_why_only_to_keys(api: Live) -> None:
+    breaker = BreakerReport(
+        what="rsi", kind="kernel", state="open", reason="/a/path was refused", since=1.8e9, next_probe=1.8e9 + 30
+    )
+    ill = condition("degraded", reason="rsi is kept off the GPU: /a/path was refused", breakers=(breaker,))
+    api.queue.report(report("one", "ready", "gpu").model_copy(update={"gpu": ill}), ttl=60)
+    ready, gpu = api.http.get("/readyz"), api.http.get("/gpu-health").json()
+
+    assert (ready.status_code, ready.json()) == (
+        200,
+        {
+            "status": "degraded",
+            "reasons": ["rsi is kept off the GPU of 1 of 1 live workers", "The GPU of 1 of 1 live workers is degraded"],
+        },
+    )
+    assert gpu["reasons"] == ["one is degraded: rsi is kept off the GPU: /a/path was refused"]
+    assert gpu["devices"][0]["breakers"] == [
+        {
+            "what": "rsi",
+            "kind": "kernel",
+            "state": "open",
+            "reason": "/a/path was refused",
+            "since": "2027-01-15T08:00:00Z",
+            "next_probe_at": "2027-01-15T08:00:30Z",
+        }
+    ]
+
+
+def test_metrics_count_what_became_of_gpus(api: Live) -> None:
+    breaker = BreakerReport(what="rsi", kind="kernel", state="open", reason="refused", since=1.0, next_probe=2.0)
+    for name in ("one", "two"):
+        gpu = condition("degraded", breakers=(breaker,), faults={"lost": 2, "wrong-answer": 1})
+        told = {"gpu": gpu, "restarts": 3, "fallbacks": {"out-of-memory": 5}}
+        api.queue.report(report(name, "ready", "gpu").model_copy(update=told), ttl=60)
+
+    text = api.http.get("/metrics").text
+
+    assert 'warpdesk_gpus{state="degraded"} 2.0' in text
+    assert 'warpdesk_breakers{what="rsi"} 2.0' in text
+    assert 'warpdesk_gpu_faults_total{kind="lost"} 4.0' in text
+    assert 'warpdesk_gpu_faults_total{kind="wrong-answer"} 2.0' in text
+    assert 'warpdesk_fallbacks_total{reason="out-of-memory"} 10.0' in text
+    assert "warpdesk_worker_restarts_total 6.0" in text
 
 
 def test_a_gpu_job_needs_a_gpu_worker(api: Live) -> None:

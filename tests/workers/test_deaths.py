@@ -75,8 +75,11 @@ def test_children_that_die_at_their_start_without_a_gpu_are_not_blamed_on_one(
     assert report.device is not None
     assert (report.device.backend, report.device.reason) == ("cpu", "the device is held by another process")
     assert report.restarts == 3
-    assert report.gpu_given_up is None
-    assert report.last_fault == ("the worker process was ended by signal 9 (SIGKILL) while warming up on the CPU")
+    assert report.gpu is not None
+    assert (report.gpu.state, report.gpu.reason) == ("absent", "the device is held by another process")
+    assert report.last_fault == (
+        "the worker process was ended by signal 9 (SIGKILL) while warming up on the CPU, in die"
+    )
     record = desk.wait(desk.submit())
     assert record.provenance is not None
     assert record.provenance.fallback_reason == "the device is held by another process"

@@ -76,20 +76,20 @@ def test_a_launch_that_never_returns_is_timed_out(desk: Desk) -> None:
     assert record.error.code == "timeout"
 
 
-def test_a_device_that_breaks_at_every_start_is_given_up_for_the_cpu(desk: Desk) -> None:
+def test_a_device_that_breaks_at_every_start_is_quarantined_and_jobs_run_on_the_cpu(desk: Desk) -> None:
     report = desk.start_worker(WARPDESK_DEVICE="tests.workers.device:BrokenDevice")
     assert report is not None
     assert report.device is not None
-    assert report.device.backend == "cpu"
-    assert report.restarts == 3
-    reason = report.device.reason
-    assert reason is not None
-    assert reason.startswith("the worker failed to start on the GPU 3 times")
-    assert "uncorrectable memory error" in reason
-    assert report.gpu_given_up == reason
+    assert (report.device.backend, report.restarts) == ("cpu", 3)
+    reason = "the device was lost (the first copy hit an uncorrectable memory error) while looking for a GPU"
+    assert report.device.reason == f"the GPU is quarantined: {reason}"
+    assert report.gpu is not None
+    assert (report.gpu.state, report.gpu.reason, report.gpu.faults) == ("quarantined", reason, {"start": 3})
+    assert report.gpu.next_probe is not None
+    assert report.gpu.next_probe > report.gpu.since
     record = desk.wait(desk.submit())
     assert record.provenance is not None
-    assert record.provenance.fallback_reason == reason
+    assert record.provenance.fallback_reason == f"the GPU is quarantined: {reason}"
 
 
 def test_a_driver_that_kills_who_looks_for_a_device_is_left_alone(desk: Desk) -> None:
@@ -97,10 +97,10 @@ def test_a_driver_that_kills_who_looks_for_a_device_is_left_alone(desk: Desk) ->
     assert report is not None
     assert report.device is not None
     assert (report.device.backend, report.restarts) == ("cpu", 3)
-    assert report.gpu_given_up == report.device.reason
-    assert report.device.reason == (
-        "the worker failed to look for a GPU 3 times: "
-        "the worker process was ended by signal 9 (SIGKILL) while looking for a GPU"
+    assert report.gpu is not None
+    assert (report.gpu.state, report.gpu.reason) == (
+        "quarantined",
+        "the worker process was ended by signal 9 (SIGKILL) while looking for a GPU",
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kernels import canary
 from kernels.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
 from tests.workers.device import PaperDevice
 from workers.faults import Fault, FaultyDevice, parse
@@ -74,14 +75,71 @@ def test_once_means_once_for_every_process_of_a_home(tmp_path: Path) -> None:
 
 
 def test_faults_are_a_list() -> None:
-    assert parse("oom@1, lost@2/once") == (Fault("oom", 1, False), Fault("lost", 2, True))
+    assert parse("oom@1, lost=719:rsi@2-4/once/start") == (
+        Fault("oom", 1, 1),
+        Fault("lost", 2, 4, kernel="rsi", code=719, once=True, start=True),
+    )
     assert parse("") == ()
 
 
-@pytest.mark.parametrize("text", ["oom", "oom@", "oom@0", "oom@x", "melt@1", "oom@1/twice"])
+@pytest.mark.parametrize("text", ["oom", "oom@", "oom@0", "oom@x", "melt@1", "oom@1/twice", "oom=2@1", "lost:@1"])
 def test_a_fault_that_does_not_exist_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not <fault>@<launch>"):
+    with pytest.raises(ValueError, match=r"is not <fault>\[:<kernel>\]@<n>"):
         parse(text)
+
+
+def test_a_fault_of_one_kernel_counts_its_launches_alone(tmp_path: Path) -> None:
+    device = faulty("launch:another@1, oom:double_values@2", tmp_path)
+    assert launch(device) == [2.0, 4.0]
+    with pytest.raises(OutOfMemory):
+        launch(device)
+
+
+def test_a_range_of_launches_fails_and_the_next_does_not(tmp_path: Path) -> None:
+    device = faulty("launch@1-2", tmp_path)
+    for _ in range(2):
+        with pytest.raises(LaunchFailed):
+            launch(device)
+    assert launch(device) == [2.0, 4.0]
+
+
+def test_allocations_are_counted_for_themselves_and_recover(tmp_path: Path) -> None:
+    device = faulty("oom-alloc@2-3", tmp_path)
+    device.empty(1, "f8")
+    for allocate in (lambda: device.zeros(1, "f8"), lambda: device.to_device(np.zeros(1))):
+        with pytest.raises(OutOfMemory, match="an allocation needed 3221225472 bytes"):
+            allocate()
+    assert launch(device) == [2.0, 4.0]
+
+
+def test_a_lost_device_has_the_error_number_it_was_given(tmp_path: Path) -> None:
+    device = faulty("lost=719@1", tmp_path)
+    for _ in range(2):
+        with pytest.raises(DeviceLost, match="CUDA error 719") as caught:
+            launch(device)
+        assert caught.value.code == 719
+
+
+def test_faults_from_the_start_count_what_warms_up(tmp_path: Path) -> None:
+    with pytest.raises(LaunchFailed):
+        launch(faulty("launch@1/start", tmp_path, armed=False))
+
+
+def test_the_nth_canary_answers_wrongly_and_no_launch_of_a_job_counts(tmp_path: Path) -> None:
+    device = faulty("corrupt@2, lost@2", tmp_path)
+    canary.check(device)
+    launch(device)
+    with pytest.raises(canary.Miscomputed, match="1 of 512 known answers in words, the first at 0"):
+        canary.check(device)
+    canary.check(device)
+
+
+def test_a_leak_stays_stuck_in_what_memory_reports(tmp_path: Path) -> None:
+    device = faulty("leak@1-2", tmp_path)
+    for stuck in (1 << 30, 2 << 30, 2 << 30):
+        launch(device)
+        report = device.memory.report()
+        assert (report.used, report.held, report.stuck) == (0, stuck, stuck)
 
 
 def test_a_faulty_device_tells_what_its_device_is(tmp_path: Path) -> None:

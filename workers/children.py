@@ -1,0 +1,199 @@
+"""The child that serves, started again as often as it takes, and the second one that tries a quarantined GPU."""
+
+import logging
+import random
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from workers import nvml
+from workers.candidate import Candidate
+from workers.condition import Condition, Phase
+from workers.examples import Examples
+from workers.horse import Horse
+from workers.pipe import Checked, Orders, Ready
+from workers.protocol import GpuCondition
+from workers.settings import WorkerSettings
+
+log = logging.getLogger("warpdesk.worker")
+
+_LONGEST_DELAY = 300.0
+
+
+class Parent(Protocol):
+    """What the children ask of their parent."""
+
+    @property
+    def stopping(self) -> bool: ...
+
+    def pause(self, seconds: float, *readable: Connection) -> bool:
+        """Wait so long at most, or until one of these can be read; whether one can."""
+
+    def news(self) -> None:
+        """There is something new to report."""
+
+
+class Children:
+    """Made, and called, in the parent's main thread; only `gpu` is asked by the pulse."""
+
+    def __init__(self, settings: WorkerSettings, examples: Examples, parent: Parent) -> None:
+        told_no_gpu = "the setting WARPDESK_DEVICE is cpu" if settings.device == "cpu" else None
+        self.condition = Condition(settings.cool_down_seconds, settings.canary_seconds, told_no_gpu)
+        self.deaths = 0  # since one answered a job
+        self.last_fault: str | None = None
+        self.horse = Horse(settings)
+        self._settings = settings
+        self._examples = examples
+        self._parent = parent
+        self._candidate: Candidate | None = None
+        self.horse.spawn(Orders())
+        self._driver = nvml.watch(settings, lambda: self.horse.pid)
+
+    @property
+    def use_gpu(self) -> bool:
+        return self.horse.device is not None and self.horse.device.backend == "gpu"
+
+    def gpu(self, idle: bool) -> GpuCondition | None:
+        """What to tell of the GPU."""
+        phase: Phase = "serving" if self.horse.ready else "gone" if self.horse.pid is None else "starting"
+        driver = None if self._driver is None else self._driver.report()
+        return self.condition.report(phase, self._examples.failed, driver, idle)
+
+    def await_ready(self) -> None:
+        """Return once the child is warm, starting it again as often as it takes, or when the parent shall stop."""
+        while not self.horse.ready and not self._parent.stopping:
+            if self.horse.pid is None:
+                self.respawn(None)
+            if not self._parent.pause(1.0, self.horse.pipe):
+                if self.horse.silent_seconds > self._settings.start_seconds:
+                    self.horse.kill()
+                    why = f"the worker process said nothing for {self._settings.start_seconds:g} s"
+                    self._start_failed(f"{why} {self.horse.doing}")
+                continue
+            try:
+                message = self.horse.hear()
+            except (EOFError, OSError):
+                self._start_failed(f"{self.horse.reap()} {self.horse.doing}")
+                continue
+            if isinstance(message, Ready):
+                self._opened(message)
+
+    def died_idle(self) -> None:
+        """The child has ended between two jobs."""
+        why = self.horse.reap()
+        if self.horse.lost is not None:
+            self.condition.lost(f"idle at {time.time()}", self.horse.lost)
+        self.respawn(why)
+
+    def respawn(self, why: str | None) -> None:
+        """Start a new child: at once the first time one dies, the later the more die in a row without an answer.
+
+        The delay has full jitter, so that several workers of a machine do not strain a sick driver in step.
+        """
+        if why is not None:
+            delay = random.uniform(0.0, min(_LONGEST_DELAY, 2.0 ** (self.deaths - 1))) if self.deaths else 0.0  # noqa: S311
+            self.deaths += 1
+            self.last_fault = why
+            log.warning("%s; starting another in %.1f s", why, delay)
+            self._parent.news()
+            until = time.monotonic() + delay
+            while not self._parent.stopping and (left := until - time.monotonic()) > 0:
+                self._parent.pause(left)
+        if not self._parent.stopping:
+            self.horse.spawn(Orders(no_gpu=self.condition.no_gpu(), skip=self.condition.skip()))
+            self._parent.news()
+
+    def look_after_gpu(self) -> None:
+        """Between jobs: hear the child, and replace it where its GPU is to be left alone, is well, or keeps memory."""
+        self._hear()
+        if not self.horse.ready:
+            return
+        ill = self._driver_says()
+        if ill is not None:
+            self.condition.quarantine(ill)
+        if self.condition.quarantined:
+            if self.use_gpu:
+                self._replace(self.condition.no_gpu() or "")
+            else:
+                self._try_gpu(ill)
+        elif self.use_gpu and (why := self.condition.recycling()) is not None:
+            self._replace(f"the worker process was recycled: {why}")
+
+    def end(self) -> None:
+        self.horse.kill()
+        if self._candidate is not None:
+            self._candidate.horse.kill()
+        if self._driver is not None:
+            self._driver.stop()
+
+    def _opened(self, message: Ready) -> None:
+        """The child is warm, unless it is of no use."""
+        self._examples.failed = message.failed
+        if self._examples.all_failed():
+            self.horse.kill()
+            first = message.failed[0]
+            why = f"every operation failed its example, {first.operation} with {first.error}: {first.message}"
+            self._start_failed(why)
+            return
+        self.condition.opened(message.device)
+        self.condition.told(message)
+        log.info("ready on %s after %.1f s", message.device.name, message.seconds)
+        self._parent.news()
+
+    def _start_failed(self, why: str) -> None:
+        """Start another child, which leaves the GPU alone once enough starts have failed on it.
+
+        On a machine without a GPU nothing is counted: the CPU would be blamed on a GPU that is not there.
+        """
+        if self.horse.starts_on_gpu:
+            self.condition.start_failed(why, self.horse.lost, self.horse.trial)
+            if self.condition.quarantined:
+                self.deaths = 0  # it was the GPU: a child that leaves it alone need not wait
+        self.respawn(why)
+
+    def _hear(self) -> None:
+        with suppress(EOFError, OSError):  # its death is noticed elsewhere
+            while self.horse.ready and self.horse.pipe.poll():
+                message = self.horse.hear()
+                if isinstance(message, Checked):
+                    self.condition.told(message)
+
+    def _replace(self, why: str) -> None:
+        self.horse.kill()
+        self.last_fault = why
+        log.warning("%s; starting another", why)
+        self.respawn(None)
+
+    def _try_gpu(self, ill: str | None) -> None:
+        """Let a second child try the quarantined GPU once it has cooled down, and take over once it is ready."""
+        if self._candidate is None:
+            if self.condition.to_be_tried():
+                if ill is not None:
+                    self.condition.trial_failed(ill)
+                else:
+                    self._candidate = Candidate(self._settings, self.condition.skip())
+            return
+        outcome = self._candidate.look()
+        if outcome is None:
+            return
+        tried, self._candidate = self._candidate.horse, None
+        if isinstance(outcome, Ready) and outcome.device.backend == "gpu":
+            self.horse.kill()
+            tried.starts += self.horse.starts
+            self.horse = tried
+            self._opened(outcome)
+            return
+        tried.kill()
+        if isinstance(outcome, Ready):
+            self.condition.found_none(outcome.device)
+        else:
+            self.condition.trial_failed(outcome, tried.trial)
+        self._parent.news()
+
+    def _driver_says(self) -> str | None:
+        """Why the driver wants the GPU left alone."""
+        report = None if self._driver is None else self._driver.report()
+        if report is None or report.state not in ("drain", "quarantine"):
+            return None
+        return "; ".join(finding.reason for finding in report.findings if finding.state == report.state)
