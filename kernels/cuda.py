@@ -276,11 +276,14 @@ def check_shape(name: str, grid: tuple[int, ...], block: tuple[int, ...]) -> Non
         raise LaunchFailed(f"{name}: a grid {grid} of blocks {block} cannot be launched", 1, (name,))
 
 
-# By number, never by text. After these the context answers nothing but the same error (CUDA driver API, CUresult):
-# ECC, NVLink, illegal address, time-out, destroyed context, assertion, hardware stack to launch failure, unknown.
-_STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999}
-# The launch was refused, nothing happened: invalid value or configuration, no image for this GPU, too many resources.
-_REFUSED = {1, 9, 13, 98, 200, 209, 218, 222, 500, 701}
+# By number, never by text. Of these CUDA says that the process must be ended: every later call has the same error.
+# ECC, NVLink, contained, illegal address, time-out, destroyed context, assertion, hardware stack to launch failure,
+# tensor memory, ended by the MPS server, external device; and 999, of which it says nothing.
+_STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}
+# The launch was refused, nothing happened: invalid value, configuration, symbol, function or image, no image for this
+# GPU, PTX of another version, not found, too many resources, too many blocks that wait for each other, not supported,
+# a cluster that is too large.
+_REFUSED = {1, 9, 13, 98, 200, 209, 218, 222, 500, 701, 720, 801, 912}
 
 
 def fault(code: int, message: str, suspects: tuple[str, ...] = ()) -> DeviceFault:

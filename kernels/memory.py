@@ -158,13 +158,17 @@ class Ledger(ABC):
     def born(self, nbytes: int, what: str) -> "Life":
         """Count a new block: it is alive as long as what is returned."""
         number = next(self._numbers)
+        self._bury()
         self._alive[number] = Block(nbytes, what)
         self.peak = max(self.peak, self.used())
         return Life(number, self._dead)
 
-    def _made_since(self, first: int) -> tuple[Block, ...]:
+    def _bury(self) -> None:
         while self._dead:
             self._alive.pop(self._dead.popleft(), None)
+
+    def _made_since(self, first: int) -> tuple[Block, ...]:
+        self._bury()
         return tuple(block for number, block in sorted(self._alive.copy().items()) if number > first)
 
     def _hold(self, nbytes: int, until: float) -> None:

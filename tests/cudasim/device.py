@@ -247,7 +247,7 @@ class EmulatedKernel:
     def __init__(self, device: EmulatedDevice, source: Source, module: Module, entry: KernelEntry) -> None:
         self.name = entry.name.decode()
         self._device = device
-        self._source = source
+        self.source = source
         self._module = module
         self._entry = entry
         self._expected = deduced(entry)
@@ -258,7 +258,7 @@ class EmulatedKernel:
         device = self._device
         self._check_shape(grid, block, shared_mem)
         arguments = self._pack(args)
-        device.launches.append((self._source, self.name))
+        device.launches.append((self.source, self.name))
         message = ctypes.create_string_buffer(4096)
         start = time.perf_counter()
         outcome = runtime().cudasim_launch(

@@ -112,6 +112,9 @@ def test_parameters_follow_macros_and_typedefs_and_skip_comments() -> None:
         (9, LaunchFailed),
         (209, LaunchFailed),
         (701, LaunchFailed),
+        (720, LaunchFailed),
+        (801, LaunchFailed),
+        (912, LaunchFailed),
         (214, DeviceLost),
         (700, DeviceLost),
         (702, DeviceLost),
@@ -122,6 +125,9 @@ def test_parameters_follow_macros_and_typedefs_and_skip_comments() -> None:
         (304, DeviceLost),
         (600, DeviceLost),
         (802, DeviceLost),
+        (810, DeviceLost),
+        (911, DeviceLost),
+        (999, DeviceLost),
     ],
 )
 def test_a_fault_is_told_by_its_number(code: int, kind: type[DeviceFault]) -> None:

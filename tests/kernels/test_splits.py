@@ -1,0 +1,233 @@
+"""An answer has the same bytes however the job is split, and however often memory runs out on the way.
+
+For every operation: random requests, cut into chunks so small that there are several; a random number of them resident;
+and allocations that fail, from the n-th on and k times. Each is compared with the answer in one piece.
+"""
+
+import gc
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import chunks
+from kernels.array import ArrayInfo
+from kernels.catalogue import OPERATIONS
+from kernels.cuda import OutOfMemory
+from kernels.operation import Grid, Operation
+from tests.kernels.parity import Case, assert_same
+from tests.kernels.remembering import RememberingDevice
+
+SCHEDULES = 10_000  # answered ones, of all operations together
+REQUESTS = 6  # of each operation
+Random = np.random.Generator
+
+# How a family's chunks are made small: a constant of its spec that changes no byte, and what to draw it from.
+SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
+    "kernels.matmul": ("PANEL_BYTES", (3_000, 9_000)),
+    "kernels.monte_carlo": ("CHUNK", (256, 512)),
+    "kernels.vector": ("CHUNK", (64, 256, 1_000)),
+}
+
+
+def _floats(random: Random, *shape: int) -> "np.ndarray[Any, Any]":
+    return random.standard_normal(shape).astype(random.choice(["float64", "float32"]))
+
+
+def _matmul(random: Random) -> dict[str, Any]:
+    m, k, n = (int(size) for size in random.integers(1, 80, 3))
+    batch = [(), (int(random.integers(1, 6)),)]
+    a, b = batch[random.integers(2)], batch[random.integers(2)]
+    first = _floats(random, *a, m, k)
+    return {"algorithm": "kernel", "a": first, "b": random.standard_normal((*b, k, n)).astype(first.dtype)}
+
+
+def _prices(random: Random, nan: bool = True) -> "np.ndarray[Any, Any]":
+    shape = (int(random.integers(1, 9)), int(random.integers(40, 300)))
+    prices = 100 * np.exp(np.cumsum(random.normal(0, 1e-2, shape), axis=-1))
+    if nan and random.random() < 0.5:
+        prices[random.random(shape) < 0.05] = np.nan
+    return prices.astype(random.choice(["float64", "float32"]))
+
+
+def _indicator(*conventions: str) -> Callable[[Random], dict[str, Any]]:
+    def draw(random: Random) -> dict[str, Any]:
+        chosen = {"convention": str(random.choice(conventions))} if conventions else {}
+        policy = str(random.choice(["window", "skip", "ffill"]))
+        return {"period": int(random.integers(2, 30)), "nan_policy": policy, **chosen, "prices": _prices(random)}
+
+    return draw
+
+
+def _monte_carlo(random: Random) -> dict[str, Any]:
+    payoff = str(random.choice(["european", "asian_arithmetic", "asian_geometric", "barrier_up_out"]))
+    market = {"spot": 100.0, "strike": 101.0, "rate": 0.05, "volatility": 0.3, "maturity": 0.75}
+    barrier = {"barrier": 120.0} if payoff.startswith("barrier") else {}
+    size = {"steps": int(random.integers(1, 5)), "paths": int(random.integers(300, 2_000))}
+    return {"payoff": payoff, "option": "call", **market, **barrier, **size, "seed": int(random.integers(1 << 60))}
+
+
+def _dp_noise(random: Random) -> dict[str, Any]:
+    values = random.normal(0, 1, (int(random.integers(2, 60)), int(random.integers(1, 9))))
+    common = {"mechanism": str(random.choice(["discrete_laplace", "discrete_gaussian"])), "unaccounted": True}
+    common |= {"epsilon": "1"} | ({"delta": "1e-6"} if common["mechanism"] == "discrete_gaussian" else {})
+    norm = "l1" if common["mechanism"] == "discrete_laplace" else "l2"
+    if random.random() < 0.3:
+        special: dict[str, Any] = {"mode": "aggregate", "sensitivity": {"norm": norm, "value": "1"}}
+    else:
+        special = {"mode": "records", "neighbouring": "add_remove", "clip": {"norm": "linf", "bound": "1.5"}}
+    return {**common, **special, "values": values, "key": random.bytes(32)}
+
+
+def _secure_aggregation(random: Random) -> dict[str, Any]:
+    bits, clients = int(random.choice([32, 64])), [int(client) for client in random.permutation(20)[:6]]
+    survivors, dropped = tuple(clients[:4]), tuple(clients[4 : 4 + int(random.integers(3))])
+    request: dict[str, Any] = {
+        "round_id": "splits",
+        "modulus_bits": bits,
+        "threshold": (len(survivors) + len(dropped)) // 2 + 1,
+        "survivors": survivors,
+        "dropped": dropped,
+        "pairs": tuple((gone, stayed) for gone in dropped for stayed in survivors),
+        "quantisation": {"clip": str(2 ** (bits - 1)), "scale": "1"},
+        "output": "int",
+        "masked": random.integers(0, 2**bits, (4, int(random.integers(1, 300))), dtype=f"uint{bits}"),
+        "self_seeds": random.integers(0, 256, (4, 32), np.uint8),
+    }
+    if dropped:
+        request["pair_seeds"] = random.integers(0, 256, (4 * len(dropped), 32), np.uint8)
+    return request
+
+
+def _two(random: Random) -> dict[str, Any]:
+    x = _floats(random, int(random.integers(300, 3_000)))
+    return {"x": x, "y": random.standard_normal(x.shape).astype(x.dtype)}
+
+
+def _rows(random: Random) -> dict[str, Any]:
+    if random.random() < 0.3:
+        return {"x": _floats(random, int(random.integers(9_000, 40_000)))}
+    return {"axis": "last", "x": _floats(random, int(random.integers(2, 40)), int(random.integers(1, 90)))}
+
+
+def _two_rows(random: Random) -> dict[str, Any]:
+    request = _rows(random)
+    return {**request, "y": random.standard_normal(request["x"].shape).astype(request["x"].dtype)}
+
+
+# Parameters, inputs, seed and key of a random request, by name.
+REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
+    "matmul": _matmul,
+    "sma": _indicator(),
+    "ema": _indicator("talib", "tradingview"),
+    "rsi": _indicator("talib", "cutler", "ema", "tradingview"),
+    "bollinger": _indicator(),
+    "monte_carlo": _monte_carlo,
+    "dp_noise": _dp_noise,
+    "secure_aggregation": _secure_aggregation,
+    "add": _two,
+    "multiply": _two,
+    "axpy": lambda random: {"alpha": float(random.normal()), **_two(random)},
+    "dot": _two_rows,
+    "sum": _rows,
+    "norm": lambda random: {"order": [1, 2, "inf"][random.integers(3)], **_rows(random)},
+    "min": _rows,
+    "max": _rows,
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    case: Case
+    grid: Grid
+
+
+def drawn(name: str, random: Random) -> Request:
+    """A request whose job has chunks enough to be split; the last drawn where none has."""
+    for _ in range(200):
+        given = REQUEST[name](random)
+        seed, key = given.pop("seed", None), given.pop("key", None)
+        inputs = {field: given.pop(field) for field in tuple(given) if isinstance(given[field], np.ndarray)}
+        case = Case(name, given, lambda inputs=inputs: inputs, seed=seed, key=key)  # type: ignore[misc]
+        params = OPERATIONS[name].params.model_validate(given, strict=False)
+        infos = {field: ArrayInfo(str(array.dtype), array.shape) for field, array in inputs.items()}
+        request = Request(case, OPERATIONS[name].grid(params, infos))
+        if 3 <= request.grid.chunks <= 12:
+            break
+    return request
+
+
+def schedules(grid: Grid, allocations: int, random: Random) -> Iterator[dict[str, Any]]:
+    """What `RememberingDevice.begin` is told: memory for some chunks, and which allocations fail."""
+    while True:
+        resident = int(random.integers(1, grid.chunks + 1))
+        first, times = int(random.integers(1, 2 * allocations + 1)), int(random.integers(0, 4))
+        yield {
+            # Views and the ends of arrays may take a little more than the chunks.
+            "memory": grid.fixed + resident * grid.each if grid.each and random.random() < 0.7 else 1 << 40,
+            "lanes": int(random.choice([1, 1, 1, 2])),
+            "runs_out": lambda now, first=first, times=times: first <= now < first + times,
+        }
+
+
+NAMES = [name for name, operation in OPERATIONS.items() if operation.package in SMALL]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", NAMES)
+def test_no_split_and_no_want_of_memory_changes_a_byte(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    operation, random = OPERATIONS[name], np.random.default_rng(list(name.encode()))
+    device, seen = RememberingDevice(), Counter[str]()
+    private = operation.randomness == "private" or any(given.secret for given in operation.inputs)
+    wanted = math.ceil(SCHEDULES / len(NAMES) / REQUESTS)
+    for _ in range(REQUESTS):
+        _make_small(operation, random, monkeypatch)
+        request = drawn(name, random)
+        monkeypatch.setattr(chunks, "PART", request.grid.each)  # so that lanes are worth it
+        device.begin()
+        whole, whole_takes = request.case.run(device), device.allocations
+        answered = 0
+        for schedule in schedules(request.grid, whole_takes, random):
+            device.begin(**schedule)
+            outcome = _run(request, whole, whole_takes, device)
+            if outcome in ("in parts", "in one piece"):
+                answered += 1
+            else:
+                assert "; one chunk needs " in outcome
+                outcome = "refused"
+            if private:
+                assert device.uncleared == 0
+            seen[outcome] += 1
+            if answered == wanted:
+                break
+    assert seen["in parts"] > seen["in one piece"], seen
+    assert seen["refused"] < seen["in parts"], seen
+    assert device.computed < device.calls / 5, "or this takes long"
+
+
+def _run(request: Request, whole: dict[str, Any], whole_takes: int, device: RememberingDevice) -> str:
+    try:
+        answer = request.case.run(device)
+    except OutOfMemory as error:
+        outcome = str(error)
+    else:
+        assert_same(request.case, whole, answer)
+        outcome = "in parts" if device.allocations > whole_takes else "in one piece"
+    if device.memory.used():
+        gc.collect()
+    assert device.memory.used() == 0
+    assert device.memory.unreserved() == device.memory.limit
+    return outcome
+
+
+def _make_small(operation: Operation, random: Random, monkeypatch: pytest.MonkeyPatch) -> None:
+    constant, values = SMALL[operation.package]
+    monkeypatch.setattr(f"{operation.package}.spec.{constant}", int(random.choice(values)))
+
+
+def test_every_operation_has_requests_of_its_own() -> None:
+    assert set(REQUEST) == set(OPERATIONS)
