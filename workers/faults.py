@@ -65,6 +65,7 @@ class FaultyDevice(WrappedDevice):
 
     def __init__(self, device: Device, faults: tuple[Fault, ...], markers: Path) -> None:
         super().__init__(device)
+        self.lanes = 1  # else launches would have no order to be counted in
         self._leaking = _LeakingMemory(device.memory)
         self.memory = cast(Memory, self._leaking)
         self._counts = dict.fromkeys(faults, 0)
