@@ -9,7 +9,7 @@ from typing import Protocol
 
 from workers import nvml
 from workers.candidate import Candidate
-from workers.condition import Condition, Phase
+from workers.condition import Condition, Phase, left_alone
 from workers.examples import Examples
 from workers.horse import Horse
 from workers.pipe import Checked, Orders, Ready
@@ -60,6 +60,10 @@ class Children:
         driver = None if self._driver is None else self._driver.report()
         return self.condition.report(phase, self._examples.failed, driver, idle)
 
+    def driver_says(self) -> str | None:
+        """Why the GPU's driver wants it left alone."""
+        return left_alone(None if self._driver is None else self._driver.report())
+
     def await_ready(self) -> None:
         """Return once the child is warm, starting it again as often as it takes, or when the parent shall stop."""
         while not self.horse.ready and not self._parent.stopping:
@@ -109,7 +113,7 @@ class Children:
         self._hear()
         if not self.horse.ready:
             return
-        ill = self._driver_says()
+        ill = self.driver_says()
         if ill is not None:
             self.condition.quarantine(ill)
         if self.condition.quarantined:
@@ -190,10 +194,3 @@ class Children:
         else:
             self.condition.trial_failed(outcome, tried.trial)
         self._parent.news()
-
-    def _driver_says(self) -> str | None:
-        """Why the driver wants the GPU left alone."""
-        report = None if self._driver is None else self._driver.report()
-        if report is None or report.state not in ("drain", "quarantine"):
-            return None
-        return "; ".join(finding.reason for finding in report.findings if finding.state == report.state)

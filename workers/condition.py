@@ -229,7 +229,7 @@ class Condition:
         if state is None:
             return None
         if self._told is None or self._told[0] != state:
-            self._told = state, self._gpu.since if state == "quarantined" else now
+            self._told = state, self._gpu.since if self.quarantined else now
         known = self._known
         return GpuCondition(
             state=state,
@@ -260,6 +260,8 @@ class Condition:
             return "quarantined", self._gpu.reason
         if self._absent is not None:
             return "absent", self._absent
+        if (ill := left_alone(driver)) is not None:  # the parent has not come to it yet
+            return "quarantined", ill
         last = self._last_fault[0] if self._last_fault else None
         if phase == "gone":
             return "lost", last
@@ -307,3 +309,10 @@ class Condition:
     def _note(self, kind: str, message: str, now: float) -> None:
         self.faults[kind] += 1
         self._last_fault = message, now
+
+
+def left_alone(driver: GpuReport | None) -> str | None:
+    """Why a GPU's driver wants it left alone."""
+    if driver is None or driver.state not in ("drain", "quarantine"):
+        return None
+    return "; ".join(finding.reason for finding in driver.findings if finding.state == driver.state)

@@ -186,7 +186,9 @@ class WarmWorker(Worker):
         request, attempt = started
         self._revoked = self._stopped_job_id = None
         self._kill_wanted = False
-        keep_off_gpu = self._strikes(request, attempt) or self._lost_in_an_example(request)
+        keep_off_gpu = (
+            self._strikes(request, attempt) or self._lost_in_an_example(request) or self._children.driver_says()
+        )
         self._running = Running(request, attempt, time.monotonic(), keep_off_gpu)
         self._horse_pid = self._horse.pid or 0
         self._state = WorkerStatus.BUSY  # as `start` wrote it
