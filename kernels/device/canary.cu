@@ -12,7 +12,7 @@
 #include "device/types.cuh"
 #include "device/philox.cuh"
 
-extern "C" __global__ void canary(const u32* given, u32* words, f64* doubles, f32* singles) {
+extern "C" __global__ void __launch_bounds__(128) canary(const u32* given, u32* words, f64* doubles, f32* singles) {
     __shared__ u32 line[128];
     const u32 t = threadIdx.x, i = blockIdx.x * 128 + t;
     line[t] = given[i];
