@@ -27,7 +27,7 @@ __device__ __forceinline__ void chacha20_block(const u32* key, u32 counter, u32 
     u32 x[16];
 #pragma unroll
     for (int w = 0; w < 16; ++w) x[w] = in[w];
-#pragma unroll 1
+#pragma unroll 2
     for (int round = 0; round < 10; ++round) {
         chacha20_quarter(x[0], x[4], x[8], x[12]);
         chacha20_quarter(x[1], x[5], x[9], x[13]);

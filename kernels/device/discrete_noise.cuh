@@ -9,7 +9,9 @@
 __device__ __forceinline__ u64 magnitude_of(i64 q) { return (u64)(q < 0 ? -q : q); }
 
 // The words one element has still to read. They lie in shared memory, one column per thread, because their index is not
-// known to the compiler; a thread touches its own column alone.
+// known to the compiler; a thread touches its own column alone. ENDLESS draws block after block. Else there is one block,
+// and what is drawn after its last word is void: `dry` is true then, and every loop ends.
+template <bool ENDLESS>
 struct Stream {
     const u32* key;
     u32* words;
@@ -19,7 +21,8 @@ struct Stream {
     u32 at;
 };
 
-__device__ __forceinline__ void refill(Stream& s) {
+template <bool ENDLESS>
+__device__ __forceinline__ void refill(Stream<ENDLESS>& s) {
     u32 out[16];
     chacha20_block(s.key, s.block, (u32)s.element, (u32)(s.element >> 32), s.mechanism, out);
 #pragma unroll
@@ -28,13 +31,25 @@ __device__ __forceinline__ void refill(Stream& s) {
     s.at = 0;
 }
 
-__device__ __forceinline__ u32 word(Stream& s) {
-    if (s.at == 16) refill(s);
-    return s.words[s.at++ * NOISE_THREADS];
+template <bool ENDLESS>
+__device__ __forceinline__ u32 word(Stream<ENDLESS>& s) {
+    if (ENDLESS) {
+        if (s.at == 16) refill(s);
+        return s.words[s.at++ * NOISE_THREADS];
+    }
+    const u32 at = s.at < 16 ? s.at : 15;
+    s.at += 1;
+    return s.words[at * NOISE_THREADS];
+}
+
+template <bool ENDLESS>
+__device__ __forceinline__ bool dry(const Stream<ENDLESS>& s) {
+    return !ENDLESS && s.at > 16;
 }
 
 // True with probability numerator / 2^bits.
-__device__ bool below(Stream& s, u64 numerator, int bits) {
+template <bool ENDLESS>
+__device__ bool below(Stream<ENDLESS>& s, u64 numerator, int bits) {
     while (bits > 32) {
         bits -= 32;
         const u32 top = (u32)(numerator >> bits);
@@ -46,30 +61,36 @@ __device__ bool below(Stream& s, u64 numerator, int bits) {
 }
 
 // True with probability 1 / count.
-__device__ bool one_in(Stream& s, u32 count) {
+template <bool ENDLESS>
+__device__ bool one_in(Stream<ENDLESS>& s, u32 count) {
     if (count == 1) return true;
     const u32 share = 0xffffffffu / count;
     for (;;) {
         const u32 drawn = word(s);
+        if (dry(s)) return false;
         if (drawn < share * count) return drawn < share;
     }
 }
 
-__device__ bool exp_minus_one(Stream& s) {
+template <bool ENDLESS>
+__device__ bool exp_minus_one(Stream<ENDLESS>& s) {
     u32 count = 1;
     while (one_in(s, count)) ++count;
     return (count & 1u) == 1u;
 }
 
-__device__ bool exp_minus(Stream& s, u64 numerator, int bits) {
+template <bool ENDLESS>
+__device__ bool exp_minus(Stream<ENDLESS>& s, u64 numerator, int bits) {
     u32 count = 1;
     while (below(s, numerator, bits) && one_in(s, count)) ++count;
     return (count & 1u) == 1u;
 }
 
-__device__ i64 laplace(Stream& s, int k) {
+template <bool ENDLESS>
+__device__ i64 laplace(Stream<ENDLESS>& s, int k) {
     for (;;) {
         u32 drawn = word(s);
+        if (dry(s)) return 0;
         u64 u;
         if (k < 32) {
             u = (u64)drawn >> (32 - k);
@@ -88,9 +109,11 @@ __device__ i64 laplace(Stream& s, int k) {
     }
 }
 
-__device__ i64 gaussian(Stream& s, int k) {
+template <bool ENDLESS>
+__device__ i64 gaussian(Stream<ENDLESS>& s, int k) {
     for (;;) {
         const i64 n = laplace(s, k);
+        if (dry(s)) return 0;
         const u64 distance = magnitude_of((i64)magnitude_of(n) - (1ll << k));
         const u64 a = distance >> k, b = distance & ((1ull << k) - 1);
         u64 whole = ((a * a) >> 1) + ((a * b) >> k);

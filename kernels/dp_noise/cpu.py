@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kernels.dp_noise.integers import sum_records, to_grid
 from kernels.dp_noise.plan import describe, plan
-from kernels.dp_noise.release import DOMAIN, NORM, as_bits, refuse_out_of_range
+from kernels.dp_noise.release import DOMAIN, NORM, as_bits, out_of_range, refused_as_out_of_range
 from kernels.dp_noise.sampler import add_noise
 from kernels.dp_noise.spec import MOST_PARTS, DpNoise
 
@@ -31,8 +31,8 @@ def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, 
         total = np.empty(bits.size, np.int64)
         to_grid(bits.reshape(-1), mantissa, made.exponent, total)
     try:
-        if params.clip is None:
-            refuse_out_of_range(total, made)
+        if params.clip is None and out_of_range(total):
+            raise refused_as_out_of_range(made)
         noisy = np.empty(total.size, np.float64)
         words = np.frombuffer(key, "<u4")
         add_noise(words, DOMAIN[params.mechanism], made.log2_scale, float(made.grid), total, noisy)

@@ -7,21 +7,30 @@
 // order of words are those of sampler.py and integers.py, which say why each step is exact. No float but the last product,
 // noisy = (total + noise) * grid.
 //
-// Layout: bits[n][d] u64 (float64 bits), norms[n] u64 (0: record within its bound), total[d] i64, noisy[d] f64, key[8] u32.
+// Layout: bits[n][d] u64 (float64 bits), norms[n] u64 (0: record within its bound), total[d] u64, key[8] u32. The noise is
+// given numbers[n] u64, exact totals or bits of values, and writes the noisy float64 in their place, each of them once;
+// out_of_range[1] u32 is set where a value passed 2^62 steps.
 // Launch: row_norms     one warp per record, blockDim (32, 4), grid over records
-//         sum_rows      128 threads; grid.x over columns, grid.y over chunks of ROWS records; total zeroed before
-//         to_grid       one thread per value, 256 threads
-//         *_noise       one thread per element, THREADS threads, 64 bytes of shared memory each
-// row_norms and sum_rows read 8 bytes a value and do about 60 integer operations each; to_grid reads 8, writes 8. Laplace
-// noise needs 1.1 ChaCha20 blocks an element on average (7.8 words of 16), Gaussian 1.3, about 1000 integer operations a
-// block, and 16 bytes. Not yet measured on a GPU.
+//         sum_rows      128 threads; grid.x over columns, grid.y over the records, each block its share of them; total
+//                       zeroed before
+//         *_noise       128 threads, `rounds` elements to each; 8 KiB of shared memory, and 4 bytes an element
+// row_norms and sum_rows read 8 bytes a value and do about 60 integer operations each (and a division where a record is
+// scaled down): bound by memory where integers run at 64 a clock in each multiprocessor.
+//
+// An element's noise takes 7.8 words of ChaCha20 (Laplace) or 12.2 (Gaussian) on average; 6 % and 22 % of the elements need
+// more than the 16 of a block (measured on 200,000, k = 20). Were they refilled on the spot, a warp would wait for one
+// nearly always: 1.9 (3.0) blocks for each of its elements. So all elements of a block of threads draw from their first 16
+// words, and those that ran dry are done again, by threads side by side, with as many words as they need: 1.1 (1.5)
+// blocks of about 1000 integer operations, and some 250 of the sampler, for 16 bytes. Bound by integer arithmetic: 2^20
+// Laplace elements are at least 92 us on an H200 (132 multiprocessors, 64 integer operations a clock, 1.83 GHz).
+// Not yet measured on a GPU.
 
 #include "device/types.cuh"
 #include "device/chacha20.cuh"
 #include "device/discrete_noise.cuh"
 
 #define THREADS NOISE_THREADS
-#define ROWS 256
+#define MOST_ROUNDS 8
 #define L1 1
 #define L2 2
 #define LINF 3
@@ -114,50 +123,112 @@ extern "C" __global__ void __launch_bounds__(128)
         norms[row] = exceeds(size, product(bound, bound)) ? root_up(size) : 0;
 }
 
-// total[j] += sum of the clipped q[i][j] over ROWS records; `width` is a power of two, at most THREADS, of columns side by side.
+// total[j] += sum of the clipped q[i][j]; `width` is a power of two, at most THREADS, of columns side by side. A block sums
+// `rows` records, THREADS / width of them at a time, and adds once to each of its columns.
 extern "C" __global__ void __launch_bounds__(THREADS)
     sum_rows(const u64* bits, u64 n, u64 d, u64 mantissa, i32 exponent, u64 saturation, i32 norm, u64 bound,
-             const u64* norms, u32 width, u64* total) {
+             const u64* norms, u32 width, u64 rows, u64* total) {
+    __shared__ u64 sums[THREADS];
     const u64 column = (u64)blockIdx.x * width + threadIdx.x % width;
-    if (column >= d) return;
-    const u64 first = (u64)blockIdx.y * ROWS;
-    const u64 last = n - first < ROWS ? n : first + ROWS;
+    const u64 first = blockIdx.y * rows;
+    const u64 last = n - first < rows ? n : first + rows;
+    const u64 widest = (1ull << 63) / bound;  // below it, magnitude * bound fits 64 bits
     u64 sum = 0;
-    for (u64 row = first + threadIdx.x / width; row < last; row += THREADS / width) {
+    for (u64 row = first + threadIdx.x / width; row < last && column < d; row += THREADS / width) {
         const i64 q = steps_of(bits[row * d + column], mantissa, exponent, norm == LINF ? bound : saturation);
         u64 magnitude = magnitude_of(q);
         const u64 size = norm == LINF ? 0 : norms[row];
         if (size != 0) {
-            // magnitude * bound must fit 64 bits: drop bits of both where it might not, the norm rounded up.
+            // Drop bits of both where the product might not fit, the norm rounded up.
             int shift = 0;
-            while ((size >> shift) >= (1ull << 63) / bound) ++shift;
+            while ((size >> shift) >= widest) ++shift;
             const u64 divisor = (size >> shift) + (shift > 0 ? 1u : 0u);
             magnitude = (magnitude >> shift) * bound / divisor;
         }
         sum += q < 0 ? 0 - magnitude : magnitude;
     }
-    atomicAdd(total + column, sum);  // integers mod 2^64: any order gives the same bytes
+    sums[threadIdx.x] = sum;
+    for (u32 apart = THREADS / 2; apart >= width; apart >>= 1) {
+        __syncthreads();
+        if (threadIdx.x < apart) sums[threadIdx.x] += sums[threadIdx.x + apart];
+    }
+    // Integers mod 2^64: any order gives the same bytes.
+    if (threadIdx.x < width && column < d) atomicAdd(total + column, sums[threadIdx.x]);
 }
 
-extern "C" __global__ void __launch_bounds__(256) to_grid(const u64* bits, u64 n, u64 mantissa, i32 exponent, i64* steps) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) steps[i] = steps_of(bits[i], mantissa, exponent, 1ull << 62);
+// What noise is added to: totals in steps, or values that are still to be brought to the grid.
+struct Statistic {
+    u64* numbers;
+    bool values;
+    u64 mantissa;
+    i32 exponent;
+    f64 grid;
+    u32* out_of_range;
+};
+
+__device__ __forceinline__ void release(const Statistic& of, u64 i, i64 noise) {
+    u64 steps = of.numbers[i];
+    if (of.values) {
+        const i64 rounded = steps_of(steps, of.mantissa, of.exponent, 1ull << 62);
+        if (magnitude_of(rounded) >> 62 != 0) atomicOr(of.out_of_range, 1u);
+        steps = (u64)rounded;
+    }
+    of.numbers[i] = (u64)__double_as_longlong((f64)(i64)(steps + (u64)noise) * of.grid);
+}
+
+// numbers[i] = noisy number of element first + i, for i below n; `draw` is the sampler.
+template <class Draw>
+__device__ __forceinline__ void add_noise(const u32* key, u32 mechanism, const Statistic& of, u64 first, u64 n, u32 rounds,
+                                          Draw draw) {
+    __shared__ u32 words[16 * THREADS];
+    __shared__ u32 left[MOST_ROUNDS * THREADS];  // elements whose first block ran dry, in any order
+    __shared__ u32 count;
+    if (threadIdx.x == 0) count = 0;
+    __syncthreads();
+    const u64 begin = (u64)blockIdx.x * THREADS * rounds;
+    for (u32 round = 0; round < rounds; ++round) {
+        const u32 at = round * THREADS + threadIdx.x;
+        if (begin + at >= n) break;
+        Stream<false> s = {key, words + threadIdx.x, first + begin + at, mechanism, 0u, 16u};
+        refill(s);
+        const i64 noise = draw(s);
+        if (dry(s))
+            left[atomicAdd(&count, 1u)] = at;
+        else
+            release(of, begin + at, noise);
+    }
+    __syncthreads();
+    for (u32 turn = threadIdx.x; turn < count; turn += THREADS) {
+        const u64 i = begin + left[turn];
+        Stream<true> s = {key, words + threadIdx.x, first + i, mechanism, 0u, 16u};
+        release(of, i, draw(s));
+    }
+}
+
+struct Laplace {
+    i32 k;
+    template <bool ENDLESS>
+    __device__ __forceinline__ i64 operator()(Stream<ENDLESS>& s) const {
+        return laplace(s, k);
+    }
+};
+
+struct Gaussian {
+    i32 k;
+    template <bool ENDLESS>
+    __device__ __forceinline__ i64 operator()(Stream<ENDLESS>& s) const {
+        return gaussian(s, k);
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    laplace_noise(const u32* key, u32 mechanism, i32 k, u64* numbers, bool values, u64 mantissa, i32 exponent, f64 grid,
+                  u64 first, u64 n, u32 rounds, u32* out_of_range) {
+    add_noise(key, mechanism, {numbers, values, mantissa, exponent, grid, out_of_range}, first, n, rounds, Laplace{k});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    laplace_noise(const u32* key, u32 mechanism, i32 k, f64 grid, const i64* total, u64 n, f64* noisy) {
-    __shared__ u32 words[16 * THREADS];
-    const u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n) return;
-    Stream s = {key, words + threadIdx.x, i, mechanism, 0u, 16u};
-    noisy[i] = (f64)(i64)((u64)total[i] + (u64)laplace(s, k)) * grid;
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    gaussian_noise(const u32* key, u32 mechanism, i32 k, f64 grid, const i64* total, u64 n, f64* noisy) {
-    __shared__ u32 words[16 * THREADS];
-    const u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n) return;
-    Stream s = {key, words + threadIdx.x, i, mechanism, 0u, 16u};
-    noisy[i] = (f64)(i64)((u64)total[i] + (u64)gaussian(s, k)) * grid;
+    gaussian_noise(const u32* key, u32 mechanism, i32 k, u64* numbers, bool values, u64 mantissa, i32 exponent, f64 grid,
+                   u64 first, u64 n, u32 rounds, u32* out_of_range) {
+    add_noise(key, mechanism, {numbers, values, mantissa, exponent, grid, out_of_range}, first, n, rounds, Gaussian{k});
 }

@@ -1,4 +1,4 @@
-"""Add exact noise on a device: records go up in parts, the integers of the sum stay there until they are noisy."""
+"""Add exact noise on a device: records are summed chunk by chunk, then noise is added to elements, chunk by chunk."""
 
 from pathlib import Path
 from typing import Any
@@ -6,98 +6,133 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import chunks
+from kernels.array import ArrayInfo
 from kernels.cuda import Device, Source
+from kernels.dp_noise import spec
 from kernels.dp_noise.plan import Plan, describe, plan
-from kernels.dp_noise.release import DOMAIN, NORM, as_bits, refuse_out_of_range
+from kernels.dp_noise.release import DOMAIN, NORM, as_bits, refused_as_out_of_range
 from kernels.dp_noise.spec import DpNoise
-from kernels.private import PrivateMemory, private_memory
+from kernels.private import private_memory
 
 _SOURCE = Source(Path(__file__).with_name("dp_noise.cu"))
 SOURCES: tuple[Source, ...] = (_SOURCE,)
 
-_THREADS, _ROWS = 128, 256  # as in the source
-_WORKSPACE = 256 * 2**20  # bytes of records on the device at once
+_THREADS, _MOST_ROUNDS = 128, 8  # as in the source
+_LEAST_ROWS = 256  # records that are worth a block
 _GRID_Y = 65_535  # CUDA's most blocks along y
 
 
-def dp_noise(
-    params: DpNoise, values: NDArray[Any], *, key: bytes, device: Device, workspace: int = _WORKSPACE
-) -> dict[str, Any]:
+def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes, device: Device) -> dict[str, Any]:
     """Return the noisy sum of records (n,) or (n, d), or the noisy statistic (d,) or (n, d); `key` is 32 random bytes.
 
     Raises InvalidRequest for values that are not finite or too far out for the grid, and where no grid is safe.
     """
     made = plan(params, values.shape)
     bits = as_bits(values, clipped=params.clip is not None)
-    with private_memory(device) as memory:
-        host = _noisy(params, made, bits, key, device, memory, workspace)
+    release = _Release(params, made, bits, key, device)
+    grid = spec.grid(params, {"values": ArrayInfo("float64", values.shape)})
+    try:
+        chunks.run(device, grid, release.work, overlap=params.clip is None)
+        if release.out_of_range:
+            raise refused_as_out_of_range(made)
+    finally:
+        release.total.fill(0)  # the answer without its noise
+    host = release.noisy
     return {"noisy": host if params.mode == "records" else host.reshape(values.shape), **describe(params, made)}
 
 
-def _noisy(
-    params: DpNoise, made: Plan, bits: NDArray[np.uint64], key: bytes, device: Device, memory: PrivateMemory,
-    workspace: int,
-) -> NDArray[np.float64]:  # fmt: skip
-    if params.clip is not None:
-        total = memory.zeros(made.width, np.uint64)
-        _sum(made, NORM[params.clip.norm], bits.reshape(len(bits), -1), device, workspace, total)
-    else:
-        total = memory.empty(bits.size, np.int64)
-        device.kernel(_SOURCE, "to_grid")(
-            (-(-bits.size // 256),),
-            (256,),
-            (memory.to_device(bits.reshape(-1)), np.uint64(bits.size), *_step(made), total),
-        )
-        exact = device.to_host(total)
-        try:
-            refuse_out_of_range(exact, made)
-        finally:
-            exact.fill(0)
-    noisy = memory.empty(made.width, np.float64)
-    kernel = "laplace_noise" if params.mechanism == "discrete_laplace" else "gaussian_noise"
-    device.kernel(_SOURCE, kernel)(
-        (-(-made.width // _THREADS),),
-        (_THREADS,),
-        (
-            memory.to_device(np.frombuffer(key, "<u4")),
-            np.uint32(DOMAIN[params.mechanism]),
-            np.int32(made.log2_scale),
-            np.float64(float(made.grid)),
-            total,
-            np.uint64(made.width),
-            noisy,
-        ),
-    )
-    host: NDArray[np.float64] = device.to_host(noisy)
-    return host
+class _Release:
+    """One release. A chunk that is tried again has the same noise: key and element are all it depends on."""
 
+    def __init__(self, params: DpNoise, made: Plan, bits: NDArray[np.uint64], key: bytes, device: Device) -> None:
+        self.noisy = np.empty(made.width)
+        self.total = np.zeros(0 if params.clip is None else made.width, np.uint64)  # as int64: the same bits
+        self.out_of_range = False
+        self._params, self._made, self._device = params, made, device
+        self._cut = spec.cut(params, bits.shape)
+        # Records one by one, or the elements of a statistic.
+        self._bits = bits.reshape(-1) if params.clip is None else bits.reshape(len(bits), -1)
+        self._key = np.frombuffer(key, "<u4")
+        self._summed = 0  # chunks of records that are in the total, which they enter in order
 
-def _sum(made: Plan, norm: int, rows: NDArray[np.uint64], device: Device, workspace: int, total: Any) -> None:
-    """Add the clipped records to `total`, u64 (d,) on the device: the same two's complement bits as int64."""
-    n, d = rows.shape
-    at_once = max(1, workspace // (8 * d))
-    for first in range(0, n, at_once):
-        part = rows[first : first + at_once]
-        # Each part is overwritten before the pool gives its memory to the next.
-        with private_memory(device) as memory:
-            bits, norms = memory.to_device(part), memory.empty(len(part), np.uint64)
-            _add_part(made, norm, bits, norms, device, total)
+    def work(self, first: int, end: int) -> None:
+        """Do these chunks, of which those of records come first."""
+        summing = self._cut.summing
+        if max(first, self._summed) < min(end, summing):
+            self._sum(max(first, self._summed), min(end, summing))
+        if end > summing:
+            self._add_noise(max(first, summing) - summing, end - summing)
 
+    def _sum(self, first: int, end: int) -> None:
+        assert self._params.clip is not None  # noqa: S101 (the validator has seen to it)
+        made, norm = self._made, NORM[self._params.clip.norm]
+        rows = self._bits[first * self._cut.rows : end * self._cut.rows]
+        with private_memory(self._device) as memory:
+            total, bits = memory.zeros(made.width, np.uint64), memory.to_device(rows)
+            shared = (*_step(made), np.uint64(made.saturation), np.int32(norm), np.uint64(made.bound))
+            norms = total  # where each coordinate is cut by itself, nobody reads them
+            if norm != NORM["linf"]:
+                norms = memory.empty(len(rows), np.uint64)
+                lengths = np.uint64(len(rows)), np.uint64(made.width)
+                self._device.kernel(_SOURCE, "row_norms")(
+                    (-(-len(rows) // 4),), (32, 4), (bits, *lengths, *shared, norms)
+                )
+            self._sum_rows(bits, shared, norms, total)
+            part = self._device.to_host(total)
+        np.add(self.total, part, out=self.total)
+        part.fill(0)
+        self._summed = end
 
-def _add_part(made: Plan, norm: int, bits: Any, norms: Any, device: Device, total: Any) -> None:
-    n, d = bits.shape
-    width = min(_THREADS, 1 << (d - 1).bit_length())
-    shared = (*_step(made), np.uint64(made.saturation), np.int32(norm), np.uint64(made.bound))
-    if norm != NORM["linf"]:
-        device.kernel(_SOURCE, "row_norms")((-(-n // 4),), (32, 4), (bits, np.uint64(n), np.uint64(d), *shared, norms))
-    # 65,535 blocks of 256 are 16 million records, which a workspace of narrow records passes.
-    for row in range(0, n, _GRID_Y * _ROWS):
-        left = min(n - row, _GRID_Y * _ROWS)
-        device.kernel(_SOURCE, "sum_rows")(
-            (-(-d // width), -(-left // _ROWS)),
+    def _sum_rows(self, bits: Any, shared: tuple[Any, ...], norms: Any, total: Any) -> None:
+        n, d = bits.shape
+        kernel = self._device.kernel(_SOURCE, "sum_rows")
+        width = min(_THREADS, 1 << (d - 1).bit_length())
+        columns = -(-d // width)
+        resident = self._device.multiprocessors * max(1, kernel.blocks_per_multiprocessor(_THREADS))
+        # Enough blocks for the device, and no more: each adds to the total once.
+        blocks = max(1, min(-(-n // _LEAST_ROWS), 2 * resident // columns, _GRID_Y))
+        rows = -(-n // blocks)
+        kernel(
+            (columns, -(-n // rows)),
             (_THREADS,),
-            (bits[row:], np.uint64(left), np.uint64(d), *shared, norms[row:], np.uint32(width), total),
+            (bits, np.uint64(n), np.uint64(d), *shared, norms, np.uint32(width), np.uint64(rows), total),
         )
+
+    def _add_noise(self, first: int, end: int) -> None:
+        made, params = self._made, self._params
+        part = slice(first * spec.CHUNK, end * spec.CHUNK)
+        given = self._bits[part] if params.clip is None else self.total[part]
+        kernel = self._device.kernel(
+            _SOURCE, "laplace_noise" if params.mechanism == "discrete_laplace" else "gaussian_noise"
+        )
+        resident = self._device.multiprocessors * max(1, kernel.blocks_per_multiprocessor(_THREADS))
+        # All blocks are resident at once where that is possible. The more elements one has, the fewer of its threads
+        # idle while it does again those that ran dry.
+        rounds = min(_MOST_ROUNDS, -(-given.size // (_THREADS * resident)))
+        with private_memory(self._device) as memory:
+            numbers, flag = memory.to_device(given), memory.zeros(1, np.uint32)
+            kernel(
+                (-(-given.size // (_THREADS * rounds)),),
+                (_THREADS,),
+                (
+                    memory.to_device(self._key),
+                    np.uint32(DOMAIN[params.mechanism]),
+                    np.int32(made.log2_scale),
+                    numbers,
+                    np.bool_(params.clip is None),
+                    *_step(made),
+                    np.float64(float(made.grid)),
+                    np.uint64(part.start),
+                    np.uint64(given.size),
+                    np.uint32(rounds),
+                    flag,
+                ),
+            )
+            noisy, found = self._device.to_host(numbers), self._device.to_host(flag)
+        self.noisy[part] = noisy.view(np.float64)
+        if found[0]:
+            self.out_of_range = True
 
 
 def _step(made: Plan) -> tuple[Any, Any]:

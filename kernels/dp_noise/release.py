@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.dp_noise.plan import MAX_TOTAL, Plan
-from kernels.operation import refuse
+from kernels.operation import InvalidRequest, refuse
 
 NORM = {"l1": 1, "l2": 2, "linf": 3}
 
@@ -36,11 +36,15 @@ def as_bits(values: NDArray[Any], *, clipped: bool) -> NDArray[np.uint64]:
     return bits
 
 
-def refuse_out_of_range(total: NDArray[np.int64], made: Plan) -> None:
-    """Refuse a statistic that was cut: silently moving it would be wrong, and far out there noise is no question."""
-    if total.size and max(int(total.max()), -int(total.min())) >= MAX_TOTAL:
-        raise refuse(
-            "/inputs/values",
-            f"a value is {float(MAX_TOTAL * made.grid):.3g} or more in magnitude, 2**62 steps of the grid "
-            f"{float(made.grid):.3g} that this noise needs",
-        )
+def out_of_range(total: NDArray[np.int64]) -> bool:
+    """Whether a value was cut where it was brought to the grid."""
+    return bool(total.size) and max(int(total.max()), -int(total.min())) >= MAX_TOTAL
+
+
+def refused_as_out_of_range(made: Plan) -> InvalidRequest:
+    """Silently moving a value would be wrong, and far out there noise is no question."""
+    return refuse(
+        "/inputs/values",
+        f"a value is {float(MAX_TOTAL * made.grid):.3g} or more in magnitude, 2**62 steps of the grid "
+        f"{float(made.grid):.3g} that this noise needs",
+    )

@@ -1,16 +1,21 @@
 """Differential-privacy noise on integers of a grid: amounts are decimal strings, and what is unsafe is refused."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from kernels.amount import Amount
 from kernels.array import ArrayInfo
-from kernels.operation import EXACT, Cost, Example, Input, Operation, Output, Params
+from kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params
 
 Norm = Literal["l1", "l2", "linf"]
 
+# Values in a chunk on a device: whole records, and elements that noise is added to. It changes no byte.
+CHUNK = 1 << 22
+DRAW = 16.0  # drawing noise for an element takes about as long as bringing so many values to the grid
 MOST_PARTS = 16  # sums the CPU keeps side by side, so that a job's memory does not depend on the machine's cores
 
 
@@ -86,9 +91,39 @@ def cost(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Cost:
     values = inputs["values"]
     taken = values.nbytes + 9 * values.size
     if params.mode == "aggregate":
-        return Cost(bytes=taken + 16 * values.size)
+        return Cost(bytes=taken + 16 * values.size, work=DRAW * values.size)
     width = values.shape[1] if values.ndim == 2 else 1
-    return Cost(bytes=taken + (16 + 16 * min(MOST_PARTS, values.shape[0])) * width)
+    summed = (16 + 16 * min(MOST_PARTS, values.shape[0])) * width
+    return Cost(bytes=taken + summed, work=float(values.size) + DRAW * width)
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The cut of a job: `summing` chunks of `rows` records each, then `noising` chunks of CHUNK elements."""
+
+    rows: int
+    summing: int
+    noising: int
+
+
+def cut(params: DpNoise, shape: tuple[int, ...]) -> Chunks:
+    if params.mode == "aggregate":
+        return Chunks(0, 0, -(-prod(shape) // CHUNK))
+    width = prod(shape[1:])
+    rows = max(1, CHUNK // width)
+    return Chunks(rows, -(-shape[0] // rows), -(-width // CHUNK))
+
+
+def grid(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Grid:
+    """Records of a chunk with their norms, or elements; beside them the sum of records, or the key and a flag."""
+    shape = inputs["values"].shape
+    chunks = cut(params, shape)
+    width = prod(shape) if params.mode == "aggregate" else prod(shape[1:])
+    each, fixed = 8 * min(width, CHUNK), 36
+    if params.clip is not None:
+        of_record = 8 * width + (0 if params.clip.norm == "linf" else 8)
+        each, fixed = max(each, min(chunks.rows, shape[0]) * of_record), max(fixed, 8 * width)
+    return Grid(chunks.summing + chunks.noising, each, fixed)
 
 
 OPERATION = Operation(
@@ -133,6 +168,7 @@ OPERATION = Operation(
     ),
     cost=cost,
     check=check,
+    grid=grid,
     randomness="private",
     variants=(
         Example(

@@ -22,7 +22,7 @@ class WatchedDevice(EmulatedDevice):
         return sum(int(np.count_nonzero(array._array.reshape(-1).view(np.uint8))) for array in self.given)
 
     def kernel(self, source: Source, name: str) -> Any:
-        return _refused if name == self._refuse else super().kernel(source, name)
+        return _Refused() if name == self._refuse else super().kernel(source, name)
 
     def to_device(self, array: Any) -> DeviceArray:
         self.copied.append(np.ascontiguousarray(array).tobytes())
@@ -34,5 +34,11 @@ class WatchedDevice(EmulatedDevice):
         return array
 
 
-def _refused(*_launch: Any) -> None:
-    raise LaunchFailed("too many resources are asked for, says the test", 701)
+class _Refused:
+    """A kernel that cannot be launched."""
+
+    def blocks_per_multiprocessor(self, *_shape: int) -> int:
+        return 1
+
+    def __call__(self, *_launch: Any) -> None:
+        raise LaunchFailed("too many resources are asked for, says the test", 701)

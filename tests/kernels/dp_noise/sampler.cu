@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(NOISE_THREADS)
     const u32 i = blockIdx.x * NOISE_THREADS + threadIdx.x;
     if (i >= n) return;
     for (u32 w = 0; w < 16; ++w) words[w * NOISE_THREADS + threadIdx.x] = chosen[16 * i + w];
-    Stream s = {key, words + threadIdx.x, i, 7u, 1u, 0u};
+    Stream<true> s = {key, words + threadIdx.x, i, 7u, 1u, 0u};
     if (which == ONE_IN)
         drawn[i] = one_in(s, (u32)number) ? 1 : 0;
     else if (which == BELOW)

@@ -2,7 +2,7 @@
 
 import secrets
 from fractions import Fraction
-from math import exp
+from math import exp, prod
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pytest
 
 from kernels.array import ArrayInfo
-from kernels.cuda import DeviceFault
-from kernels.dp_noise import cpu, gpu
+from kernels.cuda import DeviceFault, OutOfMemory
+from kernels.dp_noise import cpu, gpu, spec
 from kernels.dp_noise.spec import OPERATION
-from kernels.operation import InvalidRequest
-from tests.cudasim.device import EmulatedDevice
+from kernels.operation import Grid, InvalidRequest
+from tests.cudasim.device import DeviceArray, EmulatedDevice
 from tests.kernels.dp_noise.cases import AGGREGATE, RECORDS
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.watched import WatchedDevice
@@ -144,30 +144,115 @@ def test_values_only_the_data_shows_to_be_wrong_are_refused_by_both_backends(val
         gpu.dp_noise(params, values, key=bytes(32), device=EmulatedDevice())
 
 
+@pytest.mark.parametrize("chunk", [1, 7 * 6, 10**6])
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-def test_a_device_gives_the_same_bytes_however_the_records_are_cut(norm: str) -> None:
+def test_a_device_gives_the_same_bytes_however_the_records_are_cut(
+    norm: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = np.random.default_rng(6).normal(0, 1, (50, 6))
     case = Case(
         "dp_noise", {**RECORDS, "clip": {"norm": norm, "bound": "1"}}, lambda: {"values": values}, key=bytes(32)
     )
-    params = OPERATION.params.model_validate(case.params, strict=False)
     expected = case.run()
-    for workspace in (1, 7 * 48, 10**6):
-        got = gpu.dp_noise(params, values, key=bytes(32), device=EmulatedDevice(), workspace=workspace)
-        assert_same(case, expected, got)
+    monkeypatch.setattr(spec, "CHUNK", chunk)
+    assert_same(case, expected, case.run(EmulatedDevice()))
 
 
 @pytest.mark.parametrize("n", [511, 512, 513, 1025, 1600])
-def test_records_past_the_blocks_of_one_launch_are_summed_by_further_ones(
+def test_records_beyond_the_blocks_of_a_launch_are_shared_out_among_them(
     monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
     values = np.random.default_rng(n).normal(0, 2, (n, 3))
     params = {**RECORDS, "clip": {"norm": "l1", "bound": "1"}}
     case = Case("dp_noise", params, lambda: {"values": values}, key=bytes(32))
-    monkeypatch.setattr(gpu, "_GRID_Y", 2)  # 512 records a launch, where CUDA has 16,776,960
-    device = EmulatedDevice()
-    assert_same(case, case.run(), case.run(device))
-    assert sum(kernel == "sum_rows" for _, kernel in device.launches) == -(-n // 512)
+    for most in (1, 2, 3, 65_535):
+        monkeypatch.setattr(gpu, "_GRID_Y", most)
+        assert_same(case, case.run(), case.run(EmulatedDevice()))
+
+
+@pytest.mark.parametrize("mechanism", [{}, {"mechanism": "discrete_gaussian", "rho": "1", "epsilon": None}])
+def test_elements_that_run_dry_have_the_same_noise_in_blocks_of_any_number_of_elements(
+    mechanism: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("dp_noise", {**AGGREGATE, **mechanism}, lambda: {"values": np.arange(2500.0)}, key=bytes(32))
+    expected = case.run()
+    for most in (1, 3, 8):
+        monkeypatch.setattr(gpu, "_MOST_ROUNDS", most)
+        device = EmulatedDevice()
+        device.multiprocessors = device.blocks_per_multiprocessor = 1
+        assert_same(case, expected, case.run(device))
+
+
+_CUT = [
+    ({**RECORDS, "clip": {"norm": norm, "bound": "1"}}, shape)
+    for norm, shape in (("linf", (40,)), ("l2", (40, 3)), ("l1", (2, 90)))
+] + [(AGGREGATE, (150,))]
+
+
+@pytest.mark.parametrize("resident", [1, 2, 3, 100])
+@pytest.mark.parametrize(("params", "shape"), _CUT)
+def test_the_noise_is_the_same_however_many_chunks_are_in_memory(
+    params: dict[str, Any], shape: tuple[int, ...], resident: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("dp_noise", params, lambda: {"values": np.linspace(-3, 3, prod(shape)).reshape(shape)}, key=bytes(32))
+    expected = case.run()
+    monkeypatch.setattr(spec, "CHUNK", 16)
+    grid = _grid(params, shape)
+    assert grid.chunks > 2
+    assert_same(case, expected, case.run(EmulatedDevice(memory=grid.fixed + resident * grid.each)))
+
+
+@pytest.mark.parametrize(("params", "shape"), _CUT)
+def test_a_chunk_takes_what_the_grid_says(
+    params: dict[str, Any], shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("dp_noise", params, lambda: {"values": np.zeros(shape)}, key=bytes(32))
+    monkeypatch.setattr(spec, "CHUNK", 16)
+    grid = _grid(params, shape)
+    device = EmulatedDevice(memory=grid.fixed + grid.each)
+    case.run(device)
+    # Asked for is the larger of what is fixed for records, their sum, and for elements, key and flag.
+    assert 0 <= grid.fixed + grid.each - device.memory.peak <= 36
+    with pytest.raises(OutOfMemory):
+        case.run(EmulatedDevice(memory=device.memory.peak - 1))
+
+
+def _grid(params: dict[str, Any], shape: tuple[int, ...]) -> Grid:
+    return OPERATION.grid(
+        OPERATION.params.model_validate(params, strict=False), {"values": ArrayInfo("float64", shape)}
+    )
+
+
+@pytest.mark.parametrize(("params", "shape"), _CUT)
+@pytest.mark.parametrize("seed", range(6))
+def test_what_ran_out_of_memory_is_released_again_with_the_same_noise_and_leaves_nothing(
+    params: dict[str, Any], shape: tuple[int, ...], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("dp_noise", params, lambda: {"values": np.linspace(-3, 3, prod(shape)).reshape(shape)}, key=bytes(32))
+    expected = case.run()
+    monkeypatch.setattr(spec, "CHUNK", 16)
+    device = _Scarce(seed)
+    assert_same(case, expected, case.run(device))
+    assert device.failed
+    assert device.left() == 0
+
+
+class _Scarce(WatchedDevice):
+    """A device on which memory runs out now and then, never twice running."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = np.random.default_rng(seed)
+        self.failed = 0
+        self._patient = seed % 3  # allocations that succeed before one may fail again
+
+    def _allocate(self, shape: Any, dtype: Any) -> DeviceArray:
+        if self._patient == 0 and (not self.failed or self._random.random() < 1 / 3):
+            self.failed += 1
+            self._patient = 5
+            raise OutOfMemory("out of memory, says the test", 2)
+        self._patient = max(0, self._patient - 1)
+        return super()._allocate(shape, dtype)
 
 
 _PRIVATE = [
@@ -177,13 +262,14 @@ _PRIVATE = [
 
 
 @pytest.mark.parametrize(("params", "values"), _PRIVATE)
-@pytest.mark.parametrize("workspace", [1, 10**6])
+@pytest.mark.parametrize("chunk", [1, 10**6])
 def test_no_byte_of_records_key_or_noise_is_left_in_device_memory(
-    params: dict[str, Any], values: npt.NDArray[np.float64], workspace: int
+    params: dict[str, Any], values: npt.NDArray[np.float64], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(spec, "CHUNK", chunk)
     device, key = WatchedDevice(), secrets.token_bytes(32)
     parsed = OPERATION.params.model_validate(params, strict=False)
-    answer = gpu.dp_noise(parsed, values, key=key, device=device, workspace=workspace)
+    answer = gpu.dp_noise(parsed, values, key=key, device=device)
     assert key in device.copied
     assert any(values.tobytes().startswith(went) for went in device.copied)
     assert device.left() == 0
@@ -195,8 +281,8 @@ def test_no_byte_of_records_key_or_noise_is_left_in_device_memory(
     [
         (RECORDS, np.ones((20, 3)), {"refuse": "laplace_noise"}),
         (RECORDS, np.ones((20, 3)), {"refuse": "sum_rows"}),
-        (AGGREGATE, np.ones(20), {"refuse": "to_grid"}),
-        (AGGREGATE, np.ones(20), {"memory": 20 * 8 * 3 + 31}),  # no room for the key
+        (AGGREGATE, np.ones(20), {"refuse": "laplace_noise"}),
+        (AGGREGATE, np.ones(20), {"memory": 20 * 8 + 4 + 31}),  # no room for the key
         (AGGREGATE, np.array([1.0, 1e300]), {}),  # refused for the value that only the grid shows
     ],
 )
