@@ -2,18 +2,23 @@
 
 from typing import Any
 
+import numba
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from kernels.cores import share
+from kernels.matmul.block import add_products, block_shape, copy_row
 from kernels.matmul.precision import nearest, relative_error
 from kernels.matmul.spec import MatmulParams, dimensions
 
-# A tile of the product that one thread owns: with a panel of DEPTH rows of b (512 KiB in float64) it stays in L2.
-ROWS = 32
-COLUMNS = 256
+# What one thread computes at a time: so many rows and columns of a product, DEPTH terms of each sum at a time. To pack
+# a part of a or b for it is then little beside the products; a part of b (2 MiB in float64) stays in the cache.
+ROWS = 480
+COLUMNS = 960
 DEPTH = 256
+LINE = 64  # bytes
+_LEAST = 96  # neither side is cut below this to give every thread something to do
 
 
 def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any]) -> dict[str, Any]:
@@ -26,8 +31,10 @@ def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any]) -> dict[str, 
     if params.algorithm == "kernel":
         algorithm, reason = "kernel", "requested"
         product = np.empty((size.batch, size.m, size.n), a.dtype)
-        factors, tiles = (_read_only(a), _read_only(b)), size.batch * -(-size.m // ROWS) * -(-size.n // COLUMNS)
-        share(tiles, lambda first, end: _multiply(*factors, first, end, product))
+        factors = _read_only(a), _read_only(b)
+        rows, columns = _tile(size.batch, size.m, size.n, numba.get_num_threads())
+        tiles = size.batch * -(-size.m // rows) * -(-size.n // columns)
+        share(tiles, lambda first, end: _multiply(*factors, rows, columns, first, end, product))
     else:
         algorithm, reason = "library", f"{'requested' if params.algorithm else 'default'}: {_blas()}"
         if params.precision == "ieee":
@@ -52,51 +59,91 @@ def _library(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(a @ b)
 
 
+def _tile(batch: int, m: int, n: int, threads: int) -> tuple[int, int]:
+    """Rows and columns of a tile: halved until there are some for every thread. No byte depends on it."""
+    rows, columns = min(m, ROWS), min(n, COLUMNS)
+    while batch * -(-m // rows) * -(-n // columns) < 4 * threads and max(rows, columns) > _LEAST:
+        rows, columns = (rows, columns // 2) if columns >= rows else (rows // 2, columns)
+    return rows, columns
+
+
 @njit(cache=True, nogil=True)
-def _multiply(a, b, first, end, product):  # type: ignore[no-untyped-def]
-    """Add a[i, p] * b[p, j] to 0 in increasing p, rounding each product and each sum: the order of matmul.cu.
+def _multiply(a, b, rows, columns, first, end, product):  # type: ignore[no-untyped-def]
+    """Set product[i, j] to fma(a[i, p], b[p, j], sum) from sum = 0 in increasing p: the order of matmul.cu.
 
-    Computes the tiles first to end - 1 of ROWS by COLUMNS of all products.
-
-    Only the order of p matters to the bytes; tiles and threads divide i and j, which do not touch each other.
+    Computes the tiles first to end - 1, of `rows` by `columns`, of all products. Tiles, blocks and threads divide i and
+    j, which do not touch each other; between two parts of k the sums rest in the product, which rounds nothing.
     """
     m, n = product.shape[1:]
     k = a.shape[2]
-    row_tiles = (m + ROWS - 1) // ROWS
-    column_tiles = (n + COLUMNS - 1) // COLUMNS
+    high, wide = block_shape(product)
+    left = np.empty((rows + high) * min(k, DEPTH), a.dtype)  # blocks of `high` rows of a, transposed
+    right = _aligned(np.empty((columns + wide) * min(k, DEPTH) + LINE, a.dtype))  # blocks of `wide` columns of b
+    edge = np.zeros(high * wide, a.dtype)  # a block that reaches over the product's edge
+    row_tiles = (m + rows - 1) // rows
+    column_tiles = (n + columns - 1) // columns
     for tile in range(first, end):
         z = tile // (row_tiles * column_tiles)
-        row_0 = tile // column_tiles % row_tiles * ROWS
-        column_0 = tile % column_tiles * COLUMNS
-        row_1 = min(row_0 + ROWS, m)
-        column_1 = min(column_0 + COLUMNS, n)
-        left = a[min(z, a.shape[0] - 1)]
-        right = b[min(z, b.shape[0] - 1)]
+        row_0 = tile // column_tiles % row_tiles * rows
+        column_0 = tile % column_tiles * columns
+        row_1 = min(row_0 + rows, m)
+        column_1 = min(column_0 + columns, n)
+        out = product[z].reshape(-1)
         product[z, row_0:row_1, column_0:column_1] = 0
         for p_0 in range(0, k, DEPTH):
-            p_1 = min(p_0 + DEPTH, k)
-            for i in range(row_0, row_1):
-                row = product[z, i, column_0:column_1]
-                p = p_0
-                while p + 4 <= p_1:  # four terms per pass over the row; each sum is still rounded, in order
-                    a0, a1, a2, a3 = left[i, p], left[i, p + 1], left[i, p + 2], left[i, p + 3]
-                    b0 = right[p, column_0:column_1]
-                    b1 = right[p + 1, column_0:column_1]
-                    b2 = right[p + 2, column_0:column_1]
-                    b3 = right[p + 3, column_0:column_1]
-                    for j in range(row.size):
-                        row[j] = (((row[j] + a0 * b0[j]) + a1 * b1[j]) + a2 * b2[j]) + a3 * b3[j]
-                    p += 4
-                while p < p_1:
-                    a0 = left[i, p]
-                    b0 = right[p, column_0:column_1]
-                    for j in range(row.size):
-                        row[j] = row[j] + a0 * b0[j]
-                    p += 1
+            terms = min(DEPTH, k - p_0)
+            _pack_rows(a[min(z, a.shape[0] - 1)], row_0, row_1, p_0, terms, high, left)
+            _pack_columns(b[min(z, b.shape[0] - 1)], column_0, column_1, p_0, terms, wide, right)
+            for j in range(column_0, column_1, wide):
+                for i in range(row_0, row_1, high):
+                    a_at, b_at = (i - row_0) * terms, (j - column_0) * terms
+                    if i + high <= row_1 and j + wide <= column_1:
+                        add_products(left, a_at, right, b_at, terms, out, i * n + j, n)
+                        continue
+                    for x in range(min(high, row_1 - i)):
+                        for y in range(min(wide, column_1 - j)):
+                            edge[x * wide + y] = out[(i + x) * n + j + y]
+                    add_products(left, a_at, right, b_at, terms, edge, 0, wide)
+                    for x in range(min(high, row_1 - i)):
+                        for y in range(min(wide, column_1 - j)):
+                            out[(i + x) * n + j + y] = edge[x * wide + y]
+
+
+@njit(cache=True, nogil=True)
+def _aligned(numbers):  # type: ignore[no-untyped-def]
+    """Begin at a cache line: a vector that lies across two takes twice as long to read."""
+    return numbers[-numbers.ctypes.data % LINE // numbers.itemsize :]
+
+
+@njit(cache=True, nogil=True)
+def _pack_rows(a, row_0, row_1, p_0, terms, high, packed):  # type: ignore[no-untyped-def]
+    """Lay out rows of a, block after block, so that a block's rows of one p are neighbours; past the edge stays old."""
+    for i in range(row_0, row_1, high):
+        at = (i - row_0) * terms
+        for x in range(min(high, row_1 - i)):
+            row = a[i + x]
+            for p in range(terms):
+                packed[at + p * high + x] = row[p_0 + p]
+
+
+@njit(cache=True, nogil=True)
+def _pack_columns(b, column_0, column_1, p_0, terms, wide, packed):  # type: ignore[no-untyped-def]
+    """Lay out columns of b, block after block, row after row; what lies past the edge stays old."""
+    n = b.shape[1]
+    numbers = b.reshape(-1)
+    for j in range(column_0, column_1, wide):
+        at = (j - column_0) * terms
+        if j + wide <= column_1:
+            for p in range(terms):
+                copy_row(numbers, (p_0 + p) * n + j, packed, at + p * wide)
+        else:
+            for p in range(terms):
+                for y in range(column_1 - j):
+                    packed[at + p * wide + y] = b[p_0 + p, j + y]
 
 
 def _with_batch(array: NDArray[Any]) -> NDArray[Any]:
-    return array.reshape(-1, *array.shape[-2:])
+    return array if array.ndim == 3 else array[np.newaxis]
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,25 +1,37 @@
 """Multiply matrices on a device: cuBLAS where CuPy can load it, or matmul.cu."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import chunks
 from kernels.cuda import Device, LaunchFailed, NoDevice, OutOfMemory, Source
 from kernels.cupy_device import CupyDevice
-from kernels.matmul.precision import nearest, relative_error
-from kernels.matmul.spec import Dimensions, MatmulParams, Precision, dimensions
+from kernels.matmul.precision import nearest, ratio, sampled, squares
+from kernels.matmul.spec import Dimensions, MatmulParams, Piece, Precision, cut, dimensions
+from kernels.operation import InvalidRequest
 
 _FILE = Path(__file__).parent / "matmul.cu"
 _SOURCE = {"float32": Source(_FILE, {"REAL": "f32"}), "float64": Source(_FILE, {"REAL": "f64"})}
 SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 
-TILE = 64  # as in matmul.cu
+# The kernels of matmul.cu: rows and columns of a tile by the size of a number, threads of a block, and a guess at the
+# rate at which it multiplies, since a smaller patch reads more of shared memory for each product.
+_TILES: dict[str, tuple[dict[int, tuple[int, int]], int, float]] = {
+    "matmul_large": ({4: (128, 128), 8: (128, 64)}, 256, 1.0),
+    "matmul_medium": ({4: (64, 64), 8: (64, 64)}, 256, 0.7),
+    "matmul_small": ({4: (32, 32), 8: (32, 32)}, 64, 0.5),
+}
 _MOST_BLOCKS_Z = 65_535  # CUDA C++ Programming Guide, technical specifications
 _MOST_CUBLAS = 2**31 - 1  # its dimensions are 32-bit integers
 _ALLOC_FAILED = 3  # cublasStatus_t
+
+Matrices = NDArray[Any]  # (batch or 1, rows, columns)
+Squares = dict[tuple[int, ...], tuple[float, float]]  # what precision.squares says, by where a chunk begins
 
 
 class NoLibrary(NoDevice):
@@ -36,17 +48,24 @@ def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any], *, device: De
     cublas, reason = (None, "requested") if params.algorithm == "kernel" else _library(params, size, device)
     if cublas is None and params.precision != "ieee":
         raise NoLibrary(f"precision {params.precision} needs cuBLAS on the GPU: {reason}")
-    left, right = device.to_device(a), device.to_device(b)
+    whole = cut(size, a.itemsize)
+    grid = whole.grid(a.itemsize, params.precision)
+    left = a.reshape(1 if whole.size.one_a else whole.size.batch, whole.size.m, size.k)
+    right = b.reshape(1 if size.one_b else size.batch, size.k, size.n)
+    product = np.empty((whole.size.batch, whole.size.m, size.n), a.dtype)
     error = None
     if cublas is None:
-        product = _kernel(left, right, size, device)
+        multiply = partial(_by_kernel, left, right, product, device)
+        chunks.run(device, grid, lambda first, end: multiply(whole.joined(first, end)), overlap=True)
     else:
-        product = _guarded(cublas, device, lambda: _gemm(cublas, left, right, size, params.precision, device))
-        if params.precision != "ieee":
-            factors = _with_batch(left), _with_batch(right)
-            error = _guarded(cublas, device, lambda: relative_error(device.cupy, *factors, product))
+        library = _Library(cublas, params.precision, device, {"a": a, "b": b})
+        rows = sampled(*product.shape[:2]) if params.precision != "ieee" else {}
+        squared: Squares = {}
+        multiply = partial(library.multiply, left, right, product, rows, squared)
+        chunks.run(device, grid, lambda first, end: multiply(whole.pieces(first, end)))
+        error = ratio(squared[chunk] for chunk in sorted(squared)) if rows else None
     return {
-        "product": device.to_host(product).reshape(size.product),
+        "product": product.reshape(size.product),
         "algorithm": "kernel" if cublas is None else "library",
         "algorithm_reason": reason,
         "precision": params.precision,
@@ -54,48 +73,137 @@ def matmul(params: MatmulParams, a: NDArray[Any], b: NDArray[Any], *, device: De
     }
 
 
-def _kernel(a: Any, b: Any, size: Dimensions, device: Device) -> Any:
-    product = device.empty((size.batch, size.m, size.n), a.dtype)
-    rows, columns = -(-size.m // TILE), -(-size.n // TILE)
-    a_stride, b_stride = _strides(a, b)
-    lengths = (size.m, size.n, size.k, a_stride, b_stride, size.batch, columns)
-    device.kernel(_SOURCE[a.dtype.name], "matmul")(
-        (rows * columns, 1, min(size.batch, _MOST_BLOCKS_Z)),
-        (16, 16),
-        (a, b, product, *(np.int64(length) for length in lengths)),
-    )
-    return product
+def _by_kernel(a: Matrices, b: Matrices, product: Matrices, device: Device, pieces: Iterable[Piece]) -> None:
+    for piece in pieces:
+        left = device.to_device(_of(a, piece.items)[:, piece.rows])
+        right = device.to_device(_of(b, piece.items)[:, :, piece.columns])
+        out = device.empty(product[piece.place].shape, product.dtype)
+        _launch(left, right, out, device)
+        product[piece.place] = device.to_host(out)
 
 
-def _gemm(cublas: Any, a: Any, b: Any, size: Dimensions, precision: Precision, device: Device) -> Any:
-    """Multiply through cublasGemmStridedBatchedEx (cuBLAS documentation, section 2.8).
+def _launch(a: Any, b: Any, out: Any, device: Device) -> None:
+    batch, m, n = out.shape
+    name, rows, columns, threads = _tile(out.itemsize, batch, m, n, device.multiprocessors)
+    across = -(-n // columns)
+    lengths = (m, n, a.shape[2], *_strides(a, b), across)
+    kernel = device.kernel(_SOURCE[out.dtype.name], name)
+    for first in range(0, batch, _MOST_BLOCKS_Z):
+        some = slice(first, min(first + _MOST_BLOCKS_Z, batch))
+        kernel(
+            (-(-m // rows) * across, 1, some.stop - first),
+            (threads,),
+            (_of(a, some), _of(b, some), out[some], *(np.int64(length) for length in lengths)),
+        )
 
-    cuBLAS reads and writes columns first. A row-major matrix is its transpose read that way, and
-    product^T = b^T a^T: so b is the left factor, and nothing is transposed or copied.
-    """
-    xp: Any = device.cupy
-    kind, compute = _formats(cublas, xp.cuda.runtime, a.dtype, precision, device.architecture)
-    if precision != "ieee":
-        a, b = (_stored(xp, nearest(xp, x, precision, name), kind) for x, name in ((a, "a"), (b, "b")))
-    product = device.empty((size.batch, size.m, size.n), np.float64 if a.dtype == np.float64 else np.float32)
-    one, zero = np.ones(1, product.dtype), np.zeros(1, product.dtype)
-    a_stride, b_stride = _strides(a, b)
-    cublas.gemmStridedBatchedEx(
-        xp.cuda.device.get_cublas_handle(),
-        cublas.CUBLAS_OP_N,
-        cublas.CUBLAS_OP_N,
-        *(size.n, size.m, size.k),
-        one.ctypes.data,
-        *(b.data.ptr, kind, size.n, b_stride),
-        *(a.data.ptr, kind, size.k, a_stride),
-        zero.ctypes.data,
-        *(product.data.ptr, xp.cuda.runtime.CUDA_R_64F if product.dtype == np.float64 else xp.cuda.runtime.CUDA_R_32F),
-        *(size.n, size.m * size.n),
-        size.batch,
-        compute,
-        cublas.CUBLAS_GEMM_DEFAULT,
-    )
-    return product
+
+def _tile(itemsize: int, batch: int, m: int, n: int, multiprocessors: int) -> tuple[str, int, int, int]:
+    """The kernel that is done first, rows and columns of its tile, its threads. No byte of a product depends on it."""
+
+    def time(name: str) -> float:
+        sides, _, rate = _TILES[name]
+        rows, columns = sides[itemsize]
+        tiles = batch * -(-m // rows) * -(-n // columns)
+        return -(-tiles // multiprocessors) * rows * columns / rate
+
+    name = min(_TILES, key=time)
+    sides, threads, _ = _TILES[name]
+    return name, *sides[itemsize], threads
+
+
+class _Library:
+    """cuBLAS for one job. `given` are the inputs as they came, for the sentence about one that cannot be rounded."""
+
+    def __init__(self, cublas: Any, precision: Precision, device: Device, given: dict[str, NDArray[Any]]) -> None:
+        self._cublas = cublas
+        self._precision = precision
+        self._device = device
+        self._given = given
+        self._xp = cast(Any, device.cupy)
+        dtype = given["a"].dtype
+        self._formats = _formats(cublas, self._xp.cuda.runtime, dtype, precision, device.architecture)
+
+    def multiply(
+        self,
+        a: Matrices,
+        b: Matrices,
+        product: Matrices,
+        rows: dict[int, list[int]],
+        squared: Squares,
+        pieces: Iterable[Piece],
+    ) -> None:
+        """Fill these chunks of the product, and say of the `rows` in them how far they are off.
+
+        Each chunk is a call of its own even where several are in memory: cuBLAS chooses its kernel, and so the last
+        bits, by the shape, and the shape is then the job's and not the memory's.
+        """
+        device = self._device
+        shared: tuple[slice, slice] | None = None
+        right = formed = None
+        for piece in pieces:
+            if shared != (piece.items, piece.columns):
+                shared, right, formed = (piece.items, piece.columns), None, None
+                right = device.to_device(_of(b, piece.items)[:, :, piece.columns])
+                formed = self._stored(right, "b")
+            here = piece.within(rows)
+            product[piece.place], error = self._chunk(_of(a, piece.items)[:, piece.rows], right, formed, here)
+            if here:
+                squared[tuple(part.start for part in piece.place)] = error
+
+    def _chunk(
+        self, a: Matrices, right: Any, formed: Any, rows: dict[int, list[int]]
+    ) -> tuple[Matrices, tuple[float, float]]:
+        """One chunk of the product, and of `rows` of it what precision.squares says."""
+        left = self._device.to_device(a)
+        batch = max(left.shape[0], right.shape[0])
+        out = self._device.empty((batch, left.shape[1], right.shape[2]), left.dtype)
+        self._gemm(self._stored(left, "a"), formed, out)
+        error = self._guarded(partial(squares, self._xp, left, right, out, rows))
+        return self._device.to_host(out), error
+
+    def _gemm(self, a: Any, b: Any, out: Any) -> None:
+        """Multiply through cublasGemmStridedBatchedEx (cuBLAS documentation, section 2.8).
+
+        cuBLAS reads and writes columns first. A row-major matrix is its transpose read that way, and
+        product^T = b^T a^T: so b is the left factor, and nothing is transposed or copied.
+        """
+        cublas, runtime = self._cublas, self._xp.cuda.runtime
+        kind, compute = self._formats
+        (batch, m, n), k = out.shape, a.shape[2]
+        one, zero = np.ones(1, out.dtype), np.zeros(1, out.dtype)
+        a_stride, b_stride = _strides(a, b)
+        self._guarded(
+            lambda: cublas.gemmStridedBatchedEx(
+                self._xp.cuda.device.get_cublas_handle(),
+                cublas.CUBLAS_OP_N,
+                cublas.CUBLAS_OP_N,
+                *(n, m, k),
+                one.ctypes.data,
+                *(b.data.ptr, kind, n, b_stride),
+                *(a.data.ptr, kind, k, a_stride),
+                zero.ctypes.data,
+                *(out.data.ptr, runtime.CUDA_R_64F if out.dtype == np.float64 else runtime.CUDA_R_32F),
+                *(n, m * n),
+                batch,
+                compute,
+                cublas.CUBLAS_GEMM_DEFAULT,
+            )
+        )
+
+    def _stored(self, values: Any, name: str) -> Any:
+        """Factors as cuBLAS reads them: as given, or rounded."""
+        if self._precision == "ieee":
+            return values
+        try:
+            rounded = self._guarded(lambda: nearest(self._xp, values, self._precision, name))
+        except InvalidRequest:
+            for each in self._given:
+                nearest(np, self._given[each], self._precision, each)  # says where in the whole input
+            raise
+        return self._guarded(lambda: _stored(self._xp, rounded, self._formats[0]))
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        return _guarded(self._cublas, self._device, work)
 
 
 def _formats(cublas: Any, runtime: Any, dtype: Any, precision: Precision, architecture: str) -> tuple[int, int]:
@@ -166,8 +274,9 @@ def _guarded(cublas: Any, device: Device, work: Callable[[], Any]) -> Any:
 
 def _strides(a: Any, b: Any) -> tuple[int, int]:
     """Return the elements from one matrix of each batch to the next, 0 for a factor that serves them all."""
-    return tuple(x.shape[-2] * x.shape[-1] if x.ndim == 3 else 0 for x in (a, b))  # type: ignore[return-value]
+    return tuple(x.shape[1] * x.shape[2] if x.shape[0] > 1 else 0 for x in (a, b))  # type: ignore[return-value]
 
 
-def _with_batch(array: Any) -> Any:
-    return array.reshape(-1, *array.shape[-2:])
+def _of(factor: Any, items: slice) -> Any:
+    """A factor's matrices for some products of the batch."""
+    return factor if factor.shape[0] == 1 else factor[items]

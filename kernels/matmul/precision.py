@@ -3,6 +3,7 @@
 Everything here takes the array module `xp`, NumPy or CuPy, so that a GPU and a CPU round alike.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,25 +49,39 @@ def relative_error(xp: Any, a: Any, b: Any, product: Any) -> float | None:
     Shapes (1 or batch, m, k), (1 or batch, k, n), (batch, m, n). All rows are measured where there are 16 or fewer,
     so that the figure is then exact. None where the exact rows are all 0 or anything overflowed.
     """
-    batch, m, n = product.shape
-    step = max(1, _WORKSPACE // a.shape[2])
+    batch, m, _ = product.shape
+    return ratio([squares(xp, a, b, product, sampled(batch, m))])
+
+
+def ratio(parts: Iterable[tuple[float, float]]) -> float | None:
+    """What `squares` of all parts of a product come to; None where the exact rows are all 0 or anything overflowed."""
     error = size = 0.0
-    for z, rows in _sample(batch * m, m).items():
-        chosen = xp.asarray(rows)
-        left = a[min(z, a.shape[0] - 1)][chosen].astype(xp.float64)
-        right = b[min(z, b.shape[0] - 1)]
-        for start in range(0, n, step):
-            columns = slice(start, start + step)
-            exact = left @ right[:, columns].astype(xp.float64)
-            error += float(xp.square(product[z][chosen, columns] - exact).sum())
-            size += float(xp.square(exact).sum())
+    for part in parts:
+        error, size = error + part[0], size + part[1]
     if not 0 < size < float("inf") or not error < float("inf"):
         return None
     return float((error / size) ** 0.5)
 
 
-def _sample(total: int, m: int) -> dict[int, list[int]]:
-    """Rows to measure, by product: up to 16 of `total`, first and last among them."""
+def squares(xp: Any, a: Any, b: Any, product: Any, rows: Mapping[int, list[int]]) -> tuple[float, float]:
+    """Sum (product - a @ b)**2 and (a @ b)**2 over some rows of each product of a batch, with a @ b in float64."""
+    step = max(1, _WORKSPACE // max(a.shape[2], 1))
+    error = size = 0.0
+    for z, chosen in rows.items():
+        at = xp.asarray(chosen)
+        left = a[min(z, a.shape[0] - 1)][at].astype(xp.float64)
+        right = b[min(z, b.shape[0] - 1)]
+        for start in range(0, product.shape[2], step):
+            columns = slice(start, start + step)
+            exact = left @ right[:, columns].astype(xp.float64)
+            error += float(xp.square(product[z][at, columns] - exact).sum())
+            size += float(xp.square(exact).sum())
+    return error, size
+
+
+def sampled(batch: int, m: int) -> dict[int, list[int]]:
+    """Rows to measure, by product: up to 16 of all, first and last among them."""
+    total = batch * m
     count = min(total, ROWS_MEASURED)
     picked: dict[int, list[int]] = {}
     for i in range(count):

@@ -1,15 +1,23 @@
 """What `matmul` takes and gives: a @ b, one product or a batch of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import Field
 
 from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.operation import Cost, Example, Input, InvalidRequest, Operation, Output, Params, Problem
+from kernels.operation import Cost, Example, Grid, Input, InvalidRequest, Operation, Output, Params, Problem
 
 Precision = Literal["ieee", "tf32", "bf16", "fp16"]
+
+# The most bytes of a chunk, rows of a and of the product or small matrices: its copies take longer than their start,
+# and a GPU with most of its memory taken still holds one. b, which stays while a's rows pass, may have SHARED times as
+# many.
+PANEL_BYTES = 64 << 20
+SHARED = 4
+_TILE = 128  # of matmul.cu: a panel larger than that has whole tiles
+_MEASURING = 64 << 20  # bytes to measure the error of a reduced precision with: precision.py takes 32 MiB twice
 
 
 class MatmulParams(Params):
@@ -35,6 +43,8 @@ class Dimensions:
     k: int
     n: int
     batched: bool  # whether the product has a batch axis
+    one_a: bool = False  # one a for the whole batch
+    one_b: bool = False
 
     @property
     def product(self) -> tuple[int, ...]:
@@ -62,7 +72,116 @@ def dimensions(a: tuple[int, ...], b: tuple[int, ...]) -> Dimensions:
     if problems:
         raise InvalidRequest(*problems)
     batch = a[0] if len(a) == 3 else b[0] if len(b) == 3 else 1
-    return Dimensions(batch, a[-2], a[-1], b[-1], batched=len(a) == 3 or len(b) == 3)
+    batched = len(a) == 3 or len(b) == 3
+    return Dimensions(batch, a[-2], a[-1], b[-1], batched, one_a=len(a) == 2, one_b=len(b) == 2)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of all products: which matrices of the batch, which of their rows and columns."""
+
+    items: slice
+    rows: slice
+    columns: slice
+
+    @property
+    def place(self) -> tuple[slice, slice, slice]:
+        return self.items, self.rows, self.columns
+
+    def within(self, rows: Mapping[int, list[int]]) -> dict[int, list[int]]:
+        """Those of some rows of each product that lie here, counted from here."""
+        return {
+            z - self.items.start: here
+            for z, chosen in rows.items()
+            if self.items.start <= z < self.items.stop
+            and (here := [row - self.rows.start for row in chosen if self.rows.start <= row < self.rows.stop])
+        }
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a job is cut into chunks on a device: a function of its shapes alone, and never along k.
+
+    Small matrices of a batch stay whole, `items` of them to a chunk. Large ones are cut into panels: `columns` of b,
+    and for each of these `rows` of a. Chunks are numbered matrix by matrix, there panel by panel of b, there of a.
+    """
+
+    size: Dimensions  # where one b serves a batch, the batch is one tall matrix here
+    items: int
+    rows: int
+    columns: int
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.size.batch // self.items) * self._across * self._down
+
+    def pieces(self, first: int, end: int) -> Iterator[Piece]:
+        """The chunks first to end - 1."""
+        for chunk in range(first, end):
+            item = chunk // (self._across * self._down) * self.items
+            row = chunk % self._down * self.rows
+            column = chunk // self._down % self._across * self.columns
+            yield Piece(
+                slice(item, min(item + self.items, self.size.batch)),
+                slice(row, min(row + self.rows, self.size.m)),
+                slice(column, min(column + self.columns, self.size.n)),
+            )
+
+    def joined(self, first: int, end: int) -> Iterator[Piece]:
+        """The chunks first to end - 1, neighbours as one where they share a factor or are whole matrices."""
+        last: Piece | None = None
+        for piece in self.pieces(first, end):
+            if last is not None and (piece.items, piece.columns) == (last.items, last.columns):
+                last = replace(last, rows=slice(last.rows.start, piece.rows.stop))
+            elif last is not None and self._across == self._down == 1 and self.items > 1:
+                last = replace(last, items=slice(last.items.start, piece.items.stop))
+            else:
+                if last is not None:
+                    yield last
+                last = piece
+        if last is not None:
+            yield last
+
+    def grid(self, itemsize: int, precision: Precision) -> Grid:
+        """Bytes on the device: of what the chunks share (b, or the one a of a batch), and of each chunk."""
+        size, rounded = self.size, precision != "ieee"
+        a, b = self.rows * size.k * itemsize, size.k * self.columns * itemsize
+        product = self.rows * self.columns * itemsize
+        if rounded:
+            # The factors as given and rounded, and two copies more while one is being rounded.
+            a, b = 4 * a, 4 * b
+        workspace = _MEASURING if rounded else 0
+        if self.items == 1:
+            return Grid(self.chunks, a + product, b + workspace)
+        if size.one_a:
+            return Grid(self.chunks, self.items * (b + product), a + workspace)
+        return Grid(self.chunks, self.items * (a + b + product), workspace)
+
+    @property
+    def _down(self) -> int:
+        return -(-self.size.m // self.rows)
+
+    @property
+    def _across(self) -> int:
+        return -(-self.size.n // self.columns)
+
+
+def cut(size: Dimensions, itemsize: int) -> Cut:
+    """Cut products of these shapes, of numbers of `itemsize` bytes, into chunks of at most about PANEL_BYTES."""
+    if size.one_b:
+        size = replace(size, batch=1, m=size.batch * size.m, one_a=size.batch == 1 and size.one_a)
+    own_a = 0 if size.one_a else size.m * size.k
+    one = (own_a + size.k * size.n + size.m * size.n) * itemsize
+    if size.batch > 1 and 2 * one <= PANEL_BYTES and size.m * size.k * itemsize <= SHARED * PANEL_BYTES:
+        return Cut(size, min(size.batch, PANEL_BYTES // one), size.m, size.n)
+    columns = _fitting(size.n, size.k * itemsize, SHARED * PANEL_BYTES)
+    return Cut(size, 1, _fitting(size.m, (size.k + columns) * itemsize, PANEL_BYTES), columns)
+
+
+def _fitting(length: int, nbytes: int, panel: int) -> int:
+    """How many of `length` rows or columns, of so many bytes each, make a panel of at most so many bytes."""
+    most = max(1, min(length, panel // max(nbytes, 1)))
+    return most if most == length or most < _TILE else most - most % _TILE
 
 
 def _check(params: MatmulParams, inputs: Mapping[str, ArrayInfo]) -> None:
@@ -94,10 +213,14 @@ def _cost(params: MatmulParams, inputs: Mapping[str, ArrayInfo]) -> Cost:
     size = dimensions(a.shape, b.shape)
     product = size.batch * size.m * size.n * ITEMSIZE[a.dtype]
     factors = a.nbytes + b.nbytes
-    # A reduced precision holds a rounded copy of both factors, two more of the one being rounded, and 2 * 32 MiB while
-    # it measures the error.
-    rounding = factors + 2 * max(a.nbytes, b.nbytes) + (64 << 20) if params.precision != "ieee" else 0
-    return Cost(bytes=factors + product + rounding)
+    # A reduced precision holds a rounded copy of both factors, and two more of the one being rounded.
+    rounding = factors + 2 * max(a.nbytes, b.nbytes) + _MEASURING if params.precision != "ieee" else 0
+    return Cost(factors + product + rounding, work=float(size.batch * size.m * size.n * size.k))
+
+
+def _grid(params: MatmulParams, inputs: Mapping[str, ArrayInfo]) -> Grid:
+    a, b = inputs["a"], inputs["b"]
+    return cut(dimensions(a.shape, b.shape), ITEMSIZE[a.dtype]).grid(ITEMSIZE[a.dtype], params.precision)
 
 
 def _factors(dtype: str) -> dict[str, Any]:
@@ -131,6 +254,7 @@ OPERATION = Operation(
     ),
     example=Example(inputs=_factors("float64")),
     cost=_cost,
+    grid=_grid,
     check=_check,
     variants=(
         Example({"algorithm": "kernel"}, _factors("float64")),

@@ -20,18 +20,24 @@ def _case(
     return Case("matmul", {"algorithm": "kernel"}, inputs, small=small, name=f"matmul-{name}-{dtype}")
 
 
-# matmul.cu works on tiles of 64 x 64 of the product and 16 along k.
+# matmul.cu works on tiles of 32 x 32, 64 x 64 and 128 x 128 (float64: 128 x 64) of the product, 8 or 16 along k, and
+# reads 16 bytes at a time where rows have a whole number of them. The names say what a device of 4 multiprocessors, the
+# emulated one, takes for them.
 CASES: tuple[Case, ...] = (
     *(
         case
         for dtype in ("float64", "float32")
         for case in (
             _case("1x1x1", (1, 1), (1, 1), dtype),
-            _case("31x15x33", (31, 15), (15, 33), dtype),
-            _case("32x16x64", (32, 16), (16, 64), dtype),
-            _case("65x17x63", (65, 17), (17, 63), dtype),
-            _case("127x33x129", (127, 33), (33, 129), dtype),
-            _case("batch", (3, 9, 20), (3, 20, 70), dtype),
+            _case("31x7x33", (31, 7), (7, 33), dtype),
+            _case("32x16x32", (32, 16), (16, 32), dtype),
+            _case("large", (255, 9), (9, 383), dtype, small=False),
+            _case("large-16-bytes", (256, 20), (20, 384), dtype, small=False),
+            _case("large-once", (128, 17), (17, 512), dtype),
+            _case("medium", (64, 33), (33, 255), dtype),
+            _case("medium-16-bytes", (63, 32), (32, 256), dtype),
+            _case("127x1x129", (127, 1), (1, 129), dtype),
+            _case("batch", (3, 9, 20), (3, 20, 40), dtype),
             _case("row-by-column", (1, 100), (100, 1), dtype),
             _case("column-by-row", (100, 1), (1, 100), dtype),
         )

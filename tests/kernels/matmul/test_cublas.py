@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from kernels.cuda import LaunchFailed, NoDevice, OutOfMemory
-from kernels.matmul import cpu, gpu
+from kernels.matmul import cpu, gpu, spec
 from kernels.matmul.spec import MatmulParams
 from kernels.operation import InvalidRequest
-from tests.cudasim.device import EmulatedDevice
+from tests.cudasim.device import EmulatedDevice, EmulatedMemory
 
 # Values of cublasOperation_t, cublasComputeType_t, cublasGemmAlgo_t and cudaDataType in CUDA 12's headers.
 OP_N, COMPUTE_32F, COMPUTE_32F_FAST_TF32, COMPUTE_64F, GEMM_DEFAULT = 0, 68, 77, 70, -1
@@ -53,6 +53,7 @@ class ColumnMajorBlas:
 
     def __init__(self, status=0):
         self.calls = []
+        self.shapes = []
         self.status = status
 
     def getVersion(self, handle):  # CuPy's names and order of arguments, as of CuPy 14
@@ -71,6 +72,7 @@ class ColumnMajorBlas:
         if self.status:
             raise self.CUBLASError(self.status)
         self.calls.append(((a_type, b_type, c_type), compute))
+        self.shapes.append((batch, n, m, k))  # of the row-major product
         scalar = R_64F if compute == COMPUTE_64F else R_32F
         assert (read(alpha, 1, scalar)[0], read(beta, 1, scalar)[0]) == (1, 0)
         width = np.dtype(np.float64 if c_type == R_64F else np.float32)
@@ -97,14 +99,14 @@ class Numbers:
 
 
 class StandIn:
-    name, multiprocessors = "a stand-in", 1
+    name, multiprocessors, lanes = "a stand-in", 1, 1
     frees = False  # whether the memory cuBLAS asks for is there once the pool has given back its own
 
     def __init__(self, blas, architecture="sm_90"):
-        self.cupy, self.architecture = Numbers(blas), architecture
+        self.cupy, self.architecture, self.memory = Numbers(blas), architecture, EmulatedMemory(1 << 30)
 
     def to_device(self, array):
-        return np.array(array).view(DeviceArray)
+        return np.array(array, order="C").view(DeviceArray)
 
     def empty(self, shape, dtype):
         return np.full(shape, np.nan, dtype).view(DeviceArray)
@@ -176,11 +178,41 @@ def test_reduced_precisions_multiply_the_same_rounded_factors_as_the_cpu(precisi
     assert answer["precision"] == precision
 
 
-def test_a_value_fp16_cannot_hold_is_refused_on_the_device_too():
-    a = np.full((1, 1), 1e5, np.float32)
+@pytest.mark.parametrize("precision", ["ieee", "bf16"])
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"), [((60, 30), (30, 50)), ((6, 40, 30), (30, 50)), ((40, 3, 5), (40, 5, 7))]
+)
+def test_cublas_multiplies_chunk_by_chunk_in_shapes_that_do_not_depend_on_memory(
+    monkeypatch, precision, a_shape, b_shape
+):
+    a, b = normal(1, *a_shape), normal(2, *b_shape)
+    params = MatmulParams(precision=precision)
+    on_cpu = cpu.matmul(params, a, b)
+    monkeypatch.setattr(spec, "PANEL_BYTES", 3000)
+    chunks = spec.cut(spec.dimensions(a_shape, b_shape), 4).chunks
+    answers, shapes = [], []
 
-    with pytest.raises(InvalidRequest, match=r"fp16 holds at most 65504 in magnitude and a\[0, 0\] is beyond that"):
-        gpu.matmul(MatmulParams(precision="fp16"), a, a, device=StandIn(ColumnMajorBlas()))
+    for memory in (1, 1 << 40):
+        device = StandIn(ColumnMajorBlas())
+        device.memory.limit = memory
+        answers.append(gpu.matmul(params, a, b, device=device))
+        shapes.append(device.cupy.cuda.cublas.shapes)
+
+    assert shapes[0] == shapes[1]
+    assert len(shapes[0]) == chunks > 1
+    assert answers[0]["product"].tobytes() == answers[1]["product"].tobytes()
+    assert answers[0]["relative_error"] == answers[1]["relative_error"]
+    assert np.allclose(answers[0]["product"], on_cpu["product"], rtol=0, atol=1e-5)
+    assert answers[0]["relative_error"] == (None if precision == "ieee" else pytest.approx(on_cpu["relative_error"]))
+
+
+def test_a_value_fp16_cannot_hold_is_refused_on_the_device_too_by_its_place_in_the_whole_input(monkeypatch):
+    monkeypatch.setattr(spec, "PANEL_BYTES", 100)
+    a, b = np.ones((4, 5, 6), np.float32), np.ones((6, 7), np.float32)
+    a[3, 4, 5] = 1e5
+
+    with pytest.raises(InvalidRequest, match=r"fp16 holds at most 65504 in magnitude and a\[3, 4, 5\] is beyond that"):
+        gpu.matmul(MatmulParams(precision="fp16"), a, b, device=StandIn(ColumnMajorBlas()))
 
 
 # CUBLAS_STATUS_ALLOC_FAILED is 3, NOT_SUPPORTED 15. Both are faults after which the CPU can take the job.

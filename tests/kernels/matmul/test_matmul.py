@@ -1,7 +1,12 @@
 """matmul on the CPU: published products, the rounding bound, algebra, edges of tiles, and what is refused."""
 
 import math
+import os
+import platform
+import subprocess
+import sys
 import tracemalloc
+from fractions import Fraction
 
 import numba
 import numpy as np
@@ -84,27 +89,82 @@ def test_the_error_stays_within_the_rounding_bound(params, dtype, m, k, n, scale
     assert np.all(error <= ku / (1 - ku) * (np.abs(a).astype(np.longdouble) @ np.abs(b).astype(np.longdouble)))
 
 
+# The order and the rounding of the kernel: fma from the first term to the last, computed here in exact fractions.
+
+
+def nearest(exact, dtype):
+    """The number of the dtype nearest to a fraction, ties to even; none of these overflows or is subnormal."""
+    if exact == 0:
+        return dtype(0)
+    digits = np.finfo(dtype).nmant + 1
+    exponent = math.frexp(float(abs(exact)))[1] - digits
+    last = Fraction(2) ** exponent
+    return dtype(math.ldexp(round(exact / last), exponent))  # round() of a fraction goes to even
+
+
 @dtypes
-def test_the_kernel_sums_in_increasing_order_and_rounds_each_step(dtype):
-    a, b = normal(1, 3, 600, dtype=dtype), normal(2, 600, 5, dtype=dtype)
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (3, 300, 5), (9, 257, 50)])
+def test_the_kernel_adds_each_exact_product_in_increasing_order_and_rounds_once(dtype, m, k, n):
+    a, b = normal(1, m, k, dtype=dtype), normal(2, k, n, dtype=dtype)
 
-    expected = np.zeros((3, 5), dtype)
-    for p in range(600):
-        expected = expected + a[:, p : p + 1] * b[p]
+    got = product(KERNEL, a, b)
 
-    assert np.array_equal(product(KERNEL, a, b), expected)
+    for i, j in {(0, 0), (m - 1, n - 1), (m // 2, n // 3)}:
+        total = dtype(0)
+        for p in range(k):
+            total = nearest(Fraction(float(a[i, p])) * Fraction(float(b[p, j])) + Fraction(float(total)), dtype)
+        assert got[i, j] == total
 
 
-# Sizes at the edges of the kernel's tiles (32 rows, 256 columns, 256 terms, 4 at a time) and of matmul.cu's (64, 16).
+def test_products_that_would_round_away_are_not_lost_before_they_are_added():
+    # (1 + u)(1 - u) = 1 - u^2 rounds to 1 by itself, and to nothing beside a -1 that came before it.
+    u = 2.0**-30
+    a, b = np.array([[-1.0, 1 + u]]), np.array([[1.0], [1 - u]])
+
+    assert product(KERNEL, a, b).tolist() == [[-(2.0**-60)]]
+
+
+_ON_ANOTHER_PROCESSOR = """
+import hashlib
+import numpy as np
+from kernels.matmul import cpu
+from kernels.matmul.spec import MatmulParams
+
+digest = hashlib.sha256()
+for dtype in ("float32", "float64"):
+    for m, k, n in ((1, 1, 1), (7, 30, 50), (20, 257, 49)):
+        random = np.random.default_rng(m)
+        a, b = (random.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n)))
+        digest.update(cpu.matmul(MatmulParams(algorithm="kernel"), a, b)["product"].tobytes())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other names")
+@pytest.mark.timeout(300)
+def test_a_processor_without_fma_or_wide_registers_gives_the_same_bytes(tmp_path):
+    def digest(name, **processor):
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / name), **processor}
+        command = [sys.executable, "-c", _ON_ANOTHER_PROCESSOR]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    here = digest("here")
+
+    assert digest("plain", NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="+sse2") == here != ""
+
+
+# Sizes at the edges of the kernel's tiles, of its blocks of registers (8 x 48 and 8 x 24, or 6 x 16 and 6 x 8), and of
+# matmul.cu's (32, 64, 128; 8 and 16).
 
 
 @dtypes
-@pytest.mark.parametrize("length", [1, 2, 31, 32, 33, 63, 64, 65, 127, 129, 255, 256, 257])
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 9, 23, 24, 25, 47, 49, 127, 128, 129, 256, 257, 481, 961])
 def test_edges_of_tiles_do_not_show(dtype, length):
     for shape in ((length, 5, 7), (5, length, 7), (5, 7, length)):
         a, b = normal(length, *shape[:2], dtype=dtype), normal(length, *shape[1:], dtype=dtype)
 
-        assert np.allclose(product(KERNEL, a, b), product(LIBRARY, a, b), rtol=0, atol=200 * np.finfo(dtype).eps)
+        atol = (200 + length) * np.finfo(dtype).eps  # the library sums in another order
+        assert np.allclose(product(KERNEL, a, b), product(LIBRARY, a, b), rtol=0, atol=atol)
 
 
 @algorithms
@@ -217,6 +277,17 @@ def test_the_answer_says_which_algorithm_ran_and_why():
     assert set(default) == {output.name for output in OPERATION.outputs}
 
 
+def test_a_sum_over_nothing_is_zero():
+    for dtype in (np.float64, np.float32):
+        assert product(KERNEL, np.zeros((3, 0), dtype), np.zeros((0, 2), dtype)).tolist() == [[0, 0]] * 3
+
+
+def test_a_sum_that_rounds_to_minus_zero_stays_so():
+    a, b = np.array([[-(2.0**-600)]]), np.array([[2.0**-600]])
+
+    assert math.copysign(1, product(KERNEL, a, b)[0, 0]) == -1
+
+
 def test_a_product_past_the_largest_float_is_infinite_in_both_algorithms():
     a, b = np.full((1, 2), 1e300), np.full((2, 1), 1e300)
 
@@ -260,6 +331,12 @@ def test_every_problem_of_a_request_is_named_at_once():
         OPERATION.validate({"precision": "fp16"}, {"a": info(2, 3, 4, dtype="float32"), "b": info(3, 5, 6)})
 
     assert len(refusal.value.problems) == 4  # dtypes differ, one is float64, inner dimensions, batches
+
+
+def test_the_work_of_a_product_is_its_multiply_adds():
+    shapes = {"a": info(5, 100, 200), "b": info(200, 50)}
+
+    assert OPERATION.cost(MatmulParams(), shapes).work == 5 * 100 * 200 * 50
 
 
 def test_the_cost_counts_factors_product_and_rounded_copies():

@@ -1,0 +1,161 @@
+"""A block of a product in registers: what the loops of cpu.py call, written as vector instructions by hand.
+
+Numba's own loops would keep the running sums in memory and cannot name a fused multiply-add. `llvm.fma` is rounded
+once, as IEEE 754 says, on every processor; where one lacks the instruction LLVM calls the C library's `fma`, which
+gives the same numbers slowly.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
+from numba import types
+from numba.core import cgutils, config
+from numba.extending import intrinsic
+
+_Generated = tuple[Any, Any]  # an intrinsic's signature and what emits its code
+
+
+def _shape(itemsize: int) -> tuple[int, int, int]:
+    """Rows of a block, vectors in each of them, and numbers in a vector.
+
+    Sums, a row of b and a broadcast number of a fill the registers: 32 of 512 bits with AVX-512, else 16 of 256. A sum
+    more, and some go through memory in each step. Where registers are narrower, LLVM takes several for one. No byte of
+    a product depends on this.
+    """
+    told = config.CPU_FEATURES
+    features = get_host_cpu_features().flatten() if told is None else told
+    rows, vectors, nbytes = (8, 3, 64) if "+avx512f" in features.split(",") else (6, 2, 32)
+    return rows, vectors, nbytes // itemsize
+
+
+def _itemsize(array: Any) -> int:
+    return int(array.dtype.bitwidth) // 8
+
+
+@intrinsic
+def block_shape(_typing: Any, array: Any) -> _Generated:
+    """(rows, columns) of a block for the numbers of `array`, constants of the machine code."""
+    rows, vectors, lanes = _shape(_itemsize(array))
+
+    def generate(context: Any, builder: Any, signature: Any, _arguments: Any) -> Any:
+        sizes = [ir.Constant(ir.IntType(types.intp.bitwidth), size) for size in (rows, vectors * lanes)]
+        return context.make_tuple(builder, signature.return_type, sizes)
+
+    return types.UniTuple(types.intp, 2)(array), generate
+
+
+@intrinsic
+def copy_row(_typing: Any, source: Any, _source_at: Any, target: Any, _target_at: Any) -> _Generated:
+    """Copy as many numbers as a block has columns, from one flat array to another."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit = _Emitter(context, builder, signature)
+        source, target = emit.address(arguments, 0), emit.address(arguments, 2)
+        for vector in range(emit.vectors):
+            emit.store(emit.load(source, vector * emit.lanes), target, vector * emit.lanes)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp), generate
+
+
+@intrinsic
+def add_products(
+    _typing: Any,
+    left: Any,
+    _left_at: Any,
+    right: Any,
+    _right_at: Any,
+    _terms: Any,
+    out: Any,
+    _out_at: Any,
+    _stride: Any,
+) -> _Generated:
+    """out[i, j] = fma(left[p, i], right[p, j], out[i, j]) for p = 0, 1, ... terms - 1 in this order, over one block.
+
+    The arrays are flat, and each begins at the index after it. Rows of `left` and `right` follow each other without a
+    gap; those of `out` are `stride` apart.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        emit = _Emitter(context, builder, signature)
+        left, right, out = emit.address(arguments, 0), emit.address(arguments, 2), emit.address(arguments, 5)
+        terms, stride = arguments[4], arguments[7]
+        none, one = ir.Constant(terms.type, 0), ir.Constant(terms.type, 1)
+        cells = [
+            (row, vector, builder.add(builder.mul(stride, terms.type(row)), terms.type(vector * emit.lanes)))
+            for row in range(emit.rows)
+            for vector in range(emit.vectors)
+        ]
+        before = [emit.load(out, at) for *_, at in cells]
+
+        start, loop, end = builder.block, builder.append_basic_block("term"), builder.append_basic_block("end")
+        builder.cbranch(builder.icmp_signed(">", terms, none), loop, end)
+        builder.position_at_end(loop)
+        p = builder.phi(terms.type)
+        sums = [builder.phi(emit.vector) for _ in cells]
+        row_of_right = builder.mul(p, terms.type(emit.vectors * emit.lanes))
+        row_of_left = builder.mul(p, terms.type(emit.rows))
+        b = [emit.load(right, builder.add(row_of_right, terms.type(v * emit.lanes))) for v in range(emit.vectors)]
+        a = [emit.broadcast(left, builder.add(row_of_left, terms.type(row))) for row in range(emit.rows)]
+        added = [builder.call(emit.fma, (a[row], b[v], total)) for (row, v, _), total in zip(cells, sums, strict=True)]
+        following = builder.add(p, one)
+        builder.cbranch(builder.icmp_signed("<", following, terms), loop, end)
+        p.add_incoming(none, start)
+        p.add_incoming(following, loop)
+
+        builder.position_at_end(end)
+        results = [builder.phi(emit.vector) for _ in cells]
+        for first, total, last, result in zip(before, sums, added, results, strict=True):
+            for phi in (total, result):
+                phi.add_incoming(first, start)
+                phi.add_incoming(last, loop)
+        for (*_, at), result in zip(cells, results, strict=True):
+            emit.store(result, out, at)
+        return context.get_dummy_value()
+
+    whole = types.intp
+    return types.void(left, whole, right, whole, whole, out, whole, whole), generate
+
+
+class _Emitter:
+    """Vector instructions on flat arrays of the last argument's numbers."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any) -> None:
+        arrays = [argument for argument in signature.args if isinstance(argument, types.Array)]
+        self.rows, self.vectors, self.lanes = _shape(_itemsize(arrays[-1]))
+        real = context.get_data_type(arrays[-1].dtype)
+        self.vector = ir.VectorType(real, self.lanes)
+        self.fma = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(self.vector, [self.vector] * 3),
+            f"llvm.fma.v{self.lanes}f{8 * _itemsize(arrays[-1])}",
+        )
+        self._align = _itemsize(arrays[-1])  # that of a number: rows of a product begin anywhere
+        self._context, self._builder, self._signature = context, builder, signature
+
+    def address(self, arguments: Any, position: int) -> Any:
+        """Of the array at this position of the arguments, at the index that follows it."""
+        array = self._context.make_array(self._signature.args[position])(
+            self._context, self._builder, arguments[position]
+        )
+        return self._builder.gep(array.data, [arguments[position + 1]])
+
+    def load(self, address: Any, at: Any) -> Any:
+        return self._builder.load(self._place(address, at), align=self._align)
+
+    def store(self, value: Any, address: Any, at: Any) -> None:
+        self._builder.store(value, self._place(address, at), align=self._align)
+
+    def broadcast(self, address: Any, at: Any) -> Any:
+        number = self._builder.load(self._builder.gep(address, [at]))
+        empty = ir.Constant(self.vector, ir.Undefined)
+        first = self._builder.insert_element(empty, number, ir.IntType(32)(0))
+        return self._builder.shuffle_vector(
+            first, empty, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        )
+
+    def _place(self, address: Any, at: Any) -> Any:
+        if isinstance(at, int):
+            at = ir.Constant(ir.IntType(types.intp.bitwidth), at)
+        return self._builder.bitcast(self._builder.gep(address, [at]), self.vector.as_pointer())
