@@ -193,6 +193,13 @@ def test_any_other_failure_ends_the_job_once(monkeypatch: pytest.MonkeyPatch, la
     assert job.device.memory.unreserved() == job.device.memory.room()
 
 
+def test_after_running_out_the_pool_gives_back_what_it_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(EmulatedDevice(), 4)
+    monkeypatch.setattr(job.device.memory, "release", lambda: job.calls.append((-1, -1)))
+    job.before = failing(OOM, 0)
+    assert job.run() == [(0, 4), (-1, -1), (0, 2), (2, 4)]
+
+
 # ---------------------------------------------------------------- lanes
 
 
@@ -253,6 +260,24 @@ def test_a_lane_that_runs_out_leaves_the_rest_to_one(two_lanes: EmulatedDevice, 
     job.run(overlap=True)
 
 
+def test_a_failure_in_one_lane_stops_the_other(two_lanes: EmulatedDevice) -> None:
+    job, meeting = Job(two_lanes, 12), threading.Barrier(2)
+    lane: list[threading.Thread] = []
+
+    def before(_first: int, _end: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            lane.append(threading.current_thread())
+            meeting.wait(30)
+            raise LaunchFailed("refused", 701)
+        meeting.wait(30)
+        lane[0].join(30)
+
+    job.before = before
+    with pytest.raises(LaunchFailed):
+        job.run(overlap=True)
+    assert len(job.calls) == 2
+
+
 def test_a_lost_device_is_what_is_told_where_lanes_fail_in_two_ways(two_lanes: EmulatedDevice) -> None:
     job, order = Job(two_lanes, 12), threading.Barrier(2)
 
@@ -296,6 +321,13 @@ def test_lanes_launch_kernels_beside_each_other(two_lanes: EmulatedDevice) -> No
 # ---------------------------------------------------------------- reservations
 
 
+def test_a_part_is_reserved_before_it_starts() -> None:
+    device, seen = EmulatedDevice(memory=FIXED + 3 * EACH), []
+    chunks.run(device, Grid(5, EACH, FIXED), lambda first, end: seen.append(device.memory.unreserved()))
+    assert seen == [0, EACH]
+
+
+@pytest.mark.timeout(60)
 def test_no_two_threads_take_the_same_bytes() -> None:
     device = EmulatedDevice(memory=4 * EACH)
     holding, asked = threading.Event(), threading.Event()
@@ -314,7 +346,7 @@ def test_no_two_threads_take_the_same_bytes() -> None:
     with pytest.raises(OutOfMemory, match="needed 1001 bytes, limit 4000 bytes, free 1000 bytes"):
         device.memory.reserve(EACH + 1).__enter__()
     threading.Timer(0.05, asked.set).start()
-    with device.memory.reserve(2 * EACH, patience=30):
+    with device.memory.reserve(2 * EACH, patience=3600):
         assert asked.is_set()
     thread.join()
     assert device.memory.unreserved() == 4 * EACH
