@@ -22,7 +22,8 @@
 // nearly always: 1.9 (3.0) blocks for each of its elements. So all elements of a block of threads draw from their first 16
 // words, and those that ran dry are done again, by threads side by side, with as many words as they need: 1.1 (1.5)
 // blocks of about 1000 integer operations, and some 250 of the sampler, for 16 bytes. Bound by integer arithmetic: 2^20
-// Laplace elements are at least 92 us on an H200 (132 multiprocessors, 64 integer operations a clock, 1.83 GHz).
+// Laplace elements are at least 61 to 92 us on an H200 (132 multiprocessors, 64 integer operations a clock, and as many
+// additions beside them where the multipliers do those, 1.83 GHz).
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"

@@ -1,4 +1,4 @@
-"""Sum masked vectors and remove the masks on a device, in as many columns at a time as fit a fixed workspace."""
+"""Sum masked vectors and remove the masks on a device, as many chunks of columns at a time as memory holds."""
 
 from pathlib import Path
 from typing import Any
@@ -6,17 +6,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import chunks
 from kernels.cuda import Device, Source
 from kernels.private import private_memory
-from kernels.secure_aggregation.spec import SecureAggregation
-from kernels.secure_aggregation.unmask import answer, masks
+from kernels.secure_aggregation.spec import SecureAggregation, columns, grid_of
+from kernels.secure_aggregation.unmask import Masks, answer, masks
 
 _FILE = Path(__file__).with_name("secure_aggregation.cu")
 _SOURCE = {bits: Source(_FILE, {"BITS": bits}) for bits in (32, 64)}
 SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 
-_THREADS = 128
-_WORKSPACE = 256 * 2**20  # bytes of masked vectors on the device at once
+_THREADS = 128  # as in the source
+_LEAST_MASKS = 4  # that are worth a share of their own, whose words are added to memory
+_GRID_Y = 65_535  # CUDA's most blocks along y
 
 
 def secure_aggregation(
@@ -26,37 +28,45 @@ def secure_aggregation(
     pair_seeds: NDArray[np.uint8] | None = None,
     *,
     device: Device,
-    workspace: int = _WORKSPACE,
 ) -> dict[str, Any]:
     """Unmask the sum of masked (survivors, dim) uint32 or uint64. Raises InvalidRequest where seeds do not fit."""
-    with masks(params, self_seeds, pair_seeds) as remove, private_memory(device) as memory:
-        unmask = device.kernel(_SOURCE[params.modulus_bits], "unmask")
-        seeds, nonces, subtract = (memory.to_device(array) for array in (remove.seeds, remove.nonces, remove.subtract))
-        rows, dim = masked.shape
-        per_block = 512 // params.modulus_bits
-        columns = max(1, workspace // (rows * masked.itemsize * per_block)) * per_block
-        total = np.empty(dim, masked.dtype)
-        for first in range(0, dim, columns):
-            part = np.ascontiguousarray(masked[:, first : first + columns])
-            width = part.shape[1]
-            blocks = -(-width // per_block)
-            # Each part is overwritten before the pool gives its memory to the next.
-            with private_memory(device) as part_memory:
-                out = part_memory.empty(width, masked.dtype)
-                unmask(
-                    (-(-blocks // _THREADS),),
-                    (_THREADS,),
-                    (
-                        part_memory.to_device(part),
-                        np.uint32(rows),
-                        np.uint64(width),
-                        seeds,
-                        nonces,
-                        subtract,
-                        np.uint32(len(remove.seeds)),
-                        np.uint32(first // per_block),
-                        out,
-                    ),
-                )
-                total[first : first + width] = device.to_host(out)
+    rows, dim = masked.shape
+    width, total = columns(rows, params.modulus_bits), np.empty(dim, masked.dtype)
+    with masks(params, self_seeds, pair_seeds) as remove:
+
+        def work(first: int, end: int) -> None:
+            part = slice(first * width, end * width)
+            total[part] = _unmasked(params, np.ascontiguousarray(masked[:, part]), remove, part.start, device)
+
+        chunks.run(device, grid_of(rows, dim, params.modulus_bits, len(remove.seeds)), work, overlap=True)
     return answer(params, total)
+
+
+def _unmasked(params: SecureAggregation, part: NDArray[Any], remove: Masks, first: int, device: Device) -> NDArray[Any]:
+    """The sum of `part`, columns from `first` on, without its masks."""
+    rows, dim = part.shape
+    kernel = device.kernel(_SOURCE[params.modulus_bits], "unmask")
+    of_block = 512 // params.modulus_bits  # words
+    blocks = -(-dim // (_THREADS * of_block))
+    resident = device.multiprocessors * max(1, kernel.blocks_per_multiprocessor(_THREADS))
+    shares = max(1, min(resident // blocks, len(remove.seeds) // _LEAST_MASKS, _GRID_Y))
+    # All of it is overwritten before the pool gives it to the next.
+    with private_memory(device) as memory:
+        seeds, nonces, subtract = (memory.to_device(array) for array in (remove.seeds, remove.nonces, remove.subtract))
+        out = memory.empty(dim, part.dtype) if shares == 1 else memory.zeros(dim, part.dtype)
+        kernel(
+            (blocks, shares),
+            (_THREADS,),
+            (
+                memory.to_device(part),
+                np.uint32(rows),
+                np.uint64(dim),
+                seeds,
+                nonces,
+                subtract,
+                np.uint32(len(remove.seeds)),
+                np.uint32(first // of_block),
+                out,
+            ),
+        )
+        return device.to_host(out)

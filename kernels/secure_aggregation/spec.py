@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kernels.amount import Amount
 from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.operation import EXACT, Cost, Example, Input, InvalidRequest, Operation, Output, Params, Problem
+from kernels.operation import EXACT, Cost, Example, Grid, Input, InvalidRequest, Operation, Output, Params, Problem
 
 STATEMENT = (
     "Sum of the named survivors' vectors, unmasked by seeds the caller passed in. The caller is trusted like the "
@@ -19,6 +19,9 @@ STATEMENT = (
 
 # The counter of ChaCha20 has 32 bits and a block holds sixteen 32-bit words (RFC 8439).
 MAX_KEYSTREAM_WORDS = 2**36
+
+# Words of masked vectors in a chunk on a device. It changes no byte.
+CHUNK = 1 << 24
 
 ClientId = Annotated[int, Field(ge=0, lt=2**63)]
 
@@ -212,10 +215,33 @@ def _shapes(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> list[
 
 
 def cost(_params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> Cost:
-    """Masked vectors, seeds, the sum mod 2**b and its decoded form."""
-    dim = inputs["masked"].shape[-1]
+    """Masked vectors, seeds, the sum mod 2**b and its decoded form. Work is in words of keystream and of vectors."""
+    rows, dim = inputs["masked"].shape
+    itemsize = ITEMSIZE[inputs["masked"].dtype]
     arrays = sum(info.nbytes for info in inputs.values())
-    return Cost(bytes=arrays + dim * (ITEMSIZE[inputs["masked"].dtype] + 2 * 8))
+    return Cost(bytes=arrays + dim * (itemsize + 2 * 8), work=float(_masks(inputs) * dim * itemsize // 4 + rows * dim))
+
+
+def _masks(inputs: Mapping[str, ArrayInfo]) -> int:
+    """How many masks are left in the sum."""
+    return sum(inputs[name].shape[0] for name in ("self_seeds", "pair_seeds") if name in inputs)
+
+
+def columns(rows: int, modulus_bits: int) -> int:
+    """How many columns make a chunk: whole ChaCha20 blocks of them."""
+    of_block = 512 // modulus_bits
+    return max(1, CHUNK // (rows * of_block)) * of_block
+
+
+def grid_of(rows: int, dim: int, modulus_bits: int, masks: int) -> Grid:
+    """Columns with their sum; beside them seed, nonce and sign of every mask."""
+    width = columns(rows, modulus_bits)
+    return Grid(-(-dim // width), each=(rows + 1) * min(width, dim) * modulus_bits // 8, fixed=40 * masks)
+
+
+def grid(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> Grid:
+    rows, dim = inputs["masked"].shape
+    return grid_of(rows, dim, params.modulus_bits, _masks(inputs))
 
 
 # Clients 1 and 2 sent [0.5, -1.25, 3, 8] and [1.5, 0.25, -3, 9], masked; the 9 was clipped to 8.
@@ -286,5 +312,6 @@ OPERATION = Operation(
     example=_example(32, _MASKED_32),
     cost=cost,
     check=check,
+    grid=grid,
     variants=(_example(64, _MASKED_64),),
 )

@@ -10,9 +10,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.array import ArrayInfo
 from kernels.cuda import DeviceFault
 from kernels.operation import InvalidRequest
-from kernels.secure_aggregation import cpu, gpu
+from kernels.secure_aggregation import cpu, gpu, spec
 from kernels.secure_aggregation.spec import OPERATION, STATEMENT
 from kernels.secure_aggregation.unmask import masks
 from tests.cudasim.device import EmulatedDevice
@@ -85,13 +86,42 @@ def test_one_thread_gives_what_all_threads_give() -> None:
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-def test_a_device_gives_the_same_words_however_the_columns_are_cut(bits: int) -> None:
+def test_a_device_gives_the_same_words_however_the_columns_are_cut(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     params, inputs = Round({c: np.arange(100) - c for c in (4, 9, 1)}, bits, 1000).request((9,))
-    expected = _run(params, inputs)["sum"]
-    for workspace in (1, 2 * 33 * bits // 8, 10**6):
-        parsed = validate(params, inputs)
-        got = gpu.secure_aggregation(parsed, **inputs, device=EmulatedDevice(), workspace=workspace)
-        assert np.array_equal(got["sum"], expected)
+    expected, parsed = _run(params, inputs)["sum"], validate(params, inputs)
+    for chunk in (1, 2 * 33, 10**6):
+        monkeypatch.setattr(spec, "CHUNK", chunk)
+        grid = OPERATION.grid(parsed, _infos(inputs))
+        for resident in (1, 2, 100):
+            device = EmulatedDevice(memory=grid.fixed + resident * grid.each)
+            assert np.array_equal(gpu.secure_aggregation(parsed, **inputs, device=device)["sum"], expected)
+            assert len(device.launches) == -(-grid.chunks // resident)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("dim", [1, 100, 4099])
+def test_the_grid_says_what_memory_a_job_takes(bits: int, dim: int) -> None:
+    params, inputs = Round({c: np.arange(dim) - c for c in (4, 9, 1)}, bits, 10_000).request((9,))
+    device, parsed = EmulatedDevice(), validate(params, inputs)
+    gpu.secure_aggregation(parsed, **inputs, device=device)
+    grid = OPERATION.grid(parsed, _infos(inputs))
+    assert device.memory.peak == grid.fixed + grid.chunks * grid.each
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("dim", [5, 2048, 5000])
+def test_masks_and_rows_may_be_shared_out_among_blocks(bits: int, dim: int) -> None:
+    params, inputs = Round({c: np.arange(dim) % 97 - c for c in range(1, 14)}, bits, 1000).request((2, 5))
+    expected, parsed = _run(params, inputs)["sum"], validate(params, inputs)
+    for multiprocessors in (1, 2, 3, 8, 500):
+        device = EmulatedDevice()
+        device.multiprocessors = multiprocessors
+        assert np.array_equal(gpu.secure_aggregation(parsed, **inputs, device=device)["sum"], expected)
+
+
+def test_work_is_counted_in_words_of_vectors_and_of_masks() -> None:
+    params, inputs = Round({c: np.arange(10) for c in (1, 2, 3)}, 64, 10).request((3,))
+    assert OPERATION.cost(validate(params, inputs), _infos(inputs)).work == 2 * 10 + (2 + 2) * 10 * 2
 
 
 def test_fixed_point_is_decoded_to_values_and_means() -> None:
@@ -273,11 +303,14 @@ def test_the_range_of_the_sum_is_that_of_the_survivors_not_of_all_clients(
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("workspace", [1, 10**6])
-def test_no_byte_of_seeds_or_vectors_is_left_in_device_memory(bits: int, workspace: int) -> None:
+@pytest.mark.parametrize("chunk", [1, 10**6])
+def test_no_byte_of_seeds_or_vectors_is_left_in_device_memory(
+    bits: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spec, "CHUNK", chunk)
     request, inputs = Round({c: np.arange(1, 100) - c for c in (4, 9, 1)}, bits, 1000).request((9,))
     device = WatchedDevice()
-    gpu.secure_aggregation(validate(request, inputs), **inputs, device=device, workspace=workspace)
+    gpu.secure_aggregation(validate(request, inputs), **inputs, device=device)
     assert inputs["self_seeds"].tobytes() + inputs["pair_seeds"].tobytes() in device.copied
     assert device.left() == 0
 
@@ -308,6 +341,10 @@ def test_a_vector_of_another_round_is_noticed() -> None:
     inputs["masked"][1] = other.masked(2)
     with pytest.raises(InvalidRequest, match="does not belong to this round"):
         _run(request, inputs)
+
+
+def _infos(inputs: dict[str, npt.NDArray[Any]]) -> dict[str, ArrayInfo]:
+    return {name: ArrayInfo(array.dtype.name, array.shape) for name, array in inputs.items()}
 
 
 def _problems(request: dict[str, Any], inputs: dict[str, npt.NDArray[Any]]) -> list[str]:
