@@ -7,7 +7,6 @@ import numpy as np
 
 from kernels.cuda import Device, Source
 from kernels.indicators.recurrence import SEGMENTS, TILE
-from kernels.indicators.windows import Step
 
 _HERE = Path(__file__).parent
 _REAL = {8: "f64", 4: "f32"}
@@ -16,10 +15,6 @@ SOURCES: tuple[Source, ...] = tuple(
     for file in ("windows.cu", "recurrence.cu", "gaps.cu")
     for real in _REAL.values()
 )
-
-# As in windows.cu.
-_BLOCK = 256
-_CHUNK = 1024
 
 
 class Series:
@@ -43,27 +38,5 @@ class Series:
         source = Source(_HERE / file, {"REAL": _REAL[self.dtype.itemsize]})
         self.device.kernel(source, name)((blocks,), (threads,), args, shared)
 
-    def by_bar(self, name: str, *args: Any) -> None:
-        self.launch("windows.cu", name, -(-self.size // _BLOCK), _BLOCK, *args)
-
-    def by_chunk(self, name: str, joins: tuple[Step, ...], period: int, arrays: int, *args: Any) -> None:
-        chunks = -(-self.time // _CHUNK)
-        kinds = np.array([0 if not join.gather else 1 if join.take else 2 for join in joins], np.int32)
-        lags = np.array([join.lag for join in joins], np.int32)
-        self.launch(
-            "windows.cu",
-            name,
-            self.rows * chunks,
-            _BLOCK,
-            *(self.prices, np.int64(self.time), np.int64(chunks), np.int32(period), np.int32(len(joins))),
-            *(self.device.to_device(kinds), self.device.to_device(lags)),
-            *args,
-            shared=arrays * (_CHUNK + period - 1) * self.dtype.itemsize,
-        )
-
     def by_tile(self, file: str, name: str, *args: Any) -> None:
         self.launch(file, name, self.tasks, SEGMENTS, *args)
-
-    def shares(self, joins: tuple[Step, ...]) -> Any:
-        shares = [(join.old_share, 1.0 - join.old_share, join.old_share * (1.0 - join.old_share)) for join in joins]
-        return self.device.to_device(np.array(shares, self.dtype))

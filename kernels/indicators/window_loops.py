@@ -1,4 +1,4 @@
-"""Windows on the CPU: the joins of windows.py over chunks of bars that stay in a core's cache."""
+"""Windows on the CPU: the sums of windows.py, eight bars at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,307 +7,373 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cores import share
-from kernels.indicators.windows import steps
+from kernels import cores
+from kernels.indicators.lanes import (
+    LANES,
+    after_1,
+    after_2,
+    after_4,
+    before_1,
+    before_2,
+    before_4,
+    first,
+    keep,
+    last,
+    load,
+    pointer,
+    root,
+    spread,
+    store,
+    where_at_least,
+    where_at_most,
+    where_below,
+    where_equal,
+)
+from kernels.indicators.windows import EIGHT, GROUP, SHORT, share
 
-# Bars per chunk: so many of all buffers fit the second-level cache. Chunks do not show in the result (windows.py).
-CHUNK = 2048
-
-Plan = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[Any]]
-
-
-def plan(period: int, dtype: Any) -> Plan:
-    """The joins as arrays: kind (0 level, 1 take, 2 gather), lag, and w, 1 - w, w (1 - w) in the dtype computed in."""
-    joins = steps(period)
-    kinds = np.array([0 if not join.gather else 1 if join.take else 2 for join in joins], np.uint8)
-    lags = np.array([join.lag for join in joins], np.int64)
-    shares = [(join.old_share, 1.0 - join.old_share, join.old_share * (1.0 - join.old_share)) for join in joins]
-    return kinds, lags, np.array(shares, dtype)
+assert LANES == EIGHT  # noqa: S101
 
 
 def chunk_of(period: int) -> int:
-    """Bars per chunk: long windows reach back `period` bars before a chunk, so their chunks are longer."""
-    return max(CHUNK, 4 * period)
+    """Bars that a core takes at a time: whole blocks. Chunks do not show in the result."""
+    return max(1, 4096 // period) * period
 
 
 @njit(cache=True, error_model="numpy")
-def _plain(value):  # type: ignore[no-untyped-def]
+def _load(x, at, size, spare):  # type: ignore[no-untyped-def]
+    """Eight numbers from `at`; what lies beyond the end of `x` is anything."""
+    return _load_where(at + EIGHT <= size, x, at, size, spare)
+
+
+@njit(cache=True, error_model="numpy")
+def _load_where(whole, x, at, size, spare):  # type: ignore[no-untyped-def]
+    """The same; `whole` says that eight numbers exist, once for a loop that goes back from there."""
+    if whole:
+        return load(x, at)
+    for k in range(min(size - at, EIGHT)):
+        spare[k] = x[at + k]
+    return load(spare, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def _store(out, at, end, spare, lanes):  # type: ignore[no-untyped-def]
+    """Write up to eight numbers, those before `end`."""
+    if at + EIGHT <= end:
+        store(out, at, lanes)
+    else:
+        store(spare, 0, lanes)
+        for k in range(end - at):
+            out[at + k] = spare[k]
+
+
+@njit(cache=True, error_model="numpy")
+def _scan(lanes, zeros):  # type: ignore[no-untyped-def]
+    lanes = lanes + after_1(lanes, zeros)
+    lanes = lanes + after_2(lanes, zeros)
+    return lanes + after_4(lanes, zeros)
+
+
+@njit(cache=True, error_model="numpy")
+def _scan_back(lanes, zeros):  # type: ignore[no-untyped-def]
+    lanes = lanes + before_1(lanes, zeros)
+    lanes = lanes + before_2(lanes, zeros)
+    return lanes + before_4(lanes, zeros)
+
+
+@njit(cache=True, error_model="numpy")
+def _carry(eights, total, e, g, h, zero):  # type: ignore[no-untyped-def]
+    """The sums before the next eight, when `eights` of them are done or, in S, to do."""
+    e = e + total
+    if eights % GROUP == 0:
+        g, e = g + e, zero
+        if eights % (GROUP * GROUP) == 0:
+            h, g = h + g, zero
+    return e, g, h
+
+
+@njit(cache=True, error_model="numpy")
+def _plain(lanes, nan):  # type: ignore[no-untyped-def]
     """One NaN for every reason, so that the bytes do not depend on which operation met it."""
-    return value if value == value else np.nan
+    return where_equal(lanes, lanes, lanes, nan)
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(out, value):  # type: ignore[no-untyped-def]
-    for i in range(out.size):  # Numba takes seconds to compile an assignment to a slice
-        out[i] = value
+def _band(anchor, u, v, part, width, zeros):  # type: ignore[no-untyped-def]
+    """Mean and reach of windows whose differences to the anchor sum to u, and their squares to v."""
+    mean = u * part
+    squares = v - mean * u
+    # Rounding may leave less than nothing; and where v overflowed, the difference may be no number: then v is the sum.
+    squares = where_at_least(squares, zeros, squares, where_below(squares, zeros, zeros, v))
+    return anchor + mean, width * root(squares * part)
 
 
 @njit(cache=True, error_model="numpy")
-def _join_prices(x_new, x_old, w, d):  # type: ignore[no-untyped-def]
-    for i in range(d.size):
-        d[i] = w * (x_old[i] - x_new[i])
+def _strength(gains, losses, flat, hundred, nans, zeros):  # type: ignore[no-untyped-def]
+    total = gains + losses
+    # total - total is no number where gains or losses overflowed.
+    shown = _plain(hundred * (gains / total) + (total - total), nans)
+    return where_equal(total, zeros, flat, shown)
 
 
 @njit(cache=True, error_model="numpy")
-def _join_means(x_new, x_old, d_new, d_old, w, d):  # type: ignore[no-untyped-def]
-    for i in range(d.size):
-        delta = (d_old[i] + (x_old[i] - x_new[i])) - d_new[i]
-        d[i] = d_new[i] + w * delta
+def _gains(change, zeros):  # type: ignore[no-untyped-def]
+    """A NaN change is neither <= 0 nor >= 0 and stays in both sums."""
+    return where_at_most(change, zeros, zeros, change)
 
 
 @njit(cache=True, error_model="numpy")
-def _show_joined_means(x_new, x_old, d_new, d_old, w, middle):  # type: ignore[no-untyped-def]
-    for i in range(middle.size):
-        delta = (d_old[i] + (x_old[i] - x_new[i])) - d_new[i]
-        middle[i] = _plain(x_new[i] + (d_new[i] + w * delta))
+def _losses(change, zeros):  # type: ignore[no-untyped-def]
+    return where_at_least(change, zeros, zeros, zeros - change)
 
 
-@njit(cache=True, error_model="numpy")
-def _join_price_moments(x_new, x_old, w, d, v):  # type: ignore[no-untyped-def]
-    for i in range(d.size):
-        delta = x_old[i] - x_new[i]
-        d[i] = w[0] * delta
-        v[i] = w[2] * (delta * delta)
+@njit(cache=True, error_model="numpy", nogil=True)
+def _short_means(prices, time, period, part, constants, space, chunk, begin, end, middle):  # type: ignore[no-untyped-def]
+    x, spare, out, size = pointer(prices), pointer(space[0]), pointer(middle), prices.size
+    nan, zeros = constants[EIGHT], load(pointer(constants), 0)
+    nans, parts, chunks = spread(nan), spread(part), -(-time // chunk)
+    for task in range(begin, end):
+        row = task // chunks * time
+        here, shown = row + task % chunks * chunk, row + min(period - 1, time)
+        limit = min(here + chunk, row + time)
+        for at in range(here, min(shown, limit)):
+            out[at] = nan
+        for at in range(max(here, shown), limit, EIGHT):
+            whole = at + EIGHT <= size
+            newest, u = _load_where(whole, x, at, size, spare), zeros
+            for m in range(1, period):
+                u = u + (_load_where(whole, x, at - m, size, spare) - newest)
+            _store(out, at, limit, spare, _plain(newest + u * parts, nans))
 
 
-@njit(cache=True, error_model="numpy")
-def _join_moments(x_new, x_old, d_new, d_old, v_new, v_old, w, d, v):  # type: ignore[no-untyped-def]
-    for i in range(d.size):
-        delta = (d_old[i] + (x_old[i] - x_new[i])) - d_new[i]
-        d[i] = d_new[i] + w[0] * delta
-        v[i] = (w[1] * v_new[i] + w[0] * v_old[i]) + w[2] * (delta * delta)
-
-
-@njit(cache=True, error_model="numpy")
-def _show_joined_moments(  # type: ignore[no-untyped-def]
-    x_new, x_old, d_new, d_old, v_new, v_old, w, width, upper, middle, lower
+@njit(cache=True, error_model="numpy", nogil=True)
+def _short_bands(  # type: ignore[no-untyped-def]
+    prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower
 ):
-    for i in range(middle.size):
-        delta = (d_old[i] + (x_old[i] - x_new[i])) - d_new[i]
-        mean = x_new[i] + (d_new[i] + w[0] * delta)
-        reach = width * np.sqrt((w[1] * v_new[i] + w[0] * v_old[i]) + w[2] * (delta * delta))
-        upper[i] = _plain(mean + reach)
-        middle[i] = _plain(mean)
-        lower[i] = _plain(mean - reach)
-
-
-@njit(cache=True, error_model="numpy")
-def _join_sums(new, old, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = new[i] + old[i]
-
-
-@njit(cache=True, error_model="numpy")
-def _mean_chunk(x, period, kinds, lags, shares, space, middle):  # type: ignore[no-untyped-def]
-    size, last, length, kept = x.size, kinds.size - 1, 1, False
-    level, spare, gathered, other = space[0, :size], space[1, :size], space[2, :size], space[3, :size]
-    if period & 1:
-        _fill(level, 0)
-    for k in range(last):
-        lag = lags[k]
-        first = length - 1 + lag
-        new, old = slice(first, size), slice(first - lag, size - lag)
-        if kinds[k] == 0:
-            if length == 1:
-                _join_prices(x[new], x[old], shares[k, 0], spare[new])
-            else:
-                _join_means(x[new], x[old], level[new], level[old], shares[k, 0], spare[new])
-            length *= 2
-            if kept:  # the level is what was gathered so far and must stay
-                level, spare, other, kept = spare, other, level, False
-                gathered, other = other, gathered
-            else:
-                level, spare = spare, level
-        elif kinds[k] == 1:
-            kept = True
-        else:
-            _join_means(x[new], x[old], gathered[new], level[old], shares[k, 0], other[new])
-            gathered, other = other, gathered
-    lag = lags[last]
-    new, old = slice(period - 1, size), slice(period - 1 - lag, size - lag)
-    if kinds[last] == 2:
-        _show_joined_means(x[new], x[old], gathered[new], level[old], shares[last, 0], middle)
-    else:
-        shown, deviation = x[new], level[new]
-        for i in range(middle.size):
-            middle[i] = _plain(shown[i] + deviation[i])
-
-
-@njit(cache=True, error_model="numpy")
-def _bands_chunk(x, period, kinds, lags, shares, width, space, upper, middle, lower):  # type: ignore[no-untyped-def]
-    size, last, length, kept = x.size, kinds.size - 1, 1, False
-    level_d, spare_d, gathered_d, other_d = space[0, :size], space[1, :size], space[2, :size], space[3, :size]
-    level_v, spare_v, gathered_v, other_v = space[4, :size], space[5, :size], space[6, :size], space[7, :size]
-    if period & 1:
-        _fill(level_d, 0)
-        _fill(level_v, 0)
-    for k in range(last):
-        lag = lags[k]
-        first = length - 1 + lag
-        new, old = slice(first, size), slice(first - lag, size - lag)
-        if kinds[k] == 0:
-            if length == 1:
-                _join_price_moments(x[new], x[old], shares[k], spare_d[new], spare_v[new])
-            else:
-                _join_moments(
-                    x[new], x[old], level_d[new], level_d[old], level_v[new], level_v[old], shares[k], spare_d[new],
-                    spare_v[new],
-                )  # fmt: skip
-            length *= 2
-            if kept:
-                level_d, spare_d, other_d, kept = spare_d, other_d, level_d, False
-                level_v, spare_v, other_v = spare_v, other_v, level_v
-                gathered_d, other_d = other_d, gathered_d
-                gathered_v, other_v = other_v, gathered_v
-            else:
-                level_d, spare_d = spare_d, level_d
-                level_v, spare_v = spare_v, level_v
-        elif kinds[k] == 1:
-            kept = True
-        else:
-            _join_moments(
-                x[new], x[old], gathered_d[new], level_d[old], gathered_v[new], level_v[old], shares[k], other_d[new],
-                other_v[new],
-            )  # fmt: skip
-            gathered_d, other_d = other_d, gathered_d
-            gathered_v, other_v = other_v, gathered_v
-    lag = lags[last]
-    new, old = slice(period - 1, size), slice(period - 1 - lag, size - lag)
-    if kinds[last] == 2:
-        _show_joined_moments(
-            x[new], x[old], gathered_d[new], level_d[old], gathered_v[new], level_v[old], shares[last], width, upper,
-            middle, lower,
-        )  # fmt: skip
-    else:
-        shown, deviation, variance = x[new], level_d[new], level_v[new]
-        for i in range(middle.size):
-            mean = shown[i] + deviation[i]
-            reach = width * np.sqrt(variance[i])
-            upper[i] = _plain(mean + reach)
-            middle[i] = _plain(mean)
-            lower[i] = _plain(mean - reach)
-
-
-@njit(cache=True, error_model="numpy")
-def _cutler_chunk(x, period, kinds, lags, hundred, flat, rsi):  # type: ignore[no-untyped-def]
-    change = x[1:] - x[:-1]
-    size = change.size
-    level_g, level_l = np.empty_like(change), np.empty_like(change)
-    zero = hundred - hundred
-    for i in range(size):  # a NaN is neither <= 0 nor >= 0 and stays in both
-        level_g[i] = zero if change[i] <= 0 else change[i]
-        level_l[i] = zero if change[i] >= 0 else -change[i]
-    spare_g, spare_l = np.empty_like(change), np.empty_like(change)
-    gathered_g, gathered_l = np.empty_like(change), np.empty_like(change)
-    length = 1
-    for k in range(kinds.size):
-        lag = lags[k]
-        if kinds[k] == 0:
-            first = 2 * length - 1
-            _join_sums(level_g[first:], level_g[first - lag : size - lag], spare_g[first:])
-            _join_sums(level_l[first:], level_l[first - lag : size - lag], spare_l[first:])
-            level_g, spare_g = spare_g, level_g
-            level_l, spare_l = spare_l, level_l
-            length *= 2
-        elif kinds[k] == 1:
-            gathered_g[:] = level_g
-            gathered_l[:] = level_l
-        else:
-            first = lag + length - 1
-            _join_sums(gathered_g[first:], level_g[first - lag : size - lag], gathered_g[first:])
-            _join_sums(gathered_l[first:], level_l[first - lag : size - lag], gathered_l[first:])
-    gains, losses = gathered_g[period - 1 :], gathered_l[period - 1 :]
-    for i in range(rsi.size):
-        total = gains[i] + losses[i]
-        # total - total is NaN where gains or losses overflowed.
-        rsi[i] = flat if total == 0 else _plain(hundred * (gains[i] / total) + (total - total))
+    x, spare, size = pointer(prices), pointer(space[0]), prices.size
+    above, mid, below = pointer(upper), pointer(middle), pointer(lower)
+    nan, zeros = constants[EIGHT], load(pointer(constants), 0)
+    nans, parts, widths, chunks = spread(nan), spread(part), spread(width), -(-time // chunk)
+    for task in range(begin, end):
+        row = task // chunks * time
+        here, shown = row + task % chunks * chunk, row + min(period - 1, time)
+        limit = min(here + chunk, row + time)
+        for at in range(here, min(shown, limit)):
+            above[at] = nan
+            mid[at] = nan
+            below[at] = nan
+        for at in range(max(here, shown), limit, EIGHT):
+            whole = at + EIGHT <= size
+            newest, u, v = _load_where(whole, x, at, size, spare), zeros, zeros
+            for m in range(1, period):
+                difference = _load_where(whole, x, at - m, size, spare) - newest
+                u = u + difference
+                v = v + difference * difference
+            mean, reach = _band(newest, u, v, parts, widths, zeros)
+            _store(above, at, limit, spare, _plain(mean + reach, nans))
+            _store(mid, at, limit, spare, _plain(mean, nans))
+            _store(below, at, limit, spare, _plain(mean - reach, nans))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _mean_chunks(prices, period, kinds, lags, shares, chunk, first, end, middle):  # type: ignore[no-untyped-def]
-    time = prices.shape[1]
-    chunks = (time - period) // chunk + 1
-    space = np.empty((4, chunk + period - 1), prices.dtype)
-    for task in range(first, end):
-        row, start = task // chunks, task % chunks * chunk
-        if start == 0:
-            _fill(middle[row, : period - 1], np.nan)
-        stop = min(start + chunk + period - 1, time)
-        shown = middle[row, start + period - 1 : stop]
-        _mean_chunk(prices[row, start:stop], period, kinds, lags, shares, space, shown)
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def _bands_chunks(  # type: ignore[no-untyped-def]
-    prices, period, kinds, lags, shares, width, chunk, first, end, upper, middle, lower
+def _short_strengths(  # type: ignore[no-untyped-def]
+    prices, time, period, flat, constants, space, chunk, begin, end, rsi
 ):
-    time = prices.shape[1]
-    chunks = (time - period) // chunk + 1
-    space = np.empty((8, chunk + period - 1), prices.dtype)
-    for task in range(first, end):
-        row, start = task // chunks, task % chunks * chunk
-        if start == 0:
-            _fill(upper[row, : period - 1], np.nan)
-            _fill(middle[row, : period - 1], np.nan)
-            _fill(lower[row, : period - 1], np.nan)
-        stop = min(start + chunk + period - 1, time)
-        shown = slice(start + period - 1, stop)
-        _bands_chunk(
-            prices[row, start:stop], period, kinds, lags, shares, width, space, upper[row, shown], middle[row, shown],
-            lower[row, shown],
-        )  # fmt: skip
+    x, spare, out, size = pointer(prices), pointer(space[0]), pointer(rsi), prices.size
+    nan, hundred, zeros = constants[EIGHT], spread(constants[EIGHT + 1]), load(pointer(constants), 0)
+    nans, flats, chunks = spread(nan), spread(flat), -(-time // chunk)
+    for task in range(begin, end):
+        row = task // chunks * time
+        here, shown = row + task % chunks * chunk, row + min(period, time)
+        limit = min(here + chunk, row + time)
+        for at in range(here, min(shown, limit)):
+            out[at] = nan
+        for at in range(max(here, shown), limit, EIGHT):
+            whole = at + EIGHT <= size
+            later, gains, losses = _load_where(whole, x, at, size, spare), zeros, zeros
+            for m in range(1, period + 1):
+                earlier = _load_where(whole, x, at - m, size, spare)
+                change = later - earlier
+                gains, losses = gains + _gains(change, zeros), losses + _losses(change, zeros)
+                later = earlier
+            _store(out, at, limit, spare, _strength(gains, losses, flats, hundred, nans, zeros))
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _cutler_chunks(prices, period, kinds, lags, hundred, flat, chunk, first, end, rsi):  # type: ignore[no-untyped-def]
-    time = prices.shape[1]
-    chunks = (time - period - 1) // chunk + 1
-    for task in range(first, end):
-        row, start = task // chunks, task % chunks * chunk
-        if start == 0:
-            _fill(rsi[row, :period], np.nan)
-        stop = min(start + chunk + period, time)
-        _cutler_chunk(prices[row, start:stop], period, kinds, lags, hundred, flat, rsi[row, start + period : stop])
+def _mean_blocks(prices, time, period, part, constants, space, chunk, begin, end, middle):  # type: ignore[no-untyped-def]
+    x, before, spare, out, size = pointer(prices), pointer(space[1]), pointer(space[0]), pointer(middle), prices.size
+    zero, nan, zeros = constants[0], constants[EIGHT], load(pointer(constants), 0)
+    nans, parts = spread(nan), spread(part)
+    chunks, eights = -(-time // chunk), -(-period // EIGHT)
+    for task in range(begin, end):
+        row = task // chunks * time
+        here = row + task % chunks * chunk
+        limit = min(here + chunk, row + time)
+        for start in range(here, limit, period):
+            anchor, stop = spread(x[start]), min(start + period, limit)
+            if start == row:
+                for k in range(eights):
+                    store(before, k * EIGHT, zeros)
+            else:
+                e, g, h = zero, zero, zero
+                k = eights - 1
+                at = start - period + k * EIGHT + 1
+                u = _scan_back(keep(_load(x, at, size, spare) - anchor, period - 1 - k * EIGHT), zeros)
+                store(before, k * EIGHT, u)
+                while k > 0:
+                    e, g, h = _carry(k, first(u), e, g, h, zero)
+                    at, k = at - EIGHT, k - 1
+                    u = _scan_back(load(x, at) - anchor, zeros)
+                    store(before, k * EIGHT, spread((h + g) + e) + u)
+            e, g, h = zero, zero, zero
+            for k in range(-(-(stop - start) // EIGHT)):
+                at = start + k * EIGHT
+                u = _scan(_load(x, at, size, spare) - anchor, zeros)
+                total = load(before, k * EIGHT) + (spread((h + g) + e) + u)
+                _store(out, at, limit, spare, _plain(anchor + total * parts, nans))
+                e, g, h = _carry(k + 1, last(u), e, g, h, zero)
+        if here == row:
+            for k in range(min(period - 1, time)):
+                out[row + k] = nan
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _band_blocks(  # type: ignore[no-untyped-def]
+    prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower
+):
+    x, spare, size = pointer(prices), pointer(space[0]), prices.size
+    before_u, before_v = pointer(space[1]), pointer(space[2])
+    above, mid, below = pointer(upper), pointer(middle), pointer(lower)
+    zero, nan, zeros = constants[0], constants[EIGHT], load(pointer(constants), 0)
+    nans, parts, widths = spread(nan), spread(part), spread(width)
+    chunks, eights = -(-time // chunk), -(-period // EIGHT)
+    for task in range(begin, end):
+        row = task // chunks * time
+        here = row + task % chunks * chunk
+        limit = min(here + chunk, row + time)
+        for start in range(here, limit, period):
+            anchor, stop = spread(x[start]), min(start + period, limit)
+            if start == row:
+                for k in range(eights):
+                    store(before_u, k * EIGHT, zeros)
+                    store(before_v, k * EIGHT, zeros)
+            else:
+                e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
+                k = eights - 1
+                at = start - period + k * EIGHT + 1
+                u = keep(_load(x, at, size, spare) - anchor, period - 1 - k * EIGHT)
+                v = _scan_back(u * u, zeros)
+                u = _scan_back(u, zeros)
+                store(before_u, k * EIGHT, u)
+                store(before_v, k * EIGHT, v)
+                while k > 0:
+                    e_u, g_u, h_u = _carry(k, first(u), e_u, g_u, h_u, zero)
+                    e_v, g_v, h_v = _carry(k, first(v), e_v, g_v, h_v, zero)
+                    at, k = at - EIGHT, k - 1
+                    u = load(x, at) - anchor
+                    v = _scan_back(u * u, zeros)
+                    u = _scan_back(u, zeros)
+                    store(before_u, k * EIGHT, spread((h_u + g_u) + e_u) + u)
+                    store(before_v, k * EIGHT, spread((h_v + g_v) + e_v) + v)
+            e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
+            for k in range(-(-(stop - start) // EIGHT)):
+                at = start + k * EIGHT
+                u = _load(x, at, size, spare) - anchor
+                v = _scan(u * u, zeros)
+                u = _scan(u, zeros)
+                sum_u = load(before_u, k * EIGHT) + (spread((h_u + g_u) + e_u) + u)
+                sum_v = load(before_v, k * EIGHT) + (spread((h_v + g_v) + e_v) + v)
+                mean, reach = _band(anchor, sum_u, sum_v, parts, widths, zeros)
+                _store(above, at, limit, spare, _plain(mean + reach, nans))
+                _store(mid, at, limit, spare, _plain(mean, nans))
+                _store(below, at, limit, spare, _plain(mean - reach, nans))
+                e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
+                e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
+        if here == row:
+            for k in range(min(period - 1, time)):
+                above[row + k] = nan
+                mid[row + k] = nan
+                below[row + k] = nan
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _strength_blocks(prices, time, period, flat, constants, space, chunk, begin, end, rsi):  # type: ignore[no-untyped-def]
+    x, spare, out, size = pointer(prices), pointer(space[0]), pointer(rsi), prices.size
+    before_u, before_v = pointer(space[1]), pointer(space[2])
+    zero, nan, hundred = constants[0], constants[EIGHT], spread(constants[EIGHT + 1])
+    zeros, nans, flats = load(pointer(constants), 0), spread(nan), spread(flat)
+    chunks, eights = -(-time // chunk), -(-period // EIGHT)
+    for task in range(begin, end):
+        row = task // chunks * time
+        here = row + task % chunks * chunk
+        limit = min(here + chunk, row + time)
+        for start in range(here, limit, period):
+            stop = min(start + period, limit)
+            if start == row:  # bar 0 has no change, and every window of the first block holds it
+                for at in range(start, stop):
+                    out[at] = nan
+                continue
+            e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
+            k = eights - 1
+            at = start - period + k * EIGHT + 1
+            change = keep(_load(x, at, size, spare) - load(x, at - 1), period - 1 - k * EIGHT)
+            u, v = _scan_back(_gains(change, zeros), zeros), _scan_back(_losses(change, zeros), zeros)
+            store(before_u, k * EIGHT, u)
+            store(before_v, k * EIGHT, v)
+            while k > 0:
+                e_u, g_u, h_u = _carry(k, first(u), e_u, g_u, h_u, zero)
+                e_v, g_v, h_v = _carry(k, first(v), e_v, g_v, h_v, zero)
+                at, k = at - EIGHT, k - 1
+                change = load(x, at) - load(x, at - 1)
+                u, v = _scan_back(_gains(change, zeros), zeros), _scan_back(_losses(change, zeros), zeros)
+                store(before_u, k * EIGHT, spread((h_u + g_u) + e_u) + u)
+                store(before_v, k * EIGHT, spread((h_v + g_v) + e_v) + v)
+            e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
+            for k in range(-(-(stop - start) // EIGHT)):
+                at = start + k * EIGHT
+                change = _load(x, at, size, spare) - _load(x, at - 1, size, spare)
+                u, v = _scan(_gains(change, zeros), zeros), _scan(_losses(change, zeros), zeros)
+                gains = load(before_u, k * EIGHT) + (spread((h_u + g_u) + e_u) + u)
+                losses = load(before_v, k * EIGHT) + (spread((h_v + g_v) + e_v) + v)
+                _store(out, at, limit, spare, _strength(gains, losses, flats, hundred, nans, zeros))
+                e_u, g_u, h_u = _carry(k + 1, last(u), e_u, g_u, h_u, zero)
+                e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
 
 
 def means(prices: NDArray[Any], period: int, middle: NDArray[Any]) -> None:
     """Fill `middle` (assets, time) with the mean of each bar's last `period` prices, NaN before the first window."""
-    joins = plan(period, prices.dtype)
-
-    def run(chunk: int, first: int, end: int) -> None:
-        _mean_chunks(prices, period, *joins, chunk, first, end, middle)
-
-    _by_chunk(run, period, prices, middle)
+    loop = _short_means if period <= SHORT else _mean_blocks
+    _by_chunk(loop, prices, period, (share(period, prices.dtype),), (middle,))
 
 
 def bands(
     prices: NDArray[Any], period: int, width: float, upper: NDArray[Any], middle: NDArray[Any], lower: NDArray[Any]
 ) -> None:
     """Fill the three bands (assets, time) from the mean and population deviation of each bar's last `period` prices."""
-    joins, reach = plan(period, prices.dtype), prices.dtype.type(width)
-
-    def run(chunk: int, first: int, end: int) -> None:
-        _bands_chunks(prices, period, *joins, reach, chunk, first, end, upper, middle, lower)
-
-    _by_chunk(run, period, prices, upper, middle, lower)
+    loop = _short_bands if period <= SHORT else _band_blocks
+    constants = share(period, prices.dtype), prices.dtype.type(width)
+    _by_chunk(loop, prices, period, constants, (upper, middle, lower))
 
 
 def cutler(prices: NDArray[Any], period: int, flat: float, rsi: NDArray[Any]) -> None:
     """Fill `rsi` (assets, time) from plain sums of the last `period` gains and losses."""
-    kinds, lags, _ = plan(period, prices.dtype)
-    real = prices.dtype.type
-
-    def run(chunk: int, first: int, end: int) -> None:
-        _cutler_chunks(prices, period, kinds, lags, real(100), real(flat), chunk, first, end, rsi)
-
-    _by_chunk(run, period + 1, prices, rsi)
+    loop = _short_strengths if period <= SHORT else _strength_blocks
+    _by_chunk(loop, prices, period, (prices.dtype.type(flat),), (rsi,))
 
 
-def _by_chunk(run: Callable[[int, int, int], None], needed: int, prices: NDArray[Any], *outputs: NDArray[Any]) -> None:
-    assets, time = prices.shape
-    if time < needed:
-        for out in outputs:
-            out.fill(np.nan)
-        return
-    chunk = chunk_of(needed)
-    share(assets * ((time - needed) // chunk + 1), lambda first, end: run(chunk, first, end), at_least=4)
+def _by_chunk(
+    loop: Callable[..., None],
+    prices: NDArray[Any],
+    period: int,
+    law: tuple[Any, ...],
+    outputs: tuple[NDArray[Any], ...],
+) -> None:
+    (assets, time), dtype, chunk = prices.shape, prices.dtype, chunk_of(period)
+    # Eight zeros, which the compiler must not know (lanes.py), and what else is of the dtype computed in.
+    constants = np.array([0] * EIGHT + [np.nan, 100], dtype)
+    flat, outs = prices.reshape(-1), [out.reshape(-1) for out in outputs]
+
+    def run(begin: int, end: int) -> None:
+        space = np.empty((3, -(-period // EIGHT) * EIGHT), dtype)  # eight numbers to spare, and the sums of a block
+        loop(flat, time, period, *law, constants, space, chunk, begin, end, *outs)
+
+    cores.share(assets * -(-time // chunk), run)

@@ -1,264 +1,520 @@
-// Moving averages, Bollinger bands and Cutler's RSI from windows joined by doubling (mathematics: windows.py).
+// Moving averages, Bollinger bands and Cutler's RSI at a cost that does not grow with the window (mathematics: windows.py).
 //
-// Prices and results are (rows, time), row by row. A window of h bars ending at t is D = mean - x[t] and V = variance;
+// Prices are (rows, time), row by row; the first column is bar `origin` of its row, and numbers are written for the columns
+// after the first `halo`, (rows, time - halo). A row is cut into blocks of `period` bars, a block into eights, and
 //
-//   delta = (D_old + (x[t-lag] - x[t])) - D_new,  D = D_new + w delta,  V = (u V_new + w V_old) + w u delta^2,
+//   sum of a window = S[k] of the block before + P[k] of its own,  each ((h + g) + e) + scan within the eight,
 //
-// with w the old bars' share and u = 1 - w. `kinds`, `lags` and `shares` (w, u, w u for each join) list the joins of the
-// period: kind 0 doubles the level, 1 takes the level as the first part gathered, 2 joins what is gathered with the level.
+// with e over the eights of a group of 16, g over the groups of 16 groups (2,048 bars), h over the rest.
 //
-// sma, bollinger, cutler: a block of 256 threads per row and 1,024 bars, periods up to 1,024. A block reads its bars and
-//   the period - 1 before them once into shared memory (1,023 + 1,024 bars of x, D and V in float64 just fit 48 KiB) and
-//   doubles there in place. Global memory per bar: one price read (at most two), one number written (bollinger: three).
-//   Operations per bar and join: 5 (D) or 12 (D and V); a period has at most 2 log2(period) joins.
-// join_*, show_*, changes: longer periods, one join of all bars per launch, a thread per bar, 256 threads per block; each
-//   join moves 5 (means), 8 (moments) or 3 (sums) numbers per bar.
+// *_short  up to 12 bars: a block of 128 threads per 1,024 bars; a thread has 8 bars and the 12 before them in registers
+//          and adds bar by bar.
+// sma, bollinger, cutler  up to 2,048 bars: a block of threads has as many blocks of bars as fit 128 (up to 512 bars) or 256
+//          threads, and the one before them, in shared memory. A thread has an eight of P and that of S with the same k in
+//          registers and scans both; e and g come from the others' totals in shared memory, in the order above, read by
+//          neighbours at the same time. Results leave through shared memory. One pass: 16 bytes per bar in float64 (sma, cutler)
+//          or 32 (bollinger); the halo, one block in up to 43, one in two for the longest, is read again from L2.
+// *_totals, *_long  longer windows: a block of 256 threads has 2,048 bars of one block and those of the block before with
+//          the same k. The first kernel leaves the sums of its 2,048 bars, 2 or 4 numbers; the second adds those before its own
+//          for h. 32 bytes per bar (sma), 48 (bollinger), some of them from L2.
+//
+// Operations per bar beside addressing, float64's: 2 differences, 4 additions of scans, 2 of offsets, 3 to show, so about 14
+// (sma), 45 with the root (bollinger), 50 with the division (cutler); an H200 has time for 55 or, with 32 bytes, 110. So
+// bandwidth is the limit. Shared memory: an eight takes nine slots, so that threads that walk along their eights never meet in a bank;
+// 11 KiB (sma) or 23 KiB (bollinger) per block of 128 threads in float64 for a period of 20, eight loads in flight per thread.
+// Lanes load single numbers, side by side: blocks of bars begin anywhere, so that wider loads would not be aligned.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
 
-#define BLOCK 256
-#define CHUNK 1024
-#define HELD 8   // bars of a level per thread: (CHUNK + 1,023) / BLOCK, rounded up
-#define SHOWN 4  // bars of a result per thread: CHUNK / BLOCK
-
-struct Shares {
-    REAL w, u, wu;
-};
-
-__device__ __forceinline__ Shares shares_of(const REAL* shares, i32 join) {
-    return {shares[3 * join], shares[3 * join + 1], shares[3 * join + 2]};
-}
+#define SHORT 12
+#define EIGHT 8
+#define SLOTS 9  // of an eight in shared memory
+#define GROUP 16
+#define GROUPS 32                  // of all blocks of bars of a block of threads, at most
+#define THREADS 256                // at most
+#define SHORT_THREADS 128
+#define SHORT_BARS (SHORT_THREADS * EIGHT)
+#define LONG_BARS (THREADS * EIGHT)  // 16 groups of 16 eights
+#define IN_FLIGHT 8
 
 // One NaN for every reason, so that the bytes do not depend on which operation met it.
 __device__ __forceinline__ REAL plain(REAL value, REAL nan) { return value == value ? value : nan; }
 
-__device__ __forceinline__ REAL joined_mean(REAL x_new, REAL x_old, REAL d_new, REAL d_old, REAL w) {
-    REAL delta = (d_old + (x_old - x_new)) - d_new;
-    return d_new + w * delta;
+// What a window sums, relative to its anchor, and what becomes of the sums. `own` is the width, or the RSI of flat prices.
+struct Numbers {
+    REAL part, own, nan;
+};
+
+struct Means {
+    static const i32 SUMS = 1, SHOWN = 1;
+    static const bool CHANGES = false;
+    template <i32 SUM> __device__ static __forceinline__ REAL term(REAL x, REAL anchor) { return x - anchor; }
+    __device__ static __forceinline__ void show(REAL anchor, REAL sum, REAL, Numbers law, REAL* shown) {
+        shown[0] = anchor + sum * law.part;
+    }
+};
+
+struct Bands {
+    static const i32 SUMS = 2, SHOWN = 2;
+    static const bool CHANGES = false;
+    template <i32 SUM> __device__ static __forceinline__ REAL term(REAL x, REAL anchor) {
+        REAL difference = x - anchor;
+        return SUM == 0 ? difference : difference * difference;
+    }
+    __device__ static __forceinline__ void show(REAL anchor, REAL sum, REAL sum_of_squares, Numbers law, REAL* shown) {
+        REAL mean = sum * law.part, squares = sum_of_squares - mean * sum;
+        // Rounding may leave less than nothing; and where the squares overflowed, the difference may be no number.
+        squares = squares >= 0 ? squares : squares < 0 ? (REAL)0 : sum_of_squares;
+        shown[0] = anchor + mean;
+        shown[1] = law.own * sqrt(squares * law.part);
+    }
+};
+
+struct Strengths {
+    static const i32 SUMS = 2, SHOWN = 1;
+    static const bool CHANGES = true;
+    // A NaN change is neither <= 0 nor >= 0 and stays in both sums.
+    template <i32 SUM> __device__ static __forceinline__ REAL term(REAL change, REAL) {
+        if (SUM == 0) return change <= 0 ? (REAL)0 : change;
+        return change >= 0 ? (REAL)0 : (REAL)0 - change;
+    }
+    __device__ static __forceinline__ void show(REAL, REAL gains, REAL losses, Numbers law, REAL* shown) {
+        REAL total = gains + losses;
+        // total - total is no number where gains or losses overflowed.
+        shown[0] = total == 0 ? law.own : plain((REAL)100 * (gains / total) + (total - total), law.nan);
+    }
+};
+
+// Rows of prices, or of a part of their columns.
+struct Rows {
+    const REAL* prices;
+    i64 time, origin, halo;
+    i32 period;
+};
+
+// The price, or the change, at a bar of a row; where there is none, something.
+template <class Law> __device__ __forceinline__ REAL at_bar(const Rows& rows, i64 row, i64 bar, REAL nan) {
+    i64 column = bar - rows.origin;
+    if (column < 0 || column >= rows.time) return 0;
+    const REAL* x = rows.prices + row * rows.time + column;
+    if (!Law::CHANGES) return *x;
+    return column > 0 ? *x - *(x - 1) : nan;
 }
 
-__device__ __forceinline__ void join(REAL x_new, REAL x_old, REAL d_new, REAL d_old, REAL v_new, REAL v_old, Shares s,
-                                     REAL& d, REAL& v) {
-    REAL delta = (d_old + (x_old - x_new)) - d_new;
-    d = d_new + s.w * delta;
-    v = (s.u * v_new + s.w * v_old) + s.wu * (delta * delta);
+// Where numbers go. Without `lower` there is one output; else shown[0] is the middle and shown[1] the reach.
+struct Outputs {
+    REAL *upper, *middle, *lower;
+};
+
+template <class Law>
+__device__ __forceinline__ void write(const Rows& rows, i64 row, i64 bar, const REAL* shown, i32 stride, REAL nan, Outputs out) {
+    i64 column = bar - rows.origin - rows.halo, at = row * (rows.time - rows.halo) + column;
+    if (column < 0 || column >= rows.time - rows.halo) return;
+    bool whole = bar >= rows.period - 1 + Law::CHANGES;
+    REAL middle = whole ? plain(shown[0], nan) : nan;
+    out.middle[at] = middle;
+    if (Law::SHOWN == 2) {
+        REAL reach = shown[stride];
+        out.upper[at] = whole ? plain(shown[0] + reach, nan) : nan;
+        out.lower[at] = whole ? plain(shown[0] - reach, nan) : nan;
+    }
 }
 
-// The windows that end at the 1,024 bars from `start`; thread i leaves those of bars start + i + 256 e in got_d and got_v.
-template <bool MOMENTS>
-__device__ __forceinline__ void windows_of(const REAL* row, i64 time, i64 start, i32 period, i32 joins, const i32* kinds,
-                                           const i32* lags, const REAL* shares, REAL nan, REAL* x, REAL* d, REAL* v,
-                                           REAL* got_d, REAL* got_v) {
-    i32 size = CHUNK + period - 1, thread = (i32)threadIdx.x;
-    for (i32 j = thread; j < size; j += BLOCK) {
-        i64 bar = start + j - (period - 1);
-        x[j] = bar >= 0 && bar < time ? row[bar] : nan;
-        d[j] = 0;
-        if (MOMENTS) v[j] = 0;
+__device__ __forceinline__ i32 slot(i32 bar) { return bar + bar / EIGHT; }
+
+// ---------------------------------------------------------------- up to 12 bars
+
+template <class Law> __device__ __forceinline__ void show_short(const Rows& rows, i64 tiles, Numbers law, Outputs out) {
+    const i32 before = 2 * EIGHT;  // bars before the tile, in whole eights
+    __shared__ REAL x[(SHORT_BARS + before) / EIGHT * SLOTS];
+    i64 row = blockIdx.x / tiles, start = rows.origin + rows.halo + blockIdx.x % tiles * SHORT_BARS;
+    i32 thread = (i32)threadIdx.x;
+    REAL loaded[IN_FLIGHT + 1];
+#pragma unroll
+    for (i32 e = 0; e <= IN_FLIGHT; ++e) {
+        i32 j = thread + e * SHORT_THREADS;
+        if (j < SHORT_BARS + before) loaded[e] = at_bar<Law>(rows, row, start - before + j, law.nan);
+    }
+#pragma unroll
+    for (i32 e = 0; e <= IN_FLIGHT; ++e) {
+        i32 j = thread + e * SHORT_THREADS;
+        if (j < SHORT_BARS + before) x[slot(j)] = loaded[e];
     }
     __syncthreads();
-    i32 length = 1;
-    for (i32 k = 0; k < joins; ++k) {
-        i32 lag = lags[k];
-        Shares s = shares_of(shares, k);
-        if (kinds[k] == 0) {
-            REAL next_d[HELD], next_v[HELD];
+    REAL near[SHORT + EIGHT];
 #pragma unroll
-            for (i32 e = 0; e < HELD; ++e) {
-                i32 j = thread + e * BLOCK;
-                if (j >= 2 * length - 1 && j < size) {
-                    if (MOMENTS)
-                        join(x[j], x[j - lag], d[j], d[j - lag], v[j], v[j - lag], s, next_d[e], next_v[e]);
-                    else
-                        next_d[e] = joined_mean(x[j], x[j - lag], d[j], d[j - lag], s.w);
-                }
-            }
-            __syncthreads();
+    for (i32 j = 0; j < SHORT + EIGHT; ++j) near[j] = x[thread * SLOTS + slot(j + before - SHORT)];
+    REAL sum[EIGHT][2];
 #pragma unroll
-            for (i32 e = 0; e < HELD; ++e) {
-                i32 j = thread + e * BLOCK;
-                if (j >= 2 * length - 1 && j < size) {
-                    d[j] = next_d[e];
-                    if (MOMENTS) v[j] = next_v[e];
-                }
-            }
-            __syncthreads();
-            length *= 2;
-        } else {
+    for (i32 k = 0; k < EIGHT; ++k) sum[k][0] = sum[k][1] = 0;
 #pragma unroll
-            for (i32 e = 0; e < SHOWN; ++e) {
-                i32 j = period - 1 + thread + e * BLOCK;
-                if (kinds[k] == 1) {
-                    got_d[e] = d[j];
-                    if (MOMENTS) got_v[e] = v[j];
-                } else if (MOMENTS) {
-                    join(x[j], x[j - lag], got_d[e], d[j - lag], got_v[e], v[j - lag], s, got_d[e], got_v[e]);
-                } else {
-                    got_d[e] = joined_mean(x[j], x[j - lag], got_d[e], d[j - lag], s.w);
-                }
-            }
+    for (i32 m = Law::CHANGES ? 0 : 1; m < SHORT; ++m) {
+        if (m >= rows.period) break;
+#pragma unroll
+        for (i32 k = 0; k < EIGHT; ++k) {
+            REAL x = near[SHORT + k - m], newest = near[SHORT + k];
+            sum[k][0] = sum[k][0] + Law::template term<0>(x, newest);
+            if (Law::SUMS == 2) sum[k][1] = sum[k][1] + Law::template term<1>(x, newest);
         }
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-sma(const REAL* prices, i64 time, i64 chunks, i32 period, i32 joins, const i32* kinds, const i32* lags, const REAL* shares,
-    REAL nan, REAL* middle) {
-    extern __shared__ REAL space[];
-    i64 row = blockIdx.x / chunks, start = blockIdx.x % chunks * CHUNK;
-    i32 size = CHUNK + period - 1;
-    REAL got_d[SHOWN], got_v[SHOWN];
-    windows_of<false>(prices + row * time, time, start, period, joins, kinds, lags, shares, nan, space, space + size, space,
-                      got_d, got_v);
-#pragma unroll
-    for (i32 e = 0; e < SHOWN; ++e) {
-        i32 i = (i32)threadIdx.x + e * BLOCK;
-        if (start + i < time) middle[row * time + start + i] = plain(space[period - 1 + i] + got_d[e], nan);
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-bollinger(const REAL* prices, i64 time, i64 chunks, i32 period, i32 joins, const i32* kinds, const i32* lags,
-          const REAL* shares, REAL nan, REAL width, REAL* upper, REAL* middle, REAL* lower) {
-    extern __shared__ REAL space[];
-    i64 row = blockIdx.x / chunks, start = blockIdx.x % chunks * CHUNK;
-    i32 size = CHUNK + period - 1;
-    REAL got_d[SHOWN], got_v[SHOWN];
-    windows_of<true>(prices + row * time, time, start, period, joins, kinds, lags, shares, nan, space, space + size,
-                     space + 2 * size, got_d, got_v);
-#pragma unroll
-    for (i32 e = 0; e < SHOWN; ++e) {
-        i32 i = (i32)threadIdx.x + e * BLOCK;
-        if (start + i >= time) continue;
-        i64 at = row * time + start + i;
-        REAL mean = space[period - 1 + i] + got_d[e], reach = width * sqrt(got_v[e]);
-        upper[at] = plain(mean + reach, nan);
-        middle[at] = plain(mean, nan);
-        lower[at] = plain(mean - reach, nan);
-    }
-}
-
-// A NaN change is neither <= 0 nor >= 0 and stays in both sums.
-__device__ __forceinline__ REAL gain_of(REAL change) { return change <= 0 ? (REAL)0 : change; }
-__device__ __forceinline__ REAL loss_of(REAL change) { return change >= 0 ? (REAL)0 : -change; }
-
-__device__ __forceinline__ REAL strength(REAL gains, REAL losses, REAL flat, REAL nan) {
-    REAL total = gains + losses;
-    return total == 0 ? flat : plain((REAL)100 * (gains / total) + (total - total), nan);  // NaN if one overflowed
-}
-
-extern "C" __global__ void __launch_bounds__(BLOCK)
-cutler(const REAL* prices, i64 time, i64 chunks, i32 period, i32 joins, const i32* kinds, const i32* lags, REAL nan,
-       REAL flat, REAL* rsi) {
-    extern __shared__ REAL space[];
-    i64 row = blockIdx.x / chunks, start = blockIdx.x % chunks * CHUNK;
-    i32 size = CHUNK + period - 1, thread = (i32)threadIdx.x;
-    REAL *gains = space, *losses = space + size;
-    const REAL* x = prices + row * time;
-    for (i32 j = thread; j < size; j += BLOCK) {
-        i64 bar = start + j - (period - 1);
-        REAL change = bar >= 1 && bar < time ? x[bar] - x[bar - 1] : nan;
-        gains[j] = gain_of(change);
-        losses[j] = loss_of(change);
     }
     __syncthreads();
-    REAL got_up[SHOWN], got_down[SHOWN];
-    i32 length = 1;
-    for (i32 k = 0; k < joins; ++k) {
-        i32 lag = lags[k];
-        if (kinds[k] == 0) {
-            REAL up[HELD], down[HELD];
 #pragma unroll
-            for (i32 e = 0; e < HELD; ++e) {
-                i32 j = thread + e * BLOCK;
-                if (j >= 2 * length - 1 && j < size) {
-                    up[e] = gains[j] + gains[j - lag];
-                    down[e] = losses[j] + losses[j - lag];
-                }
-            }
-            __syncthreads();
+    for (i32 k = 0; k < EIGHT; ++k) {
+        REAL shown[2];
+        Law::show(near[SHORT + k], sum[k][0], sum[k][1], law, shown);
+        x[thread * SLOTS + k] = shown[0];
+        if (Law::SHOWN == 2) sum[k][0] = shown[1];
+    }
+    __syncthreads();
+    REAL first[EIGHT];
 #pragma unroll
-            for (i32 e = 0; e < HELD; ++e) {
-                i32 j = thread + e * BLOCK;
-                if (j >= 2 * length - 1 && j < size) {
-                    gains[j] = up[e];
-                    losses[j] = down[e];
-                }
-            }
-            __syncthreads();
-            length *= 2;
-        } else {
+    for (i32 e = 0; e < EIGHT; ++e) first[e] = x[slot(thread + e * SHORT_THREADS)];
+    if (Law::SHOWN == 2) {
+        __syncthreads();
 #pragma unroll
-            for (i32 e = 0; e < SHOWN; ++e) {
-                i32 j = period - 1 + thread + e * BLOCK;
-                got_up[e] = kinds[k] == 1 ? gains[j] : got_up[e] + gains[j - lag];
-                got_down[e] = kinds[k] == 1 ? losses[j] : got_down[e] + losses[j - lag];
-            }
+        for (i32 k = 0; k < EIGHT; ++k) x[thread * SLOTS + k] = sum[k][0];
+        __syncthreads();
+    }
+#pragma unroll
+    for (i32 e = 0; e < EIGHT; ++e) {
+        i32 j = thread + e * SHORT_THREADS;
+        REAL shown[2] = {first[e], Law::SHOWN == 2 ? x[slot(j)] : (REAL)0};
+        write<Law>(rows, row, start + j, shown, 1, law.nan, out);
+    }
+}
+
+// ---------------------------------------------------------------- blocks of bars
+
+// Where a thread's eight of P lies in shared memory, and that of S with the same k; of S, `left` bars are in the block.
+struct Place {
+    const REAL *own, *before;
+    i32 left;
+    REAL anchor;
+};
+
+template <class Law, i32 SUM> __device__ __forceinline__ REAL own_term(const Place& place, i32 k) {
+    return Law::template term<SUM>(place.own[k], place.anchor);
+}
+
+template <class Law, i32 SUM> __device__ __forceinline__ REAL term_before(const Place& place, i32 k) {
+    REAL term = Law::template term<SUM>(place.before[slot(k + 1)], place.anchor);
+    return k < place.left ? term : (REAL)0;
+}
+
+// What the scans of an eight end with, without the scans.
+template <class Law, i32 SUM> __device__ __forceinline__ void sum_eight(const Place& place, REAL& own, REAL& before) {
+    REAL x[EIGHT], y[EIGHT];
+#pragma unroll
+    for (i32 k = 0; k < EIGHT; ++k) {
+        x[k] = own_term<Law, SUM>(place, k);
+        y[k] = term_before<Law, SUM>(place, k);
+    }
+    own = ((x[7] + x[6]) + (x[5] + x[4])) + ((x[3] + x[2]) + (x[1] + x[0]));
+    before = ((y[0] + y[1]) + (y[2] + y[3])) + ((y[4] + y[5]) + (y[6] + y[7]));
+}
+
+// The sums of the windows that end in the eight; `own` and `before` are the sums of the eights before it.
+template <class Law, i32 SUM>
+__device__ __forceinline__ void sum_windows(const Place& place, REAL own, REAL before, REAL* sum) {
+    REAL x[EIGHT];
+#pragma unroll
+    for (i32 k = 0; k < EIGHT; ++k) {
+        x[k] = own_term<Law, SUM>(place, k);
+        sum[k] = term_before<Law, SUM>(place, k);
+    }
+#pragma unroll
+    for (i32 reach = 1; reach < EIGHT; reach *= 2)
+#pragma unroll
+        for (i32 k = 0; k + reach < EIGHT; ++k) {
+            i32 j = EIGHT - 1 - k;
+            x[j] = x[j] + x[j - reach];
+            sum[k] = sum[k] + sum[k + reach];
+        }
+#pragma unroll
+    for (i32 k = 0; k < EIGHT; ++k) sum[k] = (before + sum[k]) + (own + x[k]);
+}
+
+// Totals of eights and of groups, shared: of P for each sum, then of S.
+template <class Law> struct Totals {
+    REAL* eights;  // [2 * SUMS][threads]
+    REAL* groups;  // [2 * SUMS][GROUPS]
+    i32 threads;
+};
+
+// (h + g) + e for P and S of this thread, whose block of bars has the threads first .. first + eights - 1 and keeps its groups
+// from place `group` on. `own` and `before` come with h. Called by all threads; those without an eight have eights = 0.
+template <class Law>
+__device__ __forceinline__ void sum_before(const Totals<Law>& totals, const Place& place, i32 first, i32 eights, i32 group,
+                                           REAL* own, REAL* before) {
+    i32 mine = (i32)threadIdx.x, s = mine - first, n = totals.threads;
+    bool active = eights > 0;
+    sum_eight<Law, 0>(place, totals.eights[mine], totals.eights[Law::SUMS * n + mine]);
+    if (Law::SUMS == 2) sum_eight<Law, Law::SUMS - 1>(place, totals.eights[n + mine], totals.eights[3 * n + mine]);
+    __syncthreads();
+    i32 from = s / GROUP * GROUP, to = from + GROUP < eights ? from + GROUP : eights;
+    REAL e_own[Law::SUMS], e_before[Law::SUMS];
+#pragma unroll
+    for (i32 i = 0; i < Law::SUMS; ++i) {
+        const REAL *of_own = totals.eights + i * n + first, *of_before = totals.eights + (Law::SUMS + i) * n + first;
+        e_own[i] = e_before[i] = 0;
+        if (!active) continue;
+        for (i32 other = from; other < s; ++other) e_own[i] = e_own[i] + of_own[other];
+        for (i32 other = to - 1; other > s; --other) e_before[i] = e_before[i] + of_before[other];
+        if (s == to - 1) totals.groups[i * GROUPS + group + s / GROUP] = e_own[i] + of_own[s];
+        if (s == from) totals.groups[(Law::SUMS + i) * GROUPS + group + s / GROUP] = e_before[i] + of_before[s];
+    }
+    __syncthreads();
+    i32 groups = (eights + GROUP - 1) / GROUP;
+#pragma unroll
+    for (i32 i = 0; i < Law::SUMS; ++i) {
+        REAL g_own = 0, g_before = 0;
+        for (i32 other = 0; other < s / GROUP; ++other) g_own = g_own + totals.groups[i * GROUPS + group + other];
+        for (i32 other = groups - 1; other > s / GROUP; --other)
+            g_before = g_before + totals.groups[(Law::SUMS + i) * GROUPS + group + other];
+        own[i] = (own[i] + g_own) + e_own[i];
+        before[i] = (before[i] + g_before) + e_before[i];
+    }
+}
+
+// Put what the windows of this thread's eight show at `eight`, and the second number of each `stride` after the first, when
+// all threads have read what lies there.
+template <class Law>
+__device__ __forceinline__ void show(const Place& place, const REAL* own, const REAL* before, Numbers law, bool active, REAL* eight,
+                                     i32 stride) {
+    REAL sum[Law::SUMS][EIGHT];
+    sum_windows<Law, 0>(place, own[0], before[0], sum[0]);
+    if (Law::SUMS == 2) sum_windows<Law, Law::SUMS - 1>(place, own[Law::SUMS - 1], before[Law::SUMS - 1], sum[Law::SUMS - 1]);
+    __syncthreads();
+    if (!active) return;
+#pragma unroll
+    for (i32 k = 0; k < EIGHT; ++k) {
+        REAL shown[2];
+        Law::show(place.anchor, sum[0][k], sum[Law::SUMS - 1][k], law, shown);
+        eight[k] = shown[0];
+        if (Law::SHOWN == 2) eight[stride + k] = shown[1];
+    }
+}
+
+// How bars are dealt to blocks of threads: `eights` of a block of bars, `many` blocks of bars at a time, and
+// `reciprocal` = 2^32 / period + 1, rounded down, with which a small number is divided by the period.
+struct Deal {
+    i64 first, tiles;
+    i32 eights, many;
+    u32 reciprocal;
+    i32 slots;
+};
+
+template <class Law> __device__ __forceinline__ void show_blocks(const Rows& rows, Deal deal, Numbers law, Outputs out) {
+    extern __shared__ REAL space[];
+    __shared__ REAL groups[2 * Law::SUMS * GROUPS];
+    i32 thread = (i32)threadIdx.x, threads = (i32)blockDim.x, width = deal.eights * SLOTS;
+    i64 row = blockIdx.x / deal.tiles, block = deal.first + blockIdx.x % deal.tiles * deal.many;
+    i64 start = block * rows.period;
+    i32 bars = (deal.many + 1) * rows.period;
+    for (i32 j0 = thread; j0 < bars; j0 += IN_FLIGHT * threads) {
+        REAL loaded[IN_FLIGHT];
+#pragma unroll
+        for (i32 e = 0; e < IN_FLIGHT; ++e) {
+            i32 j = j0 + e * threads;
+            if (j < bars) loaded[e] = at_bar<Law>(rows, row, start - rows.period + j, law.nan);
+        }
+#pragma unroll
+        for (i32 e = 0; e < IN_FLIGHT; ++e) {
+            i32 j = j0 + e * threads, q = (i32)__umulhi((u32)j, deal.reciprocal);
+            if (j < bars) space[q * width + slot(j - q * rows.period)] = loaded[e];
         }
     }
+    __syncthreads();
+    i32 mine = thread / deal.eights;
+    bool active = mine < deal.many;
+    if (!active) mine = 0;
+    i32 first = active ? mine * deal.eights : thread, s = thread - first;
+    const REAL* here = space + (mine + 1) * width + s * SLOTS;
+    Place place = {here, here - width, rows.period - 1 - s * EIGHT, space[(mine + 1) * width]};
+    REAL own[Law::SUMS], before[Law::SUMS];
 #pragma unroll
-    for (i32 e = 0; e < SHOWN; ++e) {
-        i32 i = thread + e * BLOCK;
-        if (start + i < time) rsi[row * time + start + i] = strength(got_up[e], got_down[e], flat, nan);
+    for (i32 i = 0; i < Law::SUMS; ++i) own[i] = before[i] = 0;
+    Totals<Law> totals = {space + deal.slots, groups, threads};
+    sum_before<Law>(totals, place, first, active ? deal.eights : 0, mine * ((deal.eights + GROUP - 1) / GROUP), own, before);
+    i32 stride = deal.many * width;
+    show<Law>(place, own, before, law, active, space + mine * width + s * SLOTS, stride);
+    __syncthreads();
+    for (i32 j = thread; j < deal.many * rows.period; j += threads) {
+        i32 q = (i32)__umulhi((u32)j, deal.reciprocal);
+        write<Law>(rows, row, start + j, space + q * width + slot(j - q * rows.period), stride, law.nan, out);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-join_means(const REAL* x, i64 time, i64 size, i64 lag, REAL w, REAL nan, const REAL* d_new, const REAL* d_old, REAL* d) {
-    i64 i = blockIdx.x * (i64)BLOCK + threadIdx.x;
-    if (i >= size) return;
-    d[i] = i % time >= lag ? joined_mean(x[i], x[i - lag], d_new[i], d_old[i - lag], w) : nan;
-}
+// ---------------------------------------------------------------- blocks of bars longer than shared memory
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-join_moments(const REAL* x, i64 time, i64 size, i64 lag, REAL w, REAL u, REAL wu, REAL nan, const REAL* d_new,
-             const REAL* d_old, const REAL* v_new, const REAL* v_old, REAL* d, REAL* v) {
-    i64 i = blockIdx.x * (i64)BLOCK + threadIdx.x;
-    if (i >= size) return;
-    if (i % time >= lag) {
-        join(x[i], x[i - lag], d_new[i], d_old[i - lag], v_new[i], v_old[i - lag], {w, u, wu}, d[i], v[i]);
-    } else {
-        d[i] = nan;
-        v[i] = nan;
+// 2,048 bars of a block, and what a thread does with them in both kernels.
+template <class Law> struct Stretch {
+    i64 row, block, at;  // `at`: place among all stretches
+    i32 number, bars, eights;
+    REAL anchor;
+
+    __device__ __forceinline__ Stretch(const Rows& rows, i64 first, i64 blocks, i32 stretches, REAL nan) {
+        at = blockIdx.x;
+        number = (i32)(at % stretches);
+        block = first + at / stretches % blocks;
+        row = at / stretches / blocks;
+        bars = rows.period - number * LONG_BARS < LONG_BARS ? rows.period - number * LONG_BARS : LONG_BARS;
+        eights = (bars + EIGHT - 1) / EIGHT;
+        anchor = at_bar<Law>(rows, row, block * rows.period, nan);
     }
+
+    // Fill `here` with the stretch of the block, and `there` with that of the block before and the bar after it.
+    __device__ __forceinline__ Place load(const Rows& rows, REAL* here, REAL* there, REAL nan) const {
+        i32 thread = (i32)threadIdx.x;
+        i64 start = block * rows.period + (i64)number * LONG_BARS;
+        REAL loaded[EIGHT];
+#pragma unroll
+        for (i32 e = 0; e < EIGHT; ++e) loaded[e] = at_bar<Law>(rows, row, start + thread + e * THREADS, nan);
+#pragma unroll
+        for (i32 e = 0; e < EIGHT; ++e) here[slot(thread + e * THREADS)] = loaded[e];
+#pragma unroll
+        for (i32 e = 0; e < EIGHT; ++e) loaded[e] = at_bar<Law>(rows, row, start - rows.period + thread + e * THREADS, nan);
+#pragma unroll
+        for (i32 e = 0; e < EIGHT; ++e) there[slot(thread + e * THREADS)] = loaded[e];
+        if (thread == 0) there[slot(LONG_BARS)] = at_bar<Law>(rows, row, start - rows.period + LONG_BARS, nan);
+        __syncthreads();
+        i32 s = thread * SLOTS;
+        return {here + s, there + s, rows.period - 1 - number * LONG_BARS - thread * EIGHT, anchor};
+    }
+};
+
+// Sums of stretches: of P for each sum, then of S.
+template <class Law>
+__device__ __forceinline__ void sum_stretches(const Rows& rows, i64 first, i64 blocks, i32 stretches, REAL nan, REAL* sums) {
+    extern __shared__ REAL space[];
+    __shared__ REAL groups[2 * Law::SUMS * GROUPS];
+    const i32 slots = LONG_BARS / EIGHT * SLOTS;
+    Stretch<Law> stretch(rows, first, blocks, stretches, nan);
+    Place place = stretch.load(rows, space, space + slots, nan);
+    REAL own[Law::SUMS], before[Law::SUMS];
+#pragma unroll
+    for (i32 i = 0; i < Law::SUMS; ++i) own[i] = before[i] = 0;
+    Totals<Law> totals = {space + 2 * slots + 1, groups, THREADS};
+    i32 thread = (i32)threadIdx.x, eights = thread < stretch.eights ? stretch.eights : 0;
+    sum_before<Law>(totals, place, eights ? 0 : thread, eights, 0, own, before);
+    if (thread >= 2 * Law::SUMS) return;
+    REAL sum = 0;
+    i32 count = (stretch.eights + GROUP - 1) / GROUP;
+    for (i32 i = 0; i < count; ++i) sum = sum + groups[thread * GROUPS + (thread < Law::SUMS ? i : count - 1 - i)];
+    sums[stretch.at * 2 * Law::SUMS + thread] = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-join_sums(i64 time, i64 size, i64 lag, REAL nan, const REAL* sum_new, const REAL* sum_old, REAL* sum) {
-    i64 i = blockIdx.x * (i64)BLOCK + threadIdx.x;
-    if (i >= size) return;
-    sum[i] = i % time >= lag ? sum_new[i] + sum_old[i - lag] : nan;
+template <class Law>
+__device__ __forceinline__ void show_stretches(const Rows& rows, i64 first, i64 blocks, i32 stretches, const REAL* sums, Numbers law,
+                                               Outputs out) {
+    extern __shared__ REAL space[];
+    __shared__ REAL groups[2 * Law::SUMS * GROUPS], others[2 * Law::SUMS];
+    const i32 slots = LONG_BARS / EIGHT * SLOTS;
+    Stretch<Law> stretch(rows, first, blocks, stretches, law.nan);
+    i32 thread = (i32)threadIdx.x, eights = thread < stretch.eights ? stretch.eights : 0;
+    if (thread < 2 * Law::SUMS) {
+        const REAL* of_block = sums + (stretch.at - stretch.number) * 2 * Law::SUMS + thread;
+        REAL sum = 0;
+        if (thread < Law::SUMS)
+            for (i32 other = 0; other < stretch.number; ++other) sum = sum + of_block[other * 2 * Law::SUMS];
+        else
+            for (i32 other = stretches - 1; other > stretch.number; --other) sum = sum + of_block[other * 2 * Law::SUMS];
+        others[thread] = sum;
+    }
+    Place place = stretch.load(rows, space, space + slots, law.nan);
+    REAL own[Law::SUMS], before[Law::SUMS];
+#pragma unroll
+    for (i32 i = 0; i < Law::SUMS; ++i) {
+        own[i] = others[i];
+        before[i] = others[Law::SUMS + i];
+    }
+    Totals<Law> totals = {space + 2 * slots + 1, groups, THREADS};
+    sum_before<Law>(totals, place, eights ? 0 : thread, eights, 0, own, before);
+    show<Law>(place, own, before, law, true, space + thread * SLOTS, slots);
+    __syncthreads();
+    i64 start = stretch.block * rows.period + (i64)stretch.number * LONG_BARS;
+    for (i32 j = thread; j < stretch.bars; j += THREADS)
+        write<Law>(rows, stretch.row, start + j, space + slot(j), slots, law.nan, out);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-changes(const REAL* x, i64 time, i64 size, REAL nan, REAL* gains, REAL* losses) {
-    i64 i = blockIdx.x * (i64)BLOCK + threadIdx.x;
-    if (i >= size) return;
-    REAL change = i % time >= 1 ? x[i] - x[i - 1] : nan;
-    gains[i] = gain_of(change);
-    losses[i] = loss_of(change);
+// ---------------------------------------------------------------- kernels
+
+
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+sma_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 tiles, REAL part, REAL own, REAL nan,
+          REAL* middle) {
+    show_short<Means>({prices, time, origin, halo, period}, tiles, {part, own, nan}, {nullptr, middle, nullptr});
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-show_means(const REAL* x, i64 size, REAL nan, const REAL* d, REAL* middle) {
-    i64 i = blockIdx.x * (i64)BLOCK + threadIdx.x;
-    if (i < size) middle[i] = plain(x[i] + d[i], nan);
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+sma(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 tiles, i32 eights, i32 many,
+    u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
+    show_blocks<Means>({prices, time, origin, halo, period}, {first, tiles, eights, many, reciprocal, slots},
+                      {part, own, nan}, {nullptr, middle, nullptr});
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-show_bands(const REAL* x, i64 size, REAL nan, REAL width, const REAL* d, const REAL* v, REAL* upper, REAL* middle,
-           REAL* lower) {
-    i64 i = blockIdx.x * (i64)BLOCK + threadIdx.x;
-    if (i >= size) return;
-    REAL mean = x[i] + d[i], reach = width * sqrt(v[i]);
-    upper[i] = plain(mean + reach, nan);
-    middle[i] = plain(mean, nan);
-    lower[i] = plain(mean - reach, nan);
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+sma_totals(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
+           REAL nan, REAL* sums) {
+    sum_stretches<Means>({prices, time, origin, halo, period}, first, blocks, stretches, nan, sums);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
-show_strengths(i64 size, REAL nan, REAL flat, const REAL* gains, const REAL* losses, REAL* rsi) {
-    i64 i = blockIdx.x * (i64)BLOCK + threadIdx.x;
-    if (i < size) rsi[i] = strength(gains[i], losses[i], flat, nan);
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
+sma_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
+         const REAL* sums, REAL part, REAL own, REAL nan, REAL* middle) {
+    show_stretches<Means>({prices, time, origin, halo, period}, first, blocks, stretches, sums, {part, own, nan},
+                         {nullptr, middle, nullptr});
+}
+
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+bollinger_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 tiles, REAL part, REAL own,
+                REAL nan, REAL* upper, REAL* middle, REAL* lower) {
+    show_short<Bands>({prices, time, origin, halo, period}, tiles, {part, own, nan}, {upper, middle, lower});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+bollinger(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 tiles, i32 eights, i32 many,
+          u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* upper, REAL* middle, REAL* lower) {
+    show_blocks<Bands>({prices, time, origin, halo, period}, {first, tiles, eights, many, reciprocal, slots},
+                      {part, own, nan}, {upper, middle, lower});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+bollinger_totals(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
+                 REAL nan, REAL* sums) {
+    sum_stretches<Bands>({prices, time, origin, halo, period}, first, blocks, stretches, nan, sums);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+bollinger_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
+               const REAL* sums, REAL part, REAL own, REAL nan, REAL* upper, REAL* middle, REAL* lower) {
+    show_stretches<Bands>({prices, time, origin, halo, period}, first, blocks, stretches, sums, {part, own, nan},
+                         {upper, middle, lower});
+}
+
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+cutler_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 tiles, REAL part, REAL own, REAL nan,
+             REAL* middle) {
+    show_short<Strengths>({prices, time, origin, halo, period}, tiles, {part, own, nan}, {nullptr, middle, nullptr});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+cutler(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 tiles, i32 eights, i32 many,
+       u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
+    show_blocks<Strengths>({prices, time, origin, halo, period}, {first, tiles, eights, many, reciprocal, slots},
+                      {part, own, nan}, {nullptr, middle, nullptr});
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+cutler_totals(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
+              REAL nan, REAL* sums) {
+    sum_stretches<Strengths>({prices, time, origin, halo, period}, first, blocks, stretches, nan, sums);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+cutler_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 blocks, i32 stretches,
+            const REAL* sums, REAL part, REAL own, REAL nan, REAL* middle) {
+    show_stretches<Strengths>({prices, time, origin, halo, period}, first, blocks, stretches, sums, {part, own, nan},
+                         {nullptr, middle, nullptr});
 }

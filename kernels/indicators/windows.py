@@ -1,45 +1,55 @@
-"""How a window of any length is put together from windows of 1, 2, 4, 8, ... bars, on every backend alike.
+"""How the sums over a window are put together, on every backend alike, at a cost that does not grow with the window.
 
-A window of h bars that ends at bar t is kept as two numbers relative to its newest price x[t]:
+Every row is cut into blocks of `period` bars, from its bar 0. A window of `period` bars is the end of one block and the
+beginning of the next (van Herk 1992; Gil and Werman 1993, for maxima), and the first price c of the later block is
+always in it. With u = x - c, for a window that ends k bars into the later block,
 
-    D = mean(x[t-h+1 .. t]) - x[t]        V = population variance of the same bars
+    S[k] = sum of u over the earlier block's bars k + 1 ... period - 1      (none for k = period - 1)
+    P[k] = sum of u over the later block's bars 0 ... k
+    mean = c + (S[k] + P[k]) / period
 
-Two neighbouring windows, `new` (its last bar is t) and `old` (its last bar is t - lag), make a longer one. With w the
-share of the old bars among all (Chan, Golub and LeVeque 1979, eq. 2.1, written in means):
+and the same sums of u * u give the variance, (sum of u u - (sum of u)^2 / period) / period. Nothing outside the window
+enters, no running total exists, and equal prices give exactly 0. c lies in the window, so it is at most
+sqrt(period - 1) deviations from the mean, and the difference loses a factor of `period` at the worst, when one price
+alone is far off and is the anchor; it loses 4 in a trend. Cutler's RSI needs no anchor: it sums gains and losses.
 
-    delta = (D_old + (x[t-lag] - x[t])) - D_new
-    D     = D_new + w delta
-    V     = ((1 - w) V_new + w V_old) + w (1 - w) delta^2
+The order of additions belongs to the answer, and suits processors that add many numbers at once. The bars of a block
+are taken in eights; within an eight, partial sums reach 1, 2 and 4 bars (Hillis and Steele 1986); the totals of the
+eights before it are added in order within a group of 16 eights (e), those of groups within 16 groups (g), the rest in
+order (h), and a bar's sum is ((h + g) + e) + its sum within the eight. S mirrors all that: from the last eight to the
+first, within an eight towards the left, what lies beyond the block counting as 0.
 
-A window of 20 = 4 + 16 bars takes five such joins. Nothing is ever subtracted from a running total, so a value outside
-the window cannot leave a trace; V is a sum of terms that are not negative, and of equal prices exactly 0; and the
-result at a bar depends on the bars of its window alone, in an order fixed by the period: neither tiles nor chunks nor
-threads show in it.
+Windows of up to 12 bars are added bar by bar, from the newest to the oldest, with the newest price as c.
 """
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+SHORT = 12  # the longest window that is added bar by bar
+EIGHT = 8  # bars within which partial sums double
+GROUP = 16  # eights of a group, and groups of a group of groups
 
 
 @dataclass(frozen=True)
-class Step:
-    """One join: of the level with itself `lag` bars earlier, or of what is gathered so far with the level."""
+class Part:
+    """Columns of longer rows: `origin` is the bar of the first one, and the first `halo` of them are there for those
+    after them, whose numbers alone are wanted."""
 
-    gather: bool
-    lag: int
-    old_share: float
-    take: bool = False  # the first part gathered: a copy of the level, no arithmetic
+    origin: int = 0
+    halo: int = 0
 
 
-def steps(period: int) -> tuple[Step, ...]:
-    """The joins that lead from single bars to windows of `period` bars, newest parts first."""
-    plan: list[Step] = []
-    gathered, length = 0, 1
-    while True:
-        if period & length:
-            share = length / (gathered + length)
-            plan.append(Step(gather=True, lag=gathered, old_share=share, take=gathered == 0))
-            gathered += length
-        if gathered == period:
-            return tuple(plan)
-        plan.append(Step(gather=False, lag=length, old_share=0.5))
-        length *= 2
+WHOLE = Part()
+
+
+def first_bar(period: int, bar: int, changes: bool = False) -> int:
+    """The earliest bar that the numbers from `bar` on need; with `changes`, windows hold changes and not prices."""
+    return max(0, (bar // period - 1) * period - changes)
+
+
+def share(period: int, dtype: Any) -> Any:
+    """What one bar contributes to a mean: 1 / period, rounded in the dtype computed in."""
+    real = np.dtype(dtype).type
+    return real(1) / real(period)

@@ -1,75 +1,75 @@
-"""Windows on a GPU: moving averages, bands and Cutler's RSI."""
+"""Windows on a GPU: moving averages, bands and Cutler's RSI, in one pass, or in two where a window is long.
+
+`series` may be a part of longer rows (windows.Part). It must then begin no later than windows.first_bar says, with
+changes=True for `cutler`, and the results, (rows, time - halo), have the bytes of the whole.
+"""
 
 from typing import Any
 
 import numpy as np
 
 from kernels.indicators.series import Series
-from kernels.indicators.windows import steps
+from kernels.indicators.windows import EIGHT, SHORT, WHOLE, Part, share
 
-_LONGEST_IN_SHARED_MEMORY = 1024  # as in windows.cu
-
-
-def means(series: Series, period: int) -> Any:
-    joins, middle, nan = steps(period), series.empty(), series.nan
-    if period <= _LONGEST_IN_SHARED_MEMORY:
-        series.by_chunk("sma", joins, period, 2, series.shares(joins), nan, middle)
-        return middle
-    time, size = np.int64(series.time), np.int64(series.size)
-    level = gathered = series.device.zeros(series.size, series.dtype)
-    for join in joins:
-        if join.take:
-            gathered = level
-            continue
-        out = series.empty()
-        new = gathered if join.gather else level
-        share = series.real(join.old_share)
-        series.by_bar("join_means", series.prices, time, size, np.int64(join.lag), share, nan, new, level, out)
-        level, gathered = (level, out) if join.gather else (out, gathered)
-    series.by_bar("show_means", series.prices, size, nan, gathered, middle)
-    return middle
+# As in windows.cu.
+_SLOTS = 9
+_FEW, _THREADS = 128, 256
+_LONG_BARS = EIGHT * _THREADS  # of one block of bars, in a block of threads
 
 
-def bands(series: Series, period: int, width: float) -> list[Any]:
-    joins, nan, reach = steps(period), series.nan, series.real(width)
-    bands = [series.empty() for _ in range(3)]
-    if period <= _LONGEST_IN_SHARED_MEMORY:
-        series.by_chunk("bollinger", joins, period, 3, series.shares(joins), nan, reach, *bands)
-        return bands
-    time, size = np.int64(series.time), np.int64(series.size)
-    zeros = series.device.zeros(series.size, series.dtype)
-    level = gathered = (zeros, zeros)
-    for join in joins:
-        if join.take:
-            gathered = level
-            continue
-        out = (series.empty(), series.empty())
-        new = gathered if join.gather else level
-        w = join.old_share
-        shares = (series.real(share) for share in (w, 1.0 - w, w * (1.0 - w)))
-        moments = new[0], level[0], new[1], level[1], *out
-        series.by_bar("join_moments", series.prices, time, size, np.int64(join.lag), *shares, nan, *moments)
-        level, gathered = (level, out) if join.gather else (out, gathered)
-    series.by_bar("show_bands", series.prices, size, nan, reach, *gathered, *bands)
-    return bands
+def means(series: Series, period: int, part: Part = WHOLE) -> Any:
+    return _run(series, "sma", period, 0.0, part, sums=1)[0]
 
 
-def cutler(series: Series, period: int, flat: float) -> Any:
-    joins, nan, out = steps(period), series.nan, series.empty()
-    if period <= _LONGEST_IN_SHARED_MEMORY:
-        series.by_chunk("cutler", joins, period, 2, nan, series.real(flat), out)
-        return out
-    time, size = np.int64(series.time), np.int64(series.size)
-    level = gathered = (series.empty(), series.empty())
-    series.by_bar("changes", series.prices, time, size, nan, *level)
-    for join in joins:
-        if join.take:
-            gathered = level
-            continue
-        new = gathered if join.gather else level
-        sums = (series.empty(), series.empty())
-        for part, old, total in zip(new, level, sums, strict=True):
-            series.by_bar("join_sums", time, size, np.int64(join.lag), nan, part, old, total)
-        level, gathered = (level, sums) if join.gather else (sums, gathered)
-    series.by_bar("show_strengths", size, nan, series.real(flat), *gathered, out)
-    return out
+def bands(series: Series, period: int, width: float, part: Part = WHOLE) -> list[Any]:
+    return _run(series, "bollinger", period, width, part, sums=2, outputs=3)
+
+
+def cutler(series: Series, period: int, flat: float, part: Part = WHOLE) -> Any:
+    return _run(series, "cutler", period, flat, part, sums=2)[0]
+
+
+def scratch(period: int, rows: int, bars: int, itemsize: int, sums: int) -> int:
+    """Bytes on the device beside prices and results, of rows of which `bars` bars are shown.
+
+    `sums` is 1 for means and 2 for bands and cutler. Windows of up to 2,048 bars need nothing, longer ones two sums a
+    kind for 2,048 bars.
+    """
+    if period <= _LONG_BARS:
+        return 0
+    return rows * (-(-bars // period) + 1) * -(-period // _LONG_BARS) * 2 * sums * itemsize
+
+
+def _run(series: Series, name: str, period: int, own: float, part: Part, sums: int, outputs: int = 1) -> list[Any]:
+    shown = series.time - part.halo
+    results = [series.empty(series.rows * shown) for _ in range(outputs)]
+    prices = series.prices, np.int64(series.time), np.int64(part.origin), np.int64(part.halo), np.int32(period)
+    law = share(period, series.dtype), series.real(own), series.nan
+
+    def launch(kernel: str, blocks: int, threads: int, *args: Any, slots: int = 0) -> None:
+        size = slots * series.dtype.itemsize
+        series.launch("windows.cu", kernel, series.rows * blocks, threads, *prices, *args, shared=size)
+
+    if period <= SHORT:
+        tiles = -(-shown // (EIGHT * _FEW))
+        launch(f"{name}_short", tiles, _FEW, np.int64(tiles), *law, *results)
+        return results
+    first = (part.origin + part.halo) // period
+    blocks = (part.origin + series.time - 1) // period - first + 1
+    if period <= _LONG_BARS:
+        eights = -(-period // EIGHT)
+        many = min(blocks, (_FEW if 2 * eights <= _FEW else _THREADS) // eights)
+        threads = -(-many * eights // 32) * 32
+        tiles = -(-blocks // many)
+        # Prices of all blocks and of the one before, in whose place the results come: mean and deviation, for bands.
+        slots = max(many + 1, many * min(outputs, 2)) * eights * _SLOTS
+        deal = np.int64(first), np.int64(tiles), np.int32(eights), np.int32(many), np.uint32(2**32 // period + 1)
+        launch(name, tiles, threads, *deal, np.int32(slots), *law, *results, slots=slots + 2 * sums * threads)
+        return results
+    stretches = -(-period // _LONG_BARS)
+    grid = np.int64(first), np.int64(blocks), np.int32(stretches)
+    totals = series.empty(series.rows * blocks * stretches * 2 * sums)
+    slots = 2 * _THREADS * _SLOTS + 1 + 2 * sums * _THREADS
+    launch(f"{name}_totals", blocks * stretches, _THREADS, *grid, series.nan, totals, slots=slots)
+    launch(f"{name}_long", blocks * stretches, _THREADS, *grid, totals, *law, *results, slots=slots)
+    return results

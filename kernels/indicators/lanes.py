@@ -1,0 +1,184 @@
+"""Eight numbers at once for Numba's loops: vectors that stay in registers, on any processor LLVM knows.
+
+A loop whose next step needs the last one is not turned into vectors by a compiler, and a scan is such a loop. Here the
+steps are written out: `load` and `store` eight neighbours at a `pointer`, `spread` one number, + - * / and `root` for
+each lane, `after_*` and `before_*` for the neighbours some lanes away, `where_*` for choices. Every operation rounds as
+its scalar twin does.
+"""
+
+import operator
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, models, overload, register_model
+
+LANES = 8
+_INDEX = ir.IntType(32)
+
+
+class Lanes(types.Type):
+    """Numba's type of eight float64 or float32."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+        super().__init__(name=f"Lanes({real})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Lanes) -> None:
+        super().__init__(manager, kind, ir.VectorType(manager.lookup(kind.real).get_value_type(), LANES))
+
+
+def _pattern(lanes: list[int]) -> ir.Constant:
+    return ir.Constant(ir.VectorType(_INDEX, LANES), lanes)
+
+
+def _spread(builder: Any, value: Any) -> Any:
+    alone = builder.insert_element(ir.Constant(ir.VectorType(value.type, LANES), ir.Undefined), value, _INDEX(0))
+    return builder.shuffle_vector(alone, alone, _pattern([0] * LANES))
+
+
+def _place(context: Any, builder: Any, numbers: Any, at: Any, index: Any) -> Any:
+    vector = ir.VectorType(context.get_value_type(numbers.dtype), LANES)
+    return builder.bitcast(builder.gep(at, [index]), vector.as_pointer())
+
+
+@intrinsic
+def pointer(_typing, array):  # type: ignore[no-untyped-def]
+    """Return where a contiguous array lies, as its numbers' pointer; whoever calls keeps the array.
+
+    Numba counts references to arrays at every turn of a loop that hands them on, which costs more than eight additions.
+    """
+
+    def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        return context.make_array(array)(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), code
+
+
+@intrinsic
+def load(_typing, numbers, _index):  # type: ignore[no-untyped-def]
+    """Return numbers[index : index + 8]; nothing checks that they exist."""
+
+    def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        return builder.load(_place(context, builder, numbers, *args), align=numbers.dtype.bitwidth // 8)
+
+    return Lanes(numbers.dtype)(numbers, types.intp), code
+
+
+@intrinsic
+def store(_typing, numbers, _index, lanes):  # type: ignore[no-untyped-def]
+    """Write numbers[index : index + 8]; nothing checks that they exist."""
+
+    def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        builder.store(args[2], _place(context, builder, numbers, *args[:2]), align=numbers.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.none(numbers, types.intp, lanes), code
+
+
+@intrinsic
+def spread(_typing, value):  # type: ignore[no-untyped-def]
+    """Return one number in all lanes."""
+
+    def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        return _spread(builder, args[0])
+
+    return Lanes(value)(value), code
+
+
+@intrinsic
+def keep(_typing, lanes, _count):  # type: ignore[no-untyped-def]
+    """Return the first `count` lanes, and 0 in the others."""
+
+    def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        numbers = ir.Constant(ir.VectorType(args[1].type, LANES), list(range(LANES)))
+        kept = builder.icmp_signed("<", numbers, _spread(builder, args[1]))
+        return builder.select(kept, args[0], ir.Constant(args[0].type, [0.0] * LANES))
+
+    return lanes(lanes, types.int64), code
+
+
+@intrinsic
+def root(_typing, lanes):  # type: ignore[no-untyped-def]
+    """Return the square roots."""
+
+    def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+        kind = args[0].type
+        name = f"llvm.sqrt.v{LANES}f{lanes.real.bitwidth}"
+        function = builder.module.globals.get(name) or ir.Function(
+            builder.module, ir.FunctionType(kind, [kind]), name=name
+        )
+        return builder.call(function, args)
+
+    return lanes(lanes), code
+
+
+def _lane(which: int) -> Any:
+    @intrinsic
+    def lane(_typing, lanes):  # type: ignore[no-untyped-def]
+        def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+            return builder.extract_element(args[0], _INDEX(which))
+
+        return lanes.real(lanes), code
+
+    return lane
+
+
+def _slid(by: int) -> Any:
+    @intrinsic
+    def slid(_typing, lanes, _beyond):  # type: ignore[no-untyped-def]
+        def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+            pair = args if by < 0 else args[::-1]
+            return builder.shuffle_vector(*pair, _pattern([-by % LANES + lane for lane in range(LANES)]))
+
+        return lanes(lanes, lanes), code
+
+    return slid
+
+
+def _where(comparison: str) -> Any:
+    @intrinsic
+    def where(_typing, left, right, yes, no):  # type: ignore[no-untyped-def]
+        def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+            return builder.select(builder.fcmp_ordered(comparison, *args[:2]), *args[2:])
+
+        return left(left, right, yes, no), code
+
+    return where
+
+
+first, last = _lane(0), _lane(LANES - 1)
+
+# Lane k of after_1 is lane k - 1, of before_1 lane k + 1; where there is none, it is taken from the end, or from the
+# beginning, of `beyond`. Zeros that the compiler knows to be zeros are no good there: for AMD's processors LLVM then
+# takes an instruction (vexpandpd) that is ten times as slow.
+after_1, after_2, after_4 = _slid(1), _slid(2), _slid(4)
+before_1, before_2, before_4 = _slid(-1), _slid(-2), _slid(-4)
+
+# where_below(a, b, yes, no) is yes where a < b, else no, also where a or b is NaN.
+where_below, where_equal = _where("<"), _where("==")
+where_at_most, where_at_least = _where("<="), _where(">=")
+
+
+def _operator(symbol: Any, instruction: str) -> None:
+    @intrinsic
+    def operation(_typing, left, right):  # type: ignore[no-untyped-def]
+        def code(_context, builder, _signature, args):  # type: ignore[no-untyped-def]
+            return getattr(builder, instruction)(*args)
+
+        return left(left, right), code
+
+    @overload(symbol)
+    def _typed(left, right):  # type: ignore[no-untyped-def]
+        if isinstance(left, Lanes) and left == right:
+            return lambda left, right: operation(left, right)
+        return None
+
+
+_operator(operator.add, "fadd")
+_operator(operator.sub, "fsub")
+_operator(operator.mul, "fmul")
+_operator(operator.truediv, "fdiv")
