@@ -5,7 +5,9 @@ import json
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -67,7 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     submit.add_argument("--json", action="store_true", help="print all numbers as JSON")
     submit.set_defaults(run=_submit)
 
-    doctor = commands.add_parser("doctor", help="say which device and which Redis this machine offers, and why")
+    doctor = commands.add_parser("doctor", help="look at the machine, GPU and kernels, and say what would mend what")
+    doctor.add_argument("--quick", action="store_true", help="leave out what compiles: registers, examples")
+    doctor.add_argument(
+        "--arch", type=_architecture, metavar="SM", help="show the kernels on this architecture, e.g. sm_90"
+    )
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run=_doctor)
 
@@ -261,15 +267,23 @@ def _listed(value: Any) -> Any:
 
 def _doctor(chosen: argparse.Namespace) -> int:
     from app.settings import Settings
-    from warpdesk.doctor import examine
+    from warpdesk.home import UnusableHome, make_private
     from workers.settings import WorkerSettings
 
-    _read(WorkerSettings)  # the device is looked for as a worker would
-    findings = examine(_read(Settings).home)
-    if chosen.json:
-        print(json.dumps(findings.as_json()))
-    else:
-        print(findings.as_text())
+    worker, settings = _read(WorkerSettings), _read(Settings)  # the machine is looked at as a worker would
+    logging.getLogger("warpdesk").setLevel(logging.ERROR)  # what a worker would log is among the findings
+    with suppress(UnusableHome):  # the findings tell
+        if not chosen.quick:
+            make_private(worker.home)
+    with tempfile.TemporaryDirectory(prefix="warpdesk-") as nowhere:
+        places = worker.cache_environment()
+        if not worker.home.is_dir():
+            places["NUMBA_CACHE_DIR"] = os.environ.get("NUMBA_CACHE_DIR") or nowhere
+        os.environ.update(places)  # before Numba is imported
+        from warpdesk.doctor import examine
+
+        findings = examine(worker, settings, chosen.arch, chosen.quick)
+    print(json.dumps(findings.as_json()) if chosen.json else findings.as_text())
     return 0 if findings.healthy else 1
 
 

@@ -1,0 +1,72 @@
+"""Look at the machine as a service would, from the system up to an answer of each operation, and say what to mend."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from app.settings import Settings
+from kernels.cubins import Cubins, default_directory
+from warpdesk.doctor import gpu, kernels, machine
+from warpdesk.doctor.broker import broker
+from warpdesk.doctor.check import Check, Findings
+from workers import nvml
+from workers.device import Probe, probe, without_gpu
+from workers.settings import WorkerSettings
+
+
+def examine(
+    worker: WorkerSettings, settings: Settings, architecture: str | None = None, quick: bool = False
+) -> Findings:
+    """Look at everything. A GPU is opened, once per process; nothing is started that stays.
+
+    The kernels are examined for the GPU that is found, or for `architecture`. `quick` leaves out what compiles: their
+    registers, and the examples, for which the CPU's code is compiled and kept as a worker would.
+    """
+    return Findings(tuple(_checks(worker, settings, architecture, quick)))
+
+
+def _checks(worker: WorkerSettings, settings: Settings, architecture: str | None, quick: bool) -> Iterator[Check]:
+    yield machine.system()
+    yield machine.python()
+    yield machine.memory(settings)
+    yield machine.processors()
+    yield machine.home(settings)
+    yield broker(settings.home)
+
+    library, stands_in, unused = nvml.library(worker.nvml), ":" in worker.device, worker.device == "cpu"
+    here = gpu.here(worker.device, library)
+    if not (stands_in or unused):
+        yield gpu.driver(here)
+        if (toolkit := gpu.container_toolkit(here)) is not None:
+            yield toolkit
+    answering = True
+    if not unused and (here.driver or worker.nvml):
+        report = nvml.look(nvml.driver_name(worker.device), library)
+        answering = report.hung_since is None
+        yield from gpu.state(report)
+    if not (stands_in or unused):
+        yield gpu.cupy(here)
+    found = probe(worker.device, worker.nvml) if answering else without_gpu("the driver does not answer")
+    yield gpu.device(found.report, replace(here, gpu=False) if unused else here)
+
+    name = architecture or (found.report.architecture if not stands_in else None)
+    check, compiler = gpu.compiler(needed=found.device is not None and not stands_in)
+    yield check
+    if compiler is not None:
+        if name is not None:
+            yield gpu.architecture(name, compiler)
+        yield gpu.kernel_cache(Cubins(default_directory(), compiler), name)
+    if not quick:
+        yield from _launches(worker, found, name if compiler is not None else None, show=architecture is not None)
+
+
+def _launches(worker: WorkerSettings, found: Probe, architecture: str | None, show: bool) -> Iterator[Check]:
+    used: list[dict[str, object]] = []
+    if architecture is None:
+        yield Check(
+            "kernels", "absent", "no architecture to look at: there is no GPU, and none is named (--arch sm_90)"
+        )
+    else:
+        check = kernels.usage(architecture, found.device, show)
+        used = check.details.get("kernels", [])
+        yield check
+    yield from kernels.answers(worker.catalogue(), found.device, found.report.reason, used)

@@ -1,0 +1,59 @@
+"""The Redis that carries the jobs: the one of WARPDESK_REDIS_URL, or the one a service would start."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import redis
+
+from warpdesk import redis_server
+from warpdesk.doctor.check import Check
+
+
+def broker(home: Path) -> Check:
+    if configured := os.environ.get(redis_server.URL_VARIABLE):
+        return _ping(configured, f"{redis_server.URL_VARIABLE}={_without_password(configured)}")
+    try:
+        binary = redis_server.find_binary()
+        if redis_server.socket_path(home).exists():
+            return _ping(redis_server.url(home), f"{binary}, started by the service of this home")
+        version = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except redis_server.RedisUnavailable as error:
+        return _failed(str(error), "apt-get install redis-server, or pip install 'warpdesk[embedded]'")
+    except (OSError, subprocess.SubprocessError) as error:
+        return _failed(f"{binary} does not run: {error}", "apt-get install --reinstall redis-server")
+    number = version.partition("v=")[2].partition(" ")[0]
+    return Check("redis", "ok", f"{binary}, version {number}, not running; `warpdesk serve` starts it")
+
+
+def _ping(url: str, source: str) -> Check:
+    try:
+        with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as connection:
+            information = connection.info("server")
+            policy = connection.config_get("maxmemory-policy").get("maxmemory-policy", "unknown")
+    except (ValueError, TypeError):  # unreadable, or an unknown option; the message may hold a part of the password
+        return _failed(
+            f"{source}, not a URL such as redis://user:password@host:6379/0", f"set {redis_server.URL_VARIABLE}"
+        )
+    except (redis.RedisError, OSError) as error:
+        return _failed(f"{source}, no answer: {error}", f"start it, or correct or unset {redis_server.URL_VARIABLE}")
+    if policy != "noeviction":
+        return _failed(
+            f"{source}, its maxmemory-policy is {policy}: jobs could vanish, set it to noeviction",
+            "redis-cli CONFIG SET maxmemory-policy noeviction, and the same in its redis.conf",
+        )
+    return Check("redis", "ok", f"{source}, version {information['redis_version']}, answers")
+
+
+def _failed(found: str, remedy: str) -> Check:
+    return Check("redis", "failed", found, remedy)
+
+
+def _without_password(url: str) -> str:
+    """The URL with all before an "@", and what the query calls a password, as three stars.
+
+    By hand: a password with a "/" or "?" in it ends the host for a parser of URLs, and the rest would be shown.
+    """
+    hidden = re.sub(r"://.*@", "://***@", url, flags=re.DOTALL)
+    return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)

@@ -1,0 +1,279 @@
+"""The GPU from the driver up: driver, container, state, CuPy, NVRTC, and the device as a worker would open it."""
+
+import ctypes
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kernels import nvrtc
+from kernels.compile import ARCHITECTURES, sources
+from kernels.cubins import Cubins
+from kernels.cuda import inline
+from kernels.nvrtc import CompileError, Nvrtc
+from warpdesk.doctor.check import Check, Status
+from warpdesk.doctor.machine import container, gib
+from workers import nvml
+from workers.protocol import DeviceReport, GpuReport
+
+# The oldest Linux drivers of CUDA 12 and 13 (CUDA Toolkit release notes, table of minimum required drivers).
+_OLDEST_DRIVER = {12: "525.60.13", 13: "580.65.06"}
+_PACKAGE = "apt-get install nvidia-driver-580-server (Debian: nvidia-driver), then reboot"
+
+# What opening a GPU failed with, by CUDA's error number (CUDA driver API, CUresult).
+_REMEDIES = {
+    2: "nvidia-smi shows who holds the GPU's memory: stop them, or set WARPDESK_DEVICE to another GPU",
+    3: "nvidia-smi: when it fails too, sudo modprobe nvidia_uvm, or reboot",
+    35: f"install a newer driver: {_PACKAGE}",
+    46: "another process has the GPU for itself: stop it, or sudo nvidia-smi -c DEFAULT",
+    100: "ls -l /dev/nvidia*; in a container, start it with --gpus all",
+    101: "nvidia-smi -L lists the GPUs: set WARPDESK_DEVICE to an index or UUID of these",
+    802: "sudo systemctl restart nvidia-fabricmanager",
+    803: "reboot: the driver in the kernel and its libraries are of different versions",
+    804: "take the folder of cuda-compat out of LD_LIBRARY_PATH: this GPU does not run with it",
+}
+BROKEN = "nvidia-smi, and dmesg | grep -i nvrm; sudo nvidia-smi --gpu-reset with the service stopped, or reboot"
+
+_STATES: dict[str, Status] = {
+    "healthy": "ok",
+    "unknown": "warning",
+    "degraded": "warning",
+    "drain": "failed",
+    "quarantine": "failed",
+}
+
+
+@dataclass(frozen=True)
+class Here:
+    """What of a GPU is here: the driver's library, the GPUs it names or the system's files for them, and whether the
+    settings ask for one. Where there is no GPU and none is asked for, nothing about it is a failure."""
+
+    driver: bool
+    gpu: bool
+    wanted: bool
+
+    @property
+    def matters(self) -> bool:
+        return self.gpu or self.wanted
+
+
+def here(setting: str, library: Any, root: Path = Path("/")) -> Here:
+    """`setting` is WARPDESK_DEVICE, `library` NVML's."""
+    has_driver = True
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        has_driver = False
+    try:
+        listed = bool(nvml.gpus(library))
+    except TimeoutError:  # a driver that hangs has something to hang on
+        listed = True
+    return Here(has_driver, listed or bool(_nodes(root)), setting not in ("", "cpu"))
+
+
+def driver(found: Here, root: Path = Path("/")) -> Check:
+    """libcuda, and whether it is new enough for the CUDA that CuPy was built for; CUDA is not started."""
+    if not found.driver:
+        return _no_driver(found, root)
+    version = ctypes.c_int()
+    if status := ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)):
+        return Check("driver", "failed", f"libcuda.so.1 does not tell its version: CUDA error {status}", BROKEN)
+    return driver_of(version.value, cupy_major())
+
+
+def driver_of(version: int, needed: int | None) -> Check:
+    """`version` as CUDA writes it, 12090; `needed` is the major version that CuPy was built for."""
+    found = f"knows CUDA {version // 1000}.{version % 1000 // 10}"
+    if needed is not None and version // 1000 < needed:
+        remedy = f"a driver {_OLDEST_DRIVER.get(needed, 'of that CUDA')} or newer: {_PACKAGE}"
+        if needed > 12:
+            remedy += "; or pip uninstall cupy-cuda13x && pip install 'warpdesk[gpu]'"
+        return Check("driver", "failed", f"{found}, and CuPy is built for CUDA {needed}", remedy)
+    return Check("driver", "ok", found, details={"cuda": version})
+
+
+def _no_driver(here: Here, root: Path) -> Check:
+    found = "libcuda.so.1 was not found"
+    if here.gpu:
+        nodes = _nodes(root)
+        remedy = f"install the driver's libraries: {_PACKAGE}"
+        if container(root):
+            remedy = "start the container with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        what = f"/dev/{nodes[0]}" if nodes else "a GPU"
+        return Check("driver", "failed", f"{found}, and {what} is there", remedy)
+    if here.wanted:
+        remedy = f"{_PACKAGE}; in a container, start it with --gpus all; without a GPU, unset WARPDESK_DEVICE"
+        return Check("driver", "failed", f"{found}, and WARPDESK_DEVICE asks for a GPU", remedy)
+    return Check("driver", "absent", f"{found}: jobs run on the CPU")
+
+
+def _nodes(root: Path) -> list[str]:
+    """The system's files for GPUs."""
+    return sorted(path.name for path in (root / "dev").glob("nvidia[0-9]*"))
+
+
+def container_toolkit(here: Here, root: Path = Path("/")) -> Check | None:
+    """In a container, whether it sees a GPU; on a machine with Docker, whether its containers can. None elsewhere."""
+    name = "container toolkit"
+    if inside := container(root):
+        if nodes := _nodes(root):
+            return Check(name, "ok", f"{inside} sees {', '.join(nodes)}")
+        return Check(name, "absent", f"{inside} has no /dev/nvidia0; with --gpus all it would see the host's GPUs")
+    if shutil.which("docker") is None:
+        return None
+    if found := shutil.which("nvidia-ctk"):
+        return Check(name, "ok", f"{found}, for containers that Docker starts with --gpus all")
+    if not here.gpu:
+        return Check(name, "absent", "Docker is here, nvidia-ctk is not; without a GPU it is not needed")
+    remedy = (
+        "apt-get install nvidia-container-toolkit, sudo nvidia-ctk runtime configure --runtime=docker, "
+        "sudo systemctl restart docker"
+    )
+    return Check(name, "warning", "Docker is here, nvidia-ctk is not: containers will see no GPU", remedy)
+
+
+def state(report: GpuReport) -> Iterator[Check]:
+    """What the driver says of the GPU: its state with remedies, its memory, its clocks and what holds them down."""
+    reading, findings = report.reading, report.findings
+    said = "; ".join(finding.reason for finding in findings)
+    remedy = "; ".join(dict.fromkeys(finding.remedy for finding in findings)) or None
+    if reading is None:
+        yield Check("state", _STATES[report.state], said or "the driver does not tell", remedy or BROKEN)
+        return
+    name = f"{reading.name}, {reading.uuid}, driver {reading.driver}"
+    details = reading.model_dump(mode="json")
+    yield Check("state", _STATES[report.state], f"{name}: {said or 'nothing wrong'}", remedy, details)
+    yield _device_memory(report)
+    clocks = [
+        f"{clock} {hertz // 1_000_000} MHz"
+        for clock, hertz in (("multiprocessors", reading.sm_clock), ("memory", reading.memory_clock))
+        if hertz is not None
+    ]
+    if reading.temperature is not None:
+        clocks.append(f"{reading.temperature} °C")
+    if reading.power is not None:
+        limit = f" of {reading.power_limit:.0f}" if reading.power_limit is not None else ""
+        clocks.append(f"{reading.power:.0f}{limit} W")
+    reasons = "not told" if reading.clock_reasons is None else ", ".join(reading.clock_reasons) or "nothing"
+    yield Check("clocks", "ok" if clocks else "absent", ", ".join([*clocks, f"held down by: {reasons}"]))
+
+
+def _device_memory(report: GpuReport) -> Check:
+    reading = report.reading
+    if reading is None or reading.memory_total is None or reading.memory_free is None:
+        return Check("device memory", "absent", "the driver does not tell")
+    total, free = reading.memory_total, reading.memory_free
+    found = f"{gib(total)}, {gib(free)} free"
+    details = {"total": total, "free": free}
+    if free < total // 2:
+        remedy = "nvidia-smi shows who holds it: stop them, or set WARPDESK_DEVICE to another GPU"
+        return Check("device memory", "warning", f"{found}: others hold the rest", remedy, details)
+    return Check("device memory", "ok", found, details=details)
+
+
+def cupy(here: Here) -> Check:
+    """Which CuPy is installed; two that share a folder break each other."""
+    installed = _cupies()
+    if len(installed) > 1:
+        names = " ".join(sorted(installed))
+        remedy = f"pip uninstall -y {names} && pip install 'warpdesk[gpu]'"
+        return Check("cupy", "failed", f"{names.replace(' ', ' and ')} overwrite each other", remedy)
+    if not installed:
+        if here.matters:
+            remedy = "pip install 'warpdesk[gpu]', or make install EXTRAS=gpu"
+            return Check("cupy", "failed", "not installed: no GPU can be used", remedy)
+        return Check("cupy", "absent", "not installed; without a GPU it is not needed")
+    ((name, version),) = installed.items()
+    return Check("cupy", "ok", f"{name} {version}", details={"name": name, "version": version})
+
+
+def cupy_major() -> int | None:
+    """The CUDA version that the installed CuPy is built for."""
+    return next((int(name[9:11]) for name in _cupies() if name[9:11].isdigit()), None)
+
+
+def _cupies() -> dict[str, str]:
+    found = {(dist.name or "").lower().replace("_", "-"): dist.version for dist in metadata.distributions()}
+    return {name: version for name, version in found.items() if name == "cupy" or name.startswith("cupy-cuda")}
+
+
+def compiler(needed: bool) -> tuple[Check, Nvrtc | None]:
+    """NVRTC, loaded and asked."""
+    try:
+        found = nvrtc.find()
+        asked = Nvrtc(found.path).version
+        known = found.architectures()
+    except CompileError as error:
+        if needed:
+            return Check("nvrtc", "failed", str(error).partition(";")[0], nvrtc.INSTALL), None
+        return Check("nvrtc", "absent", f"{error}; without a GPU it is not needed"), None
+    said = f"{found.version} at {found.path}, for {known[0]} to {known[-1]}"
+    if not f"{found.version}.".startswith(f"{asked}."):
+        remedy = "pip install --force-reinstall " + nvrtc.INSTALL.removeprefix("pip install ")
+        return Check("nvrtc", "failed", f"{said}, but the library says {asked}", remedy), None
+    details = {"version": found.version, "path": str(found.path), "architectures": known}
+    major = cupy_major()
+    if major is not None and major != found.major:
+        said += f"; CuPy is built for CUDA {major} and uses an NVRTC of its own where it needs one"
+    return Check("nvrtc", "ok", said, details=details), found
+
+
+def device(report: DeviceReport, here: Here) -> Check:
+    """What a worker computes on."""
+    details = report.model_dump(mode="json")
+    if report.backend == "gpu":
+        return Check("device", "ok", f"{report.name}, {report.architecture}", details=details)
+    found = f"{report.name}; no GPU, because {report.reason}"
+    if not here.matters:
+        return Check("device", "absent", found, details=details)
+    if report.fault is not None:
+        return Check("device", "failed", found, _REMEDIES.get(report.fault, BROKEN), details)
+    remedy = "mend what is failed above" + (
+        ", or unset WARPDESK_DEVICE" if here.wanted else ", or set WARPDESK_DEVICE=cpu"
+    )
+    return Check("device", "failed", found, remedy, details)
+
+
+def architecture(name: str, known: Nvrtc) -> Check:
+    """Whether the kernels are made for the GPU's architecture."""
+    tested = [f"sm_{number}" for number in ARCHITECTURES]
+    if name not in known.architectures():
+        newest = "pip install --upgrade nvidia-cuda-nvrtc"
+        remedy = nvrtc.INSTALL if int(name[3:]) < 75 else newest
+        return Check("architecture", "failed", f"NVRTC {known.version} makes no code for {name}", remedy)
+    if name not in tested:
+        found = f"{name} is not among those every kernel is compiled for before a release ({', '.join(tested)})"
+        return Check("architecture", "warning", found, f"warpdesk warm --arch {name}")
+    return Check("architecture", "ok", f"{name}, every kernel is made for it")
+
+
+def kernel_cache(cubins: Cubins, name: str | None) -> Check:
+    """How many kernels a start would find, and would compile."""
+    kept = len(cubins.kept())
+    found = f"{cubins.directory}, {kept} kept"
+    if blocked := _unwritable(cubins.directory):
+        remedy = "export WARPDESK_KERNEL_CACHE=a directory of yours"
+        return Check("kernel cache", "warning", f"{found}: {blocked}, so every start compiles", remedy)
+    if name is None:
+        return Check("kernel cache", "ok", found)
+    texts = [inline(source) for _, source in sources()]
+    missing = sum(cubins.find(text, name) is None for text in texts)
+    details = {"kept": kept, "sources": len(texts), "missing": missing}
+    if missing:
+        found += f"; {missing} of {len(texts)} sources are to be compiled for {name} when they are first used"
+        return Check("kernel cache", "warning", found, f"warpdesk warm --arch {name}", details)
+    return Check(
+        "kernel cache", "ok", f"{found}; all {len(texts)} sources for {name}, a start compiles nothing", None, details
+    )
+
+
+def _unwritable(directory: Path) -> str | None:
+    existing = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    if not existing.is_dir():
+        return f"{existing} is not a directory"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"{existing} cannot be written"
+    return None

@@ -1,0 +1,187 @@
+"""Our kernels on this machine: what each needs of a GPU, and whether each operation answers its example rightly."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from kernels import compile as gate
+from kernels.compile import Usage, describe
+from kernels.cuda import Device, DeviceFault, DeviceLost, Kernel, NoDevice, Source
+from kernels.nvrtc import CompileError
+from kernels.occupancy import occupancy
+from kernels.operation import Operation
+from warpdesk.doctor.check import Check
+from warpdesk.doctor.gpu import BROKEN
+from workers.warmup import Trial, answer, documented, variants
+from workers.wrapped import WrappedDevice
+
+_UNBOUND = 256  # threads per block taken for a kernel that does not say how many it may have
+_KEY = bytes(range(32))  # of private operations: their noise must be the same on both backends here
+_CLOSE = 1e-4  # relative; a BLAS library's products in float32, everything else gives the same bytes
+
+
+def usage(architecture: str, device: Device | None, show: bool) -> Check:
+    """Registers, shared memory, spills and occupancy of each kernel, and by the driver's count where it is there."""
+    rows, spilling = [], []
+    try:
+        for _, source in gate.sources():
+            for used in gate.compile_for(source, int(architecture.removeprefix("sm_"))):
+                rows.append(_row(used, architecture, source, device))
+                if used.spilled:
+                    spilling.append(f"{used.kernel} ({used.source}) spills {used.spilled} bytes")
+    except CompileError as error:
+        return Check("kernels", "failed", " ".join(str(error).split())[:500], "reinstall warpdesk, or report it")
+    least = min(rows, key=lambda row: (row["occupancy"] if row["occupancy"] is not None else math.inf, row["kernel"]))
+    registers = [row["registers"] for row in rows]
+    found = f"{len(rows)} for {architecture}: {min(registers)} to {max(registers)} registers, "
+    found += f"occupancy from {least['occupancy']:.0%} ({least['kernel']}, by its {least['bound_by']})"
+    lines = tuple(_lines(rows)) if show else ()
+    details = {"architecture": architecture, "kernels": rows}
+    if spilling:
+        remedy = "report it: these kernels are slower than they should be"
+        return Check("kernels", "warning", f"{found}; {'; '.join(spilling)}", remedy, details, lines)
+    wrong = [row["kernel"] for row in rows if row["blocks_by_driver"] not in (None, row["blocks"])]
+    if wrong:
+        remedy = "none is needed: what is printed is the driver's count; report it"
+        return Check(
+            "kernels", "warning", f"{found}; the driver counts otherwise: {', '.join(wrong)}", remedy, details, lines
+        )
+    return Check("kernels", "ok", f"{found}, none spills", None, details, lines)
+
+
+def _row(used: Usage, architecture: str, source: Source, device: Device | None) -> dict[str, Any]:
+    threads = used.threads or _UNBOUND
+    computed = occupancy(architecture, threads, used.registers, used.shared)
+    counted = None
+    if device is not None and device.architecture == architecture:
+        counted = device.kernel(source, used.kernel).blocks_per_multiprocessor(threads)
+    return {
+        "kernel": used.kernel,
+        "source": used.source,
+        "threads": threads,
+        "registers": used.registers,
+        "shared": used.shared,
+        "spilled": used.spilled,
+        "blocks": computed.blocks if computed else None,
+        "blocks_by_driver": counted,
+        "occupancy": computed.share if computed else None,
+        "bound_by": computed.bound_by if computed else None,
+    }
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    yield f"{'kernel':<44}{'threads':>8}{'registers':>10}{'shared':>8}{'blocks':>7}{'occupancy':>10}  bound by"
+    for row in rows:
+        name = f"{row['kernel']} ({row['source']})"
+        filled = f"{row['occupancy']:.0%}" if row["occupancy"] is not None else "-"
+        numbers = f"{row['threads']:>8}{row['registers']:>10}{row['shared']:>8}{row['blocks'] or '-':>7}{filled:>10}"
+        yield f"{name:<44}{numbers}  {row['bound_by'] or '-'}"
+
+
+def answers(
+    operations: Mapping[str, Operation], device: Device | None, no_gpu: str | None, kernels: Sequence[Mapping[str, Any]]
+) -> Iterator[Check]:
+    """Each operation's documented example on the CPU; where there is a GPU, that and its variants there too, compared.
+
+    `kernels` are the rows of `usage`, to say which of them were launched.
+    """
+    watched = _Watched(device) if device is not None else None
+    trials = list(documented(operations.values()))
+    if watched is not None:
+        trials += variants(operations.values())
+    alike = 0
+    problems: list[Check] = []
+    for trial in trials:
+        if (problem := _problem(trial, watched)) is None:
+            alike += 1
+            continue
+        problems.append(Check(f"example of {trial}", "failed", problem.said, problem.remedy))
+        if problem.last:
+            break
+    found = f"{alike} of {len(trials)} are answered on the CPU"
+    details: dict[str, Any] = {"tried": len(trials), "answered": alike, "on_gpu": watched is not None}
+    if watched is None:
+        found += f"; none was tried on a GPU: {no_gpu}"
+    else:
+        every = {(row["source"], row["kernel"]) for row in kernels}
+        left = sorted(kernel for source, kernel in every - watched.launched)
+        found += f", and alike on the GPU; {len(every) - len(left)} of {len(every)} kernels were launched"
+        details["not_launched"] = left
+    yield Check("examples", "warning" if problems else "ok", found, details=details)
+    yield from problems
+
+
+@dataclass(frozen=True)
+class _Problem:
+    said: str
+    remedy: str
+    last: bool = False  # nothing answers on this device any more
+
+
+def _problem(trial: Trial, device: "_Watched | None") -> _Problem | None:
+    try:
+        expected = answer(trial, "cpu", None, _KEY)
+    except Exception as error:  # noqa: BLE001 (a broken operation is what is looked for)
+        remedy = f"jobs of {trial.operation.name} fail: pip install --force-reinstall numba numpy, or report it"
+        return _Problem(f"on the CPU: {type(error).__name__}: {error}", remedy)
+    if device is None or find_spec(f"{trial.operation.package}.gpu") is None:
+        return None
+    try:
+        got = answer(trial, "gpu", device, _KEY)
+    except NoDevice:  # this request is not for the GPU
+        return None
+    except DeviceLost as fault:
+        return _Problem(f"on the GPU: {fault}", BROKEN, last=True)
+    except DeviceFault as fault:
+        return _Problem(f"on the GPU: {fault}", "jobs like it run on the CPU meanwhile; report it")
+    except Exception as error:  # noqa: BLE001 (as above)
+        return _Problem(f"on the GPU: {type(error).__name__}: {error}", "set WARPDESK_DEVICE=cpu, and report it")
+    other = [f"{name}: {said}" for name, value in expected.items() if (said := difference(value, got.get(name)))]
+    if not other:
+        return None
+    remedy = f"{BROKEN}; if it stays, set WARPDESK_DEVICE=cpu, and report it"
+    return _Problem(f"the GPU answers otherwise than the CPU: {'; '.join(other)}", remedy)
+
+
+def difference(expected: Any, got: Any) -> str | None:
+    """How an output of the GPU differs beyond what a BLAS library may; None where it does not.
+
+    Words by themselves are not compared: they tell how it was computed.
+    """
+    if isinstance(expected, str | bool | None):
+        return None
+    if isinstance(expected, Mapping):
+        inner = (f"{name}: {said}" for name, part in expected.items() if (said := difference(part, got.get(name))))
+        return next(inner, None)
+    one, two = np.asarray(expected), np.asarray(got)
+    if one.shape != two.shape:
+        return f"shape {two.shape} instead of {one.shape}"
+    wrong = _apart(one, two) if one.dtype.kind == two.dtype.kind == "f" else one != two
+    if not wrong.any():
+        return None
+    first = int(np.flatnonzero(wrong)[0])
+    return f"{np.count_nonzero(wrong)} of {one.size}, the first {two.flat[first]} instead of {one.flat[first]}"
+
+
+def _apart(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Which numbers differ by more than rounding does, as parts of the largest."""
+    with np.errstate(all="ignore"):
+        largest = np.max(np.abs(one), where=np.isfinite(one), initial=0.0) or 1.0
+        alike: np.ndarray = (one == two) | (np.isnan(one) & np.isnan(two)) | (np.abs(two - one) <= _CLOSE * largest)
+    return ~alike
+
+
+class _Watched(WrappedDevice):
+    """Remembers which kernels were launched on it: their sources and names."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self.launched: set[tuple[str, str]] = set()
+
+    def kernel(self, source: Source, name: str) -> Kernel:
+        self.launched.add((describe(source), name))
+        return super().kernel(source, name)
