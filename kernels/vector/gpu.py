@@ -19,7 +19,7 @@ _FILE = Path(__file__).with_name("vector.cu")
 _SOURCE = {"float64": Source(_FILE, {"REAL": "f64"}), "float32": Source(_FILE, {"REAL": "f32"})}
 SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 
-_THREADS, _LANES = 256, 1024  # as in vector.cu
+_THREADS, _PACKS, _LANES = 256, 4, 1024  # as in vector.cu
 
 
 def add(params: Elementwise, x: Array, y: Array, *, device: Device) -> Answer:  # noqa: ARG001
@@ -76,11 +76,11 @@ def _each(name: str, factors: tuple[Any, ...], x: Array, y: Array, device: Devic
     def work(first: int, end: int) -> None:
         part = slice(first * spec.CHUNK, end * spec.CHUNK)
         given, result = device.to_device(flat_x[part]), device.to_device(flat_y[part])
-        blocks = -(-given.nbytes // (16 * _THREADS))
+        blocks = -(-given.nbytes // (16 * _PACKS * _THREADS))
         kernel((blocks,), (_THREADS,), (*factors, np.uint64(given.size), given, result))
         out[part] = device.to_host(result)
 
-    chunks.run(device, spec.element_chunks(x.size, x.itemsize), work)
+    chunks.run(device, spec.element_chunks(x.size, x.itemsize), work, overlap=True)
     return out.reshape(x.shape)
 
 
@@ -106,7 +106,8 @@ def _by_tile(
         for out, result in zip(outs, results, strict=True):
             out[first:last] = device.to_host(result)
 
-    chunks.run(device, spec.tile_chunks(tiles.rows, tiles.n, len(arrays) * itemsize, spec.result_bytes(params)), work)
+    grid = spec.tile_chunks(tiles.rows, tiles.n, len(arrays) * itemsize, spec.result_bytes(params))
+    chunks.run(device, grid, work, overlap=True)
 
 
 def _added(name: str, params: Reduction, arrays: tuple[Array, ...], device: Device) -> Array:

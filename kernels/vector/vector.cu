@@ -14,8 +14,8 @@
 //
 // Memory: elementwise arrays are allocations of their own, so that packs of 16 bytes are aligned; a warp reads 512 bytes
 // side by side. Reductions read 256 (f64) or 128 (f32) bytes a warp, any alignment.
-// Launch: elementwise any grid of 256 threads; they stride over the packs. Reductions 256 threads, a block for each tile,
-// or for each 8 rows of at most LANES elements. Static shared memory at most 2 KiB + 64 bytes.
+// Launch: 256 threads. Elementwise a block for each 16 KiB of x. Reductions a block for each tile, or for each 8 rows of at
+// most LANES elements. Static shared memory at most 2 KiB + 64 bytes.
 //
 // Per element: add, multiply, axpy read two numbers and write one, 1 or 2 operations; reductions read one (dot: two), with
 // 1 (sum, norm1), 2 (dot) or 3 (norm2) operations in float64 and about 5 on integers (greatest), and write 8 or 12 bytes a
@@ -32,26 +32,36 @@ const int LANES = 1024;
 const int SLOTS = LANES / THREADS;  // lanes of a thread: its own, and every 256th after it
 
 const int PACK = 16 / sizeof(REAL);
+const int PACKS = 4;
 struct __align__(16) Pack {
     REAL at[PACK];
 };
 
-// y[i] = both(x[i], y[i]), 16 bytes at a time and what is left over one by one.
+// y[i] = both(x[i], y[i]), PACKS times 16 bytes of each in a thread, all read before the first is written; what is left
+// over by packs goes one by one.
 template <class Both>
 __device__ __forceinline__ void elementwise(u64 n, const REAL* x, REAL* y, Both both) {
-    const u64 thread = (u64)blockIdx.x * THREADS + threadIdx.x;
-    const u64 packs = n / PACK;
-    for (u64 p = thread; p < packs; p += (u64)gridDim.x * THREADS) {
-        const Pack xs = reinterpret_cast<const Pack*>(x)[p];
-        Pack ys = reinterpret_cast<Pack*>(y)[p];
+    const u64 packs = n / PACK, first = (u64)blockIdx.x * THREADS * PACKS + threadIdx.x;
+    Pack xs[PACKS], ys[PACKS];
 #pragma unroll
-        for (int i = 0; i < PACK; ++i) ys.at[i] = both(xs.at[i], ys.at[i]);
-        reinterpret_cast<Pack*>(y)[p] = ys;
+    for (int k = 0; k < PACKS; ++k) {
+        const u64 p = first + k * THREADS;
+        if (p < packs) {
+            xs[k] = reinterpret_cast<const Pack*>(x)[p];
+            ys[k] = reinterpret_cast<Pack*>(y)[p];
+        }
     }
-    if (thread < n - packs * PACK) {
-        const u64 i = packs * PACK + thread;
-        y[i] = both(x[i], y[i]);
+#pragma unroll
+    for (int k = 0; k < PACKS; ++k) {
+        const u64 p = first + k * THREADS;
+        if (p < packs) {
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) ys[k].at[i] = both(xs[k].at[i], ys[k].at[i]);
+            reinterpret_cast<Pack*>(y)[p] = ys[k];
+        }
     }
+    const u64 left = packs * PACK + threadIdx.x;
+    if (blockIdx.x == 0 && left < n) y[left] = both(x[left], y[left]);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) add(u64 n, const REAL* x, REAL* y) {
