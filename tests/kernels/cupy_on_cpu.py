@@ -51,7 +51,7 @@ class Machine:
     driver: int = 12090
     nvrtc: str | None = "12.9.86"
     launch_error: int | None = None
-    sync_error: int | None = None  # what every wait raises, and every question whether something is done
+    sync_error: int | None = None  # what every wait raises, and questions whether something is done that is not
     wrong: bool = False  # copies back something else than was computed
     compile_error: bool = False
     broken_module: Exception | None = None  # what loading a module raises
@@ -123,16 +123,20 @@ class Stream:
         self._waiting: list[Callable[[], None]] = []
         self._lock = threading.RLock()
 
+    @property
+    def done(self) -> bool:
+        return not self._waiting
+
     def give(self, work: Callable[[], None]) -> None:
         assert self.number, "work was given to the default stream"
         assert self._machine.device == self._device, "work was given to another device's stream"
         self._waiting.append(work)
 
     def synchronize(self) -> None:
+        self._machine.check()
         with self._lock:
             while self._waiting:
                 self._waiting.pop(0)()
-        self._machine.check()
 
     def record(self, event: "Event | None" = None) -> "Event":
         event = event or Event(self._machine)
@@ -167,13 +171,14 @@ class Event:
 
     def synchronize(self) -> None:
         # A real one waits for what was given before it; to do what comes after as well is allowed too.
+        self._machine.check()
         if self._stream is not None and not self._done:
             self._stream.synchronize()
-        self._machine.check()
 
     @property
     def done(self) -> bool:
-        self._machine.check()
+        if not self._done:
+            self._machine.check()
         return self._done
 
     def _reached(self) -> None:

@@ -357,6 +357,7 @@ def test_copies_of_any_size_go_through_two_buffers_whole(
     device = open_device()
     given = np.random.default_rng(size).integers(0, 256, size, np.uint8)
     array = device.to_device(given)
+    assert machine.stream.done, "the copy is there, and its time is known"
     kept = given.copy()
     given[:] = 0  # the caller may do what it likes with it
     np.testing.assert_array_equal(device.to_host(array), kept)
@@ -430,13 +431,27 @@ def test_a_lost_device_names_the_kernels_that_may_have_done_it(gpu: tuple[CupyDe
     assert (error.value.kernel, error.value.suspects) == ("scale", ("scale", "reverse"))
 
 
+def test_a_kernel_that_was_seen_to_end_is_not_suspected(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    words, floats = device.zeros(4, np.float64), device.zeros(4, np.float32)
+    device.kernel(sound.SOURCE, "scale")((1,), (4,), (words, words, np.float64(2), np.uint32(4)))
+    reverse = device.kernel(sound.SOURCE, "reverse")
+    with pytest.raises(DeviceLost) as error, device.lane(1):  # noqa: PT012 (the end of the lane raises)
+        device.to_host(words)  # after what the other lane was given before this one began
+        reverse((1,), (4,), (floats, floats), 16)
+        machine.sync_error = 700
+    assert error.value.suspects == ("reverse",)
+
+
 def test_a_refused_launch_names_its_kernel_and_a_copy_that_fails_none(gpu: tuple[CupyDevice, Machine]) -> None:
     device, machine = gpu
-    words = device.zeros(4, np.float64)
+    words, floats = device.zeros(4, np.float64), device.zeros(4, np.float32)
+    device.kernel(sound.SOURCE, "reverse")((1,), (4,), (floats, floats), 16)
     machine.launch_error = 701
-    with pytest.raises(LaunchFailed) as refused:
+    with pytest.raises(LaunchFailed, match=r"^Pretended: error 701$") as refused:
         device.kernel(sound.SOURCE, "scale")((1,), (4,), (words, words, np.float64(2), np.uint32(4)))
-    assert refused.value.kernel == "scale"
+    assert refused.value.suspects == ("scale",)
+    device.times()
     machine.sync_error = 700
     with pytest.raises(DeviceLost) as lost:
         device.to_device(np.zeros(3))
@@ -532,6 +547,8 @@ def test_a_part_of_a_block_that_is_in_use_keeps_the_rest_stuck(gpu: tuple[CupyDe
         kept.append(device.empty(512, np.uint8))  # a part of the same block
     report = device.memory.report()
     assert (report.used, report.held, report.stuck) == (512, 8192, 7680)
+    kept.append(device.empty(7680, np.uint8))
+    assert device.memory.report().stuck == 0, "it is of use again"
     kept.clear()
     device.memory.release()
     assert device.memory.report().held == device.memory.report().stuck == 0
