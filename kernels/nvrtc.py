@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,11 +102,22 @@ class Nvrtc:
         with self._lock:  # kernels are compiled in several threads
             self.calls += 1
             if self._library is None:
-                try:
-                    self._library = ctypes.CDLL(str(self.path))
-                except OSError as error:
-                    raise CompileError(f"NVRTC cannot be loaded: {error}; {INSTALL}") from None
+                self._library = _load(self.path)
         return getattr(self._library, name)
+
+
+def _load(path: Path) -> Any:
+    """Load the library, and before it what it will look for by name when it compiles: CUDA 13's does not look beside
+    itself."""
+    numbered = _FILE.fullmatch(path.name)
+    major = numbered[1].partition(".")[0] if numbered else "*"
+    for builtins in sorted(path.resolve().parent.glob(f"libnvrtc-builtins.so.{major}.*")):
+        with suppress(OSError):
+            ctypes.CDLL(str(builtins))
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompileError(f"NVRTC cannot be loaded: {error}; {INSTALL}") from None
 
 
 def find() -> Nvrtc:

@@ -13,7 +13,7 @@ import pytest
 from kernels import cuda
 from kernels.cubins import CubinCounts, Cubins, default_directory
 from kernels.cuda import COMPILE_OPTIONS, Source, inline
-from kernels.nvrtc import Compiled, CompileError, Nvrtc
+from kernels.nvrtc import Compiled, CompileError, Nvrtc, find
 from tests.conftest import ROOT
 
 TEXT = 'extern "C" __global__ void k(int* x) { *x = 1; }'
@@ -47,6 +47,22 @@ def test_a_second_start_compiles_nothing_and_asks_nothing(tmp_path: Path) -> Non
     assert content(first) == content(first) == content(second)
     assert first.counts == CubinCounts(compiled=1, found=1, nvrtc_calls=1)
     assert second.counts == CubinCounts(compiled=0, found=1, nvrtc_calls=0)
+
+
+def test_a_start_that_finds_its_cubins_does_not_load_nvrtc(tmp_path: Path) -> None:
+    try:
+        find()
+    except CompileError as reason:
+        pytest.skip(str(reason))
+    program = (
+        "import sys; from pathlib import Path; from kernels.cubins import Cubins; from kernels.nvrtc import find\n"
+        "from tests.kernels.test_cubins import TEXT, content\n"
+        "content(Cubins(Path(sys.argv[1]), find()))\n"
+        "print('libnvrtc' in Path('/proc/self/maps').read_text())"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "cubins")]
+    loaded = [subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert loaded == ["True\n", "False\n"]
 
 
 def test_text_option_architecture_and_version_each_make_another_cubin(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """NVRTC is found and named without being loaded, and answers with machine code or with its log."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -90,6 +91,35 @@ def test_a_library_that_is_not_one_is_an_error_with_the_remedy(bare: Path) -> No
     with pytest.raises(CompileError, match=r"NVRTC cannot be loaded: .*; pip install"):
         found.version  # noqa: B018 (nothing says it, so NVRTC is asked)
     assert found.calls == 1
+
+
+def test_what_nvrtc_looks_for_by_name_is_loaded_from_beside_it(tmp_path: Path) -> None:
+    # As CUDA 13's does, which has no search path of its own.
+    built = {
+        "libnvrtc-builtins.so.99.1": "int nothing;",
+        "libnvrtc.so.99": """
+            #include <dlfcn.h>
+            extern "C" int nvrtcVersion(int* major, int* minor) {
+                *major = 99, *minor = 1;
+                return dlopen("libnvrtc-builtins.so.99.1", RTLD_NOW) == nullptr;
+            }
+            extern "C" const char* nvrtcGetErrorString(int) { return "builtins not found"; }""",
+    }
+    for name, text in built.items():
+        command = [
+            "g++",
+            "-shared",
+            "-fPIC",
+            "-x",
+            "c++",
+            "-",
+            f"-Wl,-soname,{name}",
+            "-o",
+            str(tmp_path / name),
+            "-ldl",
+        ]
+        subprocess.run(command, input=text, text=True, check=True)
+    assert Nvrtc(tmp_path / "libnvrtc.so.99").version == "99.1"
 
 
 def test_what_a_wheel_says_is_what_the_library_answers(real: Nvrtc) -> None:
