@@ -1,78 +1,175 @@
-"""Moving averages, RSI and Bollinger bands on a GPU: the CPU's joins, tiles and carries, byte for byte."""
+"""Moving averages, RSI and Bollinger bands on a GPU: the CPU's sums, tiles and carries, byte for byte."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels import chunks
+from kernels.array import ArrayInfo
 from kernels.cuda import Device
-from kernels.indicators import recurrence_gpu, windows_gpu
-from kernels.indicators.recurrence import SEGMENTS, ema_recurrence, rsi_recurrence
+from kernels.indicators import recurrence_gpu, spec, windows_gpu
+from kernels.indicators.cuts import Cut, Piece
+from kernels.indicators.gaps import close_gaps, count_prices_before, reopen_gaps
+from kernels.indicators.recurrence import (
+    SEGMENTS,
+    TILE,
+    Recurrence,
+    ema_recurrence,
+    look_back,
+    rsi_recurrence,
+)
+from kernels.indicators.recurrence_gpu import HOLD, Place
 from kernels.indicators.series import SOURCES as SOURCES
 from kernels.indicators.series import Series
 from kernels.indicators.spec import Bollinger, Ema, NanPolicy, Rsi, Sma
-from kernels.operation import refuse
+from kernels.indicators.windows import WHOLE, Part, first_bar
+from kernels.operation import Operation
 
 Array = NDArray[Any]
 
 
 def sma(params: Sma, prices: Array, *, device: Device) -> dict[str, Any]:
     """Return the outputs of cpu.sma."""
-    return _compute(
-        lambda series: [windows_gpu.means(series, params.period)], prices, ("sma",), params.nan_policy, device
-    )
+    windows = _Windows(params.period, lambda series, part: [windows_gpu.means(series, params.period, part)])
+    return _compute(spec.SMA, params, prices, device, windows)
 
 
 def bollinger(params: Bollinger, prices: Array, *, device: Device) -> dict[str, Any]:
     """Return the outputs of cpu.bollinger."""
-    return _compute(
-        lambda series: windows_gpu.bands(series, params.period, params.width),
-        prices,
-        ("upper", "middle", "lower"),
-        params.nan_policy,
-        device,
-    )
+    windows = _Windows(params.period, lambda series, part: windows_gpu.bands(series, params.period, params.width, part))
+    return _compute(spec.BOLLINGER, params, prices, device, windows)
 
 
 def ema(params: Ema, prices: Array, *, device: Device) -> dict[str, Any]:
     """Return the outputs of cpu.ema."""
     law = ema_recurrence(params.period, params.convention)
-    return _compute(
-        lambda series: [recurrence_gpu.averages(series, law)[0]], prices, ("ema",), params.nan_policy, device
-    )
+    averages = _Recursion(law, lambda series, place: recurrence_gpu.averages(series, law, place))
+    return _compute(spec.EMA, params, prices, device, averages)
 
 
 def rsi(params: Rsi, prices: Array, *, device: Device) -> dict[str, Any]:
     """Return the outputs of cpu.rsi."""
     flat = np.nan if params.flat == "nan" else float(params.flat)
+    if params.convention == "cutler":
+        cutler = _Windows(
+            params.period, lambda series, part: [windows_gpu.cutler(series, params.period, flat, part)], True
+        )
+        return _compute(spec.RSI, params, prices, device, cutler)
     law = rsi_recurrence(params.period, params.convention)
+    strengths = _Recursion(law, lambda series, place: recurrence_gpu.strengths(series, law, flat, place), flat)
+    return _compute(spec.RSI, params, prices, device, strengths)
 
-    def strengths(series: Series) -> list[Any]:
-        if params.convention == "cutler":
-            return [windows_gpu.cutler(series, params.period, flat)]
-        return [recurrence_gpu.strengths(series, law, flat)[0]]
 
-    return _compute(strengths, prices, ("rsi",), params.nan_policy, device)
+@dataclass(frozen=True)
+class _Windows:
+    """What sums over windows: a piece of a row needs the bars before it that `first_bar` says."""
+
+    period: int
+    run: Callable[[Series, Part], list[Any]]
+    changes: bool = False  # are summed, and not prices
+
+    def in_turn(self, itemsize: int) -> bool:  # noqa: ARG002
+        return False
+
+    def rows(self, series: Series) -> list[Any]:
+        return self.run(series, WHOLE)
+
+    def piece(self, row: Array, piece: Piece, device: Device) -> list[Any]:
+        start = first_bar(self.period, piece.begin, self.changes)
+        series = Series(device, device.to_device(row[start : piece.end]), 1, piece.end - start, row.dtype)
+        return self.run(series, Part(start, piece.begin - start))
+
+    def finish(self, cut: Cut, outputs: list[Array]) -> None:
+        """Nothing is left open."""
+
+
+@dataclass(frozen=True)
+class _Recursion:
+    """What carries a state from bar to bar: a piece of a row needs the tiles its law looks back to, or their state."""
+
+    law: Recurrence
+    run: Callable[[Series, Place], tuple[Any, Any]]
+    flat: float | None = None
+    states: dict[tuple[int, int], Array] = field(
+        default_factory=dict
+    )  # before (row, bar), of a memory through all tiles
+
+    def in_turn(self, itemsize: int) -> bool:
+        """Whether each piece needs the state that the one before it leaves."""
+        return look_back(self.law, itemsize) == 0
+
+    def rows(self, series: Series) -> list[Any]:
+        return [self.run(series, Place())[0]]
+
+    def piece(self, row: Array, piece: Piece, device: Device) -> list[Any]:
+        tile, back = piece.begin // TILE, look_back(self.law, row.itemsize)
+        first = max(0, tile - back) if back else tile
+        start, lead = first * TILE, int(first > 0)
+        counted = count_prices_before(row, start, self.law.settled)
+        before = self.states.get((piece.row, piece.begin))
+        series = Series(device, device.to_device(row[start - lead : piece.end]), 1, piece.end - start, row.dtype)
+        out, after = self.run(series, Place(first, tile - first, counted, before))
+        if back == 0:
+            self.states[piece.row, piece.end] = device.to_host(after)
+        return [out]
+
+    def finish(self, cut: Cut, outputs: list[Array]) -> None:
+        """Repeat the last RSI where one is to be repeated from before a cut."""
+        if self.flat is None or not cut.in_time:
+            return
+        for rsi in outputs[0]:
+            for begin in range(cut.length, cut.time, cut.length):
+                chunk = rsi[begin : begin + cut.length]
+                if chunk[0] == HOLD:
+                    last = rsi[begin - 1]
+                    count = int(np.argmax(chunk != HOLD)) or chunk.size
+                    chunk[:count] = self.flat if np.isnan(last) else last
 
 
 def _compute(
-    run: Callable[[Series], list[Any]], prices: Array, names: tuple[str, ...], policy: NanPolicy, device: Device
+    operation: Operation, params: Any, prices: Array, device: Device, indicator: _Windows | _Recursion
 ) -> dict[str, Any]:
+    names = [output.name for output in operation.outputs]
     if not prices.size:
         return {name: np.empty_like(prices) for name in names}
-    if policy == "error" and (missing := np.count_nonzero(np.isnan(prices))):
-        raise refuse("/inputs/prices", f'the prices hold {missing} NaN and nan_policy is "error"')
-    time = prices.shape[-1]
-    flat = device.to_device(np.ascontiguousarray(prices).reshape(-1))
-    series = Series(device, flat, prices.size // time, time, prices.dtype)
-    if policy == "skip":
-        results = _run_packed(run, series)
-    elif policy == "ffill":
-        results = run(series.with_prices(_filled(series)))
-    else:
-        results = run(series)
-    return {name: device.to_host(out).reshape(prices.shape) for name, out in zip(names, results, strict=True)}
+    policy: NanPolicy = params.nan_policy
+    rows = prices.view(np.ndarray).reshape(-1, prices.shape[-1])
+    cut = Cut(*rows.shape, spec.CHUNK_BARS)
+    dtype: Any = prices.dtype.name
+    grid = operation.grid(params, {"prices": ArrayInfo(dtype, prices.shape)})
+    # Gaps of a row that is cut are closed where the row is whole.
+    closed = close_gaps(rows, policy) if cut.in_time or policy == "error" else rows
+    outputs = [np.empty(rows.shape, rows.dtype) for _ in names]
+
+    def work(first: int, end: int) -> None:
+        for piece in cut.pieces(first, end):
+            if cut.in_time:
+                results = indicator.piece(closed[piece.row], piece, device)
+            else:
+                results = _whole_rows(indicator, closed[piece.row : piece.end_row], policy, device)
+            for at in range(len(names)):
+                result = device.to_host(results.pop(0)).reshape(piece.end_row - piece.row, -1)
+                if result.shape == rows.shape:
+                    outputs[at] = result
+                else:
+                    outputs[at][piece.row : piece.end_row, piece.begin : piece.end] = result
+
+    chunks.run(device, grid, work, overlap=not (cut.in_time and indicator.in_turn(rows.itemsize)))
+    indicator.finish(cut, outputs)
+    if cut.in_time:
+        outputs = [reopen_gaps(out, rows, policy) for out in outputs]
+    return {name: out.reshape(prices.shape) for name, out in zip(names, outputs, strict=True)}
+
+
+def _whole_rows(indicator: _Windows | _Recursion, prices: Array, policy: NanPolicy, device: Device) -> list[Any]:
+    rows, time = prices.shape
+    series = Series(device, device.to_device(prices.reshape(-1)), rows, time, prices.dtype)
+    if policy == "ffill":
+        series = series.with_prices(_filled(series))
+    return _run_packed(indicator, series) if policy == "skip" else indicator.rows(series)
 
 
 def _count_prices(series: Series) -> tuple[Any, Any, Any]:
@@ -87,17 +184,24 @@ def _count_prices(series: Series) -> tuple[Any, Any, Any]:
     return count, latest, total
 
 
-def _run_packed(run: Callable[[Series], list[Any]], series: Series) -> list[Any]:
+def _run_packed(indicator: _Windows | _Recursion, series: Series) -> list[Any]:
     count, _, total = _count_prices(series)
+    results = indicator.rows(series.with_prices(_packed(series, count, total)))
+    return [_spread(series, count, results.pop(0)) for _ in range(len(results))]
+
+
+def _packed(series: Series, count: Any, total: Any) -> Any:
     packed = series.empty()
     shape = np.int64(series.time), np.int64(series.tiles)
     series.by_tile("gaps.cu", "pack", series.prices, *shape, count, total, series.nan, packed)
-    spread = []
-    for result in run(series.with_prices(packed)):
-        out = series.empty()
-        series.by_tile("gaps.cu", "spread", result, series.prices, *shape, count, series.nan, out)
-        spread.append(out)
-    return spread
+    return packed
+
+
+def _spread(series: Series, count: Any, result: Any) -> Any:
+    out = series.empty()
+    shape = np.int64(series.time), np.int64(series.tiles)
+    series.by_tile("gaps.cu", "spread", result, series.prices, *shape, count, series.nan, out)
+    return out
 
 
 def _filled(series: Series) -> Any:

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
 from kernels.indicators.series import Series
 
+HOLD = -1.0  # as in recurrence.cu
+
 
 @dataclass(frozen=True)
-class Cut:
+class Place:
     """Where the bars of a Series stand in a row that was cut in time; by default the rows are whole.
 
     `first` is the row's tile they begin with, `halo` the tiles at their front that are only reduced, `counted` the bars
@@ -31,40 +33,40 @@ def start(states: int) -> NDArray[Any]:
     return np.array([*nothing, 1.0, *nothing, 1.0, *nothing])
 
 
-def averages(series: Series, law: Recurrence, cut: Cut = Cut()) -> tuple[Any, Any]:
+def averages(series: Series, law: Recurrence, place: Place = Place()) -> tuple[Any, Any]:
     """The averages, and the state after them (see `start`)."""
     if law.beta == 0:
-        return series.prices[int(cut.first > 0) + cut.halo * TILE :], None
-    return _run(series, "ema", 1, law, cut)
+        return series.prices[int(place.first > 0) + place.halo * TILE :], None
+    return _run(series, "ema", 1, law, place)
 
 
-def strengths(series: Series, law: Recurrence, flat: float, cut: Cut = Cut()) -> tuple[Any, Any]:
+def strengths(series: Series, law: Recurrence, flat: float, place: Place = Place()) -> tuple[Any, Any]:
     """The RSI, and the state after it. Where it repeats one from before the cut it is HOLD."""
     own = series.real(law.first), series.real(negligible(series.dtype.itemsize)), series.real(flat)
-    return _run(series, "rsi", 2, law, cut, *own)
+    return _run(series, "rsi", 2, law, place, *own)
 
 
-def _run(series: Series, name: str, states: int, law: Recurrence, cut: Cut, *own: Any) -> tuple[Any, Any]:
-    device, back, lead = series.device, look_back(law, series.dtype.itemsize), int(cut.first > 0)
+def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, *own: Any) -> tuple[Any, Any]:
+    device, back, lead = series.device, look_back(law, series.dtype.itemsize), int(place.first > 0)
     tiles = -(-series.time // TILE)
     width = SEGMENTS if tiles > 1 else -(-series.time // SEGMENT)
     packed = SEGMENTS // width
     tasks = series.rows * tiles
     groups = spans = 0
     if back == 0:
-        groups = -(-(cut.first % GROUP + tiles) // GROUP)
-        spans = (cut.first % GROUP**2 + tiles) // GROUP**2 + 1
+        groups = -(-(place.first % GROUP + tiles) // GROUP)
+        spans = (place.first % GROUP**2 + tiles) // GROUP**2 + 1
     flags = device.zeros(1 + 3 * tasks + series.rows * (groups + spans), np.uint32)
     tables = series.empty((2 + states) * tasks + series.rows * ((1 + states) * groups + states * spans))
-    before = device.to_device((start(states) if cut.before is None else cut.before).astype(series.dtype))
-    after, out = series.empty(3 * states + 2), series.empty(series.rows * (series.time - cut.halo * TILE))
+    before = device.to_device((start(states) if place.before is None else place.before).astype(series.dtype))
+    after, out = series.empty(3 * states + 2), series.empty(series.rows * (series.time - place.halo * TILE))
     series.launch(
         "recurrence.cu",
         name,
         tasks if tiles > 1 else -(-series.rows // packed),
         SEGMENTS,
-        *(series.prices, np.int64(series.rows), np.int64(series.time), np.int64(tiles), np.int64(cut.first)),
-        *(np.int32(value) for value in (lead, packed, width, cut.halo, cut.counted, back)),
+        *(series.prices, np.int64(series.rows), np.int64(series.time), np.int64(tiles), np.int64(place.first)),
+        *(np.int32(value) for value in (lead, packed, width, place.halo, place.counted, back)),
         *(np.int64(groups), np.int64(spans), flags, tables, before, after, out),
         *(series.real(law.beta), decay(law.beta, series.real)),
         *(np.int32(value) for value in (law.warm, law.valid, law.settled)),

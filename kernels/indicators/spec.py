@@ -7,10 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.indicators.recurrence import SEGMENTS, TILE
-from kernels.operation import EXACT, Cost, Example, Input, Operation, Output, Params, refuse
+from kernels.indicators.cuts import Cut
+from kernels.indicators.recurrence import GROUP, TILE, Recurrence, ema_recurrence, look_back, rsi_recurrence
+from kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params, refuse
 
 LONGEST_PERIOD = 100_000
+# Bars of a chunk: 32 MiB of float64, which is read in a hundredth of a millisecond more than a launch takes, and small
+# beside the memory of any GPU.
+CHUNK_BARS = 1 << 22
+_LONG_WINDOW = 2048  # bars of a window whose sums go through device memory
+_ROUNDING = 1 << 14  # an allocator rounds each array up to 512 bytes
 
 NanPolicy = Literal["window", "skip", "ffill", "error"]
 _Period = Annotated[int, Field(ge=1, le=LONGEST_PERIOD, description="bars in the window", examples=[20])]
@@ -88,26 +94,77 @@ def _states(params: Any) -> int:
     return 1 if isinstance(params, Ema) else 0
 
 
-def _cost(outputs: int, workspace: int) -> Any:
-    """Bytes of input, outputs and the buffers of the backend that needs more (the GPU).
+def _law(params: Any) -> Recurrence | None:
+    """The recurrence of an EMA or RSI; windows have none."""
+    if isinstance(params, Ema):
+        return ema_recurrence(params.period, params.convention)
+    if isinstance(params, Rsi) and params.convention != "cutler":
+        return rsi_recurrence(params.period, params.convention)
+    return None
 
-    `workspace`, in multiples of the input, is what closed gaps and windows longer than shared memory take. To it comes
-    what whole tiles take, of which every row has one, however short; and 1 MiB for tables and for rounding up.
-    """
 
+def _tables(params: Any, rows: int, time: int, itemsize: int) -> int:
+    """Bytes of a launch beside arrays as long as the prices."""
+    tiles, need = rows * -(-time // TILE), 0
+    if params.nan_policy in ("skip", "ffill"):
+        need += 16 * tiles + 8 * rows  # prices before each tile and the latest of them; those of each row
+    if law := _law(params):
+        states = _states(params)
+        need += tiles * (12 + (2 + states) * itemsize)  # what a tile publishes
+        if look_back(law, itemsize) == 0:
+            groups, spans = -(-time // (GROUP * TILE)) + 1, -(-time // (GROUP * GROUP * TILE)) + 1
+            need += rows * (groups * (4 + (1 + states) * itemsize) + spans * (4 + states * itemsize))
+    elif params.period > _LONG_WINDOW:
+        sums = 1 if isinstance(params, Sma) else 2  # of each window, over both of its blocks
+        need += rows * (time // params.period + 2) * -(-params.period // _LONG_WINDOW) * 2 * sums * itemsize
+    return need
+
+
+def _halo(params: Any, itemsize: int) -> int:
+    """Bars before a piece of a row that are needed to compute it."""
+    if law := _law(params):
+        return look_back(law, itemsize) * TILE + 1
+    return 2 * int(params.period)
+
+
+def _need(params: Any, rows: int, time: int, itemsize: int, outputs: int) -> int:
+    """Bytes of device memory for whole rows at once: prices, those with closed gaps, answers, tables."""
+    arrays = 1 + outputs + (params.nan_policy == "skip")
+    return arrays * rows * time * itemsize + _tables(params, rows, time, itemsize)
+
+
+def _sizes(inputs: Mapping[str, ArrayInfo]) -> tuple[int, int, int]:
+    prices = inputs["prices"]
+    return math.prod(prices.shape[:-1]), prices.shape[-1], ITEMSIZE[prices.dtype]
+
+
+def _cost(outputs: int) -> Any:
     def cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
-        prices = inputs["prices"]
-        time = prices.shape[-1]
-        itemsize = ITEMSIZE[prices.dtype]
-        tiles = math.prod(prices.shape[:-1]) * -(-time // TILE)
-        tile = 24  # counts of prices where gaps are closed
-        if states := _states(params):
-            reals = (1 + states) * itemsize
-            tile += SEGMENTS * (reals + 4)  # each segment's map and bars since a gap
-            tile += reals + 12  # the tile's states, its last gap, and where an RSI stands still
-        return Cost(bytes=(1 + outputs + workspace) * prices.nbytes + tiles * tile + (1 << 20))
+        rows, time, itemsize = _sizes(inputs)
+        grid = _grid(outputs)(params, inputs)
+        need = _need(params, rows, time, itemsize, outputs)
+        return Cost(bytes=grid.fixed + max(need, grid.each), work=rows * time * max(1.0, _states(params)))
 
     return cost
+
+
+def _grid(outputs: int) -> Any:
+    """Chunks of about CHUNK_BARS bars: whole rows, or parts of a row where one is longer (kernels.indicators.cuts)."""
+
+    def grid(params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
+        rows, time, itemsize = _sizes(inputs)
+        if not rows * time:
+            return Grid(0, 0)
+        cut = Cut(rows, time, CHUNK_BARS)
+        if not cut.in_time:
+            return Grid(cut.chunks, _need(params, cut.rows_each, time, itemsize, outputs), _ROUNDING)
+        if params.nan_policy != "window":  # gaps are closed on the host
+            params = params.model_copy(update={"nan_policy": "window"})
+        halo = min(_halo(params, itemsize), time)
+        each = _need(params, 1, cut.length, itemsize, outputs)
+        return Grid(cut.chunks, each, _ROUNDING + _need(params, 1, halo, itemsize, outputs))
+
+    return grid
 
 
 _PRICES = Input(
@@ -139,7 +196,8 @@ SMA = Operation(
     inputs=(_PRICES,),
     outputs=(Output("sma", "mean of the last `period` prices, of the prices' shape and dtype; NaN before the first"),),
     example=_example(period=10),
-    cost=_cost(outputs=1, workspace=5),
+    cost=_cost(outputs=1),
+    grid=_grid(outputs=1),
     check=_check,
     variants=(_with_a_gap(period=10, nan_policy="skip"),),  # every indicator closes gaps by the same code
 )
@@ -152,7 +210,8 @@ EMA = Operation(
     inputs=(_PRICES,),
     outputs=(Output("ema", "the average, of the prices' shape and dtype; NaN before the first"),),
     example=_example(period=10),
-    cost=_cost(outputs=1, workspace=3),
+    cost=_cost(outputs=1),
+    grid=_grid(outputs=1),
     check=_check,
 )
 
@@ -164,7 +223,8 @@ RSI = Operation(
     inputs=(_PRICES,),
     outputs=(Output("rsi", "the index, of the prices' shape and dtype; first at bar `period`, counted from 0"),),
     example=_example(period=14),
-    cost=_cost(outputs=1, workspace=8),
+    cost=_cost(outputs=1),
+    grid=_grid(outputs=1),
     check=_check,
     variants=(_example(period=14, convention="cutler"),),  # windows; the other conventions are one recursion
 )
@@ -181,6 +241,7 @@ BOLLINGER = Operation(
         Output("lower", "middle - width * deviation"),
     ),
     example=_example(period=20, width=2.0),
-    cost=_cost(outputs=3, workspace=10),
+    cost=_cost(outputs=3),
+    grid=_grid(outputs=3),
     check=_check,
 )

@@ -29,15 +29,9 @@ def cutler(series: Series, period: int, flat: float, part: Part = WHOLE) -> Any:
     return _run(series, "cutler", period, flat, part, sums=2)[0]
 
 
-def scratch(period: int, rows: int, bars: int, itemsize: int, sums: int) -> int:
-    """Bytes on the device beside prices and results, of rows of which `bars` bars are shown.
-
-    `sums` is 1 for means and 2 for bands and cutler. Windows of up to 2,048 bars need nothing, longer ones two sums a
-    kind for 2,048 bars.
-    """
-    if period <= _LONG_BARS:
-        return 0
-    return rows * (-(-bars // period) + 1) * -(-period // _LONG_BARS) * 2 * sums * itemsize
+def at_a_time(eights: int) -> int:
+    """Blocks of so many eights of bars that a block of threads takes."""
+    return (_FEW if 2 * eights <= _FEW else _THREADS) // eights
 
 
 def _run(series: Series, name: str, period: int, own: float, part: Part, sums: int, outputs: int = 1) -> list[Any]:
@@ -58,7 +52,7 @@ def _run(series: Series, name: str, period: int, own: float, part: Part, sums: i
     blocks = (part.origin + series.time - 1) // period - first + 1
     if period <= _LONG_BARS:
         eights = -(-period // EIGHT)
-        many = min(blocks, (_FEW if 2 * eights <= _FEW else _THREADS) // eights)
+        many = min(blocks, at_a_time(eights))
         threads = -(-many * eights // 32) * 32
         tiles = -(-blocks // many)
         # Prices of all blocks and of the one before, in whose place the results come: mean and deviation, for bands.

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from kernels.array import ArrayInfo, DType
 from kernels.catalogue import OPERATIONS
 from kernels.cuda import Source
+from kernels.indicators import spec
 from tests.cudasim.device import EmulatedDevice
+from tests.kernels.indicators.cases import TILE
 
 ALL = ("sma", "ema", "rsi", "bollinger")
 VALUES = 300_000  # at most, so that all buffers of a device stay small
-ROUNDING = 1 << 20  # of the promise: for a GPU's allocator, which rounds every array up to 512 bytes
-TABLES = 4096  # the joins of a window: at most 34, of 4 + 4 + 3 * 8 bytes
 
 
 class DeviceWithoutThreads(EmulatedDevice):
@@ -59,7 +59,7 @@ def test_no_shape_takes_more_memory_than_the_cost_says(
     params = data.draw(choices(name))
     params["period"] = data.draw(st.integers(2, min(shape[-1] - 1, 100_000)))
     peak, promise = peak_and_promise(name, params, shape, dtype, DeviceWithoutThreads())
-    assert peak <= promise - ROUNDING + TABLES
+    assert peak <= promise
 
 
 @pytest.mark.parametrize("policy", ["window", "skip", "ffill"])
@@ -82,7 +82,7 @@ def test_neither_short_rows_nor_long_windows_take_more_memory_than_the_cost_says
     name: str, shape: tuple[int, ...], params: dict[str, Any], dtype: DType, policy: str
 ) -> None:
     peak, promise = peak_and_promise(name, {**params, "nan_policy": policy}, shape, dtype, DeviceWithoutThreads())
-    assert peak <= promise - ROUNDING + TABLES
+    assert peak <= promise
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -90,3 +90,35 @@ def test_the_memory_counted_without_threads_is_that_of_a_real_run(name: str) -> 
     params, shape = {"period": 5, "nan_policy": "skip"}, (7, 40)
     idle = peak_and_promise(name, params, shape, "float64", DeviceWithoutThreads())
     assert idle == peak_and_promise(name, params, shape, "float64", EmulatedDevice())
+
+
+@pytest.mark.parametrize("policy", ["window", "skip", "ffill"])
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("sma", {"period": 9}),
+        ("bollinger", {"period": 13}),
+        ("ema", {"period": 9}),
+        ("ema", {"period": 3000, "convention": "tradingview"}),
+        ("rsi", {"period": 9}),
+        ("rsi", {"period": 9, "convention": "cutler"}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("shape", "bars"), [((60, 3100), 12 * 3100), ((1, 200 * TILE), 60 * TILE), ((30_000, 20), 1 << 17)]
+)
+def test_one_resident_chunk_takes_what_the_grid_says_and_not_much_less(
+    name: str,
+    params: dict[str, Any],
+    policy: str,
+    shape: tuple[int, int],
+    bars: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spec, "CHUNK_BARS", bars)
+    operation, inputs = OPERATIONS[name], {"prices": ArrayInfo("float64", shape)}
+    accepted = operation.params(**params, nan_policy=policy)
+    grid = operation.grid(accepted, inputs)
+    device = DeviceWithoutThreads(memory=grid.fixed + grid.each)
+    operation.implementation("gpu")(accepted, np.full(shape, 100.0), device=device)
+    assert 0.85 * grid.each <= device.memory.peak <= grid.fixed + grid.each
