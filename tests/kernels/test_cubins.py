@@ -65,6 +65,22 @@ def test_a_start_that_finds_its_cubins_does_not_load_nvrtc(tmp_path: Path) -> No
     assert loaded == ["True\n", "False\n"]
 
 
+@pytest.mark.gpu
+@pytest.mark.usefixtures("cuda")
+def test_a_gpu_that_is_opened_again_compiles_nothing_and_never_loads_nvrtc(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from kernels.cupy_device import open_device\n"
+        "print(open_device().cubins.counts.compiled, 'libnvrtc' in Path('/proc/self/maps').read_text())"
+    )
+    environment = {**os.environ, "WARPDESK_KERNEL_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    opened = [
+        subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert opened == ["1 True\n", "0 False\n"]
+
+
 def test_text_option_architecture_and_version_each_make_another_cubin(tmp_path: Path) -> None:
     made = {
         content(start(tmp_path)),
