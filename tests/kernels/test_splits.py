@@ -28,8 +28,11 @@ Random = np.random.Generator
 
 # How a family's chunks are made small: a constant of its spec that changes no byte, and what to draw it from.
 SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
+    "kernels.dp_noise": ("CHUNK", (16, 64)),
+    "kernels.indicators": ("CHUNK_BARS", (1, 300, 1_000)),
     "kernels.matmul": ("PANEL_BYTES", (3_000, 9_000)),
     "kernels.monte_carlo": ("CHUNK", (256, 512)),
+    "kernels.secure_aggregation": ("CHUNK", (64, 200)),
     "kernels.vector": ("CHUNK", (64, 256, 1_000)),
 }
 
@@ -47,7 +50,9 @@ def _matmul(random: Random) -> dict[str, Any]:
 
 
 def _prices(random: Random, nan: bool = True) -> "np.ndarray[Any, Any]":
-    shape = (int(random.integers(1, 9)), int(random.integers(40, 300)))
+    shape = (int(random.integers(3, 13)), int(random.integers(40, 300)))
+    if random.random() < 0.4:  # rows long enough to be cut in time
+        shape = (int(random.integers(1, 3)), int(random.integers(4_100, 9_000)))
     prices = 100 * np.exp(np.cumsum(random.normal(0, 1e-2, shape), axis=-1))
     if nan and random.random() < 0.5:
         prices[random.random(shape) < 0.05] = np.nan
@@ -72,15 +77,16 @@ def _monte_carlo(random: Random) -> dict[str, Any]:
 
 
 def _dp_noise(random: Random) -> dict[str, Any]:
-    values = random.normal(0, 1, (int(random.integers(2, 60)), int(random.integers(1, 9))))
-    common = {"mechanism": str(random.choice(["discrete_laplace", "discrete_gaussian"])), "unaccounted": True}
-    common |= {"epsilon": "1"} | ({"delta": "1e-6"} if common["mechanism"] == "discrete_gaussian" else {})
-    norm = "l1" if common["mechanism"] == "discrete_laplace" else "l2"
-    if random.random() < 0.3:
-        special: dict[str, Any] = {"mode": "aggregate", "sensitivity": {"norm": norm, "value": "1"}}
-    else:
-        special = {"mode": "records", "neighbouring": "add_remove", "clip": {"norm": "linf", "bound": "1.5"}}
-    return {**common, **special, "values": values, "key": random.bytes(32)}
+    laplace = random.random() < 0.5
+    noise = (
+        {"mechanism": "discrete_laplace", "epsilon": "1"} if laplace else {"mechanism": "discrete_gaussian", "rho": "1"}
+    )
+    mode: dict[str, Any] = {"mode": "aggregate", "sensitivity": {"norm": "l1" if laplace else "l2", "value": "1"}}
+    values = random.normal(0, 1, (int(random.integers(2, 60)), int(random.integers(1, 40))))
+    if random.random() < 0.7:
+        clip = {"norm": str(random.choice(["linf", "l1", "l2"])), "bound": "1.5"}
+        mode = {"mode": "records", "neighbouring": "add_remove", "clip": clip}
+    return {**noise, **mode, "unaccounted": True, "values": values, "key": random.bytes(32)}
 
 
 def _secure_aggregation(random: Random) -> dict[str, Any]:
@@ -174,16 +180,13 @@ def schedules(grid: Grid, allocations: int, random: Random) -> Iterator[dict[str
         }
 
 
-NAMES = [name for name, operation in OPERATIONS.items() if operation.package in SMALL]
-
-
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPERATIONS)
 def test_no_split_and_no_want_of_memory_changes_a_byte(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     operation, random = OPERATIONS[name], np.random.default_rng(list(name.encode()))
     device, seen = RememberingDevice(), Counter[str]()
     private = operation.randomness == "private" or any(given.secret for given in operation.inputs)
-    wanted = math.ceil(SCHEDULES / len(NAMES) / REQUESTS)
+    wanted = math.ceil(SCHEDULES / len(OPERATIONS) / REQUESTS)
     for _ in range(REQUESTS):
         _make_small(operation, random, monkeypatch)
         request = drawn(name, random)
@@ -204,6 +207,7 @@ def test_no_split_and_no_want_of_memory_changes_a_byte(name: str, monkeypatch: p
             seen[outcome] += 1
             if answered == wanted:
                 break
+    assert seen["in parts"] + seen["in one piece"] >= SCHEDULES / len(OPERATIONS)
     assert seen["in parts"] > seen["in one piece"], seen
     assert seen["refused"] < seen["in parts"], seen
     assert device.computed < device.calls / 5, "or this takes long"
@@ -229,5 +233,6 @@ def _make_small(operation: Operation, random: Random, monkeypatch: pytest.Monkey
     monkeypatch.setattr(f"{operation.package}.spec.{constant}", int(random.choice(values)))
 
 
-def test_every_operation_has_requests_of_its_own() -> None:
+def test_every_operation_has_requests_and_can_be_cut_small() -> None:
     assert set(REQUEST) == set(OPERATIONS)
+    assert set(SMALL) == {operation.package for operation in OPERATIONS.values()}
