@@ -1,10 +1,12 @@
 """Choose where an operation runs, and say why."""
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernels.cuda import CompileFailed, Device, LaunchFailed, NoDevice, OutOfMemory
 from kernels.operation import Backend, Operation
+from workers.cost import Pick
 from workers.device import Probe
 from workers.protocol import BackendWish
 
@@ -17,13 +19,22 @@ RECOVERABLE = (NoDevice, OutOfMemory, LaunchFailed, CompileFailed)
 class Choice:
     backend: Backend
     device: Device | None = None  # present exactly when backend is "gpu"
-    reason: str | None = None  # why not the GPU, when nobody asked for the CPU
+    reason: str | None = None  # why not the GPU, when nobody asked for the CPU and it was not picked as the quicker
+    picked: str | None = None  # by what prediction it was picked where both could
 
 
-def choose(operation: Operation, wish: BackendWish, found: Probe, keep_off_gpu: str | None = None) -> Choice:
-    """The GPU where there is one and the operation knows how; raises NoDevice when "gpu" was asked for and cannot be.
+def choose(
+    operation: Operation,
+    wish: BackendWish,
+    found: Probe,
+    keep_off_gpu: str | None = None,
+    pick: Callable[[], Pick] | None = None,
+) -> Choice:
+    """The backend that was asked for, or under "auto" what `pick` says, or else the GPU; raises NoDevice when "gpu" was
+    asked for and cannot be.
 
-    `keep_off_gpu` is a reason not to use a GPU that is there (the job's workers died).
+    `pick` is asked where there is a GPU and the operation knows how. `keep_off_gpu` is a reason not to use a GPU that
+    is there (the job's workers died).
     """
     if wish == "cpu":
         return Choice("cpu")
@@ -34,8 +45,11 @@ def choose(operation: Operation, wish: BackendWish, found: Probe, keep_off_gpu: 
         reason = f"{operation.name} has no GPU implementation"
     elif wish != "gpu":
         reason = keep_off_gpu
-    if reason is None:
-        return Choice("gpu", found.device)
-    if wish == "gpu":
-        raise NoDevice(reason)
-    return Choice("cpu", None, reason)
+    if reason is not None:
+        if wish == "gpu":
+            raise NoDevice(reason)
+        return Choice("cpu", reason=reason)
+    if wish == "auto" and pick is not None:
+        picked = pick()
+        return Choice(picked.backend, found.device if picked.backend == "gpu" else None, picked=picked.reason)
+    return Choice("gpu", found.device)

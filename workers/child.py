@@ -19,6 +19,7 @@ from kernels.canary import Miscomputed
 from kernels.cuda import Device, DeviceFault, DeviceLost, OutOfMemory
 from kernels.operation import Operation
 from workers import execute, faults
+from workers.cost import Costs, costs_of
 from workers.device import probe, without_gpu
 from workers.pipe import (
     LOST_DEVICE,
@@ -86,6 +87,10 @@ class _Child:
         self._bare: Device | None = found.device  # the canary is no job: nobody notes what it launches
         self._device = None if found.device is None else WatchedDevice(found.device)
         self._found = replace(found, device=self._device)
+        self._costs: Costs | None = None
+        if self._device is not None:
+            execute.prepare(self._operations.values())
+            self._costs = costs_of(settings, found.report)
         self._ask_the_canary()
         failed = self._warm_up(settings, orders)
         if faulty is not None:
@@ -108,7 +113,9 @@ class _Child:
             if work.canary:
                 self._ask_the_canary()
             device.begin(work.closed)
-        outcome = execute.run(work.request, work.attempt, self._store, self._found, self._operations, work.keep_off_gpu)
+        outcome = execute.run(
+            work.request, work.attempt, self._store, self._found, self._operations, work.keep_off_gpu, self._costs
+        )
         answer = Answer(job=work.request.id, attempt=work.attempt, outcome=outcome)
         if device is not None:
             noted = {"kernels": tuple(sorted(device.launched)), "faults": tuple(device.faults)}

@@ -215,7 +215,7 @@ def test_a_killed_service_takes_its_children_along(home: Path) -> None:
         # Leaving the block asserts that nothing with this home is alive.
 
 
-EMULATED = {"WARPDESK_DEVICE": "tests.cudasim.device:EmulatedDevice"}
+EMULATED = {"WARPDESK_DEVICE": "tests.cudasim.device:EmulatedDevice", "WARPDESK_AUTO": "gpu"}
 
 
 @pytest.fixture(scope="module")

@@ -69,6 +69,7 @@ class Desk:
                     "WARPDESK_REDIS_URL": url or self.url,
                     "WARPDESK_OPERATIONS": "tests.workers.operations:OPERATIONS",
                     "WARPDESK_DEVICE": "cpu",
+                    "WARPDESK_AUTO": "gpu",  # a stand-in's times say nothing
                     **environment,
                 },
                 stdin=subprocess.DEVNULL,
