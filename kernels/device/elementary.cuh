@@ -53,8 +53,8 @@ __device__ __forceinline__ f64 exp64_within(f64 x) {
     e = e * r + 0x1.555555555556bp-3;
     e = e * r + 0x1.000000000000dp-1;
     const f64 mantissa = 1.0 + (r + (r * r) * e);
-    const u64 exponent = (u64)__double_as_longlong(shifted) << 52;
-    return __longlong_as_double((i64)((u64)__double_as_longlong(mantissa) + exponent));
+    const u32 exponent = (u32)__double2loint(shifted) << 20;
+    return __hiloint2double((i32)((u32)__double2hiint(mantissa) + exponent), __double2loint(mantissa));
 }
 
 // The same; arguments beyond are taken as the end they are past.
@@ -62,3 +62,29 @@ __device__ __forceinline__ f64 exp64(f64 x) {
     x = x > -708.0 ? x : -708.0;
     return exp64_within(x < 709.0 ? x : 709.0);
 }
+
+// A float32 that is no denormal as float64, and the square root of 0 or of a float32 in [2^-101, 2^127]. Both are exact, or
+// correctly rounded, as the plain conversion and sqrtf are; these would take a product by 1 beside it that flushes
+// denormals, and a branch to a slow path for all other numbers, past which nothing is moved. The root is what NVRTC
+// makes of sqrtf in that range: an approximation y of 1/sqrt(x), and one step of Newton's from x y with fused products.
+#ifdef WD_CPU_SHIM
+
+__device__ __forceinline__ f64 widened(f32 x) { return (f64)x; }
+__device__ __forceinline__ f32 sqrt_within(f32 x) { return sqrtf(x); }
+
+#else
+
+__device__ __forceinline__ f64 widened(f32 x) {
+    f64 wide;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(x));
+    return wide;
+}
+__device__ __forceinline__ f32 sqrt_within(f32 x) {
+    f32 y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    const f32 root = x * y;
+    const f32 rounded = __fmaf_rn(__fmaf_rn(-root, root, x), 0.5f * y, root);
+    return x > 0.0f ? rounded : x;
+}
+
+#endif

@@ -19,10 +19,11 @@
 // `tame` says that no exponent of KIND 1 can leave the range of exp64_within.
 //
 // Work per path step: a quarter of Philox (5 products of 32 x 32 bits and 10 other integer operations), half of a
-// logarithm, square root, sine and cosine (about 30 in float32), and in float64 a conversion and 1 addition (KIND 0), 2
-// (2), 32 (1: 28 are an exponential), 6 (3) or 36 (4). Bytes per path: one atomic of 4 and 56 / 256. Bound by arithmetic:
-// at 64 operations in float64 and 128 instructions in a clock of a multiprocessor (H200: 132 of them at 1.83 GHz) a path
-// step of KIND 1 takes at least 0.63 clocks, 2^20 paths of 252 steps 0.69 ms, and one of KIND 0 0.36, 0.4 ms.
+// logarithm, square root, sine and cosine (about 28 in float32), and in float64 a conversion and 1 addition (KIND 0), 2
+// (2), 34 (1: 29 are an exponential), 7 (3) or 43 (4). In the machine code for sm_90 that is 47, 86, 50, 61 and 110
+// instructions a path step for KIND 0 to 4. Bytes per path: one atomic of 4 and 56 / 256.
+// Bound by arithmetic: a multiprocessor issues 128 instructions of threads a clock, of them 64 in float64, so 2^20 paths of
+// 252 steps of KIND 1 take at least 0.74 ms on an H200 (132 multiprocessors at 1.83 GHz), of KIND 0 0.40 ms.
 // Not yet measured on a GPU.
 #include "device/types.cuh"
 #include "device/philox.cuh"
@@ -55,7 +56,7 @@ struct Path {
 template <bool TAME>
 __device__ __forceinline__ void advance(Path& path, f32 normal, i32 step, f64 diffusion, f64 side, f64 barrier_noise,
                                         const f64* lines, const f64* hit_discounts) {
-    path.w += (f64)normal;
+    path.w += widened(normal);
     if (ASIAN) path.sum_w += path.w;
     if (ARITHMETIC) {
         const f64 log_price = lines[step] + diffusion * path.w;
@@ -92,6 +93,7 @@ template <bool TAME>
 __device__ __forceinline__ void walk(Path& path, u64 number, i32 steps, u32 key0, u32 key1, f64 diffusion, f64 side,
                                      f64 barrier_noise, const f64* lines, const f64* hit_discounts) {
     i32 step = 0;
+#pragma unroll 2  // the exponential's constants are loaded once for eight steps
     for (; step + 4 <= steps; step += 4) {
         const Normals drawn = draw(number, step, key0, key1);
         // Four steps without a branch between them: their exponentials run side by side.

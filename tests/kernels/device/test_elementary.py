@@ -1,16 +1,21 @@
 """The project's exp, log, sine and cosine against extended precision: the errors the README states are upper bounds."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numba import njit
 from numpy.typing import NDArray
 
+from kernels.cuda import Device, Source
 from kernels.device.elementary import exp64, log64, minus_two_log, sincos_turn
 from kernels.device.uniform import uniform
 
 Array = NDArray[np.floating]
 TWO_PI = np.longdouble("6.28318530717958647692528676655900576839")
 LONG_DOUBLE_IS_LONGER = np.finfo(np.longdouble).eps < np.finfo(np.float64).eps
+
+_SOURCE = Source(Path(__file__).with_name("elementary.cu"))
 
 needs_extended_precision = pytest.mark.skipif(
     not LONG_DOUBLE_IS_LONGER, reason="long double is no longer than float64 on this machine"
@@ -115,3 +120,13 @@ def test_uniforms_are_the_middles_of_their_cells_and_never_0() -> None:
     assert np.abs(found - (words + 0.5) / 2**32).max() <= 2.0**-24
     small = np.arange(2**20, dtype=np.uint32)
     assert (evaluate(words=small)["uniform"] == (small + 0.5) / 2**32).all()
+
+
+# What the emulation cannot show, since it has no approximate square root: a GPU takes 2^26 words.
+@pytest.mark.parametrize(("first", "stride"), [(0, 64), (63, 64), (0xFFFFFFFF - 4095, 1), (0, 1)])
+def test_the_quick_square_root_and_conversion_are_the_plain_ones(device: Device, first: int, stride: int) -> None:
+    wrong = device.zeros(2, np.uint32)
+    count = (1 << 26 if device.architecture != "emulated" else 1 << 14) if stride > 1 else 4096
+    arguments = np.uint32(first), np.uint32(stride), np.uint32(count), wrong
+    device.kernel(_SOURCE, "compare")((min(1024, count // 256),), (256,), arguments)
+    assert device.to_host(wrong).tolist() == [0, 0]
