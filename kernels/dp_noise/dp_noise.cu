@@ -21,9 +21,9 @@
 // more than the 16 of a block (measured on 200,000, k = 20). Were they refilled on the spot, a warp would wait for one
 // nearly always: 1.9 (3.0) blocks for each of its elements. So all elements of a block of threads draw from their first 16
 // words, and those that ran dry are done again, by threads side by side, with as many words as they need: 1.1 (1.5)
-// blocks of about 1000 integer operations, and some 250 of the sampler, for 16 bytes. Bound by integer arithmetic: 2^20
-// Laplace elements are at least 61 to 92 us on an H200 (132 multiprocessors, 64 integer operations a clock, and as many
-// additions beside them where the multipliers do those, 1.83 GHz).
+// blocks of about 1000 integer operations, 640 of them on the logic unit of sm_90, and some 250 of the sampler, more where
+// the threads of a warp part ways, for 16 bytes. Bound by integer arithmetic: at 64 on the logic unit a clock, 2^20 Laplace
+// elements are at least 62 us on an H200 (132 multiprocessors at 1.83 GHz), twice that if a warp's threads never agree.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
@@ -223,13 +223,13 @@ struct Gaussian {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    laplace_noise(const u32* key, u32 mechanism, i32 k, u64* numbers, bool values, u64 mantissa, i32 exponent, f64 grid,
+    laplace_noise(const u32* key, u32 mechanism, i32 k, u64* numbers, i32 values, u64 mantissa, i32 exponent, f64 grid,
                   u64 first, u64 n, u32 rounds, u32* out_of_range) {
-    add_noise(key, mechanism, {numbers, values, mantissa, exponent, grid, out_of_range}, first, n, rounds, Laplace{k});
+    add_noise(key, mechanism, {numbers, values != 0, mantissa, exponent, grid, out_of_range}, first, n, rounds, Laplace{k});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    gaussian_noise(const u32* key, u32 mechanism, i32 k, u64* numbers, bool values, u64 mantissa, i32 exponent, f64 grid,
+    gaussian_noise(const u32* key, u32 mechanism, i32 k, u64* numbers, i32 values, u64 mantissa, i32 exponent, f64 grid,
                    u64 first, u64 n, u32 rounds, u32* out_of_range) {
-    add_noise(key, mechanism, {numbers, values, mantissa, exponent, grid, out_of_range}, first, n, rounds, Gaussian{k});
+    add_noise(key, mechanism, {numbers, values != 0, mantissa, exponent, grid, out_of_range}, first, n, rounds, Gaussian{k});
 }

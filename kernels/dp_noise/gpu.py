@@ -120,7 +120,7 @@ class _Release:
                     np.uint32(DOMAIN[params.mechanism]),
                     np.int32(made.log2_scale),
                     numbers,
-                    np.bool_(params.clip is None),
+                    np.int32(params.clip is None),
                     *_step(made),
                     np.float64(float(made.grid)),
                     np.uint64(part.start),

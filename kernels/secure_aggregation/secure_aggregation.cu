@@ -15,9 +15,9 @@
 // each thread leaves a word free after its own to spread them over the banks.
 //
 // Per output word: rows * sizeof(Word) bytes read, sizeof(Word) written, and for each mask 61 (BITS 32) or 122 (BITS 64)
-// integer operations, 20 (40) of them additions, which the multipliers can do beside the others. At 64 a clock in each
-// multiprocessor (H200: 132 at 1.83 GHz) keystream comes at 1.0 to 1.5 TB/s. As every row has a mask of its own, that is
-// the limit, at a quarter of what memory gives; without masks it would be memory.
+// integer operations: in the machine code for sm_90, 40 (80) on the logic unit and 20 (40) additions that the multipliers do
+// beside it. At 64 of each a clock in a multiprocessor (H200: 132 at 1.83 GHz) keystream comes at 1.5 TB/s. As every row has
+// a mask of its own, that is the limit, at a third of what memory gives; without masks it would be memory.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
