@@ -2,15 +2,16 @@
 
 import re
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernels import canary, cuda, nvrtc
+from kernels import canary, chunks, cuda, nvrtc
 from kernels.compile import describe, sources
 from kernels.cubins import CubinCounts
 from kernels.cuda import (
@@ -29,6 +30,8 @@ from kernels.cuda import (
 )
 from kernels.cupy_device import CupyDevice, open_device
 from kernels.nvrtc import CompileError
+from kernels.operation import Grid
+from kernels.private import private_memory
 from kernels.staging import PIECE
 from tests.cudasim import sound
 from tests.cudasim.build import compile_source, load
@@ -399,6 +402,41 @@ def test_a_lane_begins_after_what_was_prepared_for_it_and_ends_with_its_faults(
     machine.sync_error = 719
     with pytest.raises(DeviceLost, match="in scale"), device.lane(1):
         device.kernel(sound.SOURCE, "scale")((1,), (4,), (words, words, np.float64(2), np.uint32(4)))
+
+
+def test_parts_in_two_lanes_are_whole_and_leave_nothing_private_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine = pretend(monkeypatch, tmp_path, memory=3 << 20)
+    device = open_device()
+    device.forget()
+    machine.streams.clear()
+    monkeypatch.setattr(chunks, "PART", 12_000)
+    given, found = np.full((24, 200), 2.0), np.empty((24, 200))
+    runs_out, both = iter([False, True] + [False] * 100), threading.Barrier(2)
+
+    def work(first: int, end: int) -> None:
+        with private_memory(device) as memory:
+            part, out = memory.to_device(given[first:end]), memory.empty((end - first, 200), np.float64)
+            arguments = part, out, np.float64(2), np.uint32(part.size)
+            device.kernel(sound.SOURCE, "scale")((-(-part.size // 64),), (64,), arguments)
+            if first < 8:
+                with suppress(threading.BrokenBarrierError):
+                    both.wait(1)  # the first two parts are there at a time
+            if next(runs_out):
+                memory.empty(1 << 20, np.float64)
+            found[first:end] = device.to_host(out)
+
+    chunks.run(device, Grid(24, 2 * 200 * 8), work, overlap=True)
+    np.testing.assert_array_equal(found, given * 2)
+    assert len(set(machine.streams)) == 2
+    assert device.memory.used() == 0
+    device.times()  # waits, as every job does in the end
+    kept = machine.pool.kept()
+    assert len(kept) > 5_000
+    assert b"\x40" not in kept, "the first byte of 2.0"
+    device.forget()
+    assert (_left(machine), machine.pool.kept()) == (0, b"")
 
 
 def test_times_are_of_all_lanes(gpu: tuple[CupyDevice, Machine]) -> None:
