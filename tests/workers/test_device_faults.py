@@ -24,7 +24,7 @@ def test_a_real_kernel_and_its_fallback_give_the_same_bytes(desk: Desk) -> None:
     desk.start_worker(
         WARPDESK_OPERATIONS="tests.workers.operations:SMA_ALONE",
         WARPDESK_DEVICE="tests.cudasim.device:EmulatedDevice",
-        WARPDESK_FAULTS="oom@1",
+        WARPDESK_FAULTS="oom@1-2",
     )
     prices = desk.array(100 + np.cumsum(np.random.default_rng(0).normal(size=5_000)))
     records = [desk.wait(desk.submit("sma", {"prices": prices}, params={"period": 14})) for _ in range(2)]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.cuda import DeviceLost
-from tests.workers.device import PaperDevice, UncompiledDevice
+from kernels.cuda import DeviceLost, LaunchFailed
+from tests.workers.device import PaperDevice, PaperMemory, UncompiledDevice
 from tests.workers.operations import OPERATIONS
 from workers import execute
 from workers.device import Probe, probe, without_gpu
@@ -139,6 +139,90 @@ def test_a_job_that_insists_on_the_gpu_gets_the_fault_instead(store: SpoolStore,
     outcome = double(store, gpu(fault), backend="gpu")
     assert isinstance(outcome, Failed)
     assert (outcome.code, outcome.retryable) == (code, True)
+
+
+def test_a_fallback_says_how_soon_the_cpu_took_over_and_other_answers_do_not(store: SpoolStore) -> None:
+    fallen, straight = double(store, gpu("launch@1")), double(store, gpu())
+    assert isinstance(fallen, Succeeded)
+    assert isinstance(straight, Succeeded)
+    assert fallen.provenance.fallback_seconds is not None
+    assert fallen.provenance.fallback_seconds > 0
+    assert straight.provenance.fallback_seconds is None
+
+
+class Counted(np.ndarray):
+    """A device array that is counted as long as it lives."""
+
+    life: Any
+
+
+class CountingDevice(PaperDevice):
+    """Keeps an account of its arrays, and holds on to the first `leaks` of them."""
+
+    def __init__(self, leaks: int = 0, fault: type[Exception] | None = None) -> None:
+        self.leaks, self.fault = leaks, fault
+        self.memory = PaperMemory()
+        self.kept: list[np.ndarray] = []
+
+    def kernel(self, source: Any, name: str) -> Any:
+        if self.fault is not None:
+            raise self.fault(f"{name} is refused")
+        return super().kernel(source, name)
+
+    def to_device(self, array: Any) -> Any:
+        return self._counted(np.array(array))
+
+    def empty(self, shape: Any, dtype: Any) -> Any:
+        return self._counted(np.empty(shape, dtype))
+
+    def _counted(self, array: np.ndarray) -> np.ndarray:
+        counted = array.view(Counted)
+        counted.life = self.memory.born(array.nbytes, f"{array.dtype}{list(array.shape)}")  # type: ignore[attr-defined]
+        if len(self.kept) < self.leaks:
+            self.kept.append(counted)
+        return counted
+
+
+def counting(**behaviour: Any) -> Probe:
+    return Probe(DeviceReport(backend="gpu", name="paper"), CountingDevice(**behaviour))
+
+
+def test_an_attempt_ends_with_nothing_of_it_on_the_device(store: SpoolStore, caplog: pytest.LogCaptureFixture) -> None:
+    found = counting()
+    with found.device.memory.job() as account:  # type: ignore[union-attr]
+        assert isinstance(double(store, found), Succeeded)
+    assert account.left == ()
+    assert "left" not in caplog.text
+
+
+def test_what_an_attempt_leaves_on_the_device_is_told_by_its_shape_not_by_its_numbers(
+    store: SpoolStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert isinstance(double(store, counting(leaks=1), values=[271828.0, 1.0]), Succeeded)
+    assert "double of job_1 left 1 blocks of 16 bytes on the device: float64[2] in 16 bytes" in caplog.text
+    assert "271828" not in caplog.text
+
+
+def test_before_the_cpu_takes_over_nothing_is_left_on_the_device(
+    store: SpoolStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.workers.misbehaving import cpu
+
+    found = counting(fault=LaunchFailed)
+    real, seen = cpu.double, []
+
+    def looking(params: Any, values: np.ndarray) -> dict[str, Any]:
+        with found.device.memory.job() as account:  # type: ignore[union-attr]
+            pass
+        memory = found.device.memory  # type: ignore[union-attr]
+        seen.append((account.left, memory._made_since(-1)))
+        return real(params, values)
+
+    monkeypatch.setattr(cpu, "double", looking)
+    outcome = double(store, found)
+    assert isinstance(outcome, Succeeded)
+    assert outcome.provenance.backend == "cpu"
+    assert seen == [((), ())]
 
 
 def test_a_lost_device_is_not_survived(store: SpoolStore) -> None:
