@@ -240,6 +240,7 @@ template <class Law> struct Totals {
     REAL* eights;  // [2 * SUMS][threads]
     REAL* groups;  // [2 * SUMS][GROUPS]
     i32 threads;
+    bool grouped;  // blocks of bars have several groups, or the totals of groups are wanted
 };
 
 // (h + g) + e for P and S of this thread, whose block of bars has the threads first .. first + eights - 1 and keeps its groups
@@ -248,7 +249,6 @@ template <class Law>
 __device__ __forceinline__ void sum_before(const Totals<Law>& totals, const Place& place, i32 first, i32 eights, i32 group,
                                            REAL* own, REAL* before) {
     i32 mine = (i32)threadIdx.x, s = mine - first, n = totals.threads;
-    bool active = eights > 0;
     sum_eight<Law, 0>(place, totals.eights[mine], totals.eights[Law::SUMS * n + mine]);
     if (Law::SUMS == 2) sum_eight<Law, Law::SUMS - 1>(place, totals.eights[n + mine], totals.eights[3 * n + mine]);
     __syncthreads();
@@ -258,22 +258,29 @@ __device__ __forceinline__ void sum_before(const Totals<Law>& totals, const Plac
     for (i32 i = 0; i < Law::SUMS; ++i) {
         const REAL *of_own = totals.eights + i * n + first, *of_before = totals.eights + (Law::SUMS + i) * n + first;
         e_own[i] = e_before[i] = 0;
-        if (!active) continue;
         for (i32 other = from; other < s; ++other) e_own[i] = e_own[i] + of_own[other];
         for (i32 other = to - 1; other > s; --other) e_before[i] = e_before[i] + of_before[other];
+        if (!totals.grouped || eights == 0) continue;
         if (s == to - 1) totals.groups[i * GROUPS + group + s / GROUP] = e_own[i] + of_own[s];
         if (s == from) totals.groups[(Law::SUMS + i) * GROUPS + group + s / GROUP] = e_before[i] + of_before[s];
     }
-    __syncthreads();
-    i32 groups = (eights + GROUP - 1) / GROUP;
+    REAL g_own[Law::SUMS], g_before[Law::SUMS];
+#pragma unroll
+    for (i32 i = 0; i < Law::SUMS; ++i) g_own[i] = g_before[i] = 0;
+    if (totals.grouped) {
+        __syncthreads();
+        i32 groups = (eights + GROUP - 1) / GROUP;
+#pragma unroll
+        for (i32 i = 0; i < Law::SUMS; ++i) {
+            const REAL *of_own = totals.groups + i * GROUPS + group, *of_before = of_own + Law::SUMS * GROUPS;
+            for (i32 other = 0; other < s / GROUP; ++other) g_own[i] = g_own[i] + of_own[other];
+            for (i32 other = groups - 1; other > s / GROUP; --other) g_before[i] = g_before[i] + of_before[other];
+        }
+    }
 #pragma unroll
     for (i32 i = 0; i < Law::SUMS; ++i) {
-        REAL g_own = 0, g_before = 0;
-        for (i32 other = 0; other < s / GROUP; ++other) g_own = g_own + totals.groups[i * GROUPS + group + other];
-        for (i32 other = groups - 1; other > s / GROUP; --other)
-            g_before = g_before + totals.groups[(Law::SUMS + i) * GROUPS + group + other];
-        own[i] = (own[i] + g_own) + e_own[i];
-        before[i] = (before[i] + g_before) + e_before[i];
+        own[i] = (own[i] + g_own[i]) + e_own[i];
+        before[i] = (before[i] + g_before[i]) + e_before[i];
     }
 }
 
@@ -335,7 +342,7 @@ template <class Law> __device__ __forceinline__ void show_blocks(const Rows& row
     REAL own[Law::SUMS], before[Law::SUMS];
 #pragma unroll
     for (i32 i = 0; i < Law::SUMS; ++i) own[i] = before[i] = 0;
-    Totals<Law> totals = {space + deal.slots, groups, threads};
+    Totals<Law> totals = {space + deal.slots, groups, threads, deal.eights > GROUP};
     sum_before<Law>(totals, place, first, active ? deal.eights : 0, mine * ((deal.eights + GROUP - 1) / GROUP), own, before);
     i32 stride = deal.many * width;
     show<Law>(place, own, before, law, active, space + mine * width + s * SLOTS, stride);
@@ -395,7 +402,7 @@ __device__ __forceinline__ void sum_stretches(const Rows& rows, i64 first, i64 b
     REAL own[Law::SUMS], before[Law::SUMS];
 #pragma unroll
     for (i32 i = 0; i < Law::SUMS; ++i) own[i] = before[i] = 0;
-    Totals<Law> totals = {space + 2 * slots + 1, groups, THREADS};
+    Totals<Law> totals = {space + 2 * slots + 1, groups, THREADS, true};
     i32 thread = (i32)threadIdx.x, eights = thread < stretch.eights ? stretch.eights : 0;
     sum_before<Law>(totals, place, eights ? 0 : thread, eights, 0, own, before);
     if (thread >= 2 * Law::SUMS) return;
@@ -429,7 +436,7 @@ __device__ __forceinline__ void show_stretches(const Rows& rows, i64 first, i64 
         own[i] = others[i];
         before[i] = others[Law::SUMS + i];
     }
-    Totals<Law> totals = {space + 2 * slots + 1, groups, THREADS};
+    Totals<Law> totals = {space + 2 * slots + 1, groups, THREADS, true};
     sum_before<Law>(totals, place, eights ? 0 : thread, eights, 0, own, before);
     show<Law>(place, own, before, law, true, space + thread * SLOTS, slots);
     __syncthreads();

@@ -177,20 +177,27 @@ CASES: tuple[Case, ...] = (
     _case("rsi", _flat_after_a_move, "flat run", period=2),
     _case("rsi", _flat_after_a_move, "flat run, nan", small=False, period=3, flat="nan"),
     *(_case(operation, _spiked, "spikes", small=False, period=41) for operation in ("sma", "ema", "rsi", "bollinger")),
+    # The two sides of each bound: bar by bar; many blocks of bars for a block of threads, one, a part of one.
     *(
-        _case(operation, _prices(1, 2100), f"period {period}", small=False, period=period)
+        _case(operation, _prices(2, 5000), f"period {period}", small=False, period=period)
         for operation in ("sma", "bollinger")
-        for period in (1, 31, 32, 33, 1023, 1024)
+        for period in (1, 12, 13, 15, 16, 17, 128, 129, 512, 513, 2048, 2049)
     ),
-    *(_case(operation, _prices(1, 2100), "period 1025", period=1025) for operation in ("sma", "bollinger")),
-    _case("rsi", _prices(1, 2100), "cutler, period 1025", period=1025, convention="cutler"),
-    _case("rsi", _prices(1, 2100), "cutler, period 1023", small=False, period=1023, convention="cutler"),
+    *(
+        _case("rsi", _prices(2, 5000), f"cutler, period {period}", small=False, period=period, convention="cutler")
+        for period in (12, 13, 17, 513, 2048, 2049)
+    ),
+    *(
+        _case(operation, _prices(1, bars), f"{bars} bars, period {period}", small=True, period=period, **options)
+        for operation, options in (("sma", {}), ("bollinger", {}), ("rsi", {"convention": "cutler"}))
+        for period, bars in ((5, 300), (150, 500), (2049, 2100))
+    ),
     # Every kernel in float32 too.
     _case("rsi", _prices(1, 2500, dtype="float32"), "float32, carried through all tiles", small=False, period=2400),
     *(
         _case(
             operation,
-            _prices(1, 2100, dtype="float32", gaps=0.03),
+            _prices(1, 4500, dtype="float32", gaps=0.01),
             f"float32-{period}-{policy}",
             small=False,
             period=period,
@@ -198,9 +205,9 @@ CASES: tuple[Case, ...] = (
             **options,
         )
         for operation, period, options in (
-            ("sma", 1025, {}),
-            ("bollinger", 1025, {}),
-            ("rsi", 1025, {"convention": "cutler"}),
+            *(("sma", period, {}) for period in (9, 1025, 2049)),
+            *(("bollinger", period, {}) for period in (9, 1025, 2049)),
+            *(("rsi", period, {"convention": "cutler"}) for period in (9, 1025, 2049)),
             ("ema", 30, {}),
         )
         for policy in ("skip", "ffill")
