@@ -4,7 +4,7 @@
 # EXTRAS=gpu installs CuPy for CUDA 12 too; that is the default where nvidia-smi is found. EXTRAS=gpu-cu13 is for CUDA 13.
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test lint types kernels sanitize bench test-gpu
+.PHONY: help install run demo test lint types kernels sanitize soak bench test-gpu bench-gpu
 
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.14; do \
 	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -47,6 +47,9 @@ kernels: $(DEV) ## compile every kernel for sm_70 to sm_120; needs no GPU
 sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
 	@$(BIN)/pytest -m sanitize
 
+soak: $(DEV) ## ten minutes of full load, with health asked every second; SOAK_SECONDS=600
+	@SOAK_SECONDS=$${SOAK_SECONDS:-600} $(BIN)/pytest --quiet -rP tests/end_to_end/test_soak.py
+
 bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="name ..." for some
 	@$(BIN)/python -m benchmarks $(BENCH)
 
@@ -54,6 +57,10 @@ bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="name 
 # no .venv is made. Its other plugins stay out, and a warning of its versions of the libraries is shown, not an error.
 test-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## the kernel tests on this machine's GPU; fails where there is none
 	@WARPDESK_REQUIRE_GPU=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(or $(PYTHON_GPU),$(BIN)/python) -m pytest tests/kernels -m gpu -W default
+
+# As test-gpu; peers whose libraries are missing are left out and named.
+bench-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## what the kernels reach on this machine's GPU, within 8 minutes; fails where there is none
+	@$(or $(PYTHON_GPU),$(BIN)/python) -m benchmarks gpu
 
 $(RUN): pyproject.toml | $(BIN)/python
 	@echo "installing into .venv"

@@ -1,76 +1,79 @@
-"""What do the fixed summation order and the reduced precisions cost beside the library?
+"""Products beside NumPy's BLAS and torch: our fixed order of summation, the library, and reduced precisions."""
 
-NumPy's `@` (its BLAS) is the yardstick. On a GPU a call goes from host memory and back; what its copies and our own
-kernels take of that stands in the last columns (cuBLAS's kernels are not among them).
-"""
-
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import Row, interleave, show
-from kernels.cuda import Device, NoDevice
-from kernels.cupy_device import open_device
-from kernels.matmul import cpu, gpu
-from kernels.matmul.spec import MatmulParams
+from benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, module, numpy_peer, random
+from kernels.catalogue import OPERATIONS
 
 Shape = tuple[int, ...]
 
-SHAPES: tuple[tuple[Shape, Shape], ...] = (
-    ((256, 256), (256, 256)),
-    ((1024, 1024), (1024, 1024)),
-    ((100, 64, 64), (100, 64, 64)),
+
+def _torch(inputs: Inputs) -> Call:
+    torch = module("torch")
+    a, b = (torch.from_numpy(inputs[name]) for name in ("a", "b"))
+    return lambda: a @ b
+
+
+PEERS = (
+    numpy_peer(lambda inputs: lambda: inputs["a"] @ inputs["b"], "NumPy @", threads="all"),
+    Peer("torch @", "torch", _torch, threads="all"),
 )
-KERNEL = MatmulParams(algorithm="kernel")
-REDUCED = tuple(MatmulParams(precision=precision) for precision in ("tf32", "bf16", "fp16"))
 
 
-def main() -> None:
-    try:
-        device: Device | None = open_device()
-    except NoDevice as reason:
-        print(f"matmul: no GPU rows, {reason}")
-        device = None
-    rows = [row for dtype in ("float32", "float64") for shapes in SHAPES for row in _rows(dtype, *shapes, device)]
-    show("matmul", rows)
+def _inputs(dtype: str, a: Shape, b: Shape) -> Inputs:
+    draw: Any = random().standard_normal
+    return {"a": draw(a, dtype), "b": draw(b, dtype)}
 
 
-def _rows(dtype: str, a_shape: Shape, b_shape: Shape, device: Device | None) -> list[Row]:
-    random = np.random.default_rng(1)
-    a, b = (random.standard_normal(shape).astype(dtype) for shape in (a_shape, b_shape))
-    calls: dict[str, Callable[[], Any]] = {"numpy @": lambda: {"product": a @ b}}
-    for params in (KERNEL, MatmulParams(), *(REDUCED if dtype == "float32" else ())):
-        name = params.algorithm or f"library {params.precision}"
-        calls[f"cpu {name}"] = partial(cpu.matmul, params, a, b)
-        if device is not None:
-            calls[f"gpu {name}"] = partial(gpu.matmul, params, a, b, device=device)
-    timings = interleave(calls, repeats=15)
-    operations = 2 * a.size * b_shape[-1]
-    exact = a.astype(np.longdouble) @ b.astype(np.longdouble)
+def _case(
+    sizes: Sizes, dtype: str, a: Shape, b: Shape, params: dict[str, Any], peers: tuple[Peer, ...] = (), **more: Any
+) -> Case:
+    what = params.get("algorithm") or params["precision"]
+    label = f"{what}, {'x'.join(map(str, a))} by {'x'.join(map(str, b))}, {dtype}"
+    pairs = int(np.prod(a)) * b[-1]
+    return Case("matmul", label, params, lambda: _inputs(dtype, a, b), sizes, peers, multiplied=pairs, **more)
+
+
+def _cases(sizes: Sizes, dtype: str, a: Shape, b: Shape, **more: Any) -> list[Case]:
     return [
-        {
-            "a": f"{dtype} {'x'.join(map(str, a_shape))}",
-            "product by": name,
-            "time": timing,
-            "GFLOP/s": operations / timing.median / 1e9,
-            "times numpy": timing.median / timings["numpy @"].median,
-            **_once(calls[name], exact, device),
-        }
-        for name, timing in timings.items()
+        _case(sizes, dtype, a, b, {"algorithm": "kernel"}, PEERS, **more),
+        _case(sizes, dtype, a, b, {"algorithm": "library"}, **more),
     ]
 
 
-def _once(call: Callable[[], Any], exact: Any, device: Device | None) -> Row:
-    if device is not None:
-        device.times()  # forget what was timed before
-    error = {"error": float(np.linalg.norm(call()["product"] - exact) / np.linalg.norm(exact))}
-    if device is None:
-        return error
-    times = device.times()
-    return {**error, "copy ms": 1e3 * times.copy, "kernel ms": 1e3 * times.kernel}
+CASES: tuple[Case, ...] = (
+    *_cases("small", "float32", (20, 30), (30, 10)),
+    *_cases("small", "float64", (3, 20, 30), (3, 30, 10)),
+    *(
+        case
+        for dtype in ("float32", "float64")
+        for a, b in (((256, 256), (256, 256)), ((1024, 1024), (1024, 1024)), ((100, 64, 64), (100, 64, 64)))
+        for case in _cases("full", dtype, a, b, repeats=15)
+    ),
+    *(
+        _case("full", "float32", (1024, 1024), (1024, 1024), {"precision": precision}, repeats=5)
+        for precision in ("tf32", "bf16", "fp16")
+    ),
+    *(
+        _case("large", "float32", (n, n), (n, n), {"algorithm": "kernel"}, goal=Goal(part=0.85), repeats=5)
+        for n in (2048, 4096, 8192)
+    ),
+    _case("large", "float64", (4096, 4096), (4096, 4096), {"algorithm": "kernel"}, repeats=5),
+)
 
 
-if __name__ == "__main__":
-    main()
+def accuracy() -> list[dict[str, Any]]:
+    """|product - exact| / |exact|, Frobenius, of 512 x 512 normal numbers; exact in extended precision."""
+    operation, rows = OPERATIONS["matmul"], []
+    for dtype in ("float32", "float64"):
+        inputs = _inputs(dtype, (512, 512), (512, 512))
+        exact = inputs["a"].astype(np.longdouble) @ inputs["b"].astype(np.longdouble)
+        ways: list[dict[str, str]] = [{"algorithm": "kernel"}, {"algorithm": "library"}]
+        ways += [{"precision": name} for name in ("tf32", "bf16", "fp16") if dtype == "float32"]
+        for params in ways:
+            product = operation.implementation("cpu")(operation.params.model_validate(params), **inputs)["product"]
+            error = float(np.linalg.norm((product - exact).astype(np.float64)) / np.linalg.norm(exact.astype(float)))
+            rows.append({"product": dtype, "by": " ".join(params.values()), "relative error": error})
+    return rows

@@ -1,93 +1,97 @@
-"""What does unmasking cost the server, and masking a client? Beside one thread of NumPy with OpenSSL's keystream."""
+"""Unmasking for the server beside one thread of NumPy with OpenSSL's keystream."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from numpy.typing import NDArray
 
-from benchmarks.report import interleave, show
-from kernels.secure_aggregation.cpu import secure_aggregation
-from kernels.secure_aggregation.spec import SecureAggregation
-
-_ROUNDS = [  # survivors, dropped, coordinates, modulus bits
-    (10, 0, 1_000_000, 32),
-    (9, 1, 1_000_000, 32),
-    (9, 1, 1_000_000, 64),
-    (90, 10, 100_000, 32),
-]
+from benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module, random
+from kernels.catalogue import OPERATIONS
 
 
-def main() -> None:
-    rows = []
-    for survivors, dropped, dim, bits in _ROUNDS:
-        params, inputs = _round(survivors, dropped, dim, bits)
-        expected = _numpy(params, **inputs)
-        got = secure_aggregation(params, **inputs)["sum"]
-        assert np.array_equal(got, expected.view(f"<i{bits // 8}"))
-        timings = interleave(
-            {
-                "Warpdesk": partial(secure_aggregation, params, **inputs),
-                "NumPy + OpenSSL, one thread": partial(_numpy, params, **inputs),
-            },
-            repeats=5,
-        )
-        for by, timing in timings.items():
-            rows.append(
-                {
-                    "round": f"{survivors} of {survivors + dropped} clients, {dim:,} words of {bits} bits",
-                    "masks": survivors + survivors * dropped,
-                    "by": by,
-                    "time": timing,
-                    "ratio": round(timing.median / timings["Warpdesk"].median, 2),
-                }
-            )
-    show("secure_aggregation", rows)
-
-
-def _round(survivors: int, dropped: int, dim: int, bits: int) -> tuple[SecureAggregation, dict[str, npt.NDArray[Any]]]:
-    random = np.random.default_rng(1)
-    ids = tuple(range(survivors))
-    gone = tuple(range(survivors, survivors + dropped))
-    params = SecureAggregation.model_validate(
-        {
-            "round_id": "bench",
-            "modulus_bits": bits,
-            "threshold": (survivors + dropped) // 2 + 1,
-            "survivors": ids,
-            "dropped": gone,
-            "pairs": tuple((g, s) for g in gone for s in ids),
-            "quantisation": {"clip": str(2**bits), "scale": "1"},  # any word decodes
-            "output": "int",
-        },
-    )
-    inputs = {
-        "masked": random.integers(0, 2**bits, (survivors, dim), f"uint{bits}", endpoint=False),
-        "self_seeds": random.integers(0, 256, (survivors, 32), np.uint8),
-        "pair_seeds": random.integers(0, 256, (survivors * dropped, 32), np.uint8),
-    }
-    return params, inputs
-
-
-def _numpy(
-    params: SecureAggregation,
-    masked: npt.NDArray[Any],
-    self_seeds: npt.NDArray[np.uint8],
-    pair_seeds: npt.NDArray[np.uint8],
-) -> npt.NDArray[Any]:
-    total: npt.NDArray[Any] = masked.sum(axis=0, dtype=masked.dtype)
+def numpy_sum(
+    pairs: Sequence[tuple[int, int]],
+    masked: NDArray[Any],
+    self_seeds: NDArray[np.uint8],
+    pair_seeds: NDArray[np.uint8],
+) -> NDArray[Any]:
+    """The unmasked sum, a mask after the other by OpenSSL's ChaCha20."""
+    ciphers = module("cryptography.hazmat.primitives.ciphers")
+    total: NDArray[Any] = masked.sum(axis=0, dtype=masked.dtype)
     zeros = bytes(total.nbytes)
     for name, seeds, minus in (
         (b"self", self_seeds, [True] * len(self_seeds)),
-        (b"pair", pair_seeds, [stayed < gone for gone, stayed in params.pairs]),
+        (b"pair", pair_seeds, [stayed < gone for gone, stayed in pairs]),
     ):
         for seed, subtract in zip(seeds, minus, strict=True):
-            algorithm = algorithms.ChaCha20(seed.tobytes(), bytes(4) + name + bytes(8))
-            words = np.frombuffer(Cipher(algorithm, mode=None).encryptor().update(zeros), total.dtype)
+            algorithm = ciphers.algorithms.ChaCha20(seed.tobytes(), bytes(4) + name + bytes(8))
+            words = np.frombuffer(ciphers.Cipher(algorithm, mode=None).encryptor().update(zeros), total.dtype)
             (np.subtract if subtract else np.add)(total, words, out=total)
     return total
 
 
-if __name__ == "__main__":
-    main()
+def _pairs(survivors: int, dropped: int) -> list[tuple[int, int]]:
+    return [(gone, stayed) for gone in range(survivors, survivors + dropped) for stayed in range(survivors)]
+
+
+def _peer(pairs: list[tuple[int, int]]) -> Peer:
+    def call(inputs: Inputs) -> Call:
+        module("cryptography")
+        return partial(numpy_sum, pairs, **inputs)
+
+    return Peer("NumPy + OpenSSL", "cryptography", call)
+
+
+def _inputs(params: dict[str, Any], dim: int) -> Inputs:
+    generator, bits = random(), params["modulus_bits"]
+    survivors = len(params["survivors"])
+    inputs = {
+        "masked": generator.integers(0, 2**bits, (survivors, dim), f"uint{bits}", endpoint=False),
+        "self_seeds": generator.integers(0, 256, (survivors, 32), np.uint8),
+        "pair_seeds": generator.integers(0, 256, (len(params["pairs"]), 32), np.uint8),
+    }
+    # The first client's vector makes the sum one that honest clients could have: 0. Any word decodes within 2**bits.
+    operation = OPERATIONS["secure_aggregation"]
+    lenient = {**params, "quantisation": {"clip": str(2**bits), "scale": "1"}}
+    unmasked = operation.implementation("cpu")(operation.params.model_validate(lenient, strict=False), **inputs)["sum"]
+    inputs["masked"][0] -= unmasked.astype(f"uint{bits}")
+    return inputs
+
+
+def _case(sizes: Sizes, survivors: int, dropped: int, dim: int, bits: int, goal: Goal | None = None) -> Case:
+    pairs, masks = _pairs(survivors, dropped), survivors + survivors * dropped
+    params = {
+        "round_id": "bench",
+        "modulus_bits": bits,
+        "threshold": (survivors + dropped) // 2 + 1,
+        "survivors": list(range(survivors)),
+        "dropped": list(range(survivors, survivors + dropped)),
+        "pairs": [list(pair) for pair in pairs],
+        "quantisation": {"clip": "1", "scale": "1000"},
+        "output": "int",
+    }
+    return Case(
+        "secure_aggregation",
+        f"{survivors} of {survivors + dropped} clients, {measured(dim)} words of {bits} bits, {masks} masks",
+        params,
+        lambda: _inputs(params, dim),
+        sizes,
+        (_peer(pairs),),
+        goal or Goal(),
+        moved=(survivors + 1) * dim * bits // 8,
+        keystream=masks * dim * bits // 8,
+        repeats=7,
+    )
+
+
+CASES: tuple[Case, ...] = (
+    _case("small", 3, 1, 500, 32),
+    _case("small", 3, 0, 100, 64),
+    *(
+        _case("full", *shape, Goal({"NumPy + OpenSSL": 1.6}, words=1e12))
+        for shape in ((10, 0, 1_000_000, 32), (9, 1, 1_000_000, 32), (9, 1, 1_000_000, 64), (90, 10, 100_000, 32))
+    ),
+    _case("large", 16, 0, 10_000_000, 32, Goal(words=1e12)),
+)

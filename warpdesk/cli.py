@@ -1,4 +1,4 @@
-"""The command line: run a service or a worker, send a job, look at the machine, manage API keys."""
+"""The command line: run a service or a worker, send a job, look at the machine and measure it, manage API keys."""
 
 import argparse
 import json
@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from benchmarks import options
 
 if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
@@ -83,6 +85,10 @@ def _parser() -> argparse.ArgumentParser:
     warm.add_argument("--kernels-only", action="store_true", help="leave out the CPU code")
     warm.add_argument("--json", action="store_true")
     warm.set_defaults(run=_warm)
+
+    bench = commands.add_parser("bench", help="measure every operation beside named libraries, on this machine")
+    options.add(bench)
+    bench.set_defaults(run=_bench)
 
     keys = commands.add_parser("keys", help="create, list or revoke API keys").add_subparsers(
         required=True, metavar="ACTION"
@@ -312,6 +318,21 @@ def _warm(chosen: argparse.Namespace) -> int:
         return _fail(f"compiled kernels cannot be kept: {error}; set WARPDESK_KERNEL_CACHE to a directory of yours")
     print(json.dumps(warmed.as_json()) if chosen.json else warmed.as_text())
     return 0 if warmed.complete else 1
+
+
+def _bench(chosen: argparse.Namespace) -> int:
+    from warpdesk.home import UnusableHome, make_private
+    from workers.settings import WorkerSettings
+
+    settings = _read(WorkerSettings)
+    try:
+        make_private(settings.home)
+    except UnusableHome as error:
+        raise Misconfigured(str(error)) from None
+    os.environ.update(settings.cache_environment())  # before Numba is imported
+    from benchmarks.operations import bench
+
+    return bench(chosen)
 
 
 def _create_key(chosen: argparse.Namespace) -> int:

@@ -1,0 +1,225 @@
+"""Measure every operation beside named peers in one run: `warpdesk bench`, `python -m benchmarks operations`.
+
+On a CPU: the computation alone, the whole path of a worker's child, and each peer. On a GPU besides: the kernels alone,
+the call from host to host, and what part that is of the copy rate or of cuBLAS's rate, measured in the same run.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from benchmarks import dp_noise, indicators, matmul, monte_carlo, on_gpu, options, secure_aggregation, vector
+from benchmarks.cases import Case, Sizes
+from benchmarks.compare import compared, elsewhere
+from benchmarks.on_cpu import Child
+from benchmarks.on_cpu import measure as measure_on_cpu
+from benchmarks.report import environment, print_table
+from benchmarks.rows import Row, document, shown, write_csv
+from kernels.cuda import Device, NoDevice
+
+_ALL: tuple[Case, ...] = (
+    *indicators.CASES,
+    *matmul.CASES,
+    *monte_carlo.CASES,
+    *dp_noise.CASES,
+    *secure_aggregation.CASES,
+    *vector.CASES,
+)
+CASES = tuple(replace(case, repeats=3) if case.sizes == "small" else case for case in _ALL)
+ACCURACY = {"bollinger": indicators.accuracy, "matmul": matmul.accuracy}
+
+
+@dataclass
+class Run:
+    """What was measured so far, and what was left out with the reason."""
+
+    rows: list[Row] = field(default_factory=list)
+    accuracy: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    device: dict[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        where = environment()
+        return document(
+            {**where, "device": {**where["device"], **self.device}},
+            self.rows,
+            self.left_out,
+            measured_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            accuracy=self.accuracy,
+        )
+
+
+def select(operations: Iterable[str], sizes: Iterable[Sizes]) -> list[Case]:
+    """The cases of some operations, of all where none is named. Raises ValueError for one that is not there."""
+    known, wanted = dict.fromkeys(case.operation for case in CASES), set(operations)
+    if unknown := sorted(wanted - set(known)):
+        raise ValueError(f"no benchmark of {', '.join(unknown)}; there are {', '.join(known)}")
+    return [case for case in CASES if case.sizes in set(sizes) and (not wanted or case.operation in wanted)]
+
+
+def run_on_cpu(cases: Sequence[Case], out: Run, deadline: float = float("inf"), repeats: int | None = None) -> None:
+    child = _child(out)
+    try:
+        for case in cases:
+            if time.monotonic() > deadline:
+                out.left_out[f"{case.operation}, {case.label} on the CPU"] = "no time was left"
+                continue
+            _tell(case, "cpu")
+            few = case if repeats is None else replace(case, repeats=min(repeats, case.repeats))
+            out.rows += measure_on_cpu(few, child, out.left_out)
+    finally:
+        if child is not None:
+            child.close()
+
+
+def run_on_gpu(cases: Sequence[Case], device: Device, out: Run, deadline: float = float("inf")) -> None:
+    rates = on_gpu.measure_rates(device)
+    out.device = {
+        "name": device.name,
+        "architecture": device.architecture,
+        "multiprocessors": device.multiprocessors,
+        "l2_bytes": device.l2,
+        "measured_copy_bytes_per_second": rates.copy,
+        "measured_copy_by": rates.copy_by,
+        "measured_keystream_bytes_per_second": rates.keystream,
+        "before": on_gpu.board(),
+    }
+    for case in cases:
+        if time.monotonic() > deadline:
+            out.left_out[f"{case.operation}, {case.label} on the GPU"] = "no time was left"
+            continue
+        _tell(case, "gpu")
+        out.rows += _case_on_gpu(case, device, rates, out)
+        device.memory.release()
+    if any(case.operation == "secure_aggregation" for case in cases):
+        large = any(case.sizes == "large" for case in cases)
+        out.rows.append(on_gpu.masked_sum(device, rates, 10_000_000 if large else 10_000))
+    out.device["after"] = on_gpu.board()  # clocks and temperature of a GPU at work
+
+
+def _case_on_gpu(case: Case, device: Device, rates: on_gpu.Rates, out: Run) -> list[Row]:
+    inputs = case.inputs()
+    if case.params.get("algorithm") == "library" or "precision" in case.params:
+        if (reason := _no_library(case, device, inputs)) is not None:
+            out.left_out[f"{case.operation}, {case.label} on the GPU"] = reason
+            return []
+        return on_gpu.measure(case, device, rates, inputs, library=True)
+    rows = on_gpu.measure(case, device, rates, inputs)
+    if case.multiplied and case.sizes != "full":  # the full sizes have a case of the library's
+        library = replace(case, params={"algorithm": "library"}, label=case.label.replace("kernel", "library"))
+        if (reason := _no_library(library, device, inputs)) is not None:
+            out.left_out[f"{case.operation}, {library.label} on the GPU"] = reason
+        else:
+            other = on_gpu.measure(library, device, rates, inputs, library=True)
+            rows = [on_gpu.against_library(rows[0], other[0], case.goal.part), *rows[1:], *other]
+    return rows
+
+
+def _no_library(case: Case, device: Device, inputs: Any) -> str | None:
+    try:
+        answer: Any = case.call(inputs, device)()
+    except NoDevice as error:
+        return str(error)
+    return None if answer["algorithm"] == "library" else str(answer["algorithm_reason"])
+
+
+def _tell(case: Case, where: str) -> None:
+    """Show someone who waits what is being measured."""
+    if sys.stderr.isatty():
+        print(f"{where}: {case.operation}, {case.label}", file=sys.stderr)
+
+
+def _child(out: Run) -> Child | None:
+    try:
+        return Child()
+    except ImportError as error:
+        out.left_out["the path of a worker's child"] = str(error)
+        return None
+
+
+def accuracy(operations: Iterable[str], out: Run) -> None:
+    wanted = set(operations)
+    for name, rows in ACCURACY.items():
+        if not wanted or name in wanted:
+            out.accuracy[name] = rows()
+
+
+def show(out: Run) -> None:
+    facts = out.document()["environment"]
+    print(f"{facts['cpu']}, {facts['cores']} cores, device {facts['device']['name']}, load {facts['load']}")
+    print(", ".join(f"{library} {number}" for library, number in facts["versions"].items()))
+    if rate := out.device.get("measured_copy_bytes_per_second"):
+        words = out.device["measured_keystream_bytes_per_second"]
+        print(
+            f"copy rate {rate / 1e12:.3g} TB/s by {out.device['measured_copy_by']}, keystream {words / 1e12:.3g} TB/s"
+        )
+    print_table([shown(row) for row in out.rows])
+    for name, rows in out.accuracy.items():
+        print(f"\naccuracy of {name}")
+        print_table(rows)
+    for what, reason in sorted(out.left_out.items()):
+        print(f"left out: {what} ({reason})")
+
+
+def bench(chosen: argparse.Namespace, device: Device | None = None) -> int:
+    """Measure what the command line asks for; returns its exit code."""
+    out = Run()
+    try:
+        cases = select(chosen.operation, [chosen.sizes])
+        before = json.loads(chosen.compare.read_text()) if chosen.compare else None
+        if device is None and not chosen.cpu:
+            device = _gpu(out, chosen.gpu)
+    except (ValueError, OSError, NoDevice) as error:
+        print(error)
+        return 2
+    run_on_cpu(cases, out)
+    if device is not None:
+        large = select(chosen.operation, ["large"]) if chosen.sizes == "full" else []
+        run_on_gpu([*cases, *large], device, out)
+    accuracy(chosen.operation, out)
+    show(out)
+    return finish(out, chosen, before)
+
+
+def finish(out: Run, chosen: argparse.Namespace, before: Mapping[str, Any] | None) -> int:
+    told = out.document()
+    if chosen.json:
+        chosen.json.parent.mkdir(parents=True, exist_ok=True)
+        chosen.json.write_text(json.dumps(told, indent=1) + "\n")
+    if chosen.csv:
+        write_csv(chosen.csv, out.rows)
+    if chosen.picture:
+        from benchmarks.picture import draw
+
+        facts = told["environment"]
+        draw(chosen.picture, out.rows, f"{facts['cpu']}, {facts['cores']} cores, device {facts['device']['name']}")
+    if before is None:
+        return 0
+    lines = compared(before, out.rows, chosen.bound)
+    print(f"\ncompared with {chosen.compare}, of {before['measured_at']}")
+    if other := elsewhere(before, told["environment"]):
+        print(f"another machine: {other}")
+    print_table(lines)
+    slower = [line for line in lines if line["verdict"] == "slower"]
+    print(f"{len(slower)} of {len(lines)} slower by more than {chosen.bound:g} times and both runs' spreads")
+    return 1 if slower else 0
+
+
+def _gpu(out: Run, wanted: bool) -> Device | None:
+    try:
+        return on_gpu.open_gpu()
+    except NoDevice as error:
+        if wanted:
+            raise
+        out.left_out["the GPU"] = str(error)
+        return None
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks operations")
+    options.add(parser)
+    return bench(parser.parse_args(arguments))

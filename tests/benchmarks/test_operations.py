@@ -1,0 +1,128 @@
+"""A run of the operations' benchmark: what it keeps, what it draws, and what it says has become slower."""
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+
+from benchmarks import on_gpu
+from benchmarks.compare import compared, elsewhere
+from benchmarks.operations import Run
+from benchmarks.report import Timing
+from benchmarks.rows import Row
+from kernels.cuda import NoDevice
+from warpdesk.cli import main
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("WARPDESK_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    def none():
+        raise NoDevice("the test has none")
+
+    monkeypatch.setattr(on_gpu, "open_gpu", none)
+
+
+def test_bench_writes_json_csv_and_a_picture_of_what_it_measured(tmp_path, capsys):
+    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "png")}
+    told = [f"--json={files['json']}", f"--csv={files['csv']}", f"--picture={files['png']}"]
+
+    code = main(["bench", "sum", "bollinger", "--cpu", "--sizes=small", *told])
+
+    printed = capsys.readouterr().out
+    kept = json.loads(files["json"].read_text())
+    rows = [Row.read(row) for row in kept["rows"]]
+    assert code == 0
+    assert {row.operation for row in rows} == {"sum", "bollinger"}
+    assert {row.what for row in rows} == {"compute", "end to end", "peer"}
+    for row in rows:
+        assert 0 < row.time.low <= row.time.median <= row.time.high
+        assert row.threads == "all" or row.version
+    assert {"cpu", "cores", "device", "versions", "load"} <= set(kept["environment"])
+    assert {line["by"] for line in kept["accuracy"]["bollinger"]} >= {"Warpdesk", "TA-Lib"}
+    with files["csv"].open() as file:
+        assert [line["by"] for line in csv.DictReader(file)] == [row.by for row in rows]
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+    assert "accuracy of bollinger" in printed
+
+
+def test_the_bands_after_a_spike_are_exact_here_and_not_in_ta_lib(capsys):
+    assert main(["bench", "bollinger", "--cpu", "--sizes=small"]) == 0
+
+    spiked = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("1e12")]
+    assert {line[-1] for line in spiked if "Warpdesk" in line} == {"True"}
+    assert {line[-1] for line in spiked if "TA-Lib" in line} == {"False"}
+
+
+def test_what_is_not_installed_is_left_out_and_named(monkeypatch, capsys):
+    def missing(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr("benchmarks.indicators.module", missing)
+
+    assert main(["bench", "sma", "--cpu", "--sizes=small"]) == 0
+
+    assert "left out: sma: TA-Lib (No module named 'talib')" in capsys.readouterr().out
+
+
+def test_bench_of_a_gpu_that_is_not_there_fails_and_says_why(no_gpu, capsys):
+    assert main(["bench", "sum", "--gpu", "--sizes=small"]) == 2
+
+    assert "the test has none" in capsys.readouterr().out
+
+
+def test_bench_without_a_gpu_measures_the_cpu_and_says_so(no_gpu, capsys):
+    assert main(["bench", "sum", "--sizes=small"]) == 0
+
+    assert "left out: the GPU (the test has none)" in capsys.readouterr().out
+
+
+def row(median, spread=0.01, **fields):
+    timing = Timing(median, median * (1 - spread), median * (1 + spread))
+    return replace(Row("sma", "20 bars", "cpu", "compute", "Warpdesk", timing), **fields)
+
+
+def verdict(before, now, bound=1.1):
+    [line] = compared(Run(rows=[before]).document(), [now], bound)
+    return line["verdict"]
+
+
+def test_slower_is_beyond_the_bound_and_beyond_both_spreads():
+    assert verdict(row(1.0), row(1.5)) == "slower"
+    assert verdict(row(1.5), row(1.0)) == "quicker"
+    assert verdict(row(1.0), row(1.08)) == "same"
+    assert verdict(row(1.0), row(1.08), bound=1.05) == "slower"
+    assert verdict(row(1.0, spread=0.6), row(1.5)) == "same"
+    assert verdict(row(1.0), row(1.5, spread=0.5)) == "same"
+
+
+def test_peers_and_rows_of_one_run_alone_are_not_compared():
+    before = Run(rows=[row(1.0, by="TA-Lib", what="peer"), row(1.0, case="gone")]).document()
+
+    assert compared(before, [row(9.0, by="TA-Lib", what="peer"), row(9.0)], 1.1) == []
+
+
+def test_another_machine_is_named():
+    told = {"cpu": "one", "cores": 2, "device": {"name": "none"}}
+
+    assert elsewhere({"environment": told}, told) == ""
+    assert elsewhere({"environment": told}, {**told, "cores": 4}) == "cores was 2 and is 4"
+
+
+@pytest.mark.parametrize(("times", "code"), [(1e-6, 1), (1e6, 0)])
+def test_compare_ends_with_1_where_something_became_slower(tmp_path, capsys, times, code):
+    file = tmp_path / "old.json"
+    assert main(["bench", "sum", "--cpu", "--sizes=small", f"--json={file}"]) == 0
+    old = json.loads(file.read_text())
+    for each in old["rows"]:
+        each["time"] = {name: seconds * times for name, seconds in each["time"].items()}
+    file.write_text(json.dumps(old))
+
+    assert main(["bench", "sum", "--cpu", "--sizes=small", f"--compare={file}"]) == code
+
+    assert f"{2 * code} of 2 slower by more than 1.1 times" in capsys.readouterr().out
