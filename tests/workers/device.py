@@ -1,5 +1,6 @@
 """A device of paper: kernels are Python functions by name. What is tested here is the worker, not CUDA."""
 
+import ctypes
 import os
 import signal
 from typing import Any
@@ -116,3 +117,9 @@ def ailing() -> PaperDevice:
 def absent() -> PaperDevice:
     """It cannot be opened."""
     raise NoDevice("the device is held by another process")
+
+
+def hanging() -> PaperDevice:
+    """Opening it never returns, in native code that holds the interpreter's lock."""
+    ctypes.PyDLL(None).sleep(3600)
+    raise AssertionError("it returned")

@@ -147,6 +147,9 @@ FRAIL = {
 # Everything here works.
 SOUND = {name: OPERATIONS[name] for name in ("double", "whisper")}
 
+# One launch in each job, and in the example.
+TRUTH_TABLE = {"double": OPERATIONS["double"]}
+
 # One variant of it fails: bad mood, float32.
 WAVERING = {
     "waver": Operation(

@@ -1,0 +1,206 @@
+"""A service under full load raises no false alarm, answers each job once and rightly, and does not grow.
+
+Fifteen seconds among the tests; `make soak` runs it for ten minutes (`SOAK_SECONDS`) and prints what it saw.
+"""
+
+import os
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from examples import prices
+from kernels.array import ArrayInfo
+from kernels.catalogue import OPERATIONS
+from tests.conftest import Service, processes_of, serve
+from warpdesk import Client
+
+SECONDS = float(os.environ.get("SOAK_SECONDS", "15"))
+CLIENTS = 4
+WORKERS = "2"
+MIB = 1 << 20
+# From its first quarter to its last a process may grow by so much: allocators settle, and buffers of results differ.
+GROWTH, GROWTH_SHARE, MORE_FILES = 64 * MIB, 0.25, 8
+
+pytestmark = pytest.mark.timeout(SECONDS + 600)
+
+
+@dataclass
+class Answers:
+    """What the clients got: the bytes of each request's answers, and the number of jobs."""
+
+    digests: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    jobs: list[str] = field(default_factory=list)
+    attempts: set[int] = field(default_factory=set)
+    errors: list[BaseException] = field(default_factory=list)
+
+
+def requests() -> list[tuple[str, dict[str, Any], dict[str, np.ndarray]]]:
+    """Every deterministic kind of work: operation, parameters, inputs."""
+    close = prices.sp500().close
+    returns = np.diff(np.log(close[:2001])).reshape(40, 50)
+    option = {
+        "payoff": "european",
+        "option": "call",
+        "spot": 100.0,
+        "strike": 100.0,
+        "volatility": 0.2,
+        "maturity": 1.0,
+    }
+    mixed = [
+        ("rsi", {"period": 14}, {"prices": close}),
+        ("ema", {"period": 30}, {"prices": close[:5000]}),
+        ("sma", {"period": 200}, {"prices": close}),
+        ("bollinger", {"period": 20, "width": 2.0}, {"prices": close[:1000]}),
+        ("matmul", {}, {"a": returns, "b": np.ascontiguousarray(returns.T)}),
+        *(("monte_carlo", {**option, "steps": steps, "paths": 20_000}, {}) for steps in (1, 12)),
+    ]
+    return [(name, params, inputs) for name, params, inputs in mixed if name in OPERATIONS]
+
+
+def work(url: str, number: int, until: float, answers: Answers) -> None:
+    """One client: every request in turn, from a place of its own, inline and uploaded by turns."""
+    kinds = requests()
+    try:
+        with Client(url, timeout=60) as client:
+            turn = number
+            while time.monotonic() < until:
+                which = turn % len(kinds)
+                operation, params, inputs = kinds[which]
+                sent: dict[str, Any] = dict(inputs)
+                if turn % 2:
+                    sent = {name: client.upload(array) for name, array in inputs.items()}
+                seed = {"seed": which} if OPERATIONS[operation].randomness == "seed" else {}
+                result = client.run(operation, timeout=120, **seed, **params, **sent)
+                answers.digests[which].add(_bytes(result.outputs))
+                answers.jobs.append(result.job.id)
+                answers.attempts.add(result.provenance.attempt)
+                turn += 1
+    except BaseException as error:  # noqa: BLE001 (shown by the test)
+        answers.errors.append(error)
+
+
+def _bytes(outputs: Any) -> bytes:
+    return b"".join(
+        name.encode() + (np.asarray(value).tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
+        for name, value in sorted(outputs.items())
+    )
+
+
+def computed_here(which: int) -> dict[str, Any]:
+    """The CPU implementation's answer, without a service."""
+    operation, params, inputs = requests()[which]
+    described = OPERATIONS[operation]
+    arrays = {name: ArrayInfo("float64", array.shape) for name, array in inputs.items()}
+    seed = {"seed": which} if described.randomness == "seed" else {}
+    answer: dict[str, Any] = described.implementation("cpu")(described.validate(params, arrays), **inputs, **seed)
+    return answer
+
+
+@dataclass(frozen=True)
+class Size:
+    resident: int  # bytes
+    files: int
+
+
+def sizes(home: Path) -> Iterator[tuple[str, Size]]:
+    """Of every process of the service but Redis, whose memory is the jobs it keeps."""
+    for pid, command in processes_of(home).items():
+        if "redis" in command.split()[0]:
+            continue
+        try:
+            resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        except OSError:
+            continue
+        role = next((word for word in ("child", "warmup", "warm", "api", "serve") if word in command), command[:40])
+        yield f"{role} {pid}", Size(resident, files)
+
+
+@pytest.fixture
+def soaked() -> Iterator[Service]:
+    home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
+    with serve(home, "--workers", WORKERS) as running:
+        yield running
+    shutil.rmtree(home)
+
+
+def test_a_service_at_full_load_raises_no_alarm_answers_each_job_once_and_does_not_grow(soaked: Service) -> None:
+    answers, alarms = Answers(), []
+    grown: dict[str, list[Size]] = defaultdict(list)
+    _until_all_are_ready(soaked)
+    began = time.monotonic()
+    until = began + SECONDS
+    clients = [threading.Thread(target=work, args=(soaked.url, n, until, answers)) for n in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    with httpx.Client(base_url=soaked.url, timeout=30) as http:
+        while any(client.is_alive() for client in clients):
+            ready, gpu = http.get("/readyz"), http.get("/gpu-health")
+            if (ready.status_code, ready.json()["status"]) != (200, "ok") or gpu.json()["status"] not in ("ok", "none"):
+                alarms.append((round(time.monotonic() - began, 1), ready.text, gpu.json()["reasons"]))
+            for name, size in sizes(soaked.home):
+                grown[name].append(size)
+            time.sleep(1.0)
+        performance = http.get("/performance-metrics").json()["operations"]
+
+    assert answers.errors == []
+    assert alarms == []
+    finished = {name: counts["jobs"] for name, counts in performance.items()}
+    assert all(set(states) == {"succeeded"} for states in finished.values()), finished
+    assert sum(states["succeeded"] for states in finished.values()) == len(answers.jobs) == len(set(answers.jobs))
+    assert answers.attempts == {1}
+    assert {which: len(digests) for which, digests in answers.digests.items()} == dict.fromkeys(answers.digests, 1)
+    on_a_gpu = "gpu" in {backend for counts in performance.values() for backend in counts["backends"]}
+    for which, (digest,) in answers.digests.items():
+        if not (on_a_gpu and requests()[which][0] == "matmul"):  # where cuBLAS may have run, and said so
+            assert digest == _bytes(computed_here(which)), requests()[which]
+    growth = {name: _growth(taken) for name, taken in grown.items() if len(taken) >= 8}
+    _print(answers, performance, grown, growth)
+    for name, (before, after, files) in growth.items():
+        assert after < before * (1 + GROWTH_SHARE) + GROWTH, (name, grown[name])
+        assert files <= MORE_FILES, (name, grown[name])
+
+
+def _until_all_are_ready(service: Service) -> None:
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        workers = httpx.get(f"{service.url}/gpu-health").json()["workers"]
+        if [worker["state"] for worker in workers] == ["ready"] * int(WORKERS):
+            return
+        time.sleep(0.1)
+    raise AssertionError("not all workers became ready")
+
+
+def _growth(taken: list[Size]) -> tuple[int, int, int]:
+    """Bytes in the second quarter and in the last, and how many more files were open."""
+    quarter = len(taken) // 4
+    before, after = taken[quarter : 2 * quarter], taken[-quarter:]
+    more = statistics.median(size.files for size in after) - statistics.median(size.files for size in before)
+    return (
+        int(statistics.median(size.resident for size in before)),
+        int(statistics.median(size.resident for size in after)),
+        int(more),
+    )
+
+
+def _print(answers: Answers, performance: Any, grown: Any, growth: Any) -> None:
+    slowest = {name: f"{counts['queue_seconds']['p95']:.3f}" for name, counts in performance.items()}
+    print(  # noqa: T201
+        f"soaked for {SECONDS:.0f} s: {len(answers.jobs)} jobs ({len(answers.jobs) / SECONDS:.1f}/s), answered once, "
+        f"no alarm in {max(len(taken) for taken in grown.values())} looks; p95 of waiting {slowest}; "
+        + ", ".join(
+            f"{name} {before // MIB} to {after // MIB} MiB, {files:+d} files"
+            for name, (before, after, files) in growth.items()
+        )
+    )
