@@ -95,6 +95,7 @@ class CupyDevice:
         self._cupy = cupy
         self.array: type = cupy.ndarray
         self._errors = (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError)
+        self._out_of_memory: type[Exception] = cupy.cuda.memory.OutOfMemoryError
         with self._faults():
             cupy.cuda.Device(index).use()
             properties = cupy.cuda.runtime.getDeviceProperties(index)
@@ -191,10 +192,7 @@ class CupyDevice:
                 with lane.lock:
                     self._finish(lane)
                     lane.staging.forget()
-            # What a library sends up through CuPy: it holds the block of a copy until the next one is asked for, even
-            # when it has arrived.
-            self._cupy.cuda.alloc_pinned_memory(1)
-            self._cupy.get_default_pinned_memory_pool().free_all_blocks()
+            self._cupy.get_default_pinned_memory_pool().free_all_blocks()  # what libraries sent up through CuPy
             self.memory.release()
 
     def launch(
@@ -260,7 +258,7 @@ class CupyDevice:
     def _faults(self, needed: int = 0, launching: str = "") -> Iterator[None]:
         try:
             yield
-        except MemoryError as error:
+        except self._out_of_memory as error:  # the device's: a host that has no memory is no fault of it
             raise OutOfMemory(f"out of memory: needed {needed} bytes{self._free()}", 2) from error
         except self._errors as error:
             raise self._fault(error, launching) from error

@@ -455,6 +455,7 @@ def _cupy(machine: Machine, folder: Path) -> Any:
     cuda = SimpleNamespace(
         runtime=runtime,
         driver=driver,
+        memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         Device=use,
         Event=lambda disable_timing=False: Event(machine),
         Stream=lambda: Stream(machine, next(streams)),

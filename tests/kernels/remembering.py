@@ -31,9 +31,17 @@ class RememberingDevice(EmulatedDevice):
         self._counting = threading.Lock()
         self.begin()
 
-    def begin(self, memory: int = 1 << 40, lanes: int = 1, runs_out: Callable[[int], bool] = lambda _: False) -> None:
+    def begin(
+        self,
+        memory: int = 1 << 40,
+        lanes: int = 1,
+        shape: tuple[int, int] = (4, 2),
+        runs_out: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """`shape`: multiprocessors, and blocks that each holds."""
         self.memory.limit = memory
         self.lanes = lanes
+        self.multiprocessors, self.blocks_per_multiprocessor = shape
         self.uncleared = 0
         self.allocations = 0
         self._runs_out = runs_out

@@ -283,6 +283,21 @@ def test_running_out_of_memory_says_how_much_was_needed_and_free(gpu: tuple[Cupy
     assert kept.size == 1000
 
 
+def test_a_host_without_memory_is_no_fault_of_the_device(
+    gpu: tuple[CupyDevice, Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, _ = gpu
+    words = device.zeros(4, np.float64)
+
+    def full(*_: Any) -> None:
+        raise MemoryError("the host's")
+
+    with monkeypatch.context() as host:
+        host.setattr(np, "empty", full)
+        with pytest.raises(MemoryError, match="the host's"):
+            device.to_host(words)
+
+
 def test_a_fault_of_a_kernel_appears_at_the_next_wait_with_its_kind(gpu: tuple[CupyDevice, Machine]) -> None:
     device, machine = gpu
     words = device.zeros(4, np.float64)

@@ -1,7 +1,8 @@
 """An answer has the same bytes however the job is split, and however often memory runs out on the way.
 
-For every operation: random requests, cut into chunks so small that there are several; a random number of them resident;
-and allocations that fail, from the n-th on and k times. Each is compared with the answer in one piece.
+For every operation: random requests, cut into chunks so small that there are several; a random number of them resident,
+in one lane or two; allocations that fail, from the n-th on and k times; and devices that launch in other shapes. Each
+answer is compared with the one in one piece.
 """
 
 import gc
@@ -140,7 +141,7 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "axpy": lambda random: {"alpha": float(random.normal()), **_two(random)},
     "dot": _two_rows,
     "sum": _rows,
-    "norm": lambda random: {"order": [1, 2, "inf"][random.integers(3)], **_rows(random)},
+    "norm": lambda random: {"order": str(random.choice(["l1", "l2", "linf"])), **_rows(random)},
     "min": _rows,
     "max": _rows,
 }
@@ -168,7 +169,7 @@ def drawn(name: str, random: Random) -> Request:
 
 
 def schedules(grid: Grid, allocations: int, random: Random) -> Iterator[dict[str, Any]]:
-    """What `RememberingDevice.begin` is told: memory for some chunks, and which allocations fail."""
+    """What `RememberingDevice.begin` is told: memory for some chunks, which allocations fail, another kind of GPU."""
     while True:
         resident = int(random.integers(1, grid.chunks + 1))
         first, times = int(random.integers(1, 2 * allocations + 1)), int(random.integers(0, 4))
@@ -176,6 +177,7 @@ def schedules(grid: Grid, allocations: int, random: Random) -> Iterator[dict[str
             # Views and the ends of arrays may take a little more than the chunks.
             "memory": grid.fixed + resident * grid.each if grid.each and random.random() < 0.7 else 1 << 40,
             "lanes": int(random.choice([1, 1, 1, 2])),
+            "shape": ((4, 2), (3, 1))[int(random.random() < 0.25)],
             "runs_out": lambda now, first=first, times=times: first <= now < first + times,
         }
 
