@@ -93,33 +93,61 @@ struct Rows {
     i32 period;
 };
 
-// The price, or the change, at a bar of a row; where there is none, something.
-template <class Law> __device__ __forceinline__ REAL at_bar(const Rows& rows, i64 row, i64 bar, REAL nan) {
-    i64 column = bar - rows.origin;
-    if (column < 0 || column >= rows.time) return 0;
-    const REAL* x = rows.prices + row * rows.time + column;
-    if (!Law::CHANGES) return *x;
-    return column > 0 ? *x - *(x - 1) : nan;
-}
+__device__ __forceinline__ i32 clamped(i64 count, i32 most) { return count < 0 ? 0 : count < most ? (i32)count : most; }
 
-// Where numbers go. Without `lower` there is one output; else shown[0] is the middle and shown[1] the reach.
-struct Outputs {
-    REAL *upper, *middle, *lower;
+// The prices, or the changes, of `count` bars of a row from `bar` on; where there is none, something.
+template <class Law> struct Bars {
+    const REAL* x;
+    i32 low, high, second;
+    REAL nan;
+
+    __device__ __forceinline__ Bars(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan) : nan(nan) {
+        i64 column = bar - rows.origin;
+        x = rows.prices + row * rows.time + column;
+        low = clamped(-column, count);
+        high = clamped(rows.time - column, count);
+        second = clamped(1 - column, count);
+    }
+
+    __device__ __forceinline__ REAL operator[](i32 j) const {
+        if (j < low || j >= high) return 0;
+        if (!Law::CHANGES) return x[j];
+        return j >= second ? x[j] - x[j - 1] : nan;
+    }
 };
 
-template <class Law>
-__device__ __forceinline__ void write(const Rows& rows, i64 row, i64 bar, const REAL* shown, i32 stride, REAL nan, Outputs out) {
-    i64 column = bar - rows.origin - rows.halo, at = row * (rows.time - rows.halo) + column;
-    if (column < 0 || column >= rows.time - rows.halo) return;
-    bool whole = bar >= rows.period - 1 + Law::CHANGES;
-    REAL middle = whole ? plain(shown[0], nan) : nan;
-    out.middle[at] = middle;
-    if (Law::SHOWN == 2) {
-        REAL reach = shown[stride];
-        out.upper[at] = whole ? plain(shown[0] + reach, nan) : nan;
-        out.lower[at] = whole ? plain(shown[0] - reach, nan) : nan;
+struct Outputs {
+    REAL *upper, *middle, *lower;  // the middle alone where one number is shown
+};
+
+// The results of `count` bars of a row from `bar` on.
+template <class Law> struct Results {
+    Outputs out;
+    i32 low, high, whole;
+    REAL nan;
+
+    __device__ __forceinline__ Results(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan, Outputs all) : out(all), nan(nan) {
+        i64 shown = rows.time - rows.halo, column = bar - rows.origin - rows.halo, at = row * shown + column;
+        out.middle += at;
+        if (Law::SHOWN == 2) {
+            out.upper += at;
+            out.lower += at;
+        }
+        low = clamped(-column, count);
+        high = clamped(shown - column, count);
+        whole = clamped(rows.period - 1 + Law::CHANGES - bar, count);
     }
-}
+
+    // `first` is the middle, and `second` the reach of bands.
+    __device__ __forceinline__ void put(i32 j, REAL first, REAL second) const {
+        if (j < low || j >= high) return;
+        out.middle[j] = j >= whole ? plain(first, nan) : nan;
+        if (Law::SHOWN == 2) {
+            out.upper[j] = j >= whole ? plain(first + second, nan) : nan;
+            out.lower[j] = j >= whole ? plain(first - second, nan) : nan;
+        }
+    }
+};
 
 __device__ __forceinline__ i32 slot(i32 bar) { return bar + bar / EIGHT; }
 
@@ -130,11 +158,12 @@ template <class Law> __device__ __forceinline__ void show_short(const Rows& rows
     __shared__ REAL x[(SHORT_BARS + before) / EIGHT * SLOTS];
     i64 row = blockIdx.x / tiles, start = rows.origin + rows.halo + blockIdx.x % tiles * SHORT_BARS;
     i32 thread = (i32)threadIdx.x;
+    Bars<Law> bars(rows, row, start - before, SHORT_BARS + before, law.nan);
     REAL loaded[IN_FLIGHT + 1];
 #pragma unroll
     for (i32 e = 0; e <= IN_FLIGHT; ++e) {
         i32 j = thread + e * SHORT_THREADS;
-        if (j < SHORT_BARS + before) loaded[e] = at_bar<Law>(rows, row, start - before + j, law.nan);
+        if (j < SHORT_BARS + before) loaded[e] = bars[j];
     }
 #pragma unroll
     for (i32 e = 0; e <= IN_FLIGHT; ++e) {
@@ -176,11 +205,11 @@ template <class Law> __device__ __forceinline__ void show_short(const Rows& rows
         for (i32 k = 0; k < EIGHT; ++k) x[thread * SLOTS + k] = sum[k][0];
         __syncthreads();
     }
+    Results<Law> results(rows, row, start, SHORT_BARS, law.nan, out);
 #pragma unroll
     for (i32 e = 0; e < EIGHT; ++e) {
         i32 j = thread + e * SHORT_THREADS;
-        REAL shown[2] = {first[e], Law::SHOWN == 2 ? x[slot(j)] : (REAL)0};
-        write<Law>(rows, row, start + j, shown, 1, law.nan, out);
+        results.put(j, first[e], Law::SHOWN == 2 ? x[slot(j)] : (REAL)0);
     }
 }
 
@@ -318,18 +347,19 @@ template <class Law> __device__ __forceinline__ void show_blocks(const Rows& row
     i32 thread = (i32)threadIdx.x, threads = (i32)blockDim.x, width = deal.eights * SLOTS;
     i64 row = blockIdx.x / deal.tiles, block = deal.first + blockIdx.x % deal.tiles * deal.many;
     i64 start = block * rows.period;
-    i32 bars = (deal.many + 1) * rows.period;
-    for (i32 j0 = thread; j0 < bars; j0 += IN_FLIGHT * threads) {
+    i32 count = (deal.many + 1) * rows.period;
+    Bars<Law> bars(rows, row, start - rows.period, count, law.nan);
+    for (i32 j0 = thread; j0 < count; j0 += IN_FLIGHT * threads) {
         REAL loaded[IN_FLIGHT];
 #pragma unroll
         for (i32 e = 0; e < IN_FLIGHT; ++e) {
             i32 j = j0 + e * threads;
-            if (j < bars) loaded[e] = at_bar<Law>(rows, row, start - rows.period + j, law.nan);
+            if (j < count) loaded[e] = bars[j];
         }
 #pragma unroll
         for (i32 e = 0; e < IN_FLIGHT; ++e) {
             i32 j = j0 + e * threads, q = (i32)__umulhi((u32)j, deal.reciprocal);
-            if (j < bars) space[q * width + slot(j - q * rows.period)] = loaded[e];
+            if (j < count) space[q * width + slot(j - q * rows.period)] = loaded[e];
         }
     }
     __syncthreads();
@@ -347,9 +377,10 @@ template <class Law> __device__ __forceinline__ void show_blocks(const Rows& row
     i32 stride = deal.many * width;
     show<Law>(place, own, before, law, active, space + mine * width + s * SLOTS, stride);
     __syncthreads();
-    for (i32 j = thread; j < deal.many * rows.period; j += threads) {
-        i32 q = (i32)__umulhi((u32)j, deal.reciprocal);
-        write<Law>(rows, row, start + j, space + q * width + slot(j - q * rows.period), stride, law.nan, out);
+    Results<Law> results(rows, row, start, count - rows.period, law.nan, out);
+    for (i32 j = thread; j < results.high; j += threads) {
+        i32 q = (i32)__umulhi((u32)j, deal.reciprocal), at = q * width + slot(j - q * rows.period);
+        results.put(j, space[at], Law::SHOWN == 2 ? space[at + stride] : (REAL)0);
     }
 }
 
@@ -368,23 +399,24 @@ template <class Law> struct Stretch {
         row = at / stretches / blocks;
         bars = rows.period - number * LONG_BARS < LONG_BARS ? rows.period - number * LONG_BARS : LONG_BARS;
         eights = (bars + EIGHT - 1) / EIGHT;
-        anchor = at_bar<Law>(rows, row, block * rows.period, nan);
+        anchor = Bars<Law>(rows, row, block * rows.period, 1, nan)[0];
     }
 
     // Fill `here` with the stretch of the block, and `there` with that of the block before and the bar after it.
     __device__ __forceinline__ Place load(const Rows& rows, REAL* here, REAL* there, REAL nan) const {
         i32 thread = (i32)threadIdx.x;
         i64 start = block * rows.period + (i64)number * LONG_BARS;
+        Bars<Law> own(rows, row, start, LONG_BARS, nan), before(rows, row, start - rows.period, LONG_BARS + 1, nan);
         REAL loaded[EIGHT];
 #pragma unroll
-        for (i32 e = 0; e < EIGHT; ++e) loaded[e] = at_bar<Law>(rows, row, start + thread + e * THREADS, nan);
+        for (i32 e = 0; e < EIGHT; ++e) loaded[e] = own[thread + e * THREADS];
 #pragma unroll
         for (i32 e = 0; e < EIGHT; ++e) here[slot(thread + e * THREADS)] = loaded[e];
 #pragma unroll
-        for (i32 e = 0; e < EIGHT; ++e) loaded[e] = at_bar<Law>(rows, row, start - rows.period + thread + e * THREADS, nan);
+        for (i32 e = 0; e < EIGHT; ++e) loaded[e] = before[thread + e * THREADS];
 #pragma unroll
         for (i32 e = 0; e < EIGHT; ++e) there[slot(thread + e * THREADS)] = loaded[e];
-        if (thread == 0) there[slot(LONG_BARS)] = at_bar<Law>(rows, row, start - rows.period + LONG_BARS, nan);
+        if (thread == 0) there[slot(LONG_BARS)] = before[LONG_BARS];
         __syncthreads();
         i32 s = thread * SLOTS;
         return {here + s, there + s, rows.period - 1 - number * LONG_BARS - thread * EIGHT, anchor};
@@ -441,8 +473,9 @@ __device__ __forceinline__ void show_stretches(const Rows& rows, i64 first, i64 
     show<Law>(place, own, before, law, true, space + thread * SLOTS, slots);
     __syncthreads();
     i64 start = stretch.block * rows.period + (i64)stretch.number * LONG_BARS;
-    for (i32 j = thread; j < stretch.bars; j += THREADS)
-        write<Law>(rows, stretch.row, start + j, space + slot(j), slots, law.nan, out);
+    Results<Law> results(rows, stretch.row, start, stretch.bars, law.nan, out);
+    for (i32 j = thread; j < results.high; j += THREADS)
+        results.put(j, space[slot(j)], Law::SHOWN == 2 ? space[slot(j) + slots] : (REAL)0);
 }
 
 // ---------------------------------------------------------------- kernels
