@@ -192,7 +192,7 @@ def _arithmetic(days: str, close: Array, moves: Array) -> list[Work]:
         Work(
             "norm",
             f"{len(moves):,} daily returns",
-            {"x": moves, "order": 2},
+            {"x": moves, "order": "l2"},
             lambda result: f"Euclidean norm {result['norm'][0]:.4f}",
         ),
         Work("min", days, {"x": close}, lambda result: f"lowest close {result['min'][0]:,.2f}"),

@@ -45,9 +45,9 @@ def sum(params: Reduction, x: Array) -> Answer:  # noqa: A001
 
 def norm(params: Norm, x: Array) -> Answer:
     """Norm of x in float64, of shape (1) or of x's without its last axis."""
-    if params.order == 1:
+    if params.order == "l1":
         return {"norm": _added(params, loops.magnitudes, x)}
-    if params.order == "inf":
+    if params.order == "linf":
         return {"norm": _extreme(params, MAGNITUDE, x).astype(np.float64)}
     tiles = cut(params, x)
     squares, scales = np.empty(tiles.count), np.empty(tiles.count, np.int32)

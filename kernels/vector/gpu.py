@@ -49,9 +49,9 @@ def sum(params: Reduction, x: Array, *, device: Device) -> Answer:  # noqa: A001
 
 def norm(params: Norm, x: Array, *, device: Device) -> Answer:
     """Norm of x in float64, of shape (1) or of x's without its last axis."""
-    if params.order == 1:
+    if params.order == "l1":
         return {"norm": _added("norm1_tiles", params, (x,), device)}
-    if params.order == "inf":
+    if params.order == "linf":
         return {"norm": _extreme(params, MAGNITUDE, x, device).astype(np.float64)}
     tiles = cut(params, x)
     squares, scales = np.empty(tiles.count), np.empty(tiles.count, np.int32)

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params, refuse
+from kernels.operation import Cost, Example, Grid, Input, Operation, Output, Params, refuse
 
 # What is added up by itself before tiles are paired: part of what a sum is, and so of its bytes.
 TILE = 8192
@@ -34,8 +34,8 @@ class Reduction(Params):
 
 
 class Norm(Reduction):
-    order: Annotated[Literal[1, 2, "inf"], EXACT] = Field(
-        default=2, description="1: sum of magnitudes. 2: root of the sum of squares. inf: largest magnitude."
+    order: Literal["l1", "l2", "linf"] = Field(
+        default="l2", description="l1: sum of magnitudes. l2: root of the sum of squares. linf: largest magnitude."
     )
 
 
@@ -63,8 +63,8 @@ def tile_chunks(count: int, n: int, bytes_of_element: int, bytes_of_tile: int) -
 
 
 def result_bytes(params: Reduction) -> int:
-    """What comes of a tile: a number, and with a 2-norm its scale."""
-    return 12 if isinstance(params, Norm) and params.order == 2 else 8
+    """What comes of a tile: a number, and of an L2 norm its scale."""
+    return 12 if isinstance(params, Norm) and params.order == "l2" else 8
 
 
 def _elementwise_grid(_params: Any, inputs: Mapping[str, ArrayInfo]) -> Grid:
@@ -176,7 +176,7 @@ NORM = _reduction(
     "Norm of all elements or of each row: sum of magnitudes, Euclidean, or largest magnitude.",
     f"the norm: {_FLOAT64}",
     Norm,
-    variants=(_example(order=1), _example(order="inf")),
+    variants=(_example(order="l1"), _example(order="linf")),
 )
 MIN = _reduction("min", "Least element of all or of each row.", f"the least: {_OF_ITS_DTYPE}")
 MAX = _reduction("max", "Greatest element of all or of each row.", f"the greatest: {_OF_ITS_DTYPE}")

@@ -53,7 +53,7 @@ def added(tiles: Tiles, sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def euclidean(tiles: Tiles, squares: NDArray[np.float64], scales: NDArray[np.int32]) -> NDArray[np.float64]:
-    """The 2-norms of all rows from the sums of (x 2^scale)^2 over their tiles."""
+    """The L2 norms of all rows from the sums of (x 2^scale)^2 over their tiles."""
     scales = scales.reshape(tiles.rows, tiles.per_row)
     least = scales.min(axis=1)  # the scale of the largest magnitude
     shifted = np.ldexp(squares.reshape(scales.shape), 2 * (least[:, None] - scales))

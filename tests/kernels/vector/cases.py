@@ -12,9 +12,9 @@ TILE = 8192
 REDUCTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sum", {}),
     ("dot", {}),
-    ("norm", {"order": 1}),
-    ("norm", {"order": 2}),
-    ("norm", {"order": "inf"}),
+    ("norm", {"order": "l1"}),
+    ("norm", {"order": "l2"}),
+    ("norm", {"order": "linf"}),
     ("min", {}),
     ("max", {}),
 )
@@ -84,6 +84,6 @@ CASES: tuple[Case, ...] = (
         for dtype in ("float64", "float32")
     ),
     *(_case(operation, params, _odd(70), "odd") for operation, params in ELEMENTWISE),
-    *(_case("norm", {"order": order}, _subnormal, "subnormal") for order in (1, 2, "inf")),
+    *(_case("norm", {"order": order}, _subnormal, "subnormal") for order in ("l1", "l2", "linf")),
     *(_case(operation, params, _minus_zeros, "minus zeros") for operation, params in REDUCTIONS),
 )
