@@ -42,6 +42,25 @@ def service(redis_url: str, patience: float = 300.0) -> Iterator[str]:
 
 
 @contextmanager
+def api(redis_url: str, home: Path, patience: float = 60.0) -> Iterator[str]:
+    """The API alone, over a home that workers share; gives its URL."""
+    port = free_port()
+    settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
+    command = ["-m", "warpdesk.cli", "serve", "--no-worker", "--port", str(port)]
+    with _running(command, home / "api.log", settings) as process:
+        _wait(f"http://127.0.0.1:{port}/livez", process, patience, home / "api.log")
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def worker(redis_url: str, home: Path, settings: dict[str, str]) -> Iterator[None]:
+    """One worker of ours in that home; it may not be ready yet."""
+    environment = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
+    with _running(["-m", "workers.warm"], home / "worker.log", environment):
+        yield
+
+
+@contextmanager
 def rq_worker(redis_url: str, queue: str, kind: str) -> Iterator[None]:
     """A plain RQ worker: `kind` is rq.Worker, which forks for each job, or rq.SimpleWorker, which does not."""
     with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
