@@ -24,6 +24,7 @@ from workers.device import Probe
 STEP = 8  # between two sizes
 _SMALLER, _LARGER = 4, 9  # steps from the example
 _LONGEST = 0.1  # seconds; a backend that takes longer at one size is not asked for a larger one
+_RUNS, _SHORT = 7, 0.02  # at least two runs, at most seven as long as they take fewer seconds than this together
 _MOST_BYTES = 64 << 20  # that a job may need
 
 Say = Callable[[str], None]
@@ -68,15 +69,15 @@ def _calibrate(operation: Operation, found: Probe, costs: Costs, say: Say, clock
         say(f"{operation.name} {chosen} on the {backend}: {', '.join(times) or 'does not run'} ms")
 
 
-def sizes(operation: Operation) -> Iterator[tuple[Job, Params, dict[str, Any]]]:
-    """Requests of growing size, with what is known of each before it runs."""
+def sizes(operation: Operation, off: float = 1.0) -> Iterator[tuple[Job, Params, dict[str, Any]]]:
+    """Requests of growing size, with what is known of each before it runs; `off` times the sizes of a calibration."""
     grow = _growth(operation)
     if grow is None:
         return
     given = {name: np.asarray(one["data"], dtype=one["dtype"]) for name, one in operation.example.inputs.items()}
     last = 0.0
     for step in range(-_SMALLER, _LARGER):
-        params, shapes = grow(float(STEP) ** step)
+        params, shapes = grow(off * float(STEP) ** step)
         described = {name: replace(_info(array), shape=shapes[name]) for name, array in given.items()}
         try:
             parsed = operation.validate(params, described)
@@ -147,7 +148,7 @@ def measure(
     device: Device | None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float | None:
-    """Seconds of the quicker of two runs, copies included; None where it does not run there."""
+    """Seconds of the quickest of a few runs, copies included; None where it does not run there."""
     arguments = dict(inputs)
     if operation.randomness == "seed":
         arguments["seed"] = 0
@@ -155,16 +156,18 @@ def measure(
         arguments["key"] = os.urandom(32)
     if device is not None:
         arguments["device"] = device
-    took = []
+    took: list[float] = []
     try:
         compute = operation.implementation(backend)
-        for _ in range(2):
+        while len(took) < 2 or (len(took) < _RUNS and sum(took) < _SHORT):
             began = clock()
             compute(params, **arguments)
             took.append(clock() - began)
     except DeviceLost:
         raise
     except (*RECOVERABLE, ImportError, MemoryError):
+        return None
+    except InvalidRequest:  # made-up numbers may be no answer to what was asked: masks that do not cancel
         return None
     return min(took)
 

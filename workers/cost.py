@@ -125,11 +125,19 @@ class Line:
             self.a, self.b = p / pp, 0.0
 
     def _correction(self, work: float) -> float:
-        mean = self.means.get(_range(work))
-        if mean is None:
+        """Between two sizes that ran it goes from the one's to the other's as the logarithm of the work does."""
+        if (mean := self.means.get(_range(work))) is not None:
+            return self._off(mean)
+        low = max((mean for mean in self.means.values() if mean.work < work), key=lambda mean: mean.work, default=None)
+        high = min((mean for mean in self.means.values() if mean.work > work), key=lambda mean: mean.work, default=None)
+        if low is None or high is None:
             return 1.0
-        off = mean.seconds / self.fitted(mean.work)
-        return off ** (mean.jobs / (mean.jobs + 1))
+        share = math.log(work / low.work) / math.log(high.work / low.work)
+        return self._off(low) ** (1 - share) * self._off(high) ** share
+
+    def _off(self, mean: Mean) -> float:
+        """How far the jobs of a size are off the fit, less where they are few."""
+        return (mean.seconds / self.fitted(mean.work)) ** (mean.jobs / (mean.jobs + 1))
 
 
 def _range(work: float) -> int:
@@ -152,7 +160,7 @@ def job_of(operation: Operation, params: Params, inputs: Mapping[str, ArrayInfo]
         str(getattr(params, name)) for name, about in type(params).model_fields.items() if _chooses(about.annotation)
     ]
     kind = " ".join([operation.name, *(info.dtype for info in inputs.values()), *chosen])
-    return Job(kind, max(cost.work or cost.bytes, 1.0), teaches=not is_private(operation))
+    return Job(kind, max(cost.work or cost.bytes, 1.0), teaches=operation.randomness != "private")
 
 
 def _chooses(annotation: Any) -> bool:
@@ -161,11 +169,6 @@ def _chooses(annotation: Any) -> bool:
         return True
     members = [member for member in get_args(annotation) if member is not type(None)]
     return bool(members) and all(_chooses(member) for member in members)
-
-
-def is_private(operation: Operation) -> bool:
-    """Whether an operation's times, or what it leaves in memory, could tell something of its data."""
-    return operation.randomness == "private" or any(given.secret for given in operation.inputs)
 
 
 @dataclass(frozen=True)

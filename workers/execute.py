@@ -17,7 +17,7 @@ from kernels.cuda import Device, DeviceLost, NoDevice, OutOfMemory
 from kernels.operation import InvalidRequest, Operation
 from workers import codec
 from workers.backend import RECOVERABLE, Choice, choose
-from workers.cost import Costs, is_private, job_of
+from workers.cost import Costs, job_of
 from workers.device import Probe, cpu_name
 from workers.protocol import Failed, JobRequest, Provenance, Succeeded
 from workers.store import Store
@@ -67,7 +67,7 @@ def run(
         log.error("%s of %s failed with %s\n%s", operation.name, request.id, type(error).__name__, places)
         return Failed(code="operation-error", message=f"{operation.name} failed with {type(error).__name__}")
     finally:
-        if found.device is not None and request.backend != "cpu" and is_private(operation):
+        if found.device is not None and request.backend != "cpu" and _is_private(operation):
             # Outside the attempt, whose arrays are let go of by now; a device that is lost says so here too.
             found.device.forget()
 
@@ -118,6 +118,10 @@ def _run(
     directory = store.new_result(request.id, attempt)
     codec.encode(operation, request, outputs, directory, store, time.time())
     return Succeeded(result=directory.name, provenance=_provenance(operation, request, attempt, choice, watch))
+
+
+def _is_private(operation: Operation) -> bool:
+    return operation.randomness == "private" or any(given.secret for given in operation.inputs)
 
 
 def _info(array: np.ndarray) -> ArrayInfo:
