@@ -29,7 +29,7 @@ class PrivateMemory:
         return array
 
     def zero(self) -> None:
-        """Overwrite everything given out; a kernel that still runs comes before, on the same stream."""
+        """Overwrite everything given out, after the kernels that still run: they are in the lane of this thread."""
         try:
             for array in self._arrays:
                 array.fill(0)

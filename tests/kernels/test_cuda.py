@@ -527,6 +527,11 @@ def test_a_block_may_have_more_than_48_kib_of_shared_memory_where_the_gpu_has_it
         reverse.blocks_per_multiprocessor(64, 231_425)
 
 
+@pytest.mark.parametrize("play", sound.SOUND.values(), ids=sound.SOUND)
+def test_sound_kernels_are_right_through_cupy_whose_work_is_put_off(gpu: tuple[CupyDevice, Machine], play: Any) -> None:
+    play(gpu[0])
+
+
 # ---------------------------------------------------------------- the memory of a GPU
 
 
@@ -642,3 +647,61 @@ def test_arrays_come_back_as_they_went(device: Device, shape: tuple[int, ...], d
 @pytest.mark.parametrize("play", sound.SOUND.values(), ids=sound.SOUND)
 def test_sound_kernels_are_right(device: Device, play: Any) -> None:
     play(device)
+
+
+def test_a_large_array_comes_back_as_it_went(device: Device) -> None:
+    given = np.random.default_rng(9).integers(0, 256, 3 * PIECE + 5, np.uint8)
+    array = device.to_device(given)
+    np.testing.assert_array_equal(device.to_host(array), given)
+    np.testing.assert_array_equal(device.to_host(array[PIECE - 1 : 2 * PIECE + 1]), given[PIECE - 1 : 2 * PIECE + 1])
+
+
+def test_overlapping_parts_are_as_good_as_one(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "PART", 1 << 16)
+    given = np.random.default_rng(3).standard_normal((64, 1024))
+    found = np.empty_like(given)
+    scale = device.kernel(sound.SOURCE, "scale")
+
+    def work(first: int, end: int) -> None:
+        part = device.to_device(given[first:end])
+        scale((part.size // 128,), (128,), (part, part, np.float64(2), np.uint32(part.size)))
+        found[first:end] = device.to_host(part)
+
+    with device.memory.job() as account:
+        chunks.run(device, Grid(64, 8 * 1024), work, overlap=True)
+    np.testing.assert_array_equal(found, given * 2)
+    assert account.left == ()
+    assert account.after == account.before
+    assert account.peak > account.before
+
+
+def test_what_is_kept_is_on_the_account_until_it_goes(device: Device) -> None:
+    kept = []
+    with device.memory.job() as account:
+        kept.append(device.zeros((3, 1000), np.float64).reshape(-1)[5:])
+    (block,) = account.left
+    assert block.what == "float64 (3, 1000)"
+    assert account.after - account.before == block.nbytes >= 24_000
+    kept.clear()
+    with device.memory.job() as account:
+        pass
+    assert (account.left, account.after) == ((), account.before)
+    report = device.memory.report()
+    assert report.used <= report.held <= report.limit
+
+
+def test_more_than_the_limit_is_out_of_memory_and_the_device_works_on(device: Device) -> None:
+    with pytest.raises(OutOfMemory, match=f"needed {device.memory.limit + 1} bytes"):
+        device.empty(device.memory.limit + 1, np.uint8)
+    canary.check(device)
+
+
+def test_a_kernel_tells_how_many_blocks_of_it_fit_and_takes_the_shared_memory_there_is(device: Device) -> None:
+    reverse = device.kernel(sound.SOURCE, "reverse")
+    assert reverse.blocks_per_multiprocessor(64) >= reverse.blocks_per_multiprocessor(64, 60_000) >= 1
+    given, out = device.to_device(np.arange(64, dtype=np.float32)), device.empty(64, np.float32)
+    reverse((1,), (64,), (given, out), device.shared_memory)
+    assert device.to_host(out).tolist() == list(range(63, -1, -1))
+    with pytest.raises(LaunchFailed, match="bytes of dynamic shared memory") as error:
+        reverse((1,), (64,), (given, out), device.shared_memory + 1)
+    assert error.value.kernel == "reverse"
