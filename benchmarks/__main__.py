@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels.fingerprint import fingerprint
 
-KNOWN = ("operations", "ingest", "service", "gpu")
+KNOWN = ("operations", "ingest", "service", "choice", "gpu")
 
 
 def main(arguments: list[str]) -> int:

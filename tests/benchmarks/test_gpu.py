@@ -13,12 +13,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from benchmarks import gpu, on_gpu
 from benchmarks.on_gpu import RATES, Recorder, measure_rates
-from benchmarks.operations import select
+from benchmarks.operations import Run, run_on_gpu, select
 from benchmarks.rows import Row
+from kernels import nvrtc
 from kernels.catalogue import OPERATIONS
 from kernels.compile import ARCHITECTURES, compile_for
 from kernels.cuda import NoDevice, Times
 from tests.cudasim.device import EmulatedDevice
+from tests.kernels import cupy_on_cpu
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,6 +113,30 @@ def test_what_there_is_no_time_for_is_named(monkeypatch, tmp_path):
 
     left_out = json.loads((tmp_path / "gpu.json").read_text())["left_out"]
     assert left_out["sum, 3,000 float64 on the GPU"] == left_out["sum, 3,000 float64 on the CPU"] == "no time was left"
+
+
+def test_a_gpu_driven_by_cupy_is_measured_through_its_own_streams_and_events(monkeypatch, tmp_path):
+    # The stand-in for CuPy queues what a stream is given and times it with events; it has no graphs.
+    machine = cupy_on_cpu.Machine(memory=32 << 20)
+    for name, module in machine.modules(tmp_path).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(nvrtc, "find", machine.compiler)
+    monkeypatch.setenv("WARPDESK_KERNEL_CACHE", str(tmp_path / "cubins"))
+    monkeypatch.setattr(cupy_on_cpu.Pointer, "copy_from_device_async", copy_from_device_async, raising=False)
+    device, out = on_gpu.open_gpu(), Run()
+    cases = select(["sma", "rsi", "sum", "dp_noise", "monte_carlo"], ["small"])
+
+    run_on_gpu(cases, device, out)
+
+    assert {row.operation for row in out.rows if row.what == "kernel"} == {case.operation for case in cases}
+    assert all(row.note.startswith("events: ") and "no graph" in row.note for row in out.rows if row.what == "kernel")
+    assert all(row.time.low > 0 for row in out.rows)
+    assert out.device["measured_copy_by"] in ("our kernel", "the driver")
+    assert device.memory.report().used == 0
+
+
+def copy_from_device_async(self, source, nbytes):
+    self._copy(self.address, source.address, nbytes, self._machine.stream)
 
 
 # The kernels that the rates are measured with.
