@@ -20,7 +20,7 @@
 //
 // Work per path step: a quarter of Philox (5 products of 32 x 32 bits and 10 other integer operations), half of a
 // logarithm, square root, sine and cosine (about 28 in float32), and in float64 a conversion and 1 addition (KIND 0), 2
-// (2), 34 (1: 29 are an exponential), 7 (3) or 43 (4). In the machine code for sm_90 that is 47, 86, 50, 61 and 110
+// (2), 34 (1: 29 are an exponential), 8 (3) or 43 (4). In the machine code for sm_90 that is 47, 86, 50, 61 and 110
 // instructions a path step for KIND 0 to 4. Bytes per path: one atomic of 4 and 56 / 256.
 // Bound by arithmetic: a multiprocessor issues 128 instructions of threads a clock, of them 64 in float64, so 2^20 paths of
 // 252 steps of KIND 1 take at least 0.74 ms on an H200 (132 multiprocessors at 1.83 GHz), of KIND 0 0.40 ms.
