@@ -1,9 +1,9 @@
 """Eight numbers at once for Numba's loops: vectors that stay in registers, on any processor LLVM knows.
 
 A loop whose next step needs the last one is not turned into vectors by a compiler, and a scan is such a loop. Here the
-steps are written out: `load` and `store` eight neighbours at a `pointer`, `spread` one number, + - * / and `root` for
-each lane, `after_*` and `before_*` for the neighbours some lanes away, `where_*` for choices. Every operation rounds as
-its scalar twin does.
+steps are written out: `load` and `store` eight neighbours at a `pointer`, `strided` for numbers further apart, `spread`
+one number, + - * / and `root` for each lane, `after_*` and `before_*` for the neighbours some lanes away, `transposed`
+for eight times eight, `where_*` for choices. Every operation rounds as its scalar twin does.
 """
 
 import operator
@@ -80,6 +80,21 @@ def store(_typing, numbers, _index, lanes):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def strided(_typing, numbers, _index, _stride):  # type: ignore[no-untyped-def]
+    """Return numbers[index : index + 8 * stride : stride]; nothing checks that they exist."""
+
+    def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        lanes = ir.Constant(context.get_value_type(signature.return_type), ir.Undefined)
+        for lane in range(LANES):
+            offset = builder.mul(args[2], ir.Constant(args[2].type, lane))
+            number = builder.load(builder.gep(args[0], [builder.add(args[1], offset)]))
+            lanes = builder.insert_element(lanes, number, _INDEX(lane))
+        return lanes
+
+    return Lanes(numbers.dtype)(numbers, types.intp, types.intp), code
+
+
+@intrinsic
 def spread(_typing, value):  # type: ignore[no-untyped-def]
     """Return one number in all lanes."""
 
@@ -148,6 +163,25 @@ def _where(comparison: str) -> Any:
         return left(left, right, yes, no), code
 
     return where
+
+
+@intrinsic
+def transposed(_typing, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+    """Return eight vectors: what the lanes 0 of those given hold, the lanes 1, and so on."""
+
+    def code(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        rows = list(args)
+        for width in (1, 2, 4):  # squares of so many rows and lanes change places across the diagonal
+            low = [lane if not lane & width else lane - width + LANES for lane in range(LANES)]
+            high = [lane + width if not lane & width else lane + LANES for lane in range(LANES)]
+            for row in range(LANES):
+                if not row & width:
+                    pair = rows[row], rows[row + width]
+                    rows[row] = builder.shuffle_vector(*pair, _pattern(low))
+                    rows[row + width] = builder.shuffle_vector(*pair, _pattern(high))
+        return context.make_tuple(builder, signature.return_type, rows)
+
+    return types.UniTuple(a, LANES)(a, b, c, d, e, f, g, h), code
 
 
 first, last = _lane(0), _lane(LANES - 1)

@@ -1,4 +1,4 @@
-"""EMA and RSI on the CPU: the tiles of recurrence.py, 64 segments side by side so that one vector runs several."""
+"""EMA and RSI on the CPU: the tiles of recurrence.py, eight segments side by side in each vector."""
 
 from functools import lru_cache
 from typing import Any
@@ -8,8 +8,23 @@ from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
 from kernels.cores import share
+from kernels.indicators.lanes import (
+    LANES,
+    after_1,
+    after_2,
+    after_4,
+    load,
+    pointer,
+    spread,
+    store,
+    strided,
+    transposed,
+    where_at_least,
+    where_at_most,
+)
 from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
 
+GROUP_BARS = LANES * SEGMENT  # bars of the segments that one vector runs
 HOLD = -1.0  # stands where gains and losses have decayed to nothing, until the last RSI is carried there
 
 
@@ -25,63 +40,163 @@ def decays(beta: float, dtype: Any) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 @njit(cache=True, error_model="numpy")
-def _copy(values, out):  # type: ignore[no-untyped-def]
+def _copy(out, values):  # type: ignore[no-untyped-def]
+    """As much as there is room and there are values."""
     # A loop: Numba takes seconds to compile an assignment to a slice.
-    for i in range(out.size):
+    for i in range(min(out.size, values.size)):
         out[i] = values[i]
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(out, value):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = value
+def _padded(row, begin, spare):  # type: ignore[no-untyped-def]
+    """Lay the bars from `begin` on into `spare`; after the end of the row its last bar is repeated."""
+    known = row.size - begin
+    _copy(spare, row[begin:])
+    for i in range(known, GROUP_BARS):
+        spare[i] = row[row.size - 1]
 
 
 @njit(cache=True, error_model="numpy")
-def _columns(x, start, columns):  # type: ignore[no-untyped-def]
-    """Lay a tile out as columns[1 + bar, segment], row 0 holding the bar before; the series' ends are repeated."""
-    time = x.size
-    for s in range(columns.shape[1]):
-        before = start + s * SEGMENT - 1
-        if before >= 0 and before + SEGMENT < time:
-            part = x[before : before + SEGMENT + 1]
-            for i in range(SEGMENT + 1):
-                columns[i, s] = part[i]
-        else:
-            for i in range(SEGMENT + 1):
-                columns[i, s] = x[min(max(before + i, 0), time - 1)]
+def _bars_before(row, begin, spare):  # type: ignore[no-untyped-def]
+    """The bar before each segment of a group; before and after the row's ends there is its first or last bar."""
+    for k in range(LANES):
+        spare[k] = row[min(max(begin + k * SEGMENT - 1, 0), row.size - 1)]
+    return load(pointer(spare), 0)
 
 
 @njit(cache=True, error_model="numpy")
-def _rows(columns, out):  # type: ignore[no-untyped-def]
-    """Undo `_columns` for results: columns[bar, segment] to bars in order."""
-    for s in range(-(-out.size // SEGMENT)):
-        part = out[s * SEGMENT : (s + 1) * SEGMENT]
-        for i in range(part.size):
-            part[i] = columns[i, s]
+def _bars(x, at):  # type: ignore[no-untyped-def]
+    """Eight bars of each segment of a group, a vector for each bar."""
+    return transposed(
+        load(x, at),
+        load(x, at + SEGMENT),
+        load(x, at + 2 * SEGMENT),
+        load(x, at + 3 * SEGMENT),
+        load(x, at + 4 * SEGMENT),
+        load(x, at + 5 * SEGMENT),
+        load(x, at + 6 * SEGMENT),
+        load(x, at + 7 * SEGMENT),
+    )
 
 
 @njit(cache=True, error_model="numpy")
-def _compose_settled(strides, b, old):  # type: ignore[no-untyped-def]
-    """Compose the maps of a tile's segments into those from the tile's start, all factors being the settled ones."""
-    for k in range(strides.size):
-        h = 1 << k
-        _copy(b, old)
-        late, own, early, factor = b[h:], old[h:], old[: SEGMENTS - h], strides[k]
-        for s in range(late.size):
-            late[s] = own[s] + factor * early[s]
+def _put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
+    a, b, c, d, e, f, g, h = transposed(a, b, c, d, e, f, g, h)
+    store(out, at, a)
+    store(out, at + SEGMENT, b)
+    store(out, at + 2 * SEGMENT, c)
+    store(out, at + 3 * SEGMENT, d)
+    store(out, at + 4 * SEGMENT, e)
+    store(out, at + 5 * SEGMENT, f)
+    store(out, at + 6 * SEGMENT, g)
+    store(out, at + 7 * SEGMENT, h)
 
 
 @njit(cache=True, error_model="numpy")
-def _compose(a, b, old_a, old_b):  # type: ignore[no-untyped-def]
-    """The same with a factor for each segment; `a` holds the composed factors afterwards."""
-    h = 1
-    while h < SEGMENTS:
-        _copy(a, old_a)
-        _copy(b, old_b)
-        for s in range(SEGMENTS - h):
-            b[s + h] = old_b[s + h] + old_a[s + h] * old_b[s]
-            a[s + h] = old_a[s + h] * old_a[s]
+def _joined(factor, early, late):  # type: ignore[no-untyped-def]
+    return late + factor * early
+
+
+@njit(cache=True, error_model="numpy")
+def _compose_settled(strides, v, none):  # type: ignore[no-untyped-def]
+    """Compose the maps of a tile's segments into those from the tile's start, all factors being the settled ones.
+
+    `v` points to the offsets; `none` is -0 in all lanes, whose product with a factor leaves every number as it is.
+    """
+    f = spread(strides[0])
+    a, b, c, d = load(v, 0), load(v, 8), load(v, 16), load(v, 24)
+    e, g, h, i = load(v, 32), load(v, 40), load(v, 48), load(v, 56)
+    a, b, c, d, e, g, h, i = (
+        _joined(f, after_1(a, none), a),
+        _joined(f, after_1(b, a), b),
+        _joined(f, after_1(c, b), c),
+        _joined(f, after_1(d, c), d),
+        _joined(f, after_1(e, d), e),
+        _joined(f, after_1(g, e), g),
+        _joined(f, after_1(h, g), h),
+        _joined(f, after_1(i, h), i),
+    )
+    f = spread(strides[1])
+    a, b, c, d, e, g, h, i = (
+        _joined(f, after_2(a, none), a),
+        _joined(f, after_2(b, a), b),
+        _joined(f, after_2(c, b), c),
+        _joined(f, after_2(d, c), d),
+        _joined(f, after_2(e, d), e),
+        _joined(f, after_2(g, e), g),
+        _joined(f, after_2(h, g), h),
+        _joined(f, after_2(i, h), i),
+    )
+    f = spread(strides[2])
+    a, b, c, d, e, g, h, i = (
+        _joined(f, after_4(a, none), a),
+        _joined(f, after_4(b, a), b),
+        _joined(f, after_4(c, b), c),
+        _joined(f, after_4(d, c), d),
+        _joined(f, after_4(e, d), e),
+        _joined(f, after_4(g, e), g),
+        _joined(f, after_4(h, g), h),
+        _joined(f, after_4(i, h), i),
+    )
+    f = spread(strides[3])
+    b, c, d, e, g, h, i = (
+        _joined(f, a, b),
+        _joined(f, b, c),
+        _joined(f, c, d),
+        _joined(f, d, e),
+        _joined(f, e, g),
+        _joined(f, g, h),
+        _joined(f, h, i),
+    )
+    f = spread(strides[4])
+    c, d, e, g, h, i = (
+        _joined(f, a, c),
+        _joined(f, b, d),
+        _joined(f, c, e),
+        _joined(f, d, g),
+        _joined(f, e, h),
+        _joined(f, g, i),
+    )
+    f = spread(strides[5])
+    e, g, h, i = _joined(f, a, e), _joined(f, b, g), _joined(f, c, h), _joined(f, d, i)
+    store(v, 0, a)
+    store(v, 8, b)
+    store(v, 16, c)
+    store(v, 24, d)
+    store(v, 32, e)
+    store(v, 40, g)
+    store(v, 48, h)
+    store(v, 56, i)
+
+
+@njit(cache=True, error_model="numpy")
+def _compose(a, b, used, one):  # type: ignore[no-untyped-def]
+    """The same of the first `used` segments with a factor for each; `a` holds the composed factors afterwards.
+
+    From the last eight to the first, so that what is read has not been written in the same step.
+    """
+    ones, none = spread(one), spread(-(one - one))
+    for s in range(used - LANES, -1, -LANES):
+        va, vb = load(a, s), load(b, s)
+        ea, eb = (load(a, s - LANES), load(b, s - LANES)) if s > 0 else (ones, none)
+        store(b, s, vb + va * after_1(vb, eb))
+        store(a, s, va * after_1(va, ea))
+    for s in range(used - LANES, -1, -LANES):
+        va, vb = load(a, s), load(b, s)
+        ea, eb = (load(a, s - LANES), load(b, s - LANES)) if s > 0 else (ones, none)
+        store(b, s, vb + va * after_2(vb, eb))
+        store(a, s, va * after_2(va, ea))
+    for s in range(used - LANES, -1, -LANES):
+        va, vb = load(a, s), load(b, s)
+        ea, eb = (load(a, s - LANES), load(b, s - LANES)) if s > 0 else (ones, none)
+        store(b, s, vb + va * after_4(vb, eb))
+        store(a, s, va * after_4(va, ea))
+    h = LANES
+    while h < used:
+        for s in range(used - LANES, h - 1, -LANES):
+            va, vb = load(a, s), load(b, s)
+            store(b, s, vb + va * load(b, s - h))
+            store(a, s, va * load(a, s - h))
         h *= 2
 
 
@@ -89,27 +204,45 @@ def _compose(a, b, old_a, old_b):  # type: ignore[no-untyped-def]
 def _enter(a, b, y, entry):  # type: ignore[no-untyped-def]
     """The state before each segment of a tile, from the state `y` before the tile."""
     entry[0] = y
-    for s in range(1, SEGMENTS):
+    for s in range(1, a.size):
         entry[s] = b[s - 1] + a[s - 1] * y
 
 
 @njit(cache=True, error_model="numpy")
-def _ema_segments(columns, beta, y):  # type: ignore[no-untyped-def]
-    _fill(y, beta - beta)
-    for i in range(SEGMENT):
-        before, price = columns[i], columns[i + 1]
-        for s in range(price.size):
-            y[s] = beta * (y[s] + (before[s] - price[s]))
+def _ema_step(before, price, beta, y):  # type: ignore[no-untyped-def]
+    return beta * (y + (before - price))
 
 
 @njit(cache=True, error_model="numpy")
-def _ema_bars(columns, beta, y):  # type: ignore[no-untyped-def]
-    """Run the segments from their states; the results take the place of the bars before theirs."""
-    for i in range(SEGMENT):
-        before, price = columns[i], columns[i + 1]
-        for s in range(price.size):
-            y[s] = beta * (y[s] + (before[s] - price[s]))
-            before[s] = price[s] + y[s]
+def _ema_reduce(x, at, before, beta, y):  # type: ignore[no-untyped-def]
+    for i in range(0, SEGMENT, LANES):
+        a, b, c, d, e, f, g, h = _bars(x, at + i)
+        y = _ema_step(before, a, beta, y)
+        y = _ema_step(a, b, beta, y)
+        y = _ema_step(b, c, beta, y)
+        y = _ema_step(c, d, beta, y)
+        y = _ema_step(d, e, beta, y)
+        y = _ema_step(e, f, beta, y)
+        y = _ema_step(f, g, beta, y)
+        y = _ema_step(g, h, beta, y)
+        before = h
+    return y
+
+
+@njit(cache=True, error_model="numpy")
+def _ema_run(x, at, before, beta, y, out, to):  # type: ignore[no-untyped-def]
+    for i in range(0, SEGMENT, LANES):
+        a, b, c, d, e, f, g, h = _bars(x, at + i)
+        ya = _ema_step(before, a, beta, y)
+        yb = _ema_step(a, b, beta, ya)
+        yc = _ema_step(b, c, beta, yb)
+        yd = _ema_step(c, d, beta, yc)
+        ye = _ema_step(d, e, beta, yd)
+        yf = _ema_step(e, f, beta, ye)
+        yg = _ema_step(f, g, beta, yf)
+        y = _ema_step(g, h, beta, yg)
+        _put_bars(out, to + i, a + ya, b + yb, c + yc, d + yd, e + ye, f + yf, g + yg, h + y)
+        before = h
 
 
 @njit(cache=True, error_model="numpy")
@@ -130,28 +263,56 @@ def _strength(up, down, hundred, tiny):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _rsi_segments(columns, beta, zero, up, down):  # type: ignore[no-untyped-def]
-    _fill(up, zero)
-    _fill(down, zero)
-    for i in range(SEGMENT):
-        before, price = columns[i], columns[i + 1]
-        for s in range(price.size):
-            change = price[s] - before[s]
-            up[s] = beta * up[s] + _gain(change, zero)
-            down[s] = beta * down[s] + _loss(change, zero)
+def _rsi_step(before, price, beta, zeros, up, down):  # type: ignore[no-untyped-def]
+    change = price - before
+    up = beta * up + where_at_most(change, zeros, zeros, change)
+    down = beta * down + where_at_least(change, zeros, zeros, zeros - change)
+    return up, down
 
 
 @njit(cache=True, error_model="numpy")
-def _rsi_bars(columns, beta, zero, hundred, tiny, up, down):  # type: ignore[no-untyped-def]
-    held = 0
-    for i in range(SEGMENT):
-        before, price = columns[i], columns[i + 1]
-        for s in range(price.size):
-            change = price[s] - before[s]
-            up[s] = beta * up[s] + _gain(change, zero)
-            down[s] = beta * down[s] + _loss(change, zero)
-            before[s] = _strength(up[s], down[s], hundred, tiny)
-            held += up[s] + down[s] <= tiny
+def _rsi_reduce(x, at, before, beta, zeros):  # type: ignore[no-untyped-def]
+    up = down = zeros
+    for i in range(0, SEGMENT, LANES):
+        a, b, c, d, e, f, g, h = _bars(x, at + i)
+        up, down = _rsi_step(before, a, beta, zeros, up, down)
+        up, down = _rsi_step(a, b, beta, zeros, up, down)
+        up, down = _rsi_step(b, c, beta, zeros, up, down)
+        up, down = _rsi_step(c, d, beta, zeros, up, down)
+        up, down = _rsi_step(d, e, beta, zeros, up, down)
+        up, down = _rsi_step(e, f, beta, zeros, up, down)
+        up, down = _rsi_step(f, g, beta, zeros, up, down)
+        up, down = _rsi_step(g, h, beta, zeros, up, down)
+        before = h
+    return up, down
+
+
+@njit(cache=True, error_model="numpy")
+def _rsi_bar(before, price, beta, zeros, constants, up, down, held):  # type: ignore[no-untyped-def]
+    up, down = _rsi_step(before, price, beta, zeros, up, down)
+    hundred, tiny, hold = constants
+    total = up + down
+    # As _strength.
+    shown = where_at_most(total, tiny, hold, hundred * (up / total) + (total - total))
+    return shown, up, down, where_at_most(total, tiny, hold, held)
+
+
+@njit(cache=True, error_model="numpy")
+def _rsi_run(x, at, before, beta, zeros, constants, up, down, out, to):  # type: ignore[no-untyped-def]
+    """Returns lanes that are HOLD where one of their bars is, else 0."""
+    held = zeros
+    for i in range(0, SEGMENT, LANES):
+        a, b, c, d, e, f, g, h = _bars(x, at + i)
+        ra, up, down, held = _rsi_bar(before, a, beta, zeros, constants, up, down, held)
+        rb, up, down, held = _rsi_bar(a, b, beta, zeros, constants, up, down, held)
+        rc, up, down, held = _rsi_bar(b, c, beta, zeros, constants, up, down, held)
+        rd, up, down, held = _rsi_bar(c, d, beta, zeros, constants, up, down, held)
+        re, up, down, held = _rsi_bar(d, e, beta, zeros, constants, up, down, held)
+        rf, up, down, held = _rsi_bar(e, f, beta, zeros, constants, up, down, held)
+        rg, up, down, held = _rsi_bar(f, g, beta, zeros, constants, up, down, held)
+        rh, up, down, held = _rsi_bar(g, h, beta, zeros, constants, up, down, held)
+        _put_bars(out, to + i, ra, rb, rc, rd, re, rf, rg, rh)
+        before = h
     return held
 
 
@@ -270,12 +431,6 @@ def _carry(a, b, tile, look_back, far):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def _segments(time, start):  # type: ignore[no-untyped-def]
-    """The segments of a tile that hold bars, in full vectors of eight."""
-    return min(SEGMENTS, -(-(time - start) // (8 * SEGMENT)) * 8)
-
-
-@njit(cache=True, error_model="numpy")
 def _any_nan(values):  # type: ignore[no-untyped-def]
     total = values[0] - values[0]
     for value in values:
@@ -288,50 +443,75 @@ def _ema_parts(  # type: ignore[no-untyped-def]
     prices, beta, warm, valid, settled, one, inclusive, strides, look_back, parts, first, end, out
 ):
     time, zero, nothing = prices.shape[1], one - one, np.empty(0, prices.dtype)
-    tiles, space = -(-time // TILE), np.empty((SEGMENT + 1) * SEGMENTS, prices.dtype)
-    segments, begin = np.empty((5, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
-    a, b, y, old_a, old_b = segments[0], segments[1], segments[2], segments[3], segments[4]
+    if time <= SEGMENT:
+        for row in range(first, end):
+            _ema_any_segment(prices[row], 0, 0, beta, warm, valid, settled, one, zero, out[row])
+        return
+    tiles, betas, zeros, flat, shown_flat = -(-time // TILE), spread(beta), spread(zero), pointer(prices), pointer(out)
+    space, near = np.empty((2, GROUP_BARS), prices.dtype), np.empty(LANES, prices.dtype)
+    padded, shown_padded = pointer(space[0]), pointer(space[1])
+    segments, begin = np.zeros((3, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
+    a, b, y = segments[0], segments[1], segments[2]
+    factors, states, entries, none = pointer(a), pointer(b), pointer(y), spread(-zero)
     ends, far = np.empty((2, tiles), prices.dtype), np.empty(5, prices.dtype)
+    head = np.empty(SEGMENT, prices.dtype)  # of a row: its first segment has no earlier state and runs once
     for task in range(first, end):
-        x, shown, part = prices[task // parts], out[task // parts], task % parts
+        row, part = task // parts, task % parts
+        x, shown = prices[row], out[row]
         own = part * tiles // parts  # tiles before it are only reduced, for what they carry into it
         begun = max(0, own - look_back)
         _begin(far, one)
         count = _counted(x, begun * TILE, settled)
         for tile in range(begun, (part + 1) * tiles // parts):
             start, stop = tile * TILE, min(tile * TILE + TILE, time)
-            lanes = _segments(time, start)
-            columns = space[: (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
-            _columns(x, start, columns)
-            _ema_segments(columns, beta, b)
-            gaps = _any_nan(b)
+            used = -(-(stop - start) // GROUP_BARS) * LANES
+            for s in range(0, used, LANES):
+                at = start + s * SEGMENT
+                to = row * time + at
+                if at + GROUP_BARS <= time:
+                    before = strided(flat, to - 1, SEGMENT) if at else _bars_before(x, at, near)
+                    store(states, s, _ema_reduce(flat, to, before, betas, zeros))
+                else:
+                    _padded(x, at, space[0])
+                    store(states, s, _ema_reduce(padded, 0, _bars_before(x, at, near), betas, zeros))
+            gaps = _any_nan(b[:used])
             plain = count >= settled and not gaps
             if plain:
-                _compose_settled(strides, b, old_b)
-                _copy(inclusive, a)
+                _compose_settled(strides, states, none)
+                _copy(a, inclusive)
             else:
                 reached = count
-                for s in range(SEGMENTS):
+                for s in range(used):
                     if reached >= settled and not np.isnan(b[s]):
                         a[s], begin[s], reached = inclusive[0], -1, settled + 1
                     else:
                         begin[s] = reached
                         reached, a[s], b[s] = _ema_any_segment(
-                            x, start + s * SEGMENT, reached, beta, warm, valid, settled, one, zero, nothing
-                        )
-                _compose(a, b, old_a, old_b)
+                            x, start + s * SEGMENT, reached, beta, warm, valid, settled, one, zero,
+                            nothing if start + s else head,
+                        )  # fmt: skip
+                _compose(factors, states, used, one)
             ends[0, tile], ends[1, tile] = a[-1], b[-1]
             count = _counted(x, stop, settled) if gaps else min(count + stop - start, settled + 1)
             if tile < own:
                 continue
             entry = _carry(ends[0], ends[1], tile, look_back, far)
             _advance(far, tile, a[-1], b[-1], one)
-            _enter(a, b, entry, y)
-            _ema_bars(columns, beta, y)
-            _rows(columns, shown[start:stop])
+            _enter(a[:used], b, entry, y)
+            for s in range(0, used, LANES):
+                at = start + s * SEGMENT
+                to = row * time + at
+                if at + GROUP_BARS <= time:
+                    before = strided(flat, to - 1, SEGMENT) if at else _bars_before(x, at, near)
+                    _ema_run(flat, to, before, betas, load(entries, s), shown_flat, to)
+                else:
+                    _padded(x, at, space[0])
+                    _ema_run(padded, 0, _bars_before(x, at, near), betas, load(entries, s), shown_padded, 0)
+                    _copy(shown[at:], space[1])
             if not plain:
-                _enter(a, b, entry, y)
-                for s in range(SEGMENTS):
+                if start == 0:
+                    _copy(shown, head)
+                for s in range(start == 0, used):
                     if begin[s] >= 0:
                         _ema_any_segment(x, start + s * SEGMENT, begin[s], beta, warm, valid, settled, one, y[s], shown)
 
@@ -342,12 +522,27 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
     held, out,
 ):  # fmt: skip
     time, zero, nothing = prices.shape[1], one - one, np.empty(0, prices.dtype)
-    tiles, space = -(-time // TILE), np.empty((SEGMENT + 1) * SEGMENTS, prices.dtype)
-    segments, begin = np.empty((8, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
-    a, up, down, gains, losses = segments[0], segments[1], segments[2], segments[3], segments[4]
-    again, old_a, old_b = segments[5], segments[6], segments[7]
+    if time <= SEGMENT:
+        for row in range(first, end):
+            _, _, _, _, held[row, 0] = _rsi_any_segment(
+                prices[row], 0, 0, beta, warm, valid, settled, weight, one, hundred, tiny, zero, zero, out[row]
+            )
+        return
+    tiles, betas, zeros, flat, shown_flat = -(-time // TILE), spread(beta), spread(zero), pointer(prices), pointer(out)
+    constants = spread(hundred), spread(tiny), spread(-one)  # HOLD
+    space, near = np.empty((2, GROUP_BARS), prices.dtype), np.empty(LANES, prices.dtype)
+    padded, shown_padded = pointer(space[0]), pointer(space[1])
+    segments, begin = np.zeros((6, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
+    a, again, up, down = segments[0], segments[1], segments[2], segments[3]
+    gains, losses, none = segments[4], segments[5], spread(-zero)
+    factors, factors_again, ups, downs = pointer(a), pointer(again), pointer(up), pointer(down)
+    entered_up, entered_down = pointer(gains), pointer(losses)
     ends, far = np.empty((3, tiles), prices.dtype), np.empty((2, 5), prices.dtype)
     far_up, far_down = far[0], far[1]
+    head, held_in_head = (
+        np.empty(SEGMENT, prices.dtype),
+        0,
+    )  # of a row: its first segment has no earlier state and runs once
     for task in range(first, end):
         row, part = task // parts, task % parts
         x, shown = prices[row], out[row]
@@ -358,30 +553,39 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
         count = _counted(x, begun * TILE, settled)
         for tile in range(begun, (part + 1) * tiles // parts):
             start, stop = tile * TILE, min(tile * TILE + TILE, time)
-            lanes = _segments(time, start)
-            columns = space[: (SEGMENT + 1) * lanes].reshape(SEGMENT + 1, lanes)
-            _columns(x, start, columns)
-            _rsi_segments(columns, beta, zero, up, down)
-            gaps = _any_nan(up)
+            used = -(-(stop - start) // GROUP_BARS) * LANES
+            for s in range(0, used, LANES):
+                at = start + s * SEGMENT
+                to = row * time + at
+                if at + GROUP_BARS <= time:
+                    before = strided(flat, to - 1, SEGMENT) if at else _bars_before(x, at, near)
+                    rising, falling = _rsi_reduce(flat, to, before, betas, zeros)
+                else:
+                    _padded(x, at, space[0])
+                    rising, falling = _rsi_reduce(padded, 0, _bars_before(x, at, near), betas, zeros)
+                store(ups, s, rising)
+                store(downs, s, falling)
+            gaps = _any_nan(up[:used])
             plain = count >= settled and not gaps
             if plain:
-                _compose_settled(strides, up, old_b)
-                _compose_settled(strides, down, old_b)
-                _copy(inclusive, a)
+                _compose_settled(strides, ups, none)
+                _compose_settled(strides, downs, none)
+                _copy(a, inclusive)
             else:
                 reached = count
-                for s in range(SEGMENTS):
+                for s in range(used):
                     if reached >= settled and not np.isnan(up[s]):
                         a[s], begin[s], reached = inclusive[0], -1, settled + 1
                     else:
                         begin[s] = reached
-                        reached, a[s], up[s], down[s], _ = _rsi_any_segment(
+                        reached, a[s], up[s], down[s], some = _rsi_any_segment(
                             x, start + s * SEGMENT, reached, beta, warm, valid, settled, weight, one, hundred, tiny,
-                            zero, zero, nothing,
+                            zero, zero, nothing if start + s else head,
                         )  # fmt: skip
-                _copy(a, again)  # composing leaves the factors composed
-                _compose(again, up, old_a, old_b)
-                _compose(a, down, old_a, old_b)
+                        held_in_head = some if start + s == 0 else held_in_head
+                _copy(again, a)  # composing leaves the factors composed
+                _compose(factors_again, ups, used, one)
+                _compose(factors, downs, used, one)
             ends[0, tile], ends[1, tile], ends[2, tile] = a[-1], up[-1], down[-1]
             count = _counted(x, stop, settled) if gaps else min(count + stop - start, settled + 1)
             if tile < own:
@@ -390,14 +594,34 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
             lost = _carry(ends[0], ends[2], tile, look_back, far_down)
             _advance(far_up, tile, a[-1], up[-1], one)
             _advance(far_down, tile, a[-1], down[-1], one)
-            _enter(a, up, gained, gains)
-            _enter(a, down, lost, losses)
-            held[row, tile] = _rsi_bars(columns, beta, zero, hundred, tiny, gains, losses)
-            _rows(columns, shown[start:stop])
+            _enter(a[:used], up, gained, gains)
+            _enter(a[:used], down, lost, losses)
+            waiting = zeros
+            for s in range(0, used, LANES):
+                at = start + s * SEGMENT
+                to = row * time + at
+                rising, falling = load(entered_up, s), load(entered_down, s)
+                if at + GROUP_BARS <= time:
+                    before = strided(flat, to - 1, SEGMENT) if at else _bars_before(x, at, near)
+                    waiting = waiting + _rsi_run(
+                        flat, to, before, betas, zeros, constants, rising, falling, shown_flat, to
+                    )
+                else:
+                    _padded(x, at, space[0])
+                    before = _bars_before(x, at, near)
+                    waiting = waiting + _rsi_run(
+                        padded, 0, before, betas, zeros, constants, rising, falling, shown_padded, 0
+                    )
+                    _copy(shown[at:], space[1])
+            store(pointer(near), 0, waiting)
+            held[row, tile] = 0
+            for k in range(LANES):
+                held[row, tile] += near[k] != zero
             if not plain:
-                _enter(a, up, gained, gains)
-                _enter(a, down, lost, losses)
-                for s in range(SEGMENTS):
+                if start == 0:
+                    _copy(shown, head)
+                    held[row, tile] += held_in_head
+                for s in range(start == 0, used):
                     if begin[s] >= 0:
                         _, _, _, _, some = _rsi_any_segment(
                             x, start + s * SEGMENT, begin[s], beta, warm, valid, settled, weight, one, hundred, tiny,
