@@ -464,58 +464,70 @@ def test_an_operation_that_fails_its_example_is_a_failure_with_its_name(catalogu
 
 
 class WrongDevice(PaperDevice):
-    """It computes wrongly."""
+    """It computes wrongly, from the first kernel on or only what is small."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
 
     def to_host(self, array: Any) -> Any:
-        return np.array(array) + 1
+        return np.array(array) + (array.size <= self.largest)
 
 
 class DyingDevice(PaperDevice):
-    """It is lost as soon as it is used."""
+    """It is lost as soon as it is given something small, which the canary's question is not."""
 
-    def to_device(self, array: Any) -> Any:  # noqa: ARG002
-        raise DeviceLost("an illegal address", 700)
+    def to_device(self, array: Any) -> Any:
+        if array.size < 100:
+            raise DeviceLost("an illegal address", 700)
+        return super().to_device(array)
 
 
 def test_a_gpu_that_answers_like_the_cpu_is_ok_and_its_kernels_are_counted(catalogue: Callable[[str], Any]) -> None:
     double = {"double": catalogue("OPERATIONS")["double"]}
-    rows = [{"source": "misbehaving.cu", "kernel": "double_values"}, {"source": "misbehaving.cu", "kernel": "other"}]
-    (check,) = kernels.answers(double, PaperDevice(), None, rows)
+    rows = [{"source": "canary.cu", "kernel": "canary"}, {"source": "gpu.py", "kernel": "other"}]
+    first, check = kernels.answers(double, PaperDevice(), None, rows)
+    assert told(first) == ("ok", "paper answers what is known", None)
     assert check.status == "ok"
-    assert ", and alike on the GPU; " in check.found
+    assert "on the CPU and on the GPU alike, at all sizes tried; 1 of 2 kernels were launched" in check.found
+    assert check.details["not_launched"] == ["other (gpu.py)"]
 
 
 @pytest.mark.parametrize(
     ("device", "said", "remedy"),
     [
         (
-            WrongDevice(),
-            "the GPU answers otherwise than the CPU: doubled: 2 of 2, the first 3.0 instead of 2.0",
+            WrongDevice(2),
+            "on the GPU, with inputs of (2,), otherwise than on the CPU: doubled: 2 of 2, the first 3.0 instead of 2.0",
             "WARPDESK_DEVICE=cpu",
         ),
-        (DyingDevice(), "on the GPU: an illegal address", "nvidia-smi"),
+        (DyingDevice(), "on the GPU, with inputs of (2,): an illegal address", "nvidia-smi"),
     ],
 )
 def test_a_gpu_that_answers_wrongly_or_dies_is_a_failure(
     device: PaperDevice, said: str, remedy: str, catalogue: Callable[[str], Any]
 ) -> None:
     double = {"double": catalogue("OPERATIONS")["double"]}
-    _, check = kernels.answers(double, device, None, [])
+    *_, check = kernels.answers(double, device, None, [])
     assert check.status == "failed"
     assert said in check.found
     assert remedy in (check.remedy or "")
 
 
-@pytest.mark.timeout(600)
-def test_every_kernel_on_an_emulated_gpu_answers_like_the_cpu_and_most_are_launched(real: Nvrtc) -> None:
-    rows = [
-        {"source": used.source, "kernel": used.kernel}
-        for _, source in gate.sources()
-        for used in gate.compile_for(source, 90)
-    ]
-    checks = list(kernels.answers(WorkerSettings().catalogue(), EmulatedDevice(), None, rows))
-    assert [told(check) for check in checks[1:]] == []
-    assert len(checks[0].details["not_launched"]) < len(rows) / 2
+def test_a_gpu_that_does_not_answer_what_is_known_is_asked_nothing_more(catalogue: Callable[[str], Any]) -> None:
+    first, check = kernels.answers({"double": catalogue("OPERATIONS")["double"]}, WrongDevice(1 << 20), None, [])
+    assert first.status == "failed"
+    assert first.found.startswith("paper computes wrongly: ")
+    assert check.found == "1 of 1 are answered on the CPU; none was tried on a GPU: it does not answer what is known"
+
+
+@pytest.mark.timeout(300)
+def test_sizes_and_other_numbers_reach_kernels_that_the_examples_do_not() -> None:
+    # The lengths of windows decide which kernel answers.
+    catalogue = WorkerSettings().catalogue()
+    rows = [{"source": "windows.cu REAL=f64", "kernel": kernel} for kernel in ("sma_short", "sma", "bollinger_long")]
+    checks = list(kernels.answers({"sma": catalogue["sma"]}, EmulatedDevice(), None, rows, most=1e4))
+    assert [(check.name, check.status) for check in checks] == [("canary", "ok"), ("examples", "ok")]
+    assert checks[1].details["not_launched"] == ["bollinger_long (windows.cu REAL=f64)"]
 
 
 @pytest.mark.parametrize(

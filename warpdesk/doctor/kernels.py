@@ -1,26 +1,35 @@
 """Our kernels on this machine: what each needs of a GPU, and whether each operation answers its example rightly."""
 
 import math
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from itertools import product
+from typing import Any, cast
 
 import numpy as np
 
+from kernels import canary
 from kernels import compile as gate
+from kernels.array import ArrayInfo, DType
 from kernels.compile import Usage, describe
 from kernels.cuda import Device, DeviceFault, DeviceLost, Kernel, NoDevice, Source
 from kernels.nvrtc import CompileError
 from kernels.occupancy import occupancy
-from kernels.operation import Operation
+from kernels.operation import Example, InvalidRequest, Operation
 from warpdesk.doctor.check import Check
 from warpdesk.doctor.gpu import BROKEN
+from workers.calibrate import sizes
+from workers.cost import job_of
 from workers.warmup import Trial, answer, documented, variants
 from workers.wrapped import WrappedDevice
 
 _UNBOUND = 256  # threads per block taken for a kernel that does not say how many it may have
 _KEY = bytes(range(32))  # of private operations: their noise must be the same on both backends here
+_MOST = 1e9  # elementary steps: a second or so of the CPU
+_LONGEST = 0.5  # seconds; where the CPU takes longer, nothing larger is tried
+_NUMBERS = (2, 50, 500, 5000)
 _CLOSE = 1e-4  # relative; a BLAS library's products in float32, everything else gives the same bytes
 
 
@@ -83,36 +92,54 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def answers(
-    operations: Mapping[str, Operation], device: Device | None, no_gpu: str | None, kernels: Sequence[Mapping[str, Any]]
+    operations: Mapping[str, Operation],
+    device: Device | None,
+    no_gpu: str | None,
+    kernels: Sequence[Mapping[str, Any]],
+    most: float = _MOST,
 ) -> Iterator[Check]:
-    """Each operation's documented example on the CPU; where there is a GPU, that and its variants there too, compared.
+    """Each operation's documented example on the CPU; where there is a GPU, that and its variants there too, and larger
+    ones, which other kernels answer, of `most` elementary steps or less.
 
     `kernels` are the rows of `usage`, to say which of them were launched.
     """
     watched = _Watched(device) if device is not None else None
+    if watched is not None:
+        first = _canary(watched)
+        yield first
+        if first.status == "failed":  # whatever else it answers cannot be relied on
+            watched, no_gpu = None, "it does not answer what is known"
     trials = list(documented(operations.values()))
     if watched is not None:
         trials += variants(operations.values())
     alike = 0
     problems: list[Check] = []
     for trial in trials:
-        if (problem := _problem(trial, watched)) is None:
+        if (problem := _problem(trial, watched, most)) is None:
             alike += 1
             continue
         problems.append(Check(f"example of {trial}", "failed", problem.said, problem.remedy))
         if problem.last:
             break
-    found = f"{alike} of {len(trials)} are answered on the CPU"
     details: dict[str, Any] = {"tried": len(trials), "answered": alike, "on_gpu": watched is not None}
     if watched is None:
-        found += f"; none was tried on a GPU: {no_gpu}"
+        found = f"{alike} of {len(trials)} are answered on the CPU; none was tried on a GPU: {no_gpu}"
     else:
         every = {(row["source"], row["kernel"]) for row in kernels}
-        left = sorted(kernel for source, kernel in every - watched.launched)
-        found += f", and alike on the GPU; {len(every) - len(left)} of {len(every)} kernels were launched"
+        left = sorted(f"{kernel} ({source})" for source, kernel in every - watched.launched)
+        found = f"{alike} of {len(trials)} are answered on the CPU and on the GPU alike, at all sizes tried; "
+        found += f"{len(every) - len(left)} of {len(every)} kernels were launched"
         details["not_launched"] = left
     yield Check("examples", "warning" if problems else "ok", found, details=details)
     yield from problems
+
+
+def _canary(device: Device) -> Check:
+    try:
+        canary.check(device)
+    except DeviceFault as fault:
+        return Check("canary", "failed", str(fault), BROKEN)
+    return Check("canary", "ok", f"{device.name} answers what is known")
 
 
 @dataclass(frozen=True)
@@ -122,29 +149,72 @@ class _Problem:
     last: bool = False  # nothing answers on this device any more
 
 
-def _problem(trial: Trial, device: "_Watched | None") -> _Problem | None:
+def _problem(trial: Trial, device: "_Watched | None", most: float) -> _Problem | None:
+    on_gpu = device is not None and find_spec(f"{trial.operation.package}.gpu") is not None
+    for sized in (trial, *(_larger(trial, most) if on_gpu else ())):
+        began = time.perf_counter()
+        try:
+            expected = answer(sized, "cpu", None, _KEY)
+        except Exception as error:  # noqa: BLE001 (a broken operation is what is looked for)
+            if isinstance(error, InvalidRequest) and sized is not trial:
+                continue  # made-up numbers need not make sense to an operation
+            remedy = f"jobs of {trial.operation.name} fail: pip install --force-reinstall numba numpy, or report it"
+            return _Problem(f"on the CPU: {type(error).__name__}: {error}", remedy)
+        took = time.perf_counter() - began
+        if device is not None and on_gpu and (problem := _on_gpu(sized, device, expected)) is not None:
+            return problem
+        if sized is not trial and took > _LONGEST:
+            break
+    return None
+
+
+def _larger(trial: Trial, most: float) -> Iterator[Trial]:
+    """The same request, eight times as large each time, and the largest with other whole numbers, a longer period say:
+    what there is much of, and what reaches far, is for other kernels."""
+    largest = trial
+    for job, params, inputs in sizes(replace(trial.operation, example=trial.example)):
+        if job.work > most:
+            break
+        given = {name: {"data": array, "dtype": array.dtype.name} for name, array in inputs.items()}
+        largest = replace(trial, example=Example(params.model_dump(mode="json"), given))
+        yield largest
+    given_params = largest.example.params
+    whole = [name for name, value in given_params.items() if type(value) is int]
+    for name, number in product(whole, _NUMBERS):
+        other = replace(trial, example=replace(largest.example, params={**given_params, name: number}))
+        if _work(other) <= most:
+            yield other
+
+
+def _work(trial: Trial) -> float:
+    """How much there is to do, infinite for what the operation does not take."""
+    given = {name: np.asarray(one["data"], one["dtype"]) for name, one in trial.example.inputs.items()}
+    described = {name: ArrayInfo(cast(DType, array.dtype.name), array.shape, False) for name, array in given.items()}
     try:
-        expected = answer(trial, "cpu", None, _KEY)
-    except Exception as error:  # noqa: BLE001 (a broken operation is what is looked for)
-        remedy = f"jobs of {trial.operation.name} fail: pip install --force-reinstall numba numpy, or report it"
-        return _Problem(f"on the CPU: {type(error).__name__}: {error}", remedy)
-    if device is None or find_spec(f"{trial.operation.package}.gpu") is None:
-        return None
+        params = trial.operation.validate(trial.example.params, described)
+    except InvalidRequest:
+        return math.inf
+    return job_of(trial.operation, params, described).work
+
+
+def _on_gpu(trial: Trial, device: "_Watched", expected: Mapping[str, Any]) -> _Problem | None:
+    shapes = ", ".join(str(np.shape(given["data"])) for given in trial.example.inputs.values())
+    where = f"on the GPU, with inputs of {shapes}" if shapes else "on the GPU"
     try:
         got = answer(trial, "gpu", device, _KEY)
     except NoDevice:  # this request is not for the GPU
         return None
     except DeviceLost as fault:
-        return _Problem(f"on the GPU: {fault}", BROKEN, last=True)
+        return _Problem(f"{where}: {fault}", BROKEN, last=True)
     except DeviceFault as fault:
-        return _Problem(f"on the GPU: {fault}", "jobs like it run on the CPU meanwhile; report it")
-    except Exception as error:  # noqa: BLE001 (as above)
-        return _Problem(f"on the GPU: {type(error).__name__}: {error}", "set WARPDESK_DEVICE=cpu, and report it")
+        return _Problem(f"{where}: {fault}", "jobs like it run on the CPU meanwhile; report it")
+    except Exception as error:  # noqa: BLE001 (a broken operation is what is looked for)
+        return _Problem(f"{where}: {type(error).__name__}: {error}", "set WARPDESK_DEVICE=cpu, and report it")
     other = [f"{name}: {said}" for name, value in expected.items() if (said := difference(value, got.get(name)))]
     if not other:
         return None
     remedy = f"{BROKEN}; if it stays, set WARPDESK_DEVICE=cpu, and report it"
-    return _Problem(f"the GPU answers otherwise than the CPU: {'; '.join(other)}", remedy)
+    return _Problem(f"{where}, otherwise than on the CPU: {'; '.join(other)}", remedy)
 
 
 def difference(expected: Any, got: Any) -> str | None:
