@@ -79,7 +79,11 @@ class _Child:
         self._canary_due = 0.0
         if orders.no_gpu is None and settings.device != "cpu":
             send(pipe, Starting(step="looking for a GPU"))
-        found = probe(settings.device, settings.nvml) if orders.no_gpu is None else without_gpu(orders.no_gpu)
+        found = (
+            probe(settings.device, settings.nvml, settings.gpu_memory)
+            if orders.no_gpu is None
+            else without_gpu(orders.no_gpu)
+        )
         faulty = None
         if found.device is not None and settings.faults:
             faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")

@@ -26,11 +26,12 @@ class Probe:
     device: Device | None
 
 
-def probe(setting: str = "", script: str = "") -> Probe:
+def probe(setting: str = "", script: str = "", memory: str = "") -> Probe:
     """Open the device a worker was told to use (`WorkerSettings.device`), or say why there is none.
 
     A CUDA index counts as nvidia-smi does. Call it once per process: a CUDA context belongs to its process. `script`
-    stands in for the driver's library (`WorkerSettings.nvml`).
+    stands in for the driver's library (`WorkerSettings.nvml`), `memory` limits what is taken of the device's
+    (`WorkerSettings.gpu_memory`).
     """
     if setting == "cpu":
         return without_gpu("the setting WARPDESK_DEVICE is cpu")
@@ -42,7 +43,7 @@ def probe(setting: str = "", script: str = "") -> Probe:
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         if setting:
             os.environ["CUDA_VISIBLE_DEVICES"] = setting
-        device = open_device()
+        device = open_device(memory=memory)
         # CUDA's index is not NVML's where not all are visible, and of a MIG device the bus is that of the whole GPU.
         name = driver_name(setting)
         return _found(device, name if name.startswith("MIG-") else _bus(device), script)

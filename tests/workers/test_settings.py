@@ -1,12 +1,15 @@
 """What a worker is told by its environment."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from pydantic import ValidationError
 
 from kernels.catalogue import OPERATIONS
+from kernels.cuda import NoDevice
 from kernels.fingerprint import fingerprint
+from workers import device
 from workers.settings import WorkerSettings
 
 
@@ -58,3 +61,18 @@ def test_a_negative_grace_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPDESK_DRAIN_SECONDS", "-1")
     with pytest.raises(ValidationError, match="drain_seconds"):
         WorkerSettings()
+
+
+def test_the_share_of_the_gpu_that_is_set_is_what_its_memory_is_opened_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WARPDESK_GPU_MEMORY", "0.5")
+    asked: list[str] = []
+
+    def open_device(index: int = 0, memory: str = "") -> NoReturn:
+        asked.append(memory)
+        raise NoDevice(f"there is no device {index}")
+
+    monkeypatch.setattr(device, "_missing", lambda: None)
+    monkeypatch.setattr(device, "open_device", open_device)
+    settings = WorkerSettings()
+    assert device.probe(settings.device, settings.nvml, settings.gpu_memory).report.reason == "there is no device 0"
+    assert asked == ["0.5"]

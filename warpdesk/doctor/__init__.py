@@ -45,7 +45,9 @@ def _checks(worker: WorkerSettings, settings: Settings, architecture: str | None
         yield from gpu.state(report)
     if not (stands_in or unused):
         yield gpu.cupy(here)
-    found = probe(worker.device, worker.nvml) if answering else without_gpu("the driver does not answer")
+    found = (
+        probe(worker.device, worker.nvml, worker.gpu_memory) if answering else without_gpu("the driver does not answer")
+    )
     yield gpu.device(found.report, replace(here, gpu=False) if unused else here)
 
     name = architecture or (found.report.architecture if not stands_in else None)
