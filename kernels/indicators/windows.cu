@@ -1,4 +1,4 @@
-// Moving averages, Bollinger bands and Cutler's RSI at a cost that does not grow with the window (mathematics: windows.py).
+// Moving averages, Bollinger bands, Cutler's RSI at a cost that does not grow with the window (mathematics: windows.py).
 //
 // Prices are (rows, time), row by row; the first column is bar `origin` of its row, and numbers are written for the columns
 // after the first `halo`, (rows, time - halo). A row is cut into blocks of `period` bars, a block into eights, and
@@ -7,22 +7,25 @@
 //
 // with e over the eights of a group of 16, g over the groups of 16 groups (2,048 bars), h over the rest.
 //
-// *_short  up to 12 bars: a block of 128 threads per 1,024 bars; a thread has 8 bars and the 12 before them in registers
-//          and adds bar by bar.
-// sma, bollinger, cutler  up to 2,048 bars: a block of threads has as many blocks of bars as fit 128 (up to 512 bars) or 256
-//          threads, and the one before them, in shared memory. A thread has an eight of P and that of S with the same k in
-//          registers and scans both; e and g come from the others' totals in shared memory, in the order above, read by
-//          neighbours at the same time. Results leave through shared memory. One pass: 16 bytes per bar in float64 (sma, cutler)
-//          or 32 (bollinger); the halo, one block in up to 43, one in two for the longest, is read again from L2.
-// *_totals, *_long  longer windows: a block of 256 threads has 2,048 bars of one block and those of the block before with
-//          the same k. The first kernel leaves the sums of its 2,048 bars, 2 or 4 numbers; the second adds those before its own
-//          for h. 32 bytes per bar (sma), 48 (bollinger), some of them from L2.
+// *_short  up to 12 bars: a block of 128 threads per 1,024 bars; a thread has its 8 bars and the 12 before them in
+//          registers and adds bar by bar.
+// sma, bollinger, cutler  up to 2,048 bars: a block of 128 threads (256 for windows above 512 bars) has as many blocks of
+//          bars as it has threads for their eights, and the block before them, in shared memory. A thread sums an eight of
+//          P and the eight of S with the same k; e and g come from the others' sums in shared memory, added in the order
+//          above by every thread that needs them, which neighbours read at the same time; then it scans both eights. The
+//          results leave through shared memory. One pass.
+// *_totals, *_long  longer windows: a block of 256 threads has 2,048 bars of one block of bars, and those of the block before
+//          with the same k. The first kernel leaves the sums of its 2,048 bars, 2 or 4 numbers; the second adds those before
+//          its own in order, for h, and goes on as above. Two passes, whatever the window.
 //
-// Operations per bar beside addressing, float64's: 2 differences, 4 additions of scans, 2 of offsets, 3 to show, so about 14
-// (sma), 45 with the root (bollinger), 50 with the division (cutler); an H200 has time for 55 or, with 32 bytes, 110. So
-// bandwidth is the limit. Shared memory: an eight takes nine slots, so that threads that walk along their eights never meet in a bank;
-// 11 KiB (sma) or 23 KiB (bollinger) per block of 128 threads in float64 for a period of 20, eight loads in flight per thread.
-// Lanes load single numbers, side by side: blocks of bars begin anywhere, so that wider loads would not be aligned.
+// Bytes per bar in float64: 16 (sma, cutler), 32 (bollinger). The halo, one block of bars in 43 for a period of 20 and one in
+// two above 1,024, and of long windows a second and third reading of the prices, come from L2 where a period of prices
+// fits there. Operations of float64 per bar: 16 (sma), 55 with the root (bollinger), 60 with the division (cutler); an H200
+// has time for 55, or for 110 where 32 bytes are moved. So bandwidth is the limit; cutler is near both.
+// Registers in float64: up to 75 (sma), 108 (the others), without spills. Shared memory for a period of 20: 11 KiB (sma), 23 KiB
+// (bollinger) a block; an eight takes nine slots, so that threads that walk along their eights never meet in a bank. 9 and
+// 5 blocks of 128 threads fit an H200's multiprocessor, eight loads in flight per thread. Lanes load single numbers, side by
+// side: blocks of bars begin anywhere, so that wider loads would not be aligned.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
@@ -481,7 +484,7 @@ __device__ __forceinline__ void show_stretches(const Rows& rows, i64 first, i64 
 // ---------------------------------------------------------------- kernels
 
 
-extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS, 6)
 sma_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 tiles, REAL part, REAL own, REAL nan,
           REAL* middle) {
     show_short<Means>({prices, time, origin, halo, period}, tiles, {part, own, nan}, {nullptr, middle, nullptr});
@@ -507,7 +510,7 @@ sma_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 fir
                          {nullptr, middle, nullptr});
 }
 
-extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS, 5)
 bollinger_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 tiles, REAL part, REAL own,
                 REAL nan, REAL* upper, REAL* middle, REAL* lower) {
     show_short<Bands>({prices, time, origin, halo, period}, tiles, {part, own, nan}, {upper, middle, lower});
@@ -533,7 +536,7 @@ bollinger_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i
                          {upper, middle, lower});
 }
 
-extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS, 5)
 cutler_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 tiles, REAL part, REAL own, REAL nan,
              REAL* middle) {
     show_short<Strengths>({prices, time, origin, halo, period}, tiles, {part, own, nan}, {nullptr, middle, nullptr});
