@@ -22,18 +22,22 @@ def draw(path: Path, rows: Sequence[Row], title: str) -> None:
         "#b5482f" if row.reached is False or (not parts and value < 1) else good
         for row, value in zip(chosen, values, strict=True)
     ]
-    axes.barh(range(len(chosen)), values, color=colours)
+    begin = 0.0 if parts else 1.0  # a ratio grows either way from 1
+    axes.barh(range(len(chosen)), [value - begin for value in values], left=begin, color=colours)
     axes.set_yticks(range(len(chosen)), names, fontsize=8)
+    axes.margins(y=0.01)
     axes.invert_yaxis()
     for place, value in enumerate(values):
-        axes.annotate(f" {value:.0%}" if parts else f" {value:.3g}", (value, place), va="center", fontsize=8)
+        axes.annotate(
+            f" {value:.0%}" if parts else f" {value:.3g}", (max(value, begin), place), va="center", fontsize=8
+        )
     if parts:
-        axes.set_xlabel("part of the measured limit (copy rate, or cuBLAS's rate for products)")
+        axes.set_xlabel("part of the measured copy rate, of products cuBLAS's rate (red: below its goal)", fontsize=9)
         axes.set_xlim(0, max(1.05, *values) * 1.05)
         axes.axvline(1, color="black", linewidth=0.8)
     elif chosen:
         axes.set_xscale("log")
-        axes.set_xlabel("times as quick as the peer, medians of one run (1: equally quick)")
+        axes.set_xlabel("times as quick as the peer (red: slower, or below its goal)", fontsize=9)
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_xlim(min(*values, 1) / 1.6, max(*values, 1) * 1.8)
     for side in ("top", "right"):
