@@ -76,6 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument(
         "--arch", type=_architecture, metavar="SM", help="show the kernels on this architecture, e.g. sm_90"
     )
+    doctor.add_argument(
+        "--calibrate", action="store_true", help="measure what operations take on GPU and CPU, for backend auto"
+    )
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run=_doctor)
 
@@ -286,9 +289,9 @@ def _doctor(chosen: argparse.Namespace) -> int:
         if not worker.home.is_dir():
             places["NUMBA_CACHE_DIR"] = os.environ.get("NUMBA_CACHE_DIR") or nowhere
         os.environ.update(places)  # before Numba is imported
-        from warpdesk.doctor import examine
+        from warpdesk.doctor import Wish, examine
 
-        findings = examine(worker, settings, chosen.arch, chosen.quick)
+        findings = examine(worker, settings, Wish(chosen.quick, chosen.arch, chosen.calibrate))
     print(json.dumps(findings.as_json()) if chosen.json else findings.as_text())
     return 0 if findings.healthy else 1
 

@@ -620,6 +620,19 @@ def test_a_sick_gpu_is_unhealthy_and_named(
     assert checks["state"]["remedy"]
 
 
+def test_calibrating_keeps_what_operations_take_where_there_is_a_choice(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPDESK_DEVICE", "cpu")
+    _, checks = examined(capsys, "--quick", "--calibrate")
+    assert (checks["calibration"]["status"], own_home.exists()) == ("absent", False)
+    monkeypatch.setenv("WARPDESK_OPERATIONS", "tests.workers.operations:SOUND")
+    monkeypatch.setenv("WARPDESK_DEVICE", "tests.workers.device:PaperDevice")
+    code, checks = examined(capsys, "--quick", "--calibrate")
+    assert (code, checks["calibration"]["status"]) == (0, "ok")
+    assert list((own_home / "costs").glob("gpu-*.json"))
+
+
 def test_kernels_are_shown_for_a_named_architecture(
     real: Nvrtc, own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,30 +1,41 @@
 """Look at the machine as a service would, from the system up to an answer of each operation, and say what to mend."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from app.settings import Settings
 from kernels.cubins import Cubins, default_directory
+from kernels.cuda import DeviceLost
 from warpdesk.doctor import gpu, kernels, machine
 from warpdesk.doctor.broker import broker
 from warpdesk.doctor.check import Check, Findings
 from workers import nvml
+from workers.calibrate import calibrate
+from workers.cost import costs_of
 from workers.device import Probe, probe, without_gpu
 from workers.settings import WorkerSettings
 
 
-def examine(
-    worker: WorkerSettings, settings: Settings, architecture: str | None = None, quick: bool = False
-) -> Findings:
-    """Look at everything. A GPU is opened, once per process; nothing is started that stays.
+@dataclass(frozen=True)
+class Wish:
+    """What to look at besides the machine.
 
-    The kernels are examined for the GPU that is found, or for `architecture`. `quick` leaves out what compiles: their
-    registers, and the examples, for which the CPU's code is compiled and kept as a worker would.
+    `quick` leaves out what compiles: the registers of kernels, and the examples, for which the CPU's code is compiled
+    and kept as a worker would. `architecture` stands for that of a GPU that is not here. `calibrate` measures what each
+    operation takes on both backends, for jobs that leave the choice open.
     """
-    return Findings(tuple(_checks(worker, settings, architecture, quick)))
+
+    quick: bool = False
+    architecture: str | None = None
+    calibrate: bool = False
 
 
-def _checks(worker: WorkerSettings, settings: Settings, architecture: str | None, quick: bool) -> Iterator[Check]:
+def examine(worker: WorkerSettings, settings: Settings, wish: Wish) -> Findings:
+    """Look at everything. A GPU is opened, once per process; nothing is started that stays."""
+    return Findings(tuple(_checks(worker, settings, wish)))
+
+
+def _checks(worker: WorkerSettings, settings: Settings, wish: Wish) -> Iterator[Check]:
     yield machine.system()
     yield machine.python()
     yield machine.memory(settings)
@@ -50,15 +61,18 @@ def _checks(worker: WorkerSettings, settings: Settings, architecture: str | None
     )
     yield gpu.device(found.report, replace(here, gpu=False) if unused else here)
 
-    name = architecture or (found.report.architecture if not stands_in else None)
+    name = wish.architecture or (found.report.architecture if not stands_in else None)
     check, compiler = gpu.compiler(needed=found.device is not None and not stands_in)
     yield check
     if compiler is not None:
         if name is not None:
             yield gpu.architecture(name, compiler)
         yield gpu.kernel_cache(Cubins(default_directory(), compiler), name)
-    if not quick:
-        yield from _launches(worker, found, name if compiler is not None else None, show=architecture is not None)
+    if not wish.quick:
+        shown = wish.architecture is not None
+        yield from _launches(worker, found, name if compiler is not None else None, shown)
+    if wish.calibrate:
+        yield _calibration(worker, found)
 
 
 def _launches(worker: WorkerSettings, found: Probe, architecture: str | None, show: bool) -> Iterator[Check]:
@@ -72,3 +86,15 @@ def _launches(worker: WorkerSettings, found: Probe, architecture: str | None, sh
         used = check.details.get("kernels", [])
         yield check
     yield from kernels.answers(worker.catalogue(), found.device, found.report.reason, used)
+
+
+def _calibration(worker: WorkerSettings, found: Probe) -> Check:
+    costs = costs_of(worker, found.report)
+    if costs is None or found.device is None:
+        return Check("calibration", "absent", "nothing to choose: " + (found.report.reason or "WARPDESK_AUTO is gpu"))
+    lines: list[str] = []
+    try:
+        calibrate(worker.catalogue().values(), found, costs, lines.append)
+    except DeviceLost as fault:
+        return Check("calibration", "failed", str(fault), gpu.BROKEN)
+    return Check("calibration", "ok", f"{len(lines)} measured, kept in {costs.directory}", lines=tuple(lines))
