@@ -1,5 +1,6 @@
 """A GPU driven by CuPy: it is opened, checked, and owns the context, the memory and the kernels of its process."""
 
+import itertools
 import os
 import threading
 import time
@@ -110,6 +111,7 @@ class CupyDevice:
         self.memory: Memory = self._memory
         self._modules = Modules(cupy, self.name, self.architecture, cubins)
         self._kernels: dict[tuple[Source, str], CupyKernel] = {}
+        self._numbers = itertools.count()
         self._compiling = threading.Lock()
         self._thread = threading.local()
 
@@ -206,11 +208,11 @@ class CupyDevice:
 
     def _run(self, name: str, work: Callable[[], Any]) -> Any:
         with self._working() as lane, self._faults(launching=name):
-            before, after = self._cupy.cuda.Event(), self._cupy.cuda.Event()
+            before, after, number = self._cupy.cuda.Event(), self._cupy.cuda.Event(), next(self._numbers)
             before.record()
             result = work()
             after.record()
-            lane.running.append(_Launch(name, before, after))
+            lane.running.append(_Launch(number, name, before, after))
             if len(lane.running) >= 256:  # events are a resource too
                 self._finish(lane)
         return result
@@ -268,7 +270,8 @@ class CupyDevice:
         if not isinstance(found, DeviceLost):
             return found
         # It may come from any kernel still running, in any lane, even where a launch or a copy is what says so.
-        suspects = tuple(dict.fromkeys(run.name for lane in self._lanes for run in tuple(lane.running) if not run.done))
+        running = [run for lane in self._lanes for run in tuple(lane.running) if not run.done]
+        suspects = tuple(dict.fromkeys(run.name for run in sorted(running, key=lambda run: run.number)))
         if not suspects:
             return found
         named = suspects[0] if len(suspects) == 1 else f"one of {', '.join(suspects)}"
@@ -284,6 +287,7 @@ class CupyDevice:
 
 @dataclass(frozen=True)
 class _Launch:
+    number: int  # over all lanes
     name: str
     before: Any
     after: Any

@@ -484,6 +484,18 @@ def test_a_lost_device_names_the_kernels_that_may_have_done_it(gpu: tuple[CupyDe
     assert (error.value.kernel, error.value.suspects) == ("scale", ("scale", "reverse"))
 
 
+def test_suspects_of_all_lanes_are_in_the_order_of_their_launches(gpu: tuple[CupyDevice, Machine]) -> None:
+    device, machine = gpu
+    words, floats = device.zeros(4, np.float64), device.zeros(4, np.float32)
+    scale, reverse = (device.kernel(sound.SOURCE, name) for name in ("scale", "reverse"))
+    with pytest.raises(DeviceLost) as error, device.lane(1):  # noqa: PT012 (the end of the lane raises)
+        reverse((1,), (4,), (floats, floats), 16)
+        with ThreadPoolExecutor(1) as lane_0:
+            lane_0.submit(scale, (1,), (4,), (words, words, np.float64(2), np.uint32(4))).result()
+        machine.sync_error = 700
+    assert error.value.suspects == ("reverse", "scale")
+
+
 def test_a_kernel_that_was_seen_to_end_is_not_suspected(gpu: tuple[CupyDevice, Machine]) -> None:
     device, machine = gpu
     words, floats = device.zeros(4, np.float64), device.zeros(4, np.float32)
