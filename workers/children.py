@@ -47,6 +47,7 @@ class Children:
         self._examples = examples
         self._parent = parent
         self._candidate: Candidate | None = None
+        self._why: str | None = None  # the child was started again
         self.horse.spawn(Orders())
         self._driver = nvml.watch(settings, lambda: self.horse.pid)
 
@@ -58,7 +59,7 @@ class Children:
         """What to tell of the GPU."""
         phase: Phase = "serving" if self.horse.ready else "gone" if self.horse.pid is None else "starting"
         driver = None if self._driver is None else self._driver.report()
-        return self.condition.report(phase, self._examples.failed, driver, idle)
+        return self.condition.report(phase, self._examples.failed, driver, idle, self._why)
 
     def driver_says(self) -> str | None:
         """Why the GPU's driver wants it left alone."""
@@ -68,7 +69,7 @@ class Children:
         """Return once the child is warm, starting it again as often as it takes, or when the parent shall stop."""
         while not self.horse.ready and not self._parent.stopping:
             if self.horse.pid is None:
-                self.respawn(None)
+                self.respawn("there was no child", fault=False)
             if not self._parent.pause(1.0, self.horse.pipe):
                 if self.horse.silent_seconds > self._settings.start_seconds:
                     self.horse.kill()
@@ -90,12 +91,19 @@ class Children:
             self.condition.lost(f"idle at {time.time()}", self.horse.lost)
         self.respawn(why)
 
-    def respawn(self, why: str | None) -> None:
+    def kill(self, why: str) -> None:
+        """End the child whatever it is doing, which a driver may delay."""
+        self._why = why
+        self.horse.kill()
+
+    def respawn(self, why: str, fault: bool = True) -> None:
         """Start a new child: at once the first time one dies, the later the more die in a row without an answer.
 
-        The delay has full jitter, so that several workers of a machine do not strain a sick driver in step.
+        The delay has full jitter, so that several workers of a machine do not strain a sick driver in step. Where it is
+        no `fault`, but the parent's will, there is none.
         """
-        if why is not None:
+        self._why = why
+        if fault:
             delay = random.uniform(0.0, min(_LONGEST_DELAY, 2.0 ** (self.deaths - 1))) if self.deaths else 0.0  # noqa: S311
             self.deaths += 1
             self.last_fault = why
@@ -164,10 +172,10 @@ class Children:
                     self.condition.told(message)
 
     def _replace(self, why: str) -> None:
-        self.horse.kill()
         self.last_fault = why
+        self.kill(why)
         log.warning("%s; starting another", why)
-        self.respawn(None)
+        self.respawn(why, fault=False)
 
     def _try_gpu(self, ill: str | None) -> None:
         """Let a second child try the quarantined GPU once it has cooled down, and take over once it is ready."""

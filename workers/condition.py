@@ -72,6 +72,7 @@ class Condition:
         self._stuck_jobs = 0
         self._last_fault: tuple[str, float] | None = None
         self._starts = 0
+        self._is_lost = False
         self._told: tuple[ConditionState, float] | None = None
 
     # What happened.
@@ -84,6 +85,7 @@ class Condition:
                 self._kernels.clear()
                 self._examples.clear()
             self._known, self._absent, self._memory, self._stuck_jobs = device, None, None, 0
+            self._is_lost = False
             self._gpu.success(now)
         elif not self.quarantined:
             reason = device.reason or "there is no GPU"
@@ -122,6 +124,7 @@ class Condition:
         """A job, or the time between jobs, cost the device."""
         now = self._clock()
         self._note("wrong-answer" if by.wrong else "lost", by.message, now)
+        self._is_lost = True
         if by.kernel and not by.wrong:
             self._kernel(by.kernel).fault(job, by.message, now)
         if by.wrong:
@@ -221,11 +224,12 @@ class Condition:
         failed: Sequence[FailedExample] = (),
         driver: GpuReport | None = None,
         idle: bool = True,
+        why: str | None = None,
     ) -> GpuCondition | None:
-        """None until anything is known."""
+        """None until anything is known. `why` the child was started again, `idle` is whether no job runs."""
         now = self._clock()
         breakers = tuple(self._open_breakers(now))
-        state, reason = self._state(phase, breakers, failed, driver, idle, now)
+        state, reason = self._state(phase, breakers, failed, driver, idle, why, now)
         if state is None:
             return None
         if self._told is None or self._told[0] != state:
@@ -254,6 +258,7 @@ class Condition:
         failed: Sequence[FailedExample],
         driver: GpuReport | None,
         idle: bool,
+        why: str | None,
         now: float,
     ) -> tuple[ConditionState | None, str | None]:
         if self.quarantined:
@@ -262,11 +267,10 @@ class Condition:
             return "absent", self._absent
         if (ill := left_alone(driver)) is not None:  # the parent has not come to it yet
             return "quarantined", ill
-        last = self._last_fault[0] if self._last_fault else None
-        if phase == "gone":
-            return "lost", last
-        if phase == "starting":
-            return (None, None) if self._known is None and last is None else ("restarting", last)
+        if phase != "serving":
+            if phase == "gone" and self._is_lost:
+                return "lost", self._last_fault[0] if self._last_fault else None
+            return (None, None) if self._known is None and why is None else ("restarting", why)
         if self._known is None:
             return None, None
         reasons = [f"{breaker.what} is kept off the GPU: {breaker.reason}" for breaker in breakers]

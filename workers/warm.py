@@ -66,8 +66,8 @@ class End(Enum):
     """Why an attempt ended without an answer."""
 
     CANCELED = "canceled"
-    TIMEOUT = "timeout"
-    DEADLINE = "deadline"
+    TIMEOUT = "timed out"
+    DEADLINE = "past its deadline"
     DIED = "died"
     RELEASED = "released"
 
@@ -406,7 +406,8 @@ class WarmWorker(Worker):
             self._died(running)
             return
         # The child is of no use any more. What it was writing is deleted after its death.
-        self._horse.kill()
+        why = f"a job was {end.value}, and its process ended with it"
+        self._children.kill(why)
         log.warning("%s attempt %d: %s, the child was killed", request.id, attempt, end.value)
         if end is End.TIMEOUT:
             late = Failed(code="timeout", message=f"an attempt may run {request.timeout:g} s, and this one ran longer")
@@ -420,14 +421,13 @@ class WarmWorker(Worker):
         else:
             self._endings.released(request, attempt)
         if end is not End.RELEASED:
-            self._children.respawn(None)
+            self._children.respawn(why, fault=False)
 
     def _died(self, running: Running) -> None:
         """The child ended in the middle of a job: the job is queued again before anything else is done."""
         request, attempt = running.held
-        if (
-            lost := self._horse.lost
-        ) is not None:  # it does nothing any more but end, which may take the driver a while
+        lost = self._horse.lost
+        if lost is not None:  # it does nothing any more but end, which may take the driver a while
             why = f"the device was lost ({lost.message})"
             self._endings.died(request, attempt, Failed(code="device-fault", message=why, retryable=True))
             self._children.condition.lost(request.id, lost)

@@ -226,10 +226,12 @@ def test_the_driver_has_a_say(condition: Condition) -> None:
 
 def test_a_child_that_ends_or_starts_is_told(condition: Condition) -> None:
     condition.lost("job", Lost(message="error 700"))
-    gone, starting = condition.report("gone"), condition.report("starting")
-    assert gone is not None
-    assert starting is not None
-    assert (gone.state, starting.state, starting.reason) == ("lost", "restarting", "error 700")
+    why = "the device was lost (error 700)"
+    gone, starting = condition.report("gone", why=why), condition.report("starting", why=why)
+    condition.opened(H200)
+    replaced = condition.report("gone", why="it was recycled")
+    told = [(report.state, report.reason) for report in (gone, starting, replaced) if report is not None]
+    assert told == [("lost", "error 700"), ("restarting", why), ("restarting", "it was recycled")]
 
 
 def test_failed_examples_degrade_a_gpu(condition: Condition) -> None:

@@ -1,0 +1,87 @@
+"""A watched device notes what a job launched and what failed, and refuses kernels whose breaker is open."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
+from tests.workers.device import PaperDevice, UncompiledDevice
+from workers.backend import RECOVERABLE
+from workers.faults import FaultyDevice, parse
+from workers.pipe import KernelFault
+from workers.watched import BreakerOpen, WatchedDevice
+
+SOURCE = Source(Path(__file__))
+
+
+def watched(faults: str = "", device: PaperDevice | None = None) -> WatchedDevice:
+    faulty = FaultyDevice(device or PaperDevice(), parse(faults), Path("/nowhere"))
+    faulty.arm()
+    return WatchedDevice(faulty)
+
+
+def launch(device: WatchedDevice) -> None:
+    given, doubled = device.to_device(np.array([1.0, 2.0])), device.empty(2, "float64")
+    device.kernel(SOURCE, "double_values")((1,), (2,), (given, doubled, np.int64(2)))
+    device.to_host(doubled)
+
+
+def noted(device: WatchedDevice) -> list[tuple[str, str]]:
+    return [(fault.kind, fault.kernel) for fault in device.faults]
+
+
+def test_what_was_launched_is_noted_until_the_next_job_begins() -> None:
+    device = watched()
+    launch(device)
+    assert (device.launched, device.faults) == ({"double_values"}, [])
+    device.begin({})
+    assert device.launched == set()
+
+
+@pytest.mark.parametrize(
+    ("faults", "error", "kind"), [("launch@1", LaunchFailed, "launch"), ("oom@1", OutOfMemory, "out-of-memory")]
+)
+def test_a_fault_of_a_launch_is_noted_with_its_kernel(faults: str, error: type[Exception], kind: str) -> None:
+    device = watched(faults)
+    with pytest.raises(error):
+        launch(device)
+    assert noted(device) == [(kind, "double_values")]
+    assert device.launched == set()
+
+
+def test_a_fault_of_an_allocation_is_no_kernels() -> None:
+    device = watched("oom-alloc@1")
+    with pytest.raises(OutOfMemory):
+        launch(device)
+    assert noted(device) == [("out-of-memory", "")]
+
+
+def test_a_kernel_that_cannot_be_compiled_is_noted() -> None:
+    device = watched(device=UncompiledDevice())
+    with pytest.raises(RECOVERABLE):
+        launch(device)
+    assert device.faults == [KernelFault(kind="compile", kernel="double_values", message="Failed to find CUDA headers")]
+
+
+def test_a_lost_device_is_not_noted_since_it_ends_the_process() -> None:
+    device = watched("lost@1")
+    with pytest.raises(DeviceLost) as caught:
+        launch(device)
+    assert (noted(device), caught.value.kernel) == ([], "double_values")
+
+
+def test_a_kernel_whose_breaker_is_open_is_refused_and_the_job_may_fall_back() -> None:
+    device = watched()
+    device.begin({"double_values": "refused for three jobs"})
+    with pytest.raises(BreakerOpen, match="double_values is kept off the GPU: refused for three jobs") as caught:
+        launch(device)
+    assert isinstance(caught.value, RECOVERABLE)
+    assert noted(device) == [("kept-off", "double_values")]
+
+
+def test_what_a_device_is_and_offers_beyond_the_contract_is_passed_on() -> None:
+    device, paper = watched(), PaperDevice()
+    assert (device.name, device.multiprocessors, device.lanes) == (paper.name, paper.multiprocessors, paper.lanes)
+    device.forget()
+    assert device.forgotten == 1
