@@ -5,6 +5,7 @@
 // order in which sampler.py reads them, so that both give the same noise.
 
 #define NOISE_THREADS 128  // threads of a block: so far apart lie two words of one thread in shared memory
+#define NOISE_SHARES 32    // counts whose share of all words is kept in shared memory: a division takes half a draw
 
 __device__ __forceinline__ u64 magnitude_of(i64 q) { return (u64)(q < 0 ? -q : q); }
 
@@ -15,11 +16,17 @@ template <bool ENDLESS>
 struct Stream {
     const u32* key;
     u32* words;
+    const u32* shares;
     u64 element;
     u32 mechanism;
     u32 block;
     u32 at;
 };
+
+// What streams of a block read as `shares`; all threads of a block call it and then meet at a barrier.
+__device__ __forceinline__ void fill_shares(u32* shares) {
+    if (threadIdx.x > 0 && threadIdx.x < NOISE_SHARES) shares[threadIdx.x] = 0xffffffffu / threadIdx.x;
+}
 
 template <bool ENDLESS>
 __device__ __forceinline__ void refill(Stream<ENDLESS>& s) {
@@ -64,7 +71,8 @@ __device__ bool below(Stream<ENDLESS>& s, u64 numerator, int bits) {
 template <bool ENDLESS>
 __device__ bool one_in(Stream<ENDLESS>& s, u32 count) {
     if (count == 1) return true;
-    const u32 share = 0xffffffffu / count;
+    // One block of words is read up before a count of 18.
+    const u32 share = !ENDLESS || count < NOISE_SHARES ? s.shares[count] : 0xffffffffu / count;
     for (;;) {
         const u32 drawn = word(s);
         if (dry(s)) return false;

@@ -14,8 +14,9 @@
 //         sum_rows      128 threads; grid.x over columns, grid.y over the records, each block its share of them; total
 //                       zeroed before
 //         *_noise       128 threads, `rounds` elements to each; 8 KiB of shared memory, and 4 bytes an element
-// row_norms and sum_rows read 8 bytes a value and do about 60 integer operations each (and a division where a record is
-// scaled down): bound by memory where integers run at 64 a clock in each multiprocessor.
+// row_norms and sum_rows read 8 bytes a value and take about 110 and 100 instructions each in the machine code for sm_90 (and
+// a division where a record is scaled down): bound by arithmetic, 10^8 values in linf are at least 0.3 ms on an H200, of
+// which memory would need 0.17.
 //
 // An element's noise takes 7.8 words of ChaCha20 (Laplace) or 12.2 (Gaussian) on average; 6 % and 22 % of the elements need
 // more than the 16 of a block (measured on 200,000, k = 20). Were they refilled on the spot, a warp would wait for one
@@ -184,13 +185,15 @@ __device__ __forceinline__ void add_noise(const u32* key, u32 mechanism, const S
     __shared__ u32 words[16 * THREADS];
     __shared__ u32 left[MOST_ROUNDS * THREADS];  // elements whose first block ran dry, in any order
     __shared__ u32 count;
+    __shared__ u32 shares[NOISE_SHARES];
+    fill_shares(shares);
     if (threadIdx.x == 0) count = 0;
     __syncthreads();
     const u64 begin = (u64)blockIdx.x * THREADS * rounds;
     for (u32 round = 0; round < rounds; ++round) {
         const u32 at = round * THREADS + threadIdx.x;
         if (begin + at >= n) break;
-        Stream<false> s = {key, words + threadIdx.x, first + begin + at, mechanism, 0u, 16u};
+        Stream<false> s = {key, words + threadIdx.x, shares, first + begin + at, mechanism, 0u, 16u};
         refill(s);
         const i64 noise = draw(s);
         if (dry(s))
@@ -201,7 +204,7 @@ __device__ __forceinline__ void add_noise(const u32* key, u32 mechanism, const S
     __syncthreads();
     for (u32 turn = threadIdx.x; turn < count; turn += THREADS) {
         const u64 i = begin + left[turn];
-        Stream<true> s = {key, words + threadIdx.x, first + i, mechanism, 0u, 16u};
+        Stream<true> s = {key, words + threadIdx.x, shares, first + i, mechanism, 0u, 16u};
         release(of, i, draw(s));
     }
 }

@@ -20,7 +20,7 @@
 //
 // Work per path step: a quarter of Philox (5 products of 32 x 32 bits and 10 other integer operations), half of a
 // logarithm, square root, sine and cosine (about 28 in float32), and in float64 a conversion and 1 addition (KIND 0), 2
-// (2), 34 (1: 29 are an exponential), 8 (3) or 43 (4). In the machine code for sm_90 that is 47, 86, 50, 61 and 110
+// (2), 34 (1: 29 are an exponential), 8 (3) or 41 (4). In the machine code for sm_90 that is 47, 86, 50, 61 and 104
 // instructions a path step for KIND 0 to 4. Bytes per path: one atomic of 4 and 56 / 256.
 // Bound by arithmetic: a multiprocessor issues 128 instructions of threads a clock, of them 64 in float64, so 2^20 paths of
 // 252 steps of KIND 1 take at least 0.74 ms on an H200 (132 multiprocessors at 1.83 GHz), of KIND 0 0.40 ms.
@@ -68,7 +68,9 @@ __device__ __forceinline__ void advance(Path& path, f32 normal, i32 step, f64 di
             still = side * (lines[step] - barrier_noise * path.w) > 0.0 ? path.alive : 0.0;
         } else {
             const f64 d = side * (lines[step] - path.w);
-            const f64 missed = 1.0 - exp64(-2.0 * (path.distance * d));
+            // Above 0 the level was crossed, and nobody reads it.
+            const f64 exponent = -2.0 * (path.distance * d);
+            const f64 missed = 1.0 - exp64_within(exponent > -708.0 ? exponent : -708.0);
             still = path.alive * (path.distance > 0.0 && d > 0.0 ? missed : 0.0);
             path.distance = d;
         }

@@ -13,10 +13,13 @@
 extern "C" __global__ void __launch_bounds__(NOISE_THREADS)
     drawn_from(u32 which, const u32* chosen, const u32* key, u64 number, i32 bits, u32 n, i64* drawn, u32* read) {
     __shared__ u32 words[16 * NOISE_THREADS];
+    __shared__ u32 shares[NOISE_SHARES];
+    fill_shares(shares);
+    __syncthreads();
     const u32 i = blockIdx.x * NOISE_THREADS + threadIdx.x;
     if (i >= n) return;
     for (u32 w = 0; w < 16; ++w) words[w * NOISE_THREADS + threadIdx.x] = chosen[16 * i + w];
-    Stream<true> s = {key, words + threadIdx.x, i, 7u, 1u, 0u};
+    Stream<true> s = {key, words + threadIdx.x, shares, i, 7u, 1u, 0u};
     if (which == ONE_IN)
         drawn[i] = one_in(s, (u32)number) ? 1 : 0;
     else if (which == BELOW)
