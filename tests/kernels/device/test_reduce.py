@@ -48,3 +48,11 @@ def test_a_block_is_added_in_halves() -> None:
         expected = expected[:half] + expected[half:]
     assert as_bytes(tree_sum(values.copy())) == as_bytes(expected[0])
     assert tree_sum(values.copy()) == pytest.approx(values.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 32, 1024])
+def test_any_power_of_two_is_added_in_halves_and_zeros_behind_it_change_no_byte(size: int) -> None:
+    values = np.random.default_rng(size).normal(size=size)
+    padded = np.concatenate([values, np.zeros(3 * size)])
+    assert as_bytes(tree_sum(padded)) == as_bytes(tree_sum(values.copy()))
+    assert tree_sum(values.copy()) == pytest.approx(values.sum(), rel=1e-11)
