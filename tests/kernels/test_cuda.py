@@ -233,6 +233,15 @@ def test_a_second_process_finds_what_the_first_compiled_and_asks_nvrtc_nothing(
         assert device.cubins.counts == expected
 
 
+def test_a_gpu_works_where_compiled_kernels_cannot_be_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cubins").touch()
+    pretend(monkeypatch, tmp_path)
+    device = open_device()
+    device.kernel(sound.SOURCE, "scale")
+    device.kernel(sound.SOURCE, "reverse")
+    assert device.cubins.counts == CubinCounts(compiled=2, found=0, nvrtc_calls=2)
+
+
 def test_kernels_launch_through_cupy_with_our_options_and_are_compiled_once(gpu: tuple[CupyDevice, Machine]) -> None:
     device, machine = gpu
     given = np.arange(64, dtype=np.float32)

@@ -441,6 +441,34 @@ def test_a_kernel_that_spills_or_does_not_compile_is_told(
     assert (check.status, check.remedy) == ("failed", "reinstall warpdesk, or report it")
 
 
+class RefusingDevice(PaperDevice):
+    """It takes no kernel."""
+
+    architecture = "sm_90"
+
+    def kernel(self, source: Source, name: str) -> Any:
+        raise DeviceLost(f"{name} of {source.path.name}: an illegal address", 700)
+
+
+def test_a_device_that_takes_no_kernel_is_a_failure(real: Nvrtc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "sources", lambda: [("device", CANARY)])
+    check = kernels.usage("sm_90", RefusingDevice(), show=False)
+    assert check.status == "failed"
+    assert check.found == "the device took no kernel of ours: canary of canary.cu: an illegal address"
+    assert check.remedy == gpu.BROKEN
+
+
+def test_what_the_driver_counts_is_told_beside_what_is_computed(real: Nvrtc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "sources", lambda: [("device", CANARY)])
+    device = EmulatedDevice()
+    monkeypatch.setattr(device, "architecture", "sm_90")
+    counted = device.kernel(CANARY, "canary").blocks_per_multiprocessor(128)
+    check = kernels.usage("sm_90", device, show=False)
+    (row,) = check.details["kernels"]
+    assert row["blocks_by_driver"] == counted
+    assert (check.status == "ok") == (counted == row["blocks"])
+
+
 @pytest.fixture
 def catalogue(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
     def named(name: str) -> Any:

@@ -34,7 +34,11 @@ _CLOSE = 1e-4  # relative; a BLAS library's products in float32, everything else
 
 
 def usage(architecture: str, device: Device | None, show: bool) -> Check:
-    """Registers, shared memory, spills and occupancy of each kernel, and by the driver's count where it is there."""
+    """Registers, shared memory, spills and occupancy of each kernel, and by the driver's count where it is there.
+
+    Occupancy is that of the largest block a kernel may have, with the shared memory it declares: what a launch asks for
+    besides is not known here.
+    """
     rows, spilling = [], []
     try:
         for _, source in gate.sources():
@@ -44,6 +48,8 @@ def usage(architecture: str, device: Device | None, show: bool) -> Check:
                     spilling.append(f"{used.kernel} ({used.source}) spills {used.spilled} bytes")
     except CompileError as error:
         return Check("kernels", "failed", " ".join(str(error).split())[:500], "reinstall warpdesk, or report it")
+    except DeviceFault as fault:
+        return Check("kernels", "failed", f"the device took no kernel of ours: {fault}", BROKEN)
     least = min(rows, key=lambda row: (row["occupancy"] if row["occupancy"] is not None else math.inf, row["kernel"]))
     registers = [row["registers"] for row in rows]
     found = f"{len(rows)} for {architecture}: {min(registers)} to {max(registers)} registers, "
