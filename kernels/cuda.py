@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _KERNELS = Path(__file__).resolve().parent
 
 # NVRTC's options, the same wherever a kernel is compiled. Products are never contracted into fma: the CPU has the same
-# roundings then. Denormals of float32 are flushed because CuPy, which adds the two options after --fmad, always does.
+# roundings then. Denormals of float32 are flushed, as in what CuPy compiles by itself around a library's call.
 COMPILE_OPTIONS = ("--std=c++17", "--fmad=false", "-ftz=true", "--device-as-default-execution-space")
 
 
@@ -50,7 +50,7 @@ class LaunchFailed(DeviceFault):
 
 
 class CompileFailed(DeviceFault):
-    """A kernel could not be compiled here: NVRTC or its headers are missing, or the kernel cache cannot be written."""
+    """A kernel could not be compiled here: NVRTC refused it or cannot be loaded, or there is no room for its code."""
 
 
 class DeviceLost(DeviceFault):
@@ -142,7 +142,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<what>[<"][^>"]*[>"]).*$',
 def inline(source: Source) -> str:
     """Return the text with its macros defined and every `#include "device/x.cuh"` replaced by that header, once.
 
-    The text is complete: CuPy's disk cache hashes it, and would not hash an included file. Marks (#line) keep the
+    The text is complete: it is what a compiled kernel is kept by (kernels.cubins). Marks (#line) keep the
     compiler's messages pointing at the files as they are written.
     """
     seen: set[str] = set()
