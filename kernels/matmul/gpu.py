@@ -80,6 +80,7 @@ def _by_kernel(a: Matrices, b: Matrices, product: Matrices, device: Device, piec
         out = device.empty(product[piece.place].shape, product.dtype)
         _launch(left, right, out, device)
         product[piece.place] = device.to_host(out)
+        del left, right, out  # before the next piece's are made
 
 
 def _launch(a: Any, b: Any, out: Any, device: Device) -> None:

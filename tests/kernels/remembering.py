@@ -18,7 +18,8 @@ from tests.cudasim.device import DeviceArray, EmulatedDevice, EmulatedKernel
 class RememberingDevice(EmulatedDevice):
     """`runs_out(n)` says whether the n-th allocation, counted from 1 since `begin`, finds no memory.
 
-    `uncleared` counts freed blocks that held something else than zeros, since `begin`.
+    Since `begin`, `uncleared` counts freed blocks that held something else than zeros, and `starved` the allocations
+    that found less memory than they needed.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -42,7 +43,7 @@ class RememberingDevice(EmulatedDevice):
         self.memory.limit = memory
         self.lanes = lanes
         self.multiprocessors, self.blocks_per_multiprocessor = shape
-        self.uncleared = 0
+        self.uncleared = self.starved = 0
         self.allocations = 0
         self._runs_out = runs_out
 
@@ -71,7 +72,11 @@ class RememberingDevice(EmulatedDevice):
             now = self.allocations
         if self._runs_out(now):
             raise OutOfMemory(f"out of memory: allocation {now} of {shape} {np.dtype(dtype)}, says the schedule", 2)
-        return super()._allocate(shape, dtype)
+        try:
+            return super()._allocate(shape, dtype)
+        except OutOfMemory:
+            self.starved += 1
+            raise
 
     def _free(self, address: int, nbytes: int, life: Any) -> None:
         self.uncleared += any(ctypes.string_at(address, nbytes))

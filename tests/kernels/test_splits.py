@@ -215,6 +215,18 @@ def test_no_split_and_no_want_of_memory_changes_a_byte(name: str, monkeypatch: p
     assert device.computed < device.calls / 5, "or this takes long"
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_chunks_take_no_more_memory_than_the_grid_declares(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    operation, random, device = OPERATIONS[name], np.random.default_rng(list(name.encode())), RememberingDevice()
+    for _ in range(REQUESTS):
+        _make_small(operation, random, monkeypatch)
+        request = drawn(name, random)
+        for resident in range(1, request.grid.chunks + 1):
+            device.begin(memory=request.grid.fixed + resident * request.grid.each)
+            request.case.run(device)
+            assert device.starved == 0, (request.case.params, request.grid, resident)
+
+
 def _run(request: Request, whole: dict[str, Any], whole_takes: int, device: RememberingDevice) -> str:
     try:
         answer = request.case.run(device)
