@@ -268,17 +268,15 @@ def test_a_driver_call_that_never_returns_hangs_nobody_who_asks(
     path = tmp_path / "script.json"
     shutil.copy(script("a100"), path)
     monitor = started(path)
-    wait_until(lambda: monitor.report().state == "healthy")
+    reported(monitor, lambda report: report.state == "healthy")
     replace(path, changed(tmp_path / "sick", "a100", nvmlDeviceGetMemoryInfo={"hang": True}))
-    wait_until(lambda: monitor.report().state == "degraded")
-    report = monitor.report()
-    assert report.hung_since is not None
-    assert "nvmlDeviceGetMemoryInfo has not returned for" in report.findings[0].reason
-    assert report.reading is not None
-    wait_until(lambda: monitor.report().state == "drain")
+    call = "the driver hangs: nvmlDeviceGetMemoryInfo has not returned for"
+    hung = reported(monitor, lambda report: report.state == "degraded" and report.findings[0].reason.startswith(call))
+    assert hung.hung_since is not None
+    assert hung.reading is not None
+    reported(monitor, lambda report: report.state == "drain")
     replace(path, script("a100"))
-    wait_until(lambda: monitor.report().state == "healthy")
-    assert monitor.report().hung_since is None
+    assert reported(monitor, lambda report: report.state == "healthy").hung_since is None
 
 
 def test_an_xid_is_heard_between_two_readings(tmp_path: Path) -> None:
@@ -286,19 +284,21 @@ def test_an_xid_is_heard_between_two_readings(tmp_path: Path) -> None:
     shutil.copy(script("a100"), path)
     monitor = Monitor("", library(str(path)), interval=3600.0)
     monitor.start()
-    wait_until(lambda: monitor.report().state == "healthy")
+    reported(monitor, lambda report: report.state == "healthy")
     replace(path, changed(tmp_path / "sick", "a100", xids=[79]))
-    wait_until(lambda: monitor.report().state == "quarantine")
+    reported(monitor, lambda report: report.state == "quarantine")
     monitor.stop()
     monitor.join(10)
     assert not monitor.is_alive()
 
 
-def wait_until(found: Callable[[], bool], patience: float = 60.0) -> None:
+def reported(monitor: Monitor, wanted: Callable[[GpuReport], bool], patience: float = 60.0) -> GpuReport:
+    """The first report that is as wanted."""
     deadline = time.monotonic() + patience
-    while not found():
-        assert time.monotonic() < deadline, f"not in {patience} s"
+    while not wanted(report := monitor.report()):
+        assert time.monotonic() < deadline, report
         time.sleep(0.01)
+    return report
 
 
 def replace(path: Path, by: Path) -> None:
