@@ -1,6 +1,7 @@
 """A service under full load raises no false alarm, answers each job once and rightly, and does not grow.
 
-Fifteen seconds among the tests; `make soak` runs it for ten minutes (`SOAK_SECONDS`) and prints what it saw.
+Fifteen seconds among the tests; `make soak` runs it for ten minutes (`SOAK_SECONDS`) and prints what it saw. With
+`SOAK_DEVICE=tests.cudasim.device:EmulatedDevice` it runs on the emulated GPU.
 """
 
 import os
@@ -9,7 +10,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.conftest import Service, processes_of, serve
 from warpdesk import Client
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "15"))
+DEVICE = os.environ.get("SOAK_DEVICE", "")
 CLIENTS = 4
 WORKERS = "2"
 MIB = 1 << 20
@@ -130,7 +132,8 @@ def sizes(home: Path) -> Iterator[tuple[str, Size]]:
 @pytest.fixture
 def soaked() -> Iterator[Service]:
     home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
-    with serve(home, "--workers", WORKERS) as running:
+    device = {"WARPDESK_DEVICE": DEVICE} if DEVICE else {}
+    with serve(home, "--workers", WORKERS, **device) as running:
         yield running
     shutil.rmtree(home)
 
@@ -195,10 +198,12 @@ def _growth(taken: list[Size]) -> tuple[int, int, int]:
 
 
 def _print(answers: Answers, performance: Any, grown: Any, growth: Any) -> None:
+    backends = sum((Counter(counts["backends"]) for counts in performance.values()), Counter())
     slowest = {name: f"{counts['queue_seconds']['p95']:.3f}" for name, counts in performance.items()}
     print(  # noqa: T201
         f"soaked for {SECONDS:.0f} s: {len(answers.jobs)} jobs ({len(answers.jobs) / SECONDS:.1f}/s), answered once, "
-        f"no alarm in {max(len(taken) for taken in grown.values())} looks; p95 of waiting {slowest}; "
+        f"by {dict(backends)}, no alarm in {max(len(taken) for taken in grown.values())} looks; "
+        f"p95 of waiting {slowest}; "
         + ", ".join(
             f"{name} {before // MIB} to {after // MIB} MiB, {files:+d} files"
             for name, (before, after, files) in growth.items()
