@@ -339,25 +339,51 @@ def _strength_blocks(prices, time, period, flat, constants, space, chunk, begin,
                 e_v, g_v, h_v = _carry(k + 1, last(v), e_v, g_v, h_v, zero)
 
 
+# Both loops of an indicator are compiled together: no period that a user is the first to name compiles anything.
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _means(prices, time, period, part, constants, space, chunk, begin, end, middle):  # type: ignore[no-untyped-def]
+    if period <= SHORT:
+        _short_means(prices, time, period, part, constants, space, chunk, begin, end, middle)
+    else:
+        _mean_blocks(prices, time, period, part, constants, space, chunk, begin, end, middle)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _bands(  # type: ignore[no-untyped-def]
+    prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower
+):
+    if period <= SHORT:
+        _short_bands(prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower)
+    else:
+        _band_blocks(prices, time, period, part, width, constants, space, chunk, begin, end, upper, middle, lower)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _strengths(prices, time, period, flat, constants, space, chunk, begin, end, rsi):  # type: ignore[no-untyped-def]
+    if period <= SHORT:
+        _short_strengths(prices, time, period, flat, constants, space, chunk, begin, end, rsi)
+    else:
+        _strength_blocks(prices, time, period, flat, constants, space, chunk, begin, end, rsi)
+
+
 def means(prices: NDArray[Any], period: int, middle: NDArray[Any]) -> None:
     """Fill `middle` (assets, time) with the mean of each bar's last `period` prices, NaN before the first window."""
-    loop = _short_means if period <= SHORT else _mean_blocks
-    _by_chunk(loop, prices, period, (share(period, prices.dtype),), (middle,))
+    _by_chunk(_means, prices, period, (share(period, prices.dtype),), (middle,))
 
 
 def bands(
     prices: NDArray[Any], period: int, width: float, upper: NDArray[Any], middle: NDArray[Any], lower: NDArray[Any]
 ) -> None:
     """Fill the three bands (assets, time) from the mean and population deviation of each bar's last `period` prices."""
-    loop = _short_bands if period <= SHORT else _band_blocks
     constants = share(period, prices.dtype), prices.dtype.type(width)
-    _by_chunk(loop, prices, period, constants, (upper, middle, lower))
+    _by_chunk(_bands, prices, period, constants, (upper, middle, lower))
 
 
 def cutler(prices: NDArray[Any], period: int, flat: float, rsi: NDArray[Any]) -> None:
     """Fill `rsi` (assets, time) from plain sums of the last `period` gains and losses."""
-    loop = _short_strengths if period <= SHORT else _strength_blocks
-    _by_chunk(loop, prices, period, (prices.dtype.type(flat),), (rsi,))
+    _by_chunk(_strengths, prices, period, (prices.dtype.type(flat),), (rsi,))
 
 
 def _by_chunk(
