@@ -1,8 +1,13 @@
 // Close gaps before an indicator runs and reopen them in its result: rows packed to their left end, or filled forward.
 //
-// Prices are (rows, time), row by row; a bar without a price holds NaN. A block of 64 threads takes 2,048 bars, each
-// thread 32 in a row, through shared memory, so that global memory is read and written in order of time. count_prices and
-// one of pack, fill_forward run once per indicator, spread once per result: 8 to 16 bytes per bar each in float64.
+// Prices are (rows, time), row by row; a bar without a price holds NaN. A block of 64 threads takes 2,048 bars of a row, each
+// thread 32 in a row, through shared memory, so that global memory is read and written in order of time. Bar t of a packed
+// row is the t-th price: the prices of the tiles before (carry_prices, a thread per row), of the segments before, of the bars
+// before. A filled bar has the latest price: of its segment, of those before in the tile, of the tiles before.
+//
+// count_prices runs once, then pack or fill_forward; spread once per result. Bytes per bar in float64: 8 (count_prices), 16
+// (pack, fill_forward), 24 (spread). Operations per bar: a comparison and an addition. So memory bandwidth is the limit;
+// pack writes and spread reads where 32 bars of a thread begin, which the caches have to put together.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"

@@ -23,10 +23,10 @@
 // tiles of this group). An RSI to be repeated from before the cut is left as HOLD.
 //
 // Bytes per bar in float64: 16, one read and one write, and 36 (EMA) or 44 (RSI) per tile for what is published: 0.1 %.
-// Operations per bar: twice 3 (EMA), or twice 7, a division and 6 (RSI), of which the adds and multiplies are float64's:
-// below half of what an H200 does in the time of the bytes. So memory bandwidth is the limit. Shared memory: 18.5 KiB (EMA),
-// 19 KiB (RSI) per block, 11 blocks or 22,528 bars per multiprocessor of an H200, each tile read in eight loads in flight per
-// thread: 3 to 15 microseconds may pass between reading and writing a tile before waiting costs bandwidth.
+// Operations per bar in float64: twice 3 (EMA); twice 7, a division and 6 (RSI), 30 to 35 instructions. An H200 has time for
+// some 60 while it moves 16 bytes. So memory bandwidth is the limit. Shared memory: 18 KiB (EMA), 18.5 KiB (RSI) per block,
+// which leaves room for 11 blocks, 22,528 bars, on a multiprocessor of an H200: 12 microseconds of its share of the memory's
+// rate, which may pass between reading a tile and writing it before waiting costs bandwidth.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
@@ -186,19 +186,36 @@ struct Rsi {
     }
 };
 
+// The row, among those of this block, and the bar that slot `i` of this thread stands for; false where there is none.
+__device__ __forceinline__ bool place(const Rows& in, i64 row, i64 start, i32 i, i32& own, i64& bar) {
+    i32 segment = 2 * i + (i32)threadIdx.x / 32;
+    own = in.packed > 1 ? segment / in.width : 0;
+    bar = start + (segment - own * in.width) * SEGMENT + (i32)threadIdx.x % 32;
+    return own < in.packed && row + own < in.rows && bar < in.time;
+}
+
+// Whether a tile is full and alone in its block, so that nothing has to be asked for each of its bars.
+__device__ __forceinline__ bool is_full(const Rows& in, i64 start) { return in.packed == 1 && start + TILE <= in.time; }
+
 // Load the tile of each row of this block, row after row of `width` segments, and return whether a price is missing.
 template <i32 K> __device__ __forceinline__ bool load(const Rows& in, i64 row, i64 start, Space<K>& space) {
     i32 s = (i32)threadIdx.x;
-    bool missing = false;
-    if (s == 0) space.x[0] = start > 0 || in.lead ? in.prices[row * (in.lead + in.time) + in.lead + start - 1] : (REAL)0;
+    i64 length = in.lead + in.time;
+    const REAL* here = in.prices + row * length + in.lead + start;
+    bool missing = false, full = is_full(in, start);
+    if (s == 0) space.x[0] = start > 0 || in.lead ? here[-1] : (REAL)0;
     for (i32 i = 0; i < SEGMENT; i += 8) {
         REAL part[8];
+        if (full) {
 #pragma unroll
-        for (i32 e = 0; e < 8; ++e) {
-            i32 segment = 2 * (i + e) + s / 32, own = in.packed > 1 ? segment / in.width : 0;
-            i64 bar = start + (segment - own * in.width) * SEGMENT + s % 32;
-            bool there = own < in.packed && row + own < in.rows && bar < in.time;
-            part[e] = there ? in.prices[(row + own) * (in.lead + in.time) + in.lead + bar] : (REAL)0;
+            for (i32 e = 0; e < 8; ++e) part[e] = here[(i + e) * SEGMENTS + s];
+        } else {
+#pragma unroll
+            for (i32 e = 0; e < 8; ++e) {
+                i32 own;
+                i64 bar;
+                part[e] = place(in, row, start, i + e, own, bar) ? in.prices[(row + own) * length + in.lead + bar] : (REAL)0;
+            }
         }
 #pragma unroll
         for (i32 e = 0; e < 8; ++e) {
@@ -213,12 +230,18 @@ template <i32 K> __device__ __forceinline__ bool load(const Rows& in, i64 row, i
 
 template <i32 K> __device__ __forceinline__ void store(const Rows& in, i64 row, i64 start, const Space<K>& space) {
     i32 s = (i32)threadIdx.x;
-    i64 skipped = (i64)in.halo * TILE, time = in.time - skipped;
+    i64 skipped = (i64)in.halo * TILE, length = in.time - skipped;
+    REAL* here = in.out + row * length + start - skipped;
+    if (is_full(in, start)) {
+#pragma unroll 8
+        for (i32 i = 0; i < SEGMENT; ++i) here[i * SEGMENTS + s] = space.x[slot(i * SEGMENTS + s + 1)];
+        return;
+    }
     for (i32 i = 0; i < SEGMENT; ++i) {
-        i32 segment = 2 * i + s / 32, own = in.packed > 1 ? segment / in.width : 0;
-        i64 bar = start + (segment - own * in.width) * SEGMENT + s % 32;
-        if (own < in.packed && row + own < in.rows && bar < in.time)
-            in.out[(row + own) * time + bar - skipped] = space.x[slot(i * SEGMENTS + s + 1)];
+        i32 own;
+        i64 bar;
+        if (place(in, row, start, i, own, bar))
+            in.out[(row + own) * length + bar - skipped] = space.x[slot(i * SEGMENTS + s + 1)];
     }
 }
 
