@@ -141,6 +141,16 @@ def test_a_memory_through_all_tiles_is_carried_over_cuts_within_and_between_grou
         assert_same_bytes(name, prices, EmulatedDevice(memory=grid.fixed + resident * grid.each), period=20_000)
 
 
+def test_a_memory_through_all_tiles_is_carried_from_span_to_span() -> None:
+    prices = 100 + np.cumsum(np.random.default_rng(36).normal(0, 0.01, 64 * 64 * TILE + 3 * TILE + 9))
+    expected = compute("rsi", prices, period=100_000)["rsi"]
+    grid = grid_of("rsi", {"period": 100_000}, prices)
+    assert grid.chunks == 3
+    for resident in (1, 3):
+        device = EmulatedDevice(memory=grid.fixed + resident * grid.each)
+        np.testing.assert_array_equal(on_device("rsi", prices, device, period=100_000)["rsi"], expected)
+
+
 def test_parts_that_need_the_state_of_the_one_before_them_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
     overlaps = []
     monkeypatch.setattr(spec, "CHUNK_BARS", TILE)
