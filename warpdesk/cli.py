@@ -6,8 +6,8 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -280,7 +280,6 @@ def _doctor(chosen: argparse.Namespace) -> int:
     from workers.settings import WorkerSettings
 
     worker, settings = _read(WorkerSettings), _read(Settings)  # the machine is looked at as a worker would
-    logging.getLogger("warpdesk").setLevel(logging.ERROR)  # what a worker would log is among the findings
     with suppress(UnusableHome):  # the findings tell
         if not chosen.quick:
             make_private(worker.home)
@@ -291,9 +290,22 @@ def _doctor(chosen: argparse.Namespace) -> int:
         os.environ.update(places)  # before Numba is imported
         from warpdesk.doctor import Wish, examine
 
-        findings = examine(worker, settings, Wish(chosen.quick, chosen.arch, chosen.calibrate))
+        with _quiet():
+            findings = examine(worker, settings, Wish(chosen.quick, chosen.arch, chosen.calibrate))
     print(json.dumps(findings.as_json()) if chosen.json else findings.as_text())
     return 0 if findings.healthy else 1
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what a worker would log: it is among the findings."""
+    log = logging.getLogger("warpdesk")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _warm(chosen: argparse.Namespace) -> int:
