@@ -1,8 +1,12 @@
-"""The child that serves, started again as often as it takes, and the second one that tries a quarantined GPU."""
+"""The child that serves, started again as often as it takes, and the second one that tries a quarantined GPU.
+
+What is learned from children, their answers and their ends, and what follows for the next job, passes through here.
+"""
 
 import logging
 import random
 import time
+from collections import Counter
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Protocol
@@ -12,8 +16,8 @@ from workers.candidate import Candidate
 from workers.condition import Condition, Phase, left_alone
 from workers.examples import Examples
 from workers.horse import Horse
-from workers.pipe import Checked, Orders, Ready
-from workers.protocol import GpuCondition
+from workers.pipe import Answer, Assignment, Checked, Lost, Orders, Ready
+from workers.protocol import GpuCondition, JobRequest, Succeeded
 from workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")
@@ -42,6 +46,7 @@ class Children:
         self.condition = Condition(settings.cool_down_seconds, settings.canary_seconds, told_no_gpu)
         self.deaths = 0  # since one answered a job
         self.last_fault: str | None = None
+        self.fallbacks: Counter[str] = Counter()  # answers that were wanted from the GPU, by what kept them off it
         self.horse = Horse(settings)
         self._settings = settings
         self._examples = examples
@@ -116,6 +121,37 @@ class Children:
             self.horse.spawn(Orders(no_gpu=self.condition.no_gpu(), skip=self.condition.skip()))
             self._parent.news()
 
+    def assignment(self, request: JobRequest, attempt: int, strikes: str | None) -> Assignment:
+        """A job as the child is given it, with what is kept off the GPU; `strikes` is what speaks against the job."""
+        return Assignment(
+            request=request,
+            attempt=attempt,
+            keep_off_gpu=strikes or self._lost_in_an_example(request) or self.driver_says(),
+            closed=self.condition.closed(),
+            canary=self.condition.canary_wanted(),
+        )
+
+    def answered(self, work: Assignment, answer: Answer) -> None:
+        """Learn from an answer: what works, what does not, and what kept the GPU from giving it."""
+        self.deaths = 0
+        news = self.condition.answered(answer)
+        if isinstance(answer.outcome, Succeeded):
+            how = answer.outcome.provenance
+            for failure in self._examples.forgive(work.request, how.backend):
+                news = True
+                self.condition.example_answered(failure.trial)
+            if how.backend == "cpu" and work.request.backend != "cpu" and how.fallback_reason is not None:
+                self.fallbacks[self._what_kept_it_off(work, answer)] += 1
+        if news:
+            self._parent.news()
+
+    def lost(self, request: JobRequest, lost: Lost) -> None:
+        """A job cost the child its device."""
+        self.condition.lost(request.id, lost)
+        for failure in self._examples.that_lost_the_device(request):
+            self.condition.example_lost(failure.trial, request.id, lost.message)
+        self._parent.news()
+
     def look_after_gpu(self) -> None:
         """Between jobs: hear the child, and replace it where its GPU is to be left alone, is well, or keeps memory."""
         self._hear()
@@ -138,6 +174,20 @@ class Children:
             self._candidate.horse.kill()
         if self._driver is not None:
             self._driver.stop()
+
+    def _lost_in_an_example(self, request: JobRequest) -> str | None:
+        """A reason to keep off the GPU: an example like this job cost the device, and has not cooled down."""
+        for failure in self._examples.that_lost_the_device(request):
+            if (why := self.condition.example_open(failure.trial)) is not None:
+                return f"the example {failure.trial} cost the GPU: {why}"
+        return None
+
+    def _what_kept_it_off(self, work: Assignment, answer: Answer) -> str:
+        if answer.faults:
+            return answer.faults[-1].kind
+        if work.keep_off_gpu is not None:
+            return "kept-off"
+        return "quarantined" if self.condition.quarantined else "no-gpu"
 
     def _opened(self, message: Ready) -> None:
         """The child is warm, unless it is of no use."""

@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 import time
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -74,14 +73,16 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Running:
-    request: JobRequest
-    attempt: int
+    work: Assignment
     since: float  # time.monotonic()
-    keep_off_gpu: str | None = None
+
+    @property
+    def request(self) -> JobRequest:
+        return self.work.request
 
     @property
     def held(self) -> Held:
-        return self.request, self.attempt
+        return self.work.request, self.work.attempt
 
 
 class HorseDied(Exception):
@@ -103,7 +104,6 @@ class WarmWorker(Worker):
         self._kill_wanted = False
         self._interruptible = False
         self._stop_at: float | None = None
-        self._fallbacks: Counter[str] = Counter()
         self._started_at = time.time()
         self._suspension_seen_at = self._heartbeat_at = 0.0
         self._others_seen_at, self._others_have_gpu = 0.0, False
@@ -186,21 +186,12 @@ class WarmWorker(Worker):
         request, attempt = started
         self._revoked = self._stopped_job_id = None
         self._kill_wanted = False
-        keep_off_gpu = (
-            self._strikes(request, attempt) or self._lost_in_an_example(request) or self._children.driver_says()
-        )
-        self._running = Running(request, attempt, time.monotonic(), keep_off_gpu)
+        work = self._children.assignment(request, attempt, self._strikes(request, attempt))
+        self._running = Running(work, time.monotonic())
         self._horse_pid = self._horse.pid or 0
         self._state = WorkerStatus.BUSY  # as `start` wrote it
-        assignment = Assignment(
-            request=request,
-            attempt=attempt,
-            keep_off_gpu=keep_off_gpu,
-            closed=self._children.condition.closed(),
-            canary=self._children.condition.canary_wanted(),
-        )
         try:
-            send(self._horse.pipe, assignment)
+            send(self._horse.pipe, work)
         except OSError:
             log.warning("%s: the child was gone before it got the job", request.id)
 
@@ -350,7 +341,7 @@ class WarmWorker(Worker):
             last_fault=self._children.last_fault,
             failed_examples=self._examples.failed,
             gpu=self._children.gpu(idle=self._running is None),
-            fallbacks=dict(self._fallbacks),
+            fallbacks=dict(self._children.fallbacks),
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:
@@ -387,7 +378,7 @@ class WarmWorker(Worker):
                 except (EOFError, OSError):
                     return End.DIED
                 if isinstance(message, Answer):
-                    self._answered(running, message)
+                    self._children.answered(running.work, message)
                     return message.outcome
                 if isinstance(message, Checked):
                     self._children.condition.told(message)
@@ -430,37 +421,13 @@ class WarmWorker(Worker):
         if lost is not None:  # it does nothing any more but end, which may take the driver a while
             why = f"the device was lost ({lost.message})"
             self._endings.died(request, attempt, Failed(code="device-fault", message=why, retryable=True))
-            self._children.condition.lost(request.id, lost)
-            for failure in self._examples.that_lost_the_device(request):
-                self._children.condition.example_lost(failure.trial, request.id, why)
-            self._pulse.beat()
+            self._children.lost(request, lost)
             self._horse.reap()
         else:
             why = self._horse.reap()
             kind = "worker-died" if self._horse.lost is None else "device-fault"
             self._endings.died(request, attempt, Failed(code=kind, message=why, retryable=True))
         self._children.respawn(why)
-
-    def _answered(self, running: Running, answer: Answer) -> None:
-        """Learn from an answer: what works, what does not, and what kept the GPU from giving it."""
-        self._children.deaths = 0
-        news = self._children.condition.answered(answer)
-        if isinstance(answer.outcome, Succeeded):
-            how = answer.outcome.provenance
-            for failure in self._examples.forgive(running.request, how.backend):
-                news = True
-                self._children.condition.example_answered(failure.trial)
-            if how.backend == "cpu" and running.request.backend != "cpu" and how.fallback_reason is not None:
-                self._fallbacks[self._what_kept_it_off(running, answer)] += 1
-        if news:
-            self._pulse.beat()
-
-    def _what_kept_it_off(self, running: Running, answer: Answer) -> str:
-        if answer.faults:
-            return answer.faults[-1].kind
-        if running.keep_off_gpu is not None:
-            return "kept-off"
-        return "quarantined" if self._children.condition.quarantined else "no-gpu"
 
     # Small questions.
 
@@ -470,13 +437,6 @@ class WarmWorker(Worker):
             return None
         strikes = self._jobs.strikes(request.id)
         return f"{strikes} attempts on the GPU ended with the worker's death" if strikes >= MAX_ATTEMPTS - 1 else None
-
-    def _lost_in_an_example(self, request: JobRequest) -> str | None:
-        """A reason to keep off the GPU: an example like this job cost the device, and has not cooled down."""
-        for failure in self._examples.that_lost_the_device(request):
-            if (why := self._children.condition.example_open(failure.trial)) is not None:
-                return f"the example {failure.trial} cost the GPU: {why}"
-        return None
 
     def _leaves_gpu_jobs(self) -> bool:
         """A worker without a GPU leaves jobs that insist on one to a worker that has one, as long as there is one."""
