@@ -47,21 +47,30 @@ def _copy(out, values):  # type: ignore[no-untyped-def]
         out[i] = values[i]
 
 
-@njit(cache=True, error_model="numpy")
-def _padded(row, begin, spare):  # type: ignore[no-untyped-def]
-    """Lay the bars from `begin` on into `spare`; after the end of the row its last bar is repeated."""
-    known = row.size - begin
-    _copy(spare, row[begin:])
-    for i in range(known, GROUP_BARS):
-        spare[i] = row[row.size - 1]
+# Pointers and not arrays: Numba counts references to arrays at every turn of a loop that hands them on.
 
 
 @njit(cache=True, error_model="numpy")
-def _bars_before(row, begin, spare):  # type: ignore[no-untyped-def]
-    """The bar before each segment of a group; before and after the row's ends there is its first or last bar."""
+def _padded(x, at, end, spare):  # type: ignore[no-untyped-def]
+    """Lay a group's bars from `at` on into `spare`; after the `end` of the row its last bar is repeated."""
+    for i in range(GROUP_BARS):
+        spare[i] = x[min(at + i, end - 1)]
+
+
+@njit(cache=True, error_model="numpy")
+def _bars_before(x, at, begin, end, near):  # type: ignore[no-untyped-def]
+    """The bar before each segment of the group from `at` on; beyond `begin` and `end` of the row, its first or last."""
+    if begin < at <= end - GROUP_BARS:
+        return strided(x, at - 1, SEGMENT)
     for k in range(LANES):
-        spare[k] = row[min(max(begin + k * SEGMENT - 1, 0), row.size - 1)]
-    return load(pointer(spare), 0)
+        near[k] = x[min(max(at + k * SEGMENT - 1, begin), end - 1)]
+    return load(near, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def _unpad(spare, out, at, end):  # type: ignore[no-untyped-def]
+    for i in range(min(GROUP_BARS, end - at)):
+        out[at + i] = spare[i]
 
 
 @njit(cache=True, error_model="numpy")
@@ -440,7 +449,7 @@ def _any_nan(values):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _ema_parts(  # type: ignore[no-untyped-def]
-    prices, beta, warm, valid, settled, one, inclusive, strides, look_back, parts, first, end, out
+    prices, beta, warm, valid, settled, one, inclusive, strides, look_back, parts, first, end, space, out
 ):
     time, zero, nothing = prices.shape[1], one - one, np.empty(0, prices.dtype)
     if time <= SEGMENT:
@@ -448,8 +457,7 @@ def _ema_parts(  # type: ignore[no-untyped-def]
             _ema_any_segment(prices[row], 0, 0, beta, warm, valid, settled, one, zero, out[row])
         return
     tiles, betas, zeros, flat, shown_flat = -(-time // TILE), spread(beta), spread(zero), pointer(prices), pointer(out)
-    space, near = np.empty((2, GROUP_BARS), prices.dtype), np.empty(LANES, prices.dtype)
-    padded, shown_padded = pointer(space[0]), pointer(space[1])
+    padded, shown_padded, near = pointer(space[0]), pointer(space[1]), pointer(space[2])  # the caller keeps the arrays
     segments, begin = np.zeros((3, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
     a, b, y = segments[0], segments[1], segments[2]
     factors, states, entries, none = pointer(a), pointer(b), pointer(y), spread(-zero)
@@ -469,11 +477,17 @@ def _ema_parts(  # type: ignore[no-untyped-def]
                 at = start + s * SEGMENT
                 to = row * time + at
                 if at + GROUP_BARS <= time:
-                    before = strided(flat, to - 1, SEGMENT) if at else _bars_before(x, at, near)
+                    before = _bars_before(flat, to, row * time, row * time + time, near)
                     store(states, s, _ema_reduce(flat, to, before, betas, zeros))
                 else:
-                    _padded(x, at, space[0])
-                    store(states, s, _ema_reduce(padded, 0, _bars_before(x, at, near), betas, zeros))
+                    _padded(flat, to, row * time + time, padded)
+                    store(
+                        states,
+                        s,
+                        _ema_reduce(
+                            padded, 0, _bars_before(flat, to, row * time, row * time + time, near), betas, zeros
+                        ),
+                    )
             gaps = _any_nan(b[:used])
             plain = count >= settled and not gaps
             if plain:
@@ -502,12 +516,20 @@ def _ema_parts(  # type: ignore[no-untyped-def]
                 at = start + s * SEGMENT
                 to = row * time + at
                 if at + GROUP_BARS <= time:
-                    before = strided(flat, to - 1, SEGMENT) if at else _bars_before(x, at, near)
+                    before = _bars_before(flat, to, row * time, row * time + time, near)
                     _ema_run(flat, to, before, betas, load(entries, s), shown_flat, to)
                 else:
-                    _padded(x, at, space[0])
-                    _ema_run(padded, 0, _bars_before(x, at, near), betas, load(entries, s), shown_padded, 0)
-                    _copy(shown[at:], space[1])
+                    _padded(flat, to, row * time + time, padded)
+                    _ema_run(
+                        padded,
+                        0,
+                        _bars_before(flat, to, row * time, row * time + time, near),
+                        betas,
+                        load(entries, s),
+                        shown_padded,
+                        0,
+                    )
+                    _unpad(shown_padded, shown_flat, to, row * time + time)
             if not plain:
                 if start == 0:
                     _copy(shown, head)
@@ -519,7 +541,7 @@ def _ema_parts(  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy", nogil=True)
 def _rsi_parts(  # type: ignore[no-untyped-def]
     prices, beta, warm, valid, settled, weight, one, hundred, tiny, inclusive, strides, look_back, parts, first, end,
-    held, out,
+    held, space, out,
 ):  # fmt: skip
     time, zero, nothing = prices.shape[1], one - one, np.empty(0, prices.dtype)
     if time <= SEGMENT:
@@ -530,8 +552,7 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
         return
     tiles, betas, zeros, flat, shown_flat = -(-time // TILE), spread(beta), spread(zero), pointer(prices), pointer(out)
     constants = spread(hundred), spread(tiny), spread(-one)  # HOLD
-    space, near = np.empty((2, GROUP_BARS), prices.dtype), np.empty(LANES, prices.dtype)
-    padded, shown_padded = pointer(space[0]), pointer(space[1])
+    padded, shown_padded, near = pointer(space[0]), pointer(space[1]), pointer(space[2])  # the caller keeps the arrays
     segments, begin = np.zeros((6, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
     a, again, up, down = segments[0], segments[1], segments[2], segments[3]
     gains, losses, none = segments[4], segments[5], spread(-zero)
@@ -558,11 +579,13 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
                 at = start + s * SEGMENT
                 to = row * time + at
                 if at + GROUP_BARS <= time:
-                    before = strided(flat, to - 1, SEGMENT) if at else _bars_before(x, at, near)
+                    before = _bars_before(flat, to, row * time, row * time + time, near)
                     rising, falling = _rsi_reduce(flat, to, before, betas, zeros)
                 else:
-                    _padded(x, at, space[0])
-                    rising, falling = _rsi_reduce(padded, 0, _bars_before(x, at, near), betas, zeros)
+                    _padded(flat, to, row * time + time, padded)
+                    rising, falling = _rsi_reduce(
+                        padded, 0, _bars_before(flat, to, row * time, row * time + time, near), betas, zeros
+                    )
                 store(ups, s, rising)
                 store(downs, s, falling)
             gaps = _any_nan(up[:used])
@@ -602,21 +625,22 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
                 to = row * time + at
                 rising, falling = load(entered_up, s), load(entered_down, s)
                 if at + GROUP_BARS <= time:
-                    before = strided(flat, to - 1, SEGMENT) if at else _bars_before(x, at, near)
+                    before = _bars_before(flat, to, row * time, row * time + time, near)
                     waiting = waiting + _rsi_run(
                         flat, to, before, betas, zeros, constants, rising, falling, shown_flat, to
                     )
                 else:
-                    _padded(x, at, space[0])
-                    before = _bars_before(x, at, near)
+                    _padded(flat, to, row * time + time, padded)
+                    before = _bars_before(flat, to, row * time, row * time + time, near)
                     waiting = waiting + _rsi_run(
                         padded, 0, before, betas, zeros, constants, rising, falling, shown_padded, 0
                     )
-                    _copy(shown[at:], space[1])
-            store(pointer(near), 0, waiting)
-            held[row, tile] = 0
+                    _unpad(shown_padded, shown_flat, to, row * time + time)
+            store(near, 0, waiting)
+            some = 0
             for k in range(LANES):
-                held[row, tile] += near[k] != zero
+                some += near[k] != zero
+            held[row, tile] = some
             if not plain:
                 if start == 0:
                     _copy(shown, head)
@@ -667,7 +691,7 @@ def ema(prices: NDArray[Any], law: Recurrence, out: NDArray[Any]) -> None:
         return
     real, (tasks, at_least, grid) = prices.dtype.type, _plan(prices, law)
     constants = real(law.beta), law.warm, law.valid, law.settled, real(1), *grid
-    share(tasks, lambda first, end: _ema_parts(prices, *constants, first, end, out), at_least)
+    share(tasks, lambda first, end: _ema_parts(prices, *constants, first, end, _space(prices), out), at_least)
 
 
 def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -> None:
@@ -678,8 +702,13 @@ def rsi(prices: NDArray[Any], law: Recurrence, flat: float, out: NDArray[Any]) -
         real(negligible(prices.itemsize)), *grid,
     )  # fmt: skip
     held = np.empty((prices.shape[0], -(-prices.shape[1] // TILE)), np.int64)
-    share(tasks, lambda first, end: _rsi_parts(prices, *constants, first, end, held, out), at_least)
+    share(tasks, lambda first, end: _rsi_parts(prices, *constants, first, end, held, _space(prices), out), at_least)
     _carry_held_rows(held, real(flat), out)
+
+
+def _space(prices: NDArray[Any]) -> NDArray[Any]:
+    """Prices and results of a group that is not full, and the bars before one."""
+    return np.empty((3, GROUP_BARS), prices.dtype)
 
 
 def _plan(prices: NDArray[Any], law: Recurrence) -> tuple[int, int, tuple[Any, ...]]:
