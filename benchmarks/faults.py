@@ -76,6 +76,9 @@ class _Desk:
         well = [report.state == "ready" and report.gpu and report.gpu.state == "healthy" for report in reports]
         return well == [True] * workers
 
+    def restarts(self) -> int:
+        return sum(report.restarts for report in self.queue.workers())
+
     def until(self, found: Callable[[], Any]) -> Any:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -136,6 +139,7 @@ def _lose(desk: _Desk, workers: int, look: Callable[[float], float] = lambda _: 
     """Lose a device once. Returns what `look` returns, and the seconds to the next start of the job."""
     for _ in range(100):  # a quarantine or a breaker that is still open may keep a job off the GPU
         desk.until(lambda: desk.on_gpu(workers) or _tries(desk))
+        restarts = desk.restarts()
         desk.marker.unlink(missing_ok=True)
         began = time.time()
         with _beside(partial(look, began)) as seen:
@@ -143,6 +147,8 @@ def _lose(desk: _Desk, workers: int, look: Callable[[float], float] = lambda _: 
         if record.attempt == 2:
             happened = desk.marker.stat().st_mtime
             assert record.started_at is not None
+            # The job may be answered before the worker that lost it has said that it starts again.
+            desk.until(lambda: desk.restarts() > restarts)  # noqa: B023 (called here)
             return seen[0] - happened, record.started_at - happened
     raise SystemExit("no job lost the device")
 
