@@ -475,7 +475,7 @@ __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board&
     store(in, row, start, space);
 }
 
-extern "C" __global__ void __launch_bounds__(SEGMENTS)
+extern "C" __global__ void __launch_bounds__(SEGMENTS, 10)
 ema(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
     i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
     i32 warm, i32 valid, i32 settled, REAL nan) {
@@ -485,7 +485,7 @@ ema(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 
     run(Ema{beta, decay, warm, valid, settled, nan}, in, board, space);
 }
 
-extern "C" __global__ void __launch_bounds__(SEGMENTS)
+extern "C" __global__ void __launch_bounds__(SEGMENTS, 10)
 rsi(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
     i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
     i32 warm, i32 valid, i32 settled, REAL nan, REAL weight, REAL tiny, REAL flat) {
