@@ -164,8 +164,12 @@ class Ledger(ABC):
         return Life(number, self._dead)
 
     def _bury(self) -> None:
-        while self._dead:
-            self._alive.pop(self._dead.popleft(), None)
+        while True:
+            try:
+                number = self._dead.popleft()
+            except IndexError:  # asked before, it may be another lane that takes the last one
+                return
+            self._alive.pop(number, None)
 
     def _made_since(self, first: int) -> tuple[Block, ...]:
         self._bury()

@@ -1,6 +1,7 @@
 """A job runs in as many chunks at a time as memory holds, and goes down a ladder when it holds fewer."""
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -414,3 +415,30 @@ def test_arrays_in_a_cycle_are_no_leak_and_others_are() -> None:
         kept.append(device.zeros((2, 3), np.float32)[1])
     assert [str(block) for block in account.left] == ["float32 (2, 3) in 24 bytes"]
     assert account.after == 24
+
+
+def test_two_lanes_may_make_and_drop_arrays_at_once() -> None:
+    memory = EmulatedDevice(memory=1 << 20).memory
+    failures: list[BaseException] = []
+
+    def make_and_drop() -> None:
+        try:
+            for _ in range(3000):
+                for _life in [memory.born(8, "a number") for _ in range(10)]:
+                    pass  # all are dropped together
+        except BaseException as error:  # noqa: BLE001 (raised in the test's thread)
+            failures.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with memory.job() as account:
+            threads = [threading.Thread(target=make_and_drop) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert failures == []
+    assert account.left == ()
