@@ -1,13 +1,11 @@
 """A GPU driven by CuPy: it is opened, checked, and owns the context, the memory and the kernels of its process."""
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -107,7 +105,7 @@ class CupyDevice:
         self.multiprocessors: int = properties["multiProcessorCount"]
         self.shared_memory: int = properties["sharedMemPerBlockOptin"]
         self.l2: int = properties["l2CacheSize"]
-        self._memory = CupyMemory(cupy, limit_of(memory, total), partial(_process_bytes, cupy, index))
+        self._memory = CupyMemory(cupy, limit_of(memory, total))
         self.memory: Memory = self._memory
         self._modules = Modules(cupy, self.name, self.architecture, cubins)
         self._kernels: dict[tuple[Source, str], CupyKernel] = {}
@@ -321,12 +319,11 @@ class CupyMemory(Ledger):
     whole again, and not before: that is what may be stuck. All of CuPy allocates through here, for its libraries too.
     """
 
-    def __init__(self, cupy: Any, limit: int, process_bytes: Callable[[], int | None]) -> None:
+    def __init__(self, cupy: Any, limit: int) -> None:
         super().__init__(limit)
         self._cupy = cupy
         self._pool = cupy.get_default_memory_pool()
         self._pool.set_limit(size=limit)
-        self._process_bytes = process_bytes
         self._stuck = 0
         self._making = threading.local()
         cupy.cuda.set_allocator(self._malloc)
@@ -343,9 +340,8 @@ class CupyMemory(Ledger):
         self._stuck = self._held_unused()
 
     def report(self) -> MemoryReport:
-        held, process = int(self._pool.total_bytes()), self._process_bytes()
-        outside = None if process is None else max(0, process - held)
-        return MemoryReport(self.used(), held, self.limit, min(self._stuck, self._held_unused()), outside, self.peak)
+        held, stuck = int(self._pool.total_bytes()), min(self._stuck, self._held_unused())
+        return MemoryReport(self.used(), held, self.limit, stuck, self.peak)
 
     @contextmanager
     def making(self, what: str) -> Iterator[None]:
@@ -413,23 +409,6 @@ class CupyKernel:
             )
         self._device.set_attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", shared_mem)
         self._allowed = shared_mem
-
-
-def _process_bytes(cupy: Any, index: int) -> int | None:
-    """What this process has on the device in all, as the driver tells; None where it does not.
-
-    In a container it may know this process by another number: where there is one process only, it is this one.
-    """
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()  # counted, and quick after the first time
-        handle = pynvml.nvmlDeviceGetHandleByPciBusId(cupy.cuda.runtime.deviceGetPCIBusId(index))
-        found = {each.pid: each.usedGpuMemory for each in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-    except Exception:  # noqa: BLE001 (there may be no such library, and it may know nothing)
-        return None
-    mine = found.get(os.getpid()) if len(found) != 1 else next(iter(found.values()))
-    return None if mine is None else int(mine)
 
 
 def _nbytes(shape: tuple[int, ...] | int, dtype: Any) -> int:

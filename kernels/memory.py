@@ -29,15 +29,13 @@ SHARE = 0.9  # of a device, unless a limit is set: the rest is for the context, 
 @dataclass(frozen=True)
 class MemoryReport:
     """Bytes. `used` is in arrays, `held` is what the pool took from the driver (used and kept for reuse) and never
-    passes `limit`. `stuck` is held, not used, and did not go back when it was asked to. `outside` is what this process
-    has on the device beside its pool: the context, modules, libraries. None where the driver does not tell. `peak` is
-    the most used at a time since the last job began."""
+    passes `limit`. `stuck` is held, not used, and did not go back when it was asked to. `peak` is the most used at a
+    time since the last job began."""
 
     used: int
     held: int
     limit: int
     stuck: int = 0
-    outside: int | None = None
     peak: int = 0
 
 

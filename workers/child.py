@@ -169,8 +169,7 @@ class _Child:
     def _of_device(self) -> dict[str, Any]:
         if self._device is None:
             return {}
-        report = asdict(self._device.memory.report())
-        memory = DeviceMemory(**{name: report[name] for name in DeviceMemory.model_fields})
+        memory = DeviceMemory(**asdict(self._device.memory.report()))
         return {"canary_at": self._canary_at, "memory": memory}
 
 

@@ -54,7 +54,7 @@ class Children:
         self._candidate: Candidate | None = None
         self._why: str | None = None  # the child was started again
         self.horse.spawn(Orders())
-        self._driver = nvml.watch(settings, lambda: self.horse.pid)
+        self._driver = nvml.watch(settings, lambda: self.horse.pid if self.use_gpu else None)
 
     @property
     def use_gpu(self) -> bool:

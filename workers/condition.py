@@ -247,7 +247,7 @@ class Condition:
             last_fault=self._last_fault and self._last_fault[0],
             last_fault_at=self._last_fault and self._last_fault[1],
             faults=dict(self.faults),
-            memory=self._memory if phase == "serving" and not self.quarantined else None,
+            memory=self._with_outside(driver) if phase == "serving" and not self.quarantined else None,
             driver=driver,
         )
 
@@ -303,6 +303,13 @@ class Condition:
     def _is_stuck(self) -> bool:
         memory = self._memory
         return memory is not None and memory.used + memory.stuck > STUCK_SHARE * memory.limit
+
+    def _with_outside(self, driver: GpuReport | None) -> DeviceMemory | None:
+        """The memory, with what the driver says that the process has beside its pool."""
+        reading, memory = None if driver is None else driver.reading, self._memory
+        if memory is None or reading is None or reading.process_memory is None:
+            return memory
+        return memory.model_copy(update={"outside": max(0, reading.process_memory - memory.held)})
 
     def _kernel(self, name: str) -> Breaker:
         return self._kernels.setdefault(name, self._breaker(jobs=3))

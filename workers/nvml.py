@@ -447,8 +447,9 @@ class _Session:
 
     def _process_memory(self, device: Any, pid: int | None) -> int | None:
         processes = self._told(self._nvml.nvmlDeviceGetComputeRunningProcesses_v3, device) if pid is not None else None
-        # In a container NVML may count processes as the host does, and ours is not among them.
-        return next((process.usedGpuMemory for process in processes or () if process.pid == pid), None)
+        found = {process.pid: process.usedGpuMemory for process in processes or ()}
+        # In a container NVML may count processes as the host does: where there is one only, it is ours by that number.
+        return next(iter(found.values())) if len(found) == 1 else found.get(pid)
 
     def _pages_retired(self, whole: Any) -> int | None:
         nvml = self._nvml

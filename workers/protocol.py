@@ -239,14 +239,18 @@ class BreakerReport(Message):
 
 
 class DeviceMemory(Message):
-    """Bytes on a device, of the one process that uses it: what `kernels.memory.MemoryReport` says."""
+    """Bytes on a device, of the one process that uses it: what its `kernels.memory.MemoryReport` says, and `outside`.
+
+    `outside` is what the process has beside its pool: the context, modules, libraries. The parent tells it from the
+    driver's reading; None where that does not say.
+    """
 
     used: int
     held: int
     limit: int
     stuck: int
-    outside: int | None
     peak: int
+    outside: int | None = None
 
 
 ConditionState = Literal["healthy", "degraded", "quarantined", "lost", "restarting", "absent"]

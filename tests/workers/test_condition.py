@@ -6,7 +6,7 @@ import pytest
 
 from workers.condition import Condition
 from workers.pipe import Answer, FaultKind, KernelFault, Lost
-from workers.protocol import DeviceMemory, DeviceReport, Failed, FailedExample, GpuFinding, GpuReport
+from workers.protocol import DeviceMemory, DeviceReport, Failed, FailedExample, GpuFinding, GpuReading, GpuReport
 
 H200 = DeviceReport(backend="gpu", name="H200", uuid="GPU-1")
 GIB = 1 << 30
@@ -45,7 +45,7 @@ def state(condition: Condition, **told: Any) -> tuple[str, str | None]:
 
 
 def memory(stuck: int) -> DeviceMemory:
-    return DeviceMemory(used=0, held=stuck, limit=16 * GIB, stuck=stuck, outside=None, peak=0)
+    return DeviceMemory(used=0, held=stuck, limit=16 * GIB, stuck=stuck, peak=0)
 
 
 def test_nothing_is_told_before_anything_is_known() -> None:
@@ -202,6 +202,18 @@ def test_memory_that_went_back_was_not_stuck(condition: Condition) -> None:
     for stuck in (GIB, GIB, 0, GIB, GIB):
         condition.answered(answer("job", memory=memory(stuck)))
     assert condition.recycling() is None
+
+
+def test_what_the_process_has_outside_its_pool_follows_from_what_the_driver_says(condition: Condition) -> None:
+    def outside(process: int | None) -> int | None:
+        reading = GpuReading(uuid="GPU-1", name="H200", process_memory=process)
+        report = condition.report("serving", driver=GpuReport(state="healthy", reading=reading))
+        assert report is not None
+        assert report.memory is not None
+        return report.memory.outside
+
+    condition.answered(answer("job", memory=memory(stuck=GIB)))
+    assert [outside(process) for process in (None, 3 * GIB, GIB // 2)] == [None, 2 * GIB, 0]
 
 
 def test_a_canary_that_is_overdue_is_told_of_an_idle_gpu_alone(condition: Condition, clock: Clock) -> None:

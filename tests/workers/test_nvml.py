@@ -103,7 +103,21 @@ def test_what_a_gpu_does_not_tell_is_none_and_a_power_cap_is_no_trouble() -> Non
     assert (reading.rows_remapped, reading.remap_pending, reading.remap_failed) == (None, None, None)
     assert reading.recovery_action is None
     assert (reading.pages_retired, reading.retirement_pending) == (0, False)
-    assert reading.process_memory is None  # it is not on the GPU, or NVML counts processes as another namespace does
+    assert reading.process_memory is None  # it is not on the GPU
+
+
+@pytest.mark.parametrize(
+    ("pids", "found"), [((4711,), 1000), ((17,), 1000), ((17, 4711), 1001), ((17, 18), None), ((), None)]
+)
+def test_the_only_process_on_a_gpu_is_ours_though_a_container_numbers_it_otherwise(
+    tmp_path: Path, pids: tuple[int, ...], found: int | None
+) -> None:
+    processes = [{"pid": pid, "usedGpuMemory": 1000 + place} for place, pid in enumerate(pids)]
+    path = changed(tmp_path, "a100", nvmlDeviceGetComputeRunningProcesses_v3=processes)
+    ours, nobodys = (Bench(path, pid=pid).after(1).reading for pid in (4711, None))
+    assert ours is not None
+    assert nobodys is not None
+    assert (ours.process_memory, nobodys.process_memory) == (found, None)
 
 
 def test_without_a_driver_the_state_is_unknown_and_the_remedy_is_told() -> None:
