@@ -1,13 +1,15 @@
 """Compiled kernels kept between processes: a cubin is made once for everything it depends on, and never for less."""
 
+import errno
 import hashlib
 import logging
 import os
+import stat
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +42,10 @@ class CubinCounts:
 class Cubins:
     """A directory of cubins. A file's name holds a digest of what it was made from (text, headers and macros in it,
     options, architecture, NVRTC's version) and one of what is in it: so a change of any of them is another file, and a
-    file that was cut off or altered is seen and made anew. Processes may share the directory."""
+    file that was cut off or altered is seen and made anew. Processes may share the directory.
+
+    The digests tell what is damaged, not who wrote it, and a cubin is code: a directory that others than its owner can
+    write to, or that is neither ours nor root's, is not read and nothing is kept in it."""
 
     def __init__(self, directory: Path, compiler: Nvrtc, options: tuple[str, ...] = COMPILE_OPTIONS) -> None:
         self.directory = directory
@@ -55,42 +60,37 @@ class Cubins:
     def counts(self) -> CubinCounts:
         return CubinCounts(self._compiled, self._found, self.compiler.calls)
 
-    @contextmanager
-    def file(self, text: str, name: str, architecture: str) -> Iterator[Path]:
-        """A file with the cubin of a source, which is there until the context is left: kept, or compiled and kept.
-
-        Where the directory cannot be written the file is a temporary one. Raises kernels.nvrtc.CompileError, or OSError
-        where there is no room for that either.
-        """
-        if found := self.find(text, architecture):
+    def cubin(self, text: str, name: str, architecture: str) -> bytes:
+        """The cubin of a source: kept, or compiled and, where the directory allows, kept. Raises CompileError."""
+        if (found := self.find(text, architecture)) is not None:
             with self._counting:
                 self._found += 1
-            yield found
-            return
+            return found
         cubin = self._compile(text, name, architecture)
         try:
-            kept = self._write(text, architecture, cubin)
+            self._write(text, architecture, cubin)
         except OSError as error:
             self._tell(error)
-            with tempfile.TemporaryDirectory(prefix="warpdesk-") as folder:
-                kept = Path(folder, "kernel.cubin")
-                kept.write_bytes(cubin)
-                yield kept
-        else:
-            yield kept
+        return cubin
 
-    def find(self, text: str, architecture: str) -> Path | None:
-        """The kept cubin of a source; one that is not what it was when it was written is removed."""
-        for path in self.directory.glob(f"{self._prefix(text, architecture)}*.cubin"):
-            with suppress(OSError):
-                if path.stem.rpartition("-")[2] == _digest(path.read_bytes()):
-                    return path
-                path.unlink()
+    def find(self, text: str, architecture: str) -> bytes | None:
+        """The kept cubin of a source; one that is not what it was when it was written is removed.
+
+        What was digested is what is returned: the file may go, or become another, at any moment.
+        """
+        with suppress(OSError):
+            self._check_owner()
+            for path in self.directory.glob(f"{self._prefix(text, architecture)}*.cubin"):
+                with suppress(OSError):
+                    content = path.read_bytes()
+                    if path.stem.rpartition("-")[2] == _digest(content):
+                        return content
+                    path.unlink()
         return None
 
     def keep(self, text: str, name: str, architecture: str) -> bool:
         """Compile a source unless its cubin is kept; returns whether it was compiled. Raises CompileError, OSError."""
-        if self.find(text, architecture):
+        if self.find(text, architecture) is not None:
             return False
         self._write(text, architecture, self._compile(text, name, architecture))
         return True
@@ -121,20 +121,30 @@ class Cubins:
         made_from = "\0".join([self.compiler.version, architecture, *self._options, text])
         return f"{architecture}-{_digest(made_from.encode())}-"
 
-    def _write(self, text: str, architecture: str, cubin: bytes) -> Path:
+    def _write(self, text: str, architecture: str, cubin: bytes) -> None:
         """Under its name it is whole: another process that reads or writes it at this moment sees all of it."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(0o755, parents=True, exist_ok=True)  # whatever the umask leaves to a group
+        self._check_owner()
         descriptor, unfinished = tempfile.mkstemp(_UNFINISHED, dir=self.directory)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 os.fchmod(descriptor, 0o644)  # an image is built by one user and runs as another
                 file.write(cubin)
-            return Path(unfinished).replace(
-                self.directory / f"{self._prefix(text, architecture)}{_digest(cubin)}.cubin"
-            )
+            Path(unfinished).replace(self.directory / f"{self._prefix(text, architecture)}{_digest(cubin)}.cubin")
         except OSError:
             Path(unfinished).unlink(missing_ok=True)
             raise
+
+    def _check_owner(self) -> None:
+        """Raise PermissionError where somebody else could put code into the directory."""
+        found = self.directory.stat()
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            reason = f"others could put code there, its mode is {stat.S_IMODE(found.st_mode):04o}: chmod go-w"
+        elif found.st_uid not in (0, os.geteuid()):
+            reason = f"it belongs to user {found.st_uid}, who could put code there, and not to {os.geteuid()} or root"
+        else:
+            return
+        raise PermissionError(errno.EPERM, reason, str(self.directory))
 
     def _tell(self, error: OSError) -> None:
         if not self._told:

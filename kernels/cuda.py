@@ -50,7 +50,7 @@ class LaunchFailed(DeviceFault):
 
 
 class CompileFailed(DeviceFault):
-    """A kernel could not be compiled here: NVRTC refused it or cannot be loaded, or there is no room for its code."""
+    """A kernel could not be compiled here: NVRTC refused it or cannot be loaded."""
 
 
 class DeviceLost(DeviceFault):
@@ -281,9 +281,10 @@ def check_shape(name: str, grid: tuple[int, ...], block: tuple[int, ...]) -> Non
 # tensor memory, ended by the MPS server, external device; and 999, of which it says nothing.
 _STICKY = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}
 # The launch was refused, nothing happened: invalid value, configuration, symbol, function or image, no image for this
-# GPU, PTX of another version, not found, too many resources, too many blocks that wait for each other, not supported,
-# a cluster that is too large.
-_REFUSED = {1, 9, 13, 98, 200, 209, 218, 222, 500, 701, 720, 801, 912}
+# GPU, PTX of another version, invalid source, a file, a shared object's symbol or the object not found, an operating
+# system's call, not found, too many resources, too many blocks that wait for each other, not supported, a cluster that
+# is too large.
+_REFUSED = {1, 9, 13, 98, 200, 209, 218, 222, 300, 301, 302, 303, 304, 500, 701, 720, 801, 912}
 
 
 def fault(code: int, message: str, suspects: tuple[str, ...] = ()) -> DeviceFault:

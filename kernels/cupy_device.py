@@ -219,17 +219,17 @@ class CupyDevice:
         """An attribute of a kernel, as CUDA's CU_FUNC_ATTRIBUTE_* name it."""
         driver = self._cupy.cuda.driver
         with self._working(), self._faults():
-            return int(driver.funcGetAttribute(getattr(driver, f"CU_FUNC_ATTRIBUTE_{name}"), function.kernel.ptr))
+            return int(driver.funcGetAttribute(getattr(driver, f"CU_FUNC_ATTRIBUTE_{name}"), function.ptr))
 
     def set_attribute(self, function: Any, name: str, value: int) -> None:
         driver = self._cupy.cuda.driver
         with self._working(), self._faults():
-            driver.funcSetAttribute(function.kernel.ptr, getattr(driver, f"CU_FUNC_ATTRIBUTE_{name}"), value)
+            driver.funcSetAttribute(function.ptr, getattr(driver, f"CU_FUNC_ATTRIBUTE_{name}"), value)
 
     def occupancy(self, function: Any, threads: int, shared_mem: int) -> int:
         with self._working(), self._faults():
             count = self._cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
-            return int(count(function.kernel.ptr, threads, shared_mem))
+            return int(count(function.ptr, threads, shared_mem))
 
     def _made(self, make: Callable[..., Any], shape: tuple[int, ...] | int, dtype: Any) -> Any:
         with self._memory.making(f"{np.dtype(dtype)} {shape}"):

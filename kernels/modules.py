@@ -33,9 +33,8 @@ class Modules:
             return text, self._loaded[key][1].get_function(name)
 
     def _load(self, text: str, name: str) -> Any:
-        with self._cubins.file(text, name, self._architecture) as path:
-            module = self._cupy.RawModule(path=str(path))
-            module.compile()  # loads it now: the file may be a temporary one
+        module = self._cupy.cuda.function.Module()
+        module.load(self._cubins.cubin(text, name, self._architecture))
         return module
 
     @contextmanager
@@ -45,5 +44,5 @@ class Modules:
             yield
         except (MemoryError, DeviceFault, *self._errors):
             raise
-        except Exception as error:  # CompileError, OSError where there is no room for the cubin, what CuPy likes
+        except Exception as error:  # CompileError, what CuPy likes
             raise CompileFailed(f"{source.path.name} could not be compiled on {self._device}: {error}") from error

@@ -333,7 +333,7 @@ def _move(_kept: Any, target: int, source: int, nbytes: int) -> None:
 
 def _cupy(machine: Machine, folder: Path) -> Any:
     emulated = EmulatedDevice()
-    numbers, streams = count(), count(1)
+    numbers, streams = count(1), count(1)
 
     class Array(DeviceArray):
         """Work on it, once given to a stream, keeps its block of memory from being freed, and not from being reused."""
@@ -387,36 +387,39 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         machine.pinned.append(np.full(size, POISON, np.uint8))
         return machine.pinned[-1]
 
-    class RawModule:
-        def __init__(self, *, path: str) -> None:
-            self._file = Path(path)
-            self._path: Path | None = None
+    class Module:
+        def __init__(self) -> None:
+            self.ptr = 0
+            self.source = Source(Path())
 
-        def compile(self) -> None:
+        def load(self, cubin: bytes) -> None:
             if machine.broken_module:
                 raise machine.broken_module
-            loaded = next(numbers)
-            self._path = folder / f"module{loaded}.cu"
-            self._path.write_bytes(self._file.read_bytes())
+            self.ptr = next(numbers)
+            self.source = Source(folder / f"module{self.ptr}.cu")
+            self.source.path.write_bytes(cubin)
 
-        def get_function(self, name: str) -> Any:
-            if self._path is None:
-                self.compile()
-            assert self._path
-            kernel = emulated.kernel(Source(self._path), name)
+        def get_function(self, name: str) -> "Function":
+            return Function(self, name)
 
-            def launch(grid: Any, block: Any, args: Any, *, shared_mem: int = 0) -> None:
-                if machine.launch_error:
-                    raise CUDADriverError(machine.launch_error)
-                if shared_mem > machine.allowed.get(name, 49_152 - machine.static_shared):
-                    raise CUDADriverError(1)
-                machine.launches.append((name, grid, block, shared_mem))
-                machine.streams.append(machine.stream)
-                args = tuple(value.unowned if isinstance(value, Array) else value for value in args)
-                machine.stream.give(partial(kernel, grid, block, args, shared_mem))
+    class Function:
+        def __init__(self, module: Module, name: str) -> None:
+            if not module.ptr:
+                raise CUDADriverError(400)
+            self.ptr = name
+            self._kernel = emulated.kernel(module.source, name)
 
-            launch.kernel = SimpleNamespace(ptr=name)  # type: ignore[attr-defined]
-            return launch
+        def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+            assert isinstance(grid, tuple)
+            assert isinstance(block, tuple)
+            if machine.launch_error:
+                raise CUDADriverError(machine.launch_error)
+            if shared_mem > machine.allowed.get(self.ptr, 49_152 - machine.static_shared):
+                raise CUDADriverError(1)
+            machine.launches.append((self.ptr, grid, block, shared_mem))
+            machine.streams.append(machine.stream)
+            args = tuple(value.unowned if isinstance(value, Array) else value for value in args)
+            machine.stream.give(partial(self._kernel, grid, block, args, shared_mem))
 
     def get_attribute(attribute: int, function: str) -> int:
         dynamic = machine.allowed.get(function, 49_152 - machine.static_shared)
@@ -456,6 +459,7 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         runtime=runtime,
         driver=driver,
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        function=SimpleNamespace(Module=Module, Function=Function),
         Device=use,
         Event=lambda disable_timing=False: Event(machine),
         Stream=lambda: Stream(machine, next(streams)),
@@ -466,7 +470,6 @@ def _cupy(machine: Machine, folder: Path) -> Any:
     return SimpleNamespace(
         cuda=cuda,
         ndarray=DeviceArray,
-        RawModule=RawModule,
         empty=empty,
         zeros=zeros,
         ascontiguousarray=contiguous,

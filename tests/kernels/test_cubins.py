@@ -38,8 +38,7 @@ def start(folder: Path, version: str = "12.9.86", options: tuple[str, ...] = COM
 
 
 def content(cubins: Cubins, text: str = TEXT, architecture: str = "sm_90") -> bytes:
-    with cubins.file(text, "k.cu", architecture) as path:
-        return path.read_bytes()
+    return cubins.cubin(text, "k.cu", architecture)
 
 
 def test_a_second_start_compiles_nothing_and_asks_nothing(tmp_path: Path) -> None:
@@ -128,14 +127,60 @@ def test_where_nothing_can_be_kept_kernels_compile_and_the_log_says_so_once(
     cubins = start(tmp_path)
     with caplog.at_level(logging.WARNING):
         assert content(cubins) == content(cubins)
-        with cubins.file(TEXT, "k.cu", "sm_90") as path:
-            assert path.exists()
-    assert not path.parent.exists()
-    assert cubins.counts.compiled == 3
+    assert cubins.counts.compiled == 2
     assert [record.message for record in caplog.records] == [
         f"compiled kernels cannot be kept in {folder} ([Errno 17] File exists: '{folder}'): "
         "every start compiles them again"
     ]
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
+def test_where_others_could_put_code_nothing_is_read_or_kept_and_the_log_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
+) -> None:
+    content(start(tmp_path))
+    folder = tmp_path / "cubins"
+    folder.chmod(mode)
+    cubins = start(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        content(cubins)
+        content(cubins, TEXT.replace("1", "2"))
+    assert cubins.counts == CubinCounts(compiled=2, found=0, nvrtc_calls=2)
+    assert len(cubins.kept()) == 1
+    assert [record.message for record in caplog.records] == [
+        f"compiled kernels cannot be kept in {folder} ([Errno 1] others could put code there, its mode is {mode:04o}: "
+        f"chmod go-w: '{folder}'): every start compiles them again"
+    ]
+    with pytest.raises(PermissionError, match="others could put code there"):
+        cubins.keep(TEXT, "k.cu", "sm_90")
+    folder.chmod(0o755)
+    assert start(tmp_path).find(TEXT, "sm_90") == content(start(tmp_path))
+
+
+def test_what_another_user_kept_is_not_read_and_what_root_kept_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    content(start(tmp_path))
+    owner = (tmp_path / "cubins").stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    cubins = start(tmp_path)
+    content(cubins)
+    assert cubins.counts.compiled == (0 if owner == 0 else 1)
+    if owner == 0:
+        os.chown(tmp_path / "cubins", 7, -1)
+        content(cubins)
+        assert cubins.counts.compiled == 1
+        owner = 7
+    assert f"it belongs to user {owner}, who could put code there" in caplog.text
+
+
+def test_what_a_group_may_write_elsewhere_it_may_not_write_here(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        content(start(tmp_path))
+    finally:
+        os.umask(before)
+    assert start(tmp_path).find(TEXT, "sm_90") is not None
 
 
 def test_a_source_that_does_not_compile_leaves_nothing(tmp_path: Path) -> None:

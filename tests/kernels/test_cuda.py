@@ -114,6 +114,7 @@ def test_parameters_follow_macros_and_typedefs_and_skip_comments() -> None:
         (1, LaunchFailed),
         (9, LaunchFailed),
         (209, LaunchFailed),
+        *((code, LaunchFailed) for code in range(300, 305)),
         (701, LaunchFailed),
         (720, LaunchFailed),
         (801, LaunchFailed),
@@ -125,7 +126,7 @@ def test_parameters_follow_macros_and_typedefs_and_skip_comments() -> None:
         *((code, DeviceLost) for code in range(714, 720)),
         (3, DeviceLost),
         (46, DeviceLost),
-        (304, DeviceLost),
+        (400, DeviceLost),
         (600, DeviceLost),
         (802, DeviceLost),
         (810, DeviceLost),
@@ -330,7 +331,8 @@ def test_a_kernel_that_cannot_be_compiled_is_a_fault_of_the_device_and_the_next_
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(700, DeviceLost), (209, LaunchFailed), (2, OutOfMemory), (12345, DeviceLost)]
+    ("status", "kind"),
+    [(700, DeviceLost), (209, LaunchFailed), (300, LaunchFailed), (2, OutOfMemory), (12345, DeviceLost)],
 )
 def test_what_cuda_says_while_a_kernel_is_loaded_keeps_its_kind(
     gpu: tuple[CupyDevice, Machine], status: int, kind: type[DeviceFault]
@@ -344,7 +346,7 @@ def test_what_cuda_says_while_a_kernel_is_loaded_keeps_its_kind(
 
 def test_opening_raises_nothing_but_no_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = pretend(monkeypatch, tmp_path)
-    broken = AttributeError("module 'cupy' has no attribute 'RawModule'")
+    broken = AttributeError("module 'cupy' has no attribute 'function'")
     monkeypatch.setattr(CupyDevice, "check", lambda _: (_ for _ in ()).throw(broken))
     with pytest.raises(NoDevice, match="device 0 cannot be opened: AttributeError: module 'cupy' has no"):
         open_device()
