@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -565,7 +566,10 @@ def test_sizes_and_other_numbers_reach_kernels_that_the_examples_do_not() -> Non
         ("kernel", "library", None),
         (None, 1e-9, None),
         ([1.0, float("nan")], [1.0, float("nan")], None),
-        ([1.0, 2.0], [1.0, 2.00001], None),
+        ([1.0, 2.0], [1.0, 2.0000000000000004], "1 of 2, the first 2.0000000000000004 instead of 2.0"),
+        ([1e9, 1.0], [1e9, 2.0], "1 of 2, the first 2.0 instead of 1.0"),
+        ([0.0], [-0.0], "1 of 1, the first -0.0 instead of 0.0"),
+        (np.float32([1.0]), np.float64([1.0]), "float64 instead of float32"),
         ([1.0, 2.0], [1.0, 2.1], "1 of 2, the first 2.1 instead of 2.0"),
         ([1.0, float("nan")], [1.0, 2.0], "1 of 2, the first 2.0 instead of nan"),
         ([1, 2], [1, 3], "1 of 2, the first 3 instead of 2"),
@@ -574,8 +578,39 @@ def test_sizes_and_other_numbers_reach_kernels_that_the_examples_do_not() -> Non
         ({"a": 1.0, "b": 2}, {"a": 1.0, "b": 3}, "b: 1 of 1, the first 3 instead of 2"),
     ],
 )
-def test_answers_differ_by_more_than_rounding(expected: Any, got: Any, said: str | None) -> None:
+def test_answers_that_differ_in_a_single_bit_differ(expected: Any, got: Any, said: str | None) -> None:
     assert kernels.difference(expected, got) == said
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "said"),
+    [
+        ([1.0, 2.0], [1.0, 2.00001], None),
+        ([0.0, float("nan"), float("inf")], [-0.0, float("nan"), float("inf")], None),
+        ([1.0, 2.0], [1.0, 2.1], "1 of 2, the first 2.1 instead of 2.0"),
+        ([1, 2], [1, 3], "1 of 2, the first 3 instead of 2"),
+    ],
+)
+def test_floats_of_a_library_may_differ_by_rounding(expected: Any, got: Any, said: str | None) -> None:
+    assert kernels.difference(expected, got, close=1e-4) == said
+
+
+class OffByOneBit(EmulatedDevice):
+    """What it answers is the next number, but for what the canary asks, which is more."""
+
+    def to_host(self, array: Any) -> Any:
+        host = super().to_host(array)
+        return np.nextafter(host, np.inf, dtype=host.dtype) if host.size < 100 else host
+
+
+@pytest.mark.parametrize(("algorithm", "status"), [("kernel", "failed"), (None, "ok")])
+def test_only_where_a_library_multiplied_is_rounding_no_difference(algorithm: str | None, status: str) -> None:
+    # By default the CPU takes its library, whatever the device takes.
+    operation = WorkerSettings().catalogue()["matmul"]
+    example = replace(operation.example, params={"algorithm": algorithm} if algorithm else {})
+    one = {"matmul": replace(operation, example=example, variants=())}
+    checks = list(kernels.answers(one, OffByOneBit(), None, [], most=1))
+    assert checks[-1].status == status, checks
 
 
 # ---------------------------------------------------------------- the command
