@@ -18,15 +18,17 @@
 // `width` segments each, and wait for nobody.
 //
 // Rows may be cut in time. Then there is one row, `lead` is 1 if the bar before the first is there, `first` the number of
-// its first tile, `halo` the tiles at its front that are only reduced, `counted` the bars since a gap before it, and
-// `before` the state there, which `after` continues: (y; factor and offsets of the groups of this span; the same of the
-// tiles of this group). An RSI to be repeated from before the cut is left as HOLD.
+// its first tile, `halo` the tiles at its front that are only reduced, `counted` the bars since a gap before it, and, where
+// `look_back` is 0, `before` the state there, which `after` continues: (y; factor and offsets of the groups of this span; the
+// same of the tiles of this group). An RSI to be repeated from before the cut is left as HOLD.
 //
 // Bytes per bar in float64: 16, one read and one write, and 36 (EMA) or 44 (RSI) per tile for what is published: 0.1 %.
 // Operations per bar in float64: twice 3 (EMA); twice 7, a division and 6 (RSI), 30 to 35 instructions. An H200 has time for
 // some 60 while it moves 16 bytes. So memory bandwidth is the limit. Shared memory: 18 KiB (EMA), 18.5 KiB (RSI) per block,
-// which leaves room for 11 blocks, 22,528 bars, on a multiprocessor of an H200: 12 microseconds of its share of the memory's
-// rate, which may pass between reading a tile and writing it before waiting costs bandwidth.
+// which leaves room for 11 blocks on a multiprocessor of an H200. Registers in float64: RSI is bound to what 11 blocks have, 80
+// per thread; EMA to 10, since on some GPUs it spills beyond. 20,480 bars are 11 microseconds of the multiprocessor's share of
+// the memory's rate, which may pass between reading a tile and writing it before waiting costs bandwidth. float32 takes half
+// the shared memory, and is not bound: it has 48 registers on an H200, enough for 20 blocks.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
@@ -49,6 +51,16 @@ __device__ __forceinline__ u32 wait_for(const u32* flag) {
     while (value == 0) {
         pause();
         value = load_acquire(flag);
+    }
+    return value;
+}
+
+// A mark says all that its writer has to say; so nothing else has to be ordered by it.
+__device__ __forceinline__ u32 wait_for_mark(const u32* mark) {
+    u32 value = load_relaxed(mark);
+    while (value == 0) {
+        pause();
+        value = load_relaxed(mark);
     }
     return value;
 }
@@ -89,7 +101,7 @@ template <i32 K> struct Maps {
 
 template <i32 K> struct Space {
     REAL x[SLOTS], maps[(1 + K) * SEGMENTS];
-    u32 nans[SEGMENTS];  // a bit for each bar of a segment; later one number per thread
+    u32 nans[SEGMENTS];  // a bit for each bar of a segment
     u32 marks[SEGMENTS];
     u32 ticket;
 };
@@ -254,10 +266,10 @@ __device__ __forceinline__ i32 count_before_tile(const Rows& in, u32* gaps, i64 
         u32 mark = 1;  // no gap
         for (i32 segment = SEGMENTS - 1; missing && segment >= 0 && mark == 1; --segment)
             if (space.nans[segment]) mark = 2 + (u32)((SEGMENTS - 1 - segment) * SEGMENT + __clz((i32)space.nans[segment]));
-        store_release(gaps + task, mark);
+        store_relaxed(gaps + task, mark);
     }
     i32 reach = at_most(tile, settled / TILE + 1), count = 0, i = 0;
-    if (s < reach) space.marks[s] = wait_for(gaps + task - 1 - s);
+    if (s < reach) space.marks[s] = wait_for_mark(gaps + task - 1 - s);
     if (reach) __syncthreads();
     for (; i < reach && space.marks[i] == 1; ++i) count += TILE;
     if (i < reach)
@@ -397,7 +409,7 @@ template <class Law>
 __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board& board, Space<Law::K>& space) {
     constexpr i32 K = Law::K;
     i32 s = (i32)threadIdx.x;
-    if (s == 0) space.ticket = in.tiles > 1 ? add_acq_rel(board.flags, 1u) : (u32)blockIdx.x;
+    if (s == 0) space.ticket = in.tiles > 1 ? add_relaxed(board.flags, 1u) : (u32)blockIdx.x;
     __syncthreads();
     i64 tasks = in.rows * in.tiles, task = space.ticket, row = in.tiles > 1 ? task / in.tiles : task * in.packed;
     i64 tile = in.tiles > 1 ? task % in.tiles : 0, start = tile * TILE;
@@ -475,7 +487,7 @@ __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board&
     store(in, row, start, space);
 }
 
-extern "C" __global__ void __launch_bounds__(SEGMENTS, 10)
+extern "C" __global__ void __launch_bounds__(SEGMENTS, sizeof(REAL) == 8 ? 10 : 0)
 ema(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
     i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
     i32 warm, i32 valid, i32 settled, REAL nan) {
@@ -485,7 +497,7 @@ ema(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 
     run(Ema{beta, decay, warm, valid, settled, nan}, in, board, space);
 }
 
-extern "C" __global__ void __launch_bounds__(SEGMENTS, 10)
+extern "C" __global__ void __launch_bounds__(SEGMENTS, sizeof(REAL) == 8 ? 11 : 0)
 rsi(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
     i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
     i32 warm, i32 valid, i32 settled, REAL nan, REAL weight, REAL tiny, REAL flat) {

@@ -34,7 +34,7 @@ def start(states: int) -> NDArray[Any]:
 
 
 def averages(series: Series, law: Recurrence, place: Place = Place()) -> tuple[Any, Any]:
-    """The averages, and the state after them (see `start`)."""
+    """The averages, and the state after them (see `start`), which is left open where tiles look back."""
     if law.beta == 0:
         return series.prices[int(place.first > 0) + place.halo * TILE :], None
     return _run(series, "ema", 1, law, place)
@@ -58,8 +58,10 @@ def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, 
         spans = (place.first % GROUP**2 + tiles) // GROUP**2 + 1
     flags = device.zeros(1 + 3 * tasks + series.rows * (groups + spans), np.uint32)
     tables = series.empty((2 + states) * tasks + series.rows * ((1 + states) * groups + states * spans))
-    before = device.to_device((start(states) if place.before is None else place.before).astype(series.dtype))
     after, out = series.empty(3 * states + 2), series.empty(series.rows * (series.time - place.halo * TILE))
+    before = after  # the kernel reads neither, and no copy has to be waited for
+    if back == 0:
+        before = device.to_device((start(states) if place.before is None else place.before).astype(series.dtype))
     series.launch(
         "recurrence.cu",
         name,

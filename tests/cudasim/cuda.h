@@ -206,6 +206,20 @@ template <class T> CUDASIM_INLINE T cudasim_add_acq_rel(T* at, T value) {
     cudasim_memory_event(1);
     return before;
 }
+template <class T> CUDASIM_INLINE T cudasim_load_relaxed(const T* at) {
+    T value = __atomic_load_n(at, __ATOMIC_RELAXED);
+    cudasim_memory_event(0);
+    return value;
+}
+template <class T> CUDASIM_INLINE void cudasim_store_relaxed(T* at, T value) {
+    __atomic_store_n(at, value, __ATOMIC_RELAXED);
+    cudasim_memory_event(1);
+}
+template <class T> CUDASIM_INLINE T cudasim_add_relaxed(T* at, T value) {
+    T before = __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
+    cudasim_memory_event(1);
+    return before;
+}
 
 // ---------------------------------------------------------------- integers and bits
 

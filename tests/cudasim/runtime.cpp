@@ -526,7 +526,7 @@ extern "C" void cudasim_memory_event(int changed) {
     if (changed) fiber->block->launch->events.fetch_add(1, std::memory_order_relaxed);
     if (++fiber->events % EVENTS_PER_TURN == 0) {
         fiber->slept = !changed;
-        fiber->waits_in = "a loop of atomics or acquires";
+        fiber->waits_in = "a loop of atomics or loads";
         to_scheduler(fiber);
     }
 }

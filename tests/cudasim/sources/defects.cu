@@ -146,12 +146,12 @@ extern "C" __global__ void published_under_relaxed_flag(const u32* in, u32* out,
     // Block 0 hands its data to block 1 under a flag that orders nothing.
     if (THREAD != 0) return;
     if (blockIdx.x == 0) {
-        while (atomicAdd(&flags[2], 0u) == 0) {}
+        while (load_relaxed(&flags[2]) == 0) {}
         flags[1] = in[0];
-        atomicExch(&flags[0], 1u);
+        store_relaxed(&flags[0], 1u);
     } else {
-        atomicExch(&flags[2], 1u);
-        while (atomicAdd(&flags[0], 0u) == 0) {}
+        store_relaxed(&flags[2], 1u);
+        while (load_relaxed(&flags[0]) == 0) {}
         out[0] = flags[1];
     }
 }

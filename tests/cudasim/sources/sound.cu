@@ -85,7 +85,7 @@ extern "C" __global__ void reverse(const f32* in, f32* out) {
 extern "C" __global__ void chained_scan(const u32* in, u32* out, u32* ticket, u32* flags, u32* totals) {
     __shared__ u32 mine, before;
     __shared__ u32 values[64];
-    if (threadIdx.x == 0) mine = add_acq_rel(ticket, 1u);
+    if (threadIdx.x == 0) mine = add_relaxed(ticket, 1u);
     __syncthreads();
     u32 tile = mine;
     values[threadIdx.x] = in[tile * blockDim.x + threadIdx.x];
