@@ -23,7 +23,7 @@ from kernels.cuda import CANARY, Source, inline
 from kernels.nvrtc import CompileError, Nvrtc
 from kernels.occupancy import launch_bounds
 
-ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 120)
+ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
 
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
