@@ -9,6 +9,7 @@ the CPU.
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from kernels.cuda import Device, DeviceLost, OutOfMemory
 from kernels.memory import let_go
@@ -86,7 +87,9 @@ class _Job:
         if self._resident < 1:
             self._resident = grid.chunks
             return
-        threads = [threading.Thread(target=self._lane, args=(index,), daemon=True) for index in range(1, lanes)]
+        # Asked for here: a lane begins after what this thread has prepared, and does not wait for its first part too.
+        others = [self._device.lane(index) for index in range(1, lanes)]
+        threads = [threading.Thread(target=self._lane, args=(lane,), daemon=True) for lane in others]
         for thread in threads:
             thread.start()
         try:
@@ -99,9 +102,9 @@ class _Job:
             # Of several, the one after which this process must end.
             raise next((each for each in self._failures if isinstance(each, DeviceLost)), self._failures[0])
 
-    def _lane(self, index: int) -> None:
+    def _lane(self, lane: AbstractContextManager[None]) -> None:
         try:
-            with self._device.lane(index):
+            with lane:
                 self._parts()
         except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
             self._fail(error)

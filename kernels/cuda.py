@@ -111,9 +111,10 @@ class Device(Protocol):
     memory: "Memory"
 
     def lane(self, index: int) -> AbstractContextManager[None]:
-        """Work of this thread goes to lane 1 <= index < lanes: after what lane 0 was given so far, beside what comes.
+        """Within it work of a thread goes to lane 1 <= index < lanes.
 
-        All other threads are in lane 0. At the end what was given to the lane is done, and its faults are raised.
+        It begins after what lane 0 was given until this was called, by whatever thread, and runs beside what comes. All
+        other threads are in lane 0. At the end what was given to the lane is done, and its faults are raised.
         """
 
     def kernel(self, source: Source, name: str) -> Kernel:

@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,8 +78,8 @@ def _open(index: int, memory: str) -> "CupyDevice":
 class CupyDevice:
     """One GPU driven by CuPy: it owns the context, the memory pool and the compiled kernels of this process.
 
-    A lane is a CUDA stream. Every thread is in lane 0 except inside `lane`, and none on CUDA's default stream, which
-    waits for all others and makes them wait.
+    A lane is a CUDA stream. Every thread is in lane 0 except inside `lane`, and none on CUDA's default stream. That
+    waits for all others and makes them wait, but for non-blocking ones: so a library that uses it stops no lane.
     """
 
     warp = 32
@@ -117,13 +117,17 @@ class CupyDevice:
         """Launch a kernel whose answers are known."""
         canary.check(self)
 
-    @contextmanager
-    def lane(self, index: int) -> Iterator[None]:
-        lane = self._lanes[index]
+    def lane(self, index: int) -> AbstractContextManager[None]:
         with self._faults():
             self._cupy.cuda.Device(self.index).use()
-            # What the caller prepared for the lanes is there before this one begins.
-            lane.stream.wait_event(self._lanes[0].stream.record())
+            given = self._lanes[0].stream.record()
+        return self._within(self._lanes[index], given)
+
+    @contextmanager
+    def _within(self, lane: "_Lane", given: Any) -> Iterator[None]:
+        with self._faults():
+            self._cupy.cuda.Device(self.index).use()
+            lane.stream.wait_event(given)
         self._thread.lane = lane
         with lane.stream:
             try:
@@ -303,7 +307,7 @@ class _Lane:
     """A stream, what was launched on it and not waited for, and the seconds it took."""
 
     def __init__(self, cupy: Any) -> None:
-        self.stream = cupy.cuda.Stream()
+        self.stream = cupy.cuda.Stream(non_blocking=True)
         self.staging = Staging(cupy, self.stream)
         self.lock = threading.RLock()
         self.running: list[_Launch] = []
@@ -372,6 +376,7 @@ class CupyKernel:
         self._expected = expected
         self._function = function
         self._allowed = 0  # bytes of dynamic shared memory that a launch may have as it is
+        self._allowing = threading.Lock()
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], shared_mem: int = 0
@@ -394,21 +399,21 @@ class CupyKernel:
 
     def _allow(self, shared_mem: int) -> None:
         """Ask for more dynamic shared memory than the 48 KiB that every block may have."""
-        if shared_mem <= self._allowed:
-            return
-        attribute = self._device.attribute
-        self._allowed = attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES")
-        if shared_mem <= self._allowed:
-            return
-        most = self._device.shared_memory - attribute(self._function, "SHARED_SIZE_BYTES")
-        if shared_mem > most:
-            raise LaunchFailed(
-                f"{self._name}: {shared_mem} bytes of dynamic shared memory, {self._device.name} allows {most}",
-                1,
-                (self._name,),
-            )
-        self._device.set_attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", shared_mem)
-        self._allowed = shared_mem
+        with self._allowing:
+            attribute = self._device.attribute
+            self._allowed = self._allowed or attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES")
+            if shared_mem <= self._allowed:
+                return
+            most = self._device.shared_memory - attribute(self._function, "SHARED_SIZE_BYTES")
+            if shared_mem > most:
+                raise LaunchFailed(
+                    f"{self._name}: {shared_mem} bytes of dynamic shared memory, {self._device.name} allows {most}",
+                    1,
+                    (self._name,),
+                )
+            # All there is, once: another lane's launch is then never one that the next request has outlawed.
+            self._device.set_attribute(self._function, "MAX_DYNAMIC_SHARED_SIZE_BYTES", most)
+            self._allowed = most
 
 
 def _nbytes(shape: tuple[int, ...] | int, dtype: Any) -> int:

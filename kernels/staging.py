@@ -60,7 +60,7 @@ class Staging:
 class _Buffer:
     def __init__(self, cupy: Any, stream: Any) -> None:
         self._stream = stream
-        self._event = cupy.cuda.Event(disable_timing=True)
+        self._event = cupy.cuda.Event(block=True, disable_timing=True)  # a wait leaves the processor to others
         self._used = 0
         try:
             self.bytes: NDArray[np.uint8] = np.frombuffer(cupy.cuda.alloc_pinned_memory(PIECE), np.uint8, PIECE)

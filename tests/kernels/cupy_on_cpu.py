@@ -134,8 +134,11 @@ class Stream:
 
     def synchronize(self) -> None:
         self._machine.check()
+        self.work(lambda: False)
+
+    def work(self, enough: Callable[[], bool]) -> None:
         with self._lock:
-            while self._waiting:
+            while self._waiting and not enough():
                 self._waiting.pop(0)()
 
     def record(self, event: "Event | None" = None) -> "Event":
@@ -170,10 +173,9 @@ class Event:
         self._stream.give(self._reached)
 
     def synchronize(self) -> None:
-        # A real one waits for what was given before it; to do what comes after as well is allowed too.
         self._machine.check()
-        if self._stream is not None and not self._done:
-            self._stream.synchronize()
+        if self._stream is not None:
+            self._stream.work(lambda: self._done)
 
     @property
     def done(self) -> bool:
@@ -461,8 +463,8 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         function=SimpleNamespace(Module=Module, Function=Function),
         Device=use,
-        Event=lambda disable_timing=False: Event(machine),
-        Stream=lambda: Stream(machine, next(streams)),
+        Event=lambda block=False, disable_timing=False: Event(machine),
+        Stream=lambda non_blocking=False: Stream(machine, next(streams)),
         set_allocator=set_allocator,
         alloc_pinned_memory=alloc_pinned_memory,
         get_elapsed_time=lambda before, after: (after.time - before.time) * 1e3,
