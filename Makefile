@@ -2,6 +2,7 @@
 #
 # Everything lives in .venv, made with the first Python >= 3.11 that can make one (override: make PYTHON=python3.12).
 # EXTRAS=gpu installs CuPy for CUDA 12 too; that is the default where nvidia-smi is found. EXTRAS=gpu-cu13 is for CUDA 13.
+# make bench EXTRAS=torch, or EXTRAS=gpu,torch, measures beside torch too.
 
 .DEFAULT_GOAL := help
 .PHONY: help install run demo test lint types kernels sanitize soak bench test-gpu bench-gpu
@@ -50,7 +51,7 @@ sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
 soak: $(DEV) ## ten minutes of full load, with health asked every second; SOAK_SECONDS=600
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} $(BIN)/pytest --quiet -rP tests/end_to_end/test_soak.py
 
-bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="name ..." for some
+bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi
 	@$(BIN)/python -m benchmarks $(BENCH)
 
 # Needs CuPy, NumPy, Numba, pydantic and pytest alone. PYTHON_GPU=python3 runs it with a Python that has them, as it is:
@@ -73,7 +74,7 @@ $(DEV): pyproject.toml | $(BIN)/python
 	@touch $@ $(RUN)
 
 $(BENCHED): $(DEV)
-	@$(PIP) --editable ".[bench]"
+	@$(PIP) --editable ".[bench]" || { echo "a peer is built from source: apt-get install g++ python3-dev"; exit 1; }
 	@touch $@
 
 $(BIN)/python:

@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [operations | ingest | service | gpu ...] [--save]`.
+"""Run the benchmarks: `python -m benchmarks [operations | ingest | service | faults | gpu ...] [--save]`.
 
 Without a name: all but `gpu`. --save writes results/<name>.json.
 """
@@ -10,13 +10,14 @@ from pathlib import Path
 
 from kernels.fingerprint import fingerprint
 
-KNOWN = ("operations", "ingest", "service", "choice", "gpu")
+KNOWN = ("operations", "ingest", "service", "choice", "faults", "gpu")
 
 
 def main(arguments: list[str]) -> int:
     wanted = [argument for argument in arguments if not argument.startswith("--")] or list(KNOWN[:-1])
     if unknown := sorted(set(wanted) - set(KNOWN)):
         print(f"no benchmark called {', '.join(unknown)}; there are {', '.join(KNOWN)}")
+        print(f"one operation alone: {sys.executable} -m warpdesk bench {' '.join(unknown)}")
         return 2
     # Before anything imports Numba: what is measured is compiled from the sources as they are.
     cache = Path(__file__).parent.parent / ".cache" / "numba" / fingerprint()

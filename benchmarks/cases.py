@@ -102,8 +102,10 @@ def prepare(peers: Sequence[Peer], inputs: Inputs) -> Ready:
         try:
             ready.calls[peer.name] = peer.call(inputs)
             ready.peers[peer.name] = peer
+        except ModuleNotFoundError:
+            ready.left_out[peer.name] = f"{peer.distribution} is not installed"
         except ImportError as error:
-            ready.left_out[peer.name] = str(error)
+            ready.left_out[peer.name] = f"{peer.distribution}: {error}"
     return ready
 
 

@@ -1,6 +1,6 @@
 """How well `backend: auto` chooses: each operation at sizes between those it was calibrated at, on the CPU and the GPU.
 
-`python -m benchmarks.choice [--save]`. Regret is how much longer the chosen backend took than the quicker one, over a
+`python -m benchmarks choice [--save]`. Regret is how much longer the chosen backend took than the quicker one, over a
 sweep of sizes; without a GPU there is nothing to choose, and only the predictions are judged.
 """
 
@@ -76,7 +76,3 @@ def _factor(logarithms: list[float]) -> str:
     if not logarithms:
         return ""
     return f"{math.exp(statistics.median(logarithms)):.2f}x, at worst {math.exp(max(logarithms)):.2f}x"
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,19 +1,49 @@
 """Compare two runs: what has become slower by more than both runs' spreads and a bound."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.rows import Row
 
+_KINDS = ("operations", "gpu")  # whose rows are `Row`s
 
-def compared(old: Mapping[str, Any], new: Sequence[Row], bound: float) -> list[dict[str, Any]]:
-    """A line for each row of Warpdesk's in both runs, with the ratio of medians: above 1 where the new one is slower.
+
+def read(path: Path) -> dict[str, Any]:
+    """A run that was kept. Raises OSError, and ValueError for a file that holds something else."""
+    try:
+        old = json.loads(path.read_text())
+        kind = old["benchmark"]
+        if kind not in _KINDS:
+            raise ValueError(f"{path} holds the benchmark {kind}; only {' and '.join(_KINDS)} can be compared")
+        for row in old["rows"]:
+            Row.read(row)
+        if not (isinstance(old["environment"], dict) and isinstance(old["measured_at"], str)):
+            raise TypeError
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        raise ValueError(f"{path} is no run of the operations, as --json writes one") from None
+    return dict(old)
+
+
+def common(old: Mapping[str, Any], cases: Collection[tuple[str, str]]) -> bool:
+    """Whether a run has one of these cases, each an operation and a label."""
+    return any((row["operation"], row["case"]) in cases and row["by"] == "Warpdesk" for row in old["rows"])
+
+
+def compared(
+    old: Mapping[str, Any], new: Sequence[Row], bound: float, operations: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """A line for each row of Warpdesk's in the old run, of some operations if any are named, with the ratio of medians:
+    above 1 where the new one is slower.
 
     "slower": the quickest of the new run is above the slowest of the old one, and the medians differ by more than the
-    bound. "quicker" the other way round. Anything else is "same": the machine alone explains it.
+    bound. "quicker" the other way round. Anything else is "same": the machine alone explains it. "gone": the new run
+    has no such row.
     """
     before = {row.key: row for row in map(Row.read, old["rows"])}
     lines = []
+    measured = {row.key for row in new}
     for row in new:
         was = before.get(row.key)
         if was is None or row.by != "Warpdesk":
@@ -35,6 +65,10 @@ def compared(old: Mapping[str, Any], new: Sequence[Row], bound: float) -> list[d
                 "verdict": verdict,
             }
         )
+    for was in before.values():
+        if was.by == "Warpdesk" and was.key not in measured and (not operations or was.operation in operations):
+            what = {"operation": was.operation, "case": was.case, "what": f"{was.on} {was.what}"}
+            lines.append({**what, "before": was.time, "now": "", "now / before": "", "verdict": "gone"})
     return lines
 
 

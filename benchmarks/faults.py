@@ -201,7 +201,3 @@ def _row(what: str, seconds: list[float], goal: float) -> Row:
         "most ms": 1e3 * max(seconds),
         "goal for p99 ms": 1e3 * goal,
     }
-
-
-if __name__ == "__main__":
-    main()

@@ -41,7 +41,7 @@ def measure(case: Case, child: "Child | None", left_out: dict[str, str]) -> list
                 version=version(peer.distribution) if peer else "",
                 threads=str(peer.threads) if peer else "all",
                 time=taken,
-                ratio=ratio,
+                ratio=ratio if peer else None,
                 goal=f">= {goal:.3g} times" if goal else "",
                 reached=None if goal is None else ratio >= goal,
                 note=peer.note if peer else "",

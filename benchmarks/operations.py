@@ -6,15 +6,17 @@ the call from host to host, and what part that is of the copy rate or of cuBLAS'
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any
 
 from benchmarks import dp_noise, indicators, matmul, monte_carlo, on_gpu, options, secure_aggregation, vector
-from benchmarks.cases import Case, Sizes
-from benchmarks.compare import compared, elsewhere
+from benchmarks.cases import Case, Sizes, version
+from benchmarks.compare import common, compared, elsewhere, read
 from benchmarks.on_cpu import Child
 from benchmarks.on_cpu import measure as measure_on_cpu
 from benchmarks.report import environment, print_table
@@ -40,6 +42,7 @@ class Run:
     rows: list[Row] = field(default_factory=list)
     accuracy: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)  # distributions of peers
     device: dict[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
@@ -62,6 +65,7 @@ def select(operations: Iterable[str], sizes: Iterable[Sizes]) -> list[Case]:
 
 
 def run_on_cpu(cases: Sequence[Case], out: Run, deadline: float = float("inf"), repeats: int | None = None) -> None:
+    out.missing |= {peer.distribution for case in cases for peer in case.peers if not version(peer.distribution)}
     child = _child(out)
     try:
         for case in cases:
@@ -163,6 +167,8 @@ def show(out: Run) -> None:
         print_table(rows)
     for what, reason in sorted(out.left_out.items()):
         print(f"left out: {what} ({reason})")
+    if out.missing:
+        print(f"to measure beside what is missing: {sys.executable} -m pip install {' '.join(sorted(out.missing))}")
 
 
 def bench(chosen: argparse.Namespace, device: Device | None = None) -> int:
@@ -170,7 +176,13 @@ def bench(chosen: argparse.Namespace, device: Device | None = None) -> int:
     out = Run()
     try:
         cases = select(chosen.operation, [chosen.sizes])
-        before = json.loads(chosen.compare.read_text()) if chosen.compare else None
+        before = read(chosen.compare) if chosen.compare else None
+        named = {(case.operation, case.label) for case in cases}
+        if before is not None and not common(before, named):
+            raise ValueError(
+                f"{chosen.compare} has none of the {len(named)} cases that would be measured: other --sizes?"
+            )
+        _make_room(chosen)
         if device is None and not chosen.cpu:
             device = _gpu(out, chosen.gpu)
     except (ValueError, OSError, NoDevice) as error:
@@ -185,10 +197,20 @@ def bench(chosen: argparse.Namespace, device: Device | None = None) -> int:
     return finish(out, chosen, before)
 
 
+def _make_room(chosen: argparse.Namespace) -> None:
+    """Find out before anything is measured that it can be kept. Raises OSError and ValueError."""
+    for path in (chosen.json, chosen.csv, chosen.picture):
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+                raise ValueError(f"{path} cannot be written")
+    if chosen.picture and find_spec("matplotlib") is None:
+        raise ValueError(f"--picture needs matplotlib: {sys.executable} -m pip install matplotlib")
+
+
 def finish(out: Run, chosen: argparse.Namespace, before: Mapping[str, Any] | None) -> int:
     told = out.document()
     if chosen.json:
-        chosen.json.parent.mkdir(parents=True, exist_ok=True)
         chosen.json.write_text(json.dumps(told, indent=1) + "\n")
     if chosen.csv:
         write_csv(chosen.csv, out.rows)
@@ -199,13 +221,17 @@ def finish(out: Run, chosen: argparse.Namespace, before: Mapping[str, Any] | Non
         draw(chosen.picture, out.rows, f"{facts['cpu']}, {facts['cores']} cores, device {facts['device']['name']}")
     if before is None:
         return 0
-    lines = compared(before, out.rows, chosen.bound)
+    lines = compared(before, out.rows, chosen.bound, chosen.operation)
     print(f"\ncompared with {chosen.compare}, of {before['measured_at']}")
     if other := elsewhere(before, told["environment"]):
         print(f"another machine: {other}")
     print_table(lines)
-    slower = [line for line in lines if line["verdict"] == "slower"]
-    print(f"{len(slower)} of {len(lines)} slower by more than {chosen.bound:g} times and both runs' spreads")
+    slower, gone = (sum(line["verdict"] == verdict for line in lines) for verdict in ("slower", "gone"))
+    both = len(lines) - gone
+    print(f"{slower} of {both} slower by more than {chosen.bound:g} times and both runs' spreads; {gone} are gone")
+    if both == 0:
+        print(f"{chosen.compare} has no row that was measured now")
+        return 2
     return 1 if slower else 0
 
 

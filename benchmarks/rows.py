@@ -15,8 +15,8 @@ class Row:
     """How long `by` took for a case.
 
     `what`: "compute" and "kernel" leave out what brings arrays in and out, "end to end" and "host to host" do not.
-    `ratio` is the time over Warpdesk's of the same case: above 1, Warpdesk is the quicker. `part` is of the limit that
-    `of` names, measured in the same run.
+    `ratio` is a peer's time over Warpdesk's of the same case: above 1, Warpdesk is the quicker. `part` is of the limit
+    that `of` names, measured in the same run.
     """
 
     operation: str

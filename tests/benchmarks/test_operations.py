@@ -2,11 +2,13 @@
 
 import csv
 import json
+import sys
 from dataclasses import replace
 
 import pytest
 
-from benchmarks import on_gpu
+from benchmarks import on_gpu, operations
+from benchmarks.__main__ import main as start
 from benchmarks.compare import compared, elsewhere
 from benchmarks.operations import Run
 from benchmarks.report import Timing
@@ -43,6 +45,7 @@ def test_bench_writes_json_csv_and_a_picture_of_what_it_measured(tmp_path, capsy
     for row in rows:
         assert 0 < row.time.low <= row.time.median <= row.time.high
         assert row.threads == "all" or row.version
+        assert (row.ratio is None) == (row.by == "Warpdesk")
     assert {"cpu", "cores", "device", "versions", "load"} <= set(kept["environment"])
     assert {line["by"] for line in kept["accuracy"]["bollinger"]} >= {"Warpdesk", "TA-Lib"}
     with files["csv"].open() as file:
@@ -67,7 +70,16 @@ def test_what_is_not_installed_is_left_out_and_named(monkeypatch, capsys):
 
     assert main(["bench", "sma", "--cpu", "--sizes=small"]) == 0
 
-    assert "left out: sma: TA-Lib (No module named 'talib')" in capsys.readouterr().out
+    assert "left out: sma: TA-Lib (TA-Lib is not installed)" in capsys.readouterr().out
+
+
+def test_what_would_install_the_missing_peers_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(operations, "version", lambda name: "" if name in ("TA-Lib", "newtulipy") else "1")
+
+    assert main(["bench", "ema", "--cpu", "--sizes=small"]) == 0
+
+    said = capsys.readouterr().out
+    assert f"to measure beside what is missing: {sys.executable} -m pip install TA-Lib newtulipy\n" in said
 
 
 def test_bench_of_a_gpu_that_is_not_there_fails_and_says_why(no_gpu, capsys):
@@ -101,10 +113,63 @@ def test_slower_is_beyond_the_bound_and_beyond_both_spreads():
     assert verdict(row(1.0), row(1.5, spread=0.5)) == "same"
 
 
-def test_peers_and_rows_of_one_run_alone_are_not_compared():
-    before = Run(rows=[row(1.0, by="TA-Lib", what="peer"), row(1.0, case="gone")]).document()
+def test_peers_and_new_rows_are_not_compared_and_gone_ones_are_told():
+    before = Run(rows=[row(1.0, by="TA-Lib", what="peer"), row(1.0, case="gone"), row(1.0, operation="ema")]).document()
+    now = [row(9.0, by="TA-Lib", what="peer"), row(9.0)]
 
-    assert compared(before, [row(9.0, by="TA-Lib", what="peer"), row(9.0)], 1.1) == []
+    assert [(line["operation"], line["case"], line["verdict"]) for line in compared(before, now, 1.1)] == [
+        ("sma", "gone", "gone"),
+        ("ema", "20 bars", "gone"),
+    ]
+    assert [line["operation"] for line in compared(before, now, 1.1, ["sma"])] == ["sma"]
+
+
+@pytest.fixture
+def nothing_measured(monkeypatch):
+    def measure(*arguments):
+        raise AssertionError("it is measured before it is refused")
+
+    monkeypatch.setattr(operations, "measure_on_cpu", measure)
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (
+            {"benchmark": "indicators", "rows": [{"operation": "sma"}]},
+            "holds the benchmark indicators; only operations",
+        ),
+        ({"benchmark": "operations", "rows": [{"operation": "sma"}]}, "is no run of the operations"),
+        ({"benchmark": "operations"}, "is no run of the operations"),
+        ([1], "is no run of the operations"),
+        (Run(rows=[row(1.0, case="another")]).document(), "has none of the 2 cases that would be measured"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_measured(tmp_path, capsys, nothing_measured, held, said):
+    file = tmp_path / "old.json"
+    file.write_text(json.dumps(held))
+
+    assert main(["bench", "sma", "--cpu", "--sizes=small", f"--compare={file}"]) == 2
+
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "picture"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, capsys, nothing_measured, kind):
+    (tmp_path / "file").touch()
+
+    assert main(["bench", "sma", "--cpu", "--sizes=small", f"--{kind}={tmp_path / 'file' / 'a.png'}"]) == 2
+    assert str(tmp_path / "file") in capsys.readouterr().out
+    assert main(["bench", "sma", "--cpu", "--sizes=small", f"--{kind}={tmp_path}"]) == 2
+    assert f"{tmp_path} cannot be written" in capsys.readouterr().out
+
+
+def test_a_name_of_an_operation_is_shown_the_command_that_measures_it(capsys):
+    assert start(["rsi"]) == 2
+
+    said = capsys.readouterr().out
+    assert "no benchmark called rsi; there are operations, ingest, service, choice, faults, gpu" in said
+    assert "-m warpdesk bench rsi" in said
 
 
 def test_another_machine_is_named():

@@ -18,7 +18,7 @@ from tests.cudasim.device import EmulatedDevice
 from tests.kernels.results import RESULTS, save
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {"app", "kernels", "tests", "warpdesk", "workers"}
+OURS = {"app", "benchmarks", "kernels", "tests", "warpdesk", "workers"}
 REQUIRED = os.environ.get("WARPDESK_REQUIRE_GPU") == "1"
 
 _left_out: dict[str, str] = {}
