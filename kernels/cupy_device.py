@@ -31,6 +31,8 @@ from kernels.modules import Modules
 from kernels.nvrtc import CompileError
 from kernels.staging import Staging
 
+_OLDEST = 70  # Volta: kernels wait for other threads of a warp, which older GPUs run in step
+
 
 def open_device(index: int = 0, memory: str = "") -> "CupyDevice":
     """Return a GPU that has just computed something right, or raise NoDevice, and nothing else, with the reason.
@@ -71,6 +73,10 @@ def _open(index: int, memory: str) -> "CupyDevice":
             f"{compiler.version} in {compiler.path} makes: install a driver of CUDA {made_for}, or {nvrtc.INSTALL}"
         )
     device = CupyDevice(cupy, index, Cubins(default_directory(), compiler), memory)
+    if int(device.architecture.removeprefix("sm_")) < _OLDEST:
+        raise NoDevice(
+            f"{device.name} is of architecture {device.architecture}; the kernels need sm_{_OLDEST} or later"
+        )
     device.check()
     return device
 

@@ -17,6 +17,7 @@ from kernels.cuda import COMPILE_OPTIONS
 # dropped Volta.
 INSTALL = "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'"
 
+_TEGRA = {72, 87, 101, 110}  # Xavier, Orin, Thor by its two numbers
 _FILE = re.compile(r"libnvrtc\.so\.(\d+(?:\.\d+)*)")
 
 
@@ -64,13 +65,27 @@ class Nvrtc:
         self._call("nvrtcGetSupportedArchs", numbers)
         return tuple(f"sm_{number}" for number in numbers)
 
+    def target(self, architecture: str) -> str:
+        """What to compile for where a GPU of `architecture` is to run it: that, or, where this NVRTC does not know it,
+        the nearest older one of the same major version, whose machine code it runs (CUDA C++ Programming Guide, binary
+        compatibility, which Tegra's are without). Raises CompileError where there is none."""
+        known, wanted = self.architectures(), int(architecture.removeprefix("sm_"))
+        if architecture in known:
+            return architecture
+        numbers = {int(name.removeprefix("sm_")) for name in known} - _TEGRA
+        older = [number for number in numbers if number // 10 == wanted // 10 and number < wanted]
+        if not older or wanted in _TEGRA:
+            raise CompileError(f"NVRTC {self.version} makes no code for {architecture}: {remedy(architecture)}")
+        return f"sm_{max(older)}"
+
     def compile(self, text: str, name: str, architecture: str, options: tuple[str, ...] = COMPILE_OPTIONS) -> Compiled:
-        """Compile to machine code for `architecture`, "sm_90". Raises CompileError with NVRTC's log, where `name` and
-        the #line marks of the text say where."""
+        """Compile to machine code that a GPU of `architecture`, "sm_90", runs. Raises CompileError with NVRTC's log,
+        where `name` and the #line marks of the text say where."""
+        target = self.target(architecture)
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
         try:
-            given = [option.encode() for option in (*options, f"-arch={architecture}", "--ptxas-options=-v")]
+            given = [option.encode() for option in (*options, f"-arch={target}", "--ptxas-options=-v")]
             outcome = self._status("nvrtcCompileProgram", program, len(given), (ctypes.c_char_p * len(given))(*given))
             log = self._bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             if outcome != 0:
@@ -120,12 +135,18 @@ def _load(path: Path) -> Any:
         raise CompileError(f"NVRTC cannot be loaded: {error}; {INSTALL}") from None
 
 
+def remedy(architecture: str) -> str:
+    """How to come by an NVRTC that knows an architecture which the present one does not."""
+    return INSTALL if int(architecture.removeprefix("sm_")) < 75 else "pip install --upgrade nvidia-cuda-nvrtc"
+
+
 def find() -> Nvrtc:
     """The NVRTC of this machine; raises CompileError where there is none.
 
     A wheel's comes before a toolkit's, because it was installed for this Python, and CUDA 12's before CUDA 13's,
-    because what it makes loads under drivers of both and for Volta too. CuPy's own choice does not matter: machine code
-    goes to the driver, not to the runtime that CuPy was built with.
+    because what it makes loads under drivers of both and for Volta too. Of several in a folder the newest of CUDA 12
+    knows the most GPUs. CuPy's own choice does not matter: machine code goes to the driver, not to the runtime that
+    CuPy was built with.
     """
     for path in _wheels():
         return Nvrtc(path, _of_wheel(path))
@@ -149,6 +170,13 @@ def _of_wheel(path: Path) -> str:
     return found[0].removesuffix(".dist") if len(found) == 1 else ""
 
 
+def _preference(file: Path) -> tuple[bool, list[int]]:
+    """The order of the libraries in a folder: CUDA 12's, newest first, then newer CUDA's and older, newest first."""
+    named = _FILE.fullmatch(file.name)
+    version = [int(part) for part in named[1].split(".")] if named else [0]
+    return version[0] != 12, [-part for part in version]
+
+
 def _toolkits() -> Iterator[Path]:
     """NVRTC libraries of CUDA toolkits: where the usual variables say, where they usually are, or where cuda.pathfinder
     (which comes with CuPy, and can tell only by loading it) finds one."""
@@ -158,7 +186,7 @@ def _toolkits() -> Iterator[Path]:
     folders += [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu"), Path("/usr/lib64")]
     for folder in folders:
         files = [file for file in folder.glob("libnvrtc.so.*") if _FILE.fullmatch(file.name)]
-        yield from sorted({file.resolve() for file in files})
+        yield from sorted({file.resolve() for file in files}, key=_preference)
     try:
         from cuda import pathfinder
 

@@ -49,6 +49,7 @@ class Machine:
     devices: int = 1
     driver_error: int | None = None  # what getDeviceCount raises
     driver: int = 12090
+    architecture: int = 90
     nvrtc: str | None = "12.9.86"
     launch_error: int | None = None
     sync_error: int | None = None  # what every wait raises, and questions whether something is done that is not
@@ -440,8 +441,8 @@ def _cupy(machine: Machine, folder: Path) -> Any:
         driverGetVersion=lambda: machine.driver,
         getDeviceProperties=lambda index: {
             "name": b"Pretended",
-            "major": 9,
-            "minor": 0,
+            "major": machine.architecture // 10,
+            "minor": machine.architecture % 10,
             "multiProcessorCount": 132,
             "sharedMemPerBlockOptin": 232_448,
             "l2CacheSize": 50 << 20,

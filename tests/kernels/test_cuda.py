@@ -164,6 +164,7 @@ def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"driver_error": 35}, 0, "CUDA finds no device: error 35", 35),
         ({"devices": 0}, 0, "there is no device 0: CUDA sees 0", 101),
         ({"devices": 2}, 2, "there is no device 2: CUDA sees 2", 101),
+        ({"architecture": 61}, 0, "Pretended is of architecture sm_61; the kernels need sm_70 or later", None),
         ({"nvrtc": None}, 0, "NVRTC is not installed", None),
         (
             {"nvrtc": "13.5.1"},

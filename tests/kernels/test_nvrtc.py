@@ -85,6 +85,19 @@ def test_a_toolkits_is_named_by_its_file_and_comes_after_a_wheel(
     assert find().path == bare / CUDA_13
 
 
+def test_of_a_toolkits_versions_the_newest_of_cuda_12_is_taken(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    for version in ("11.8.89", "13.0.88", "13.1.2", "12.4.127", "12.10.1", "12.9.86"):
+        place(tmp_path, f"lib64/libnvrtc.so.{version}")
+    found = []
+    while files := [*(tmp_path / "lib64").iterdir()]:
+        found.append(find().version)
+        next(file for file in files if file.name.endswith(found[-1])).unlink()
+    assert found == ["12.10.1", "12.9.86", "12.4.127", "13.1.2", "13.0.88", "11.8.89"]
+
+
 def test_a_library_that_is_not_one_is_an_error_with_the_remedy(bare: Path) -> None:
     place(bare, CUDA_12)
     found = find()
@@ -138,6 +151,42 @@ def test_a_source_becomes_machine_code_for_its_architecture(real: Nvrtc) -> None
     assert made[0].cubin != made[1].cubin
     assert made[1].cubin == made[2].cubin
     assert real.calls > before
+
+
+@pytest.mark.parametrize(
+    ("wanted", "target"),
+    [("sm_75", "sm_75"), ("sm_88", "sm_86"), ("sm_89", "sm_86"), ("sm_103", "sm_100"), ("sm_87", "sm_87")],
+)
+def test_a_gpu_that_nvrtc_does_not_know_runs_what_is_made_for_an_older_one_of_its_major_version(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, target: str
+) -> None:
+    compiler = Nvrtc(Path("libnvrtc.so"), "12.9.86")
+    monkeypatch.setattr(compiler, "architectures", lambda: ("sm_75", "sm_80", "sm_86", "sm_87", "sm_100"))
+    assert compiler.target(wanted) == target
+
+
+@pytest.mark.parametrize(
+    ("wanted", "remedy"),
+    [
+        ("sm_70", "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'"),
+        ("sm_110", "pip install --upgrade nvidia-cuda-nvrtc"),
+        ("sm_120", "pip install --upgrade nvidia-cuda-nvrtc"),
+    ],
+)
+def test_a_gpu_of_a_major_version_that_nvrtc_does_not_know_is_an_error_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, remedy: str
+) -> None:
+    compiler = Nvrtc(Path("libnvrtc.so"), "13.0.88")
+    monkeypatch.setattr(compiler, "architectures", lambda: ("sm_75", "sm_100"))
+    with pytest.raises(CompileError, match=re.escape(f"NVRTC 13.0.88 makes no code for {wanted}: {remedy}")):
+        compiler.compile("", "k.cu", wanted)
+
+
+def test_what_is_made_for_an_older_gpu_is_the_code_of_the_older_one(real: Nvrtc) -> None:
+    text, known = inline(CANARY), real.architectures()
+    later = next(number for number in range(101, 110) if f"sm_{number}" not in known)
+    cubin = real.compile(text, "canary.cu", f"sm_{later}").cubin
+    assert cubin == real.compile(text, "canary.cu", real.target(f"sm_{later}")).cubin
 
 
 def test_a_refused_source_is_an_error_with_the_log_and_the_next_one_compiles(real: Nvrtc) -> None:

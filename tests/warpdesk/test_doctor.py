@@ -384,8 +384,11 @@ def test_what_cuda_says_when_a_gpu_is_opened_has_its_remedy(
 
 def test_an_architecture_must_be_known_to_nvrtc(real: Nvrtc) -> None:
     assert gpu.architecture("sm_90", real).status == "ok"
-    other = gpu.architecture("sm_121", real)
-    assert (other.status, other.remedy) == ("warning", "warpdesk warm --arch sm_121")
+    other = gpu.architecture("sm_101", real)
+    assert (other.status, other.remedy) == ("warning", "warpdesk warm --arch sm_101")
+    later = gpu.architecture("sm_109", real)
+    assert (later.status, later.remedy) == ("warning", "pip install --upgrade nvidia-cuda-nvrtc")
+    assert "sm_109, which runs what it makes for sm_10" in later.found
     old, new = gpu.architecture("sm_35", real), gpu.architecture("sm_999", real)
     assert (old.status, old.remedy) == ("failed", nvrtc.INSTALL)
     assert (new.status, new.remedy) == ("failed", "pip install --upgrade nvidia-cuda-nvrtc")

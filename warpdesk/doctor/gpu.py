@@ -240,10 +240,14 @@ def device(report: DeviceReport, here: Here) -> Check:
 def architecture(name: str, known: Nvrtc) -> Check:
     """Whether the kernels are made for the GPU's architecture."""
     tested = [f"sm_{number}" for number in ARCHITECTURES]
-    if name not in known.architectures():
-        newest = "pip install --upgrade nvidia-cuda-nvrtc"
-        remedy = nvrtc.INSTALL if int(name[3:]) < 75 else newest
-        return Check("architecture", "failed", f"NVRTC {known.version} makes no code for {name}", remedy)
+    try:
+        target = known.target(name)
+    except CompileError:
+        found = f"NVRTC {known.version} makes no code for {name}"
+        return Check("architecture", "failed", found, nvrtc.remedy(name))
+    if target != name:
+        found = f"NVRTC {known.version} does not know {name}, which runs what it makes for {target}"
+        return Check("architecture", "warning", found, nvrtc.remedy(name))
     if name not in tested:
         found = f"{name} is not among those every kernel is compiled for before a release ({', '.join(tested)})"
         return Check("architecture", "warning", found, f"warpdesk warm --arch {name}")
