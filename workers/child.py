@@ -26,6 +26,7 @@ from workers.pipe import (
     Answer,
     Assignment,
     Checked,
+    Checking,
     Lost,
     Orders,
     Ready,
@@ -107,7 +108,7 @@ class _Child:
             if self._device is not None:
                 left = self._canary_due - time.monotonic()
                 if left <= 0 or not self._pipe.poll(left):
-                    send(self._pipe, Checked(trouble=self._ask_the_canary(), **self._of_device()))
+                    self._check()
                     continue
             self._answer(receive_assignment(self._pipe))
 
@@ -115,7 +116,7 @@ class _Child:
         device = self._device
         if device is not None:
             if work.canary:
-                self._ask_the_canary()
+                self._check()
             device.begin(work.closed)
         outcome = execute.run(
             work.request, work.attempt, self._store, self._found, self._operations, work.keep_off_gpu, self._costs
@@ -148,6 +149,12 @@ class _Child:
             broken = {failure.operation for failure in failed}
             failed += tried(variants(operation for operation in operations.values() if operation.name not in broken))
         return failed
+
+    def _check(self) -> None:
+        """Ask the canary under the parent's eyes, who ends this process where no answer comes."""
+        send(self._pipe, Checking(began=time.monotonic()))
+        trouble = self._ask_the_canary()
+        send(self._pipe, Checked(trouble=trouble, **self._of_device()))
 
     def _ask_the_canary(self) -> str | None:
         """Ask what is known; returns why that was not possible. Raises DeviceLost where it answered wrongly or not."""

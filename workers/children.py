@@ -7,7 +7,6 @@ import logging
 import random
 import time
 from collections import Counter
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Protocol
 
@@ -96,6 +95,24 @@ class Children:
             self.condition.lost(f"idle at {time.time()}", self.horse.lost)
         self.respawn(why)
 
+    def await_canary(self) -> None:
+        """Between jobs: hear the child, and replace it where its GPU does not answer the canary in time."""
+        while self._hear() and self.horse.ready and not self._parent.stopping:
+            left = self.horse.canary_left
+            if left is None:
+                return
+            if left <= 0:
+                self.respawn(self.hung())
+                return
+            self._parent.pause(left, self.horse.pipe)
+
+    def hung(self) -> str:
+        """End the child, whose GPU does not answer the canary; returns why."""
+        why = f"the GPU did not answer the canary within {self._settings.canary_deadline_seconds:g} s"
+        self.condition.hung(why)
+        self.kill(why)
+        return why
+
     def kill(self, why: str) -> None:
         """End the child whatever it is doing, which a driver may delay."""
         self._why = why
@@ -154,7 +171,7 @@ class Children:
 
     def look_after_gpu(self) -> None:
         """Between jobs: hear the child, and replace it where its GPU is to be left alone, is well, or keeps memory."""
-        self._hear()
+        self.await_canary()
         if not self.horse.ready:
             return
         ill = self.driver_says()
@@ -214,12 +231,16 @@ class Children:
                 self.deaths = 0  # it was the GPU: a child that leaves it alone need not wait
         self.respawn(why)
 
-    def _hear(self) -> None:
-        with suppress(EOFError, OSError):  # its death is noticed elsewhere
+    def _hear(self) -> bool:
+        """All that was said; False where the child has ended, which is noticed elsewhere."""
+        try:
             while self.horse.ready and self.horse.pipe.poll():
                 message = self.horse.hear()
                 if isinstance(message, Checked):
                     self.condition.told(message)
+        except (EOFError, OSError):
+            return False
+        return True
 
     def _replace(self, why: str) -> None:
         self.last_fault = why

@@ -10,6 +10,7 @@ whether the GPU is to be left alone, when it is to be tried again, and what to t
     lost in an example       the example, and jobs like it, are kept off the GPU
     three lost within ten    the GPU is quarantined: jobs run on the CPU, and after a cool-down a second child tries the
     minutes                  GPU: canary, then every example
+    no answer to the canary  counts against the GPU as a lost device does; its process is replaced
     a wrong answer to the    quarantined at once
     canary
     full utilisation         no fault
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 from workers.breaker import Breaker
-from workers.pipe import Answer, Lost, OfDevice
+from workers.pipe import Answer, Checked, Lost, OfDevice
 from workers.protocol import (
     BreakerReport,
     ConditionState,
@@ -43,7 +44,8 @@ STUCK_SHARE, STUCK_JOBS = 0.05, 3
 # CUDA error numbers of opening that say that there is nothing to open here, however often it is tried: no driver, one
 # too old for this CUDA or for this GPU, no device, no such device.
 _ABSENT = {None, 34, 35, 100, 101, 803, 804}
-# A device that answers known questions is asked every so often; this many times as long without an answer is a trouble.
+# A child that is idle asks the canary every so often. Where it has not for this many times as long, there is a trouble;
+# one that asks and gets no answer is replaced long before.
 _CANARY_PATIENCE = 3.0
 
 
@@ -85,7 +87,7 @@ class Condition:
                 self._kernels.clear()
                 self._examples.clear()
             self._known, self._absent, self._memory, self._stuck_jobs = device, None, None, 0
-            self._is_lost = False
+            self._is_lost, self._canary_trouble = False, None
             self._gpu.success(now)
         elif not self.quarantined:
             reason = device.reason or "there is no GPU"
@@ -99,6 +101,8 @@ class Condition:
         """What a child that serves says of its device."""
         self._canary_at = by.canary_at or self._canary_at
         self._memory = by.memory or self._memory
+        if isinstance(by, Checked):
+            self._canary_trouble = by.trouble
 
     def answered(self, answer: Answer) -> bool:
         """A job's answer: its kernels, its faults and what it left on the device. True when there is news to tell."""
@@ -131,6 +135,13 @@ class Condition:
             self._gpu.open(by.message, now)
         else:
             self._gpu.fault(job, by.message, now)
+
+    def hung(self, why: str) -> None:
+        """It did not answer the canary: no job's fault, so each time counts."""
+        now = self._clock()
+        self._note("hang", why, now)
+        self._is_lost = True
+        self._gpu.fault(f"canary at {now}", why, now)
 
     def start_failed(self, why: str, by: Lost | None, trial: str | None) -> None:
         """A child that looked for the GPU or warmed up on it ended, perhaps in the middle of an example."""
@@ -279,6 +290,8 @@ class Condition:
             reasons.append(f"{examples} example{'s' if examples > 1 else ''} failed on the GPU")
         if self._stuck_jobs and self._memory is not None:
             reasons.append(f"{self._memory.used + self._memory.stuck} bytes of device memory are stuck")
+        if self._canary_trouble is not None:
+            reasons.append(f"the canary could not be asked: {self._canary_trouble}")
         overdue = _CANARY_PATIENCE * self._canary_seconds
         if idle and self._canary_at is not None and now - self._canary_at > overdue:
             reasons.append(f"it has not answered the canary for {now - self._canary_at:.0f} s")

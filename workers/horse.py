@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from workers.pipe import LOST_DEVICE, FromChild, Lost, Orders, Ready, Starting, Step, receive, send
+from workers.pipe import LOST_DEVICE, Checked, Checking, FromChild, Lost, Orders, Ready, Starting, Step, receive, send
 from workers.process import python
 from workers.protocol import DeviceReport
 from workers.settings import WorkerSettings
@@ -32,6 +32,7 @@ class Horse:
         self.trial: str | None = None  # the example it is trying
         self.lost: Lost | None = None  # what it said of the device it lost
         self.starts = 0
+        self._checking_since: float | None = None  # time.monotonic(); it asks the canary
         self._heard_at = 0.0
 
     @property
@@ -58,6 +59,13 @@ class Horse:
         """How long ago it was heard of."""
         return time.monotonic() - self._heard_at
 
+    @property
+    def canary_left(self) -> float | None:
+        """Seconds that the canary may take yet to answer; None where it is not asked."""
+        if self._checking_since is None:
+            return None
+        return self._checking_since + self._settings.canary_deadline_seconds - time.monotonic()
+
     def spawn(self, orders: Orders) -> None:
         """Start the child and tell it what to leave alone."""
         ours, theirs = socket.socketpair()
@@ -71,7 +79,7 @@ class Horse:
                 env=environment,
             )
         self.pipe = Connection(ours.detach())
-        self.device = self.step = self.trial = self.lost = None
+        self.device = self.step = self.trial = self.lost = self._checking_since = None
         self.starts += 1
         self._heard_at = time.monotonic()
         with suppress(OSError):  # it is dead already, and will be found so
@@ -85,8 +93,12 @@ class Horse:
             self.step, self.trial = message.step, message.trial
         elif isinstance(message, Ready):
             self.device, self.trial = message.device, None
+        elif isinstance(message, Checking):
+            self._checking_since = message.began
+        elif isinstance(message, Checked):
+            self._checking_since = None
         elif isinstance(message, Lost):
-            self.lost = message
+            self.lost, self._checking_since = message, None
         return message
 
     def has_died(self) -> bool:

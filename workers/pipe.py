@@ -78,8 +78,15 @@ class Answer(OfDevice):
     faults: tuple[KernelFault, ...] = ()
 
 
+class Checking(Message):
+    """Child to parent, between jobs or before one: I ask the device what is known, and say Checked once it answered."""
+
+    kind: Literal["checking"] = "checking"
+    began: float  # time.monotonic(), which is one clock for all processes of a machine
+
+
 class Checked(OfDevice):
-    """Child to parent, between jobs: the device was asked what is known, and answered it."""
+    """Child to parent: the device was asked what is known, and answered it."""
 
     kind: Literal["checked"] = "checked"
     trouble: str | None = None  # why it could not be asked
@@ -94,7 +101,7 @@ class Lost(Message):
     wrong: bool = False  # it answered a known question wrongly
 
 
-FromChild = Starting | Ready | Answer | Checked | Lost
+FromChild = Starting | Ready | Answer | Checking | Checked | Lost
 _FROM_CHILD: TypeAdapter[FromChild] = TypeAdapter(Annotated[FromChild, Field(discriminator="kind")])
 
 

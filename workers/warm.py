@@ -68,6 +68,7 @@ class End(Enum):
     TIMEOUT = "timed out"
     DEADLINE = "past its deadline"
     DIED = "died"
+    HUNG = "given to a GPU that hung"
     RELEASED = "released"
 
 
@@ -177,6 +178,10 @@ class WarmWorker(Worker):
             self._refuse(job, queue)
             return
         leaves = self._leaves_gpu_jobs()
+        self._children.await_canary()
+        if not self._horse.ready:  # it hung: the job waits for the next child
+            self._restore_popped()
+            return
         started = self._jobs.start(job.id, self.name, self.process, secrets.token_hex(16), leave_gpu_jobs=leaves)
         if started is None:
             self._endings.not_started(job.id)
@@ -371,7 +376,10 @@ class WarmWorker(Worker):
             until, end = ends_at, reason
             if self._stop_at is not None and self._stop_at < until:
                 until, end = self._stop_at, End.RELEASED
-            ready = wait([self._horse.pipe, self._wake_reader], max(0.0, until - time.monotonic()))
+            left = until - time.monotonic()
+            if (canary_left := self._horse.canary_left) is not None and canary_left < left:
+                left, end = canary_left, End.HUNG
+            ready = wait([self._horse.pipe, self._wake_reader], max(0.0, left))
             if self._horse.pipe in ready:
                 try:
                     message = self._horse.hear()
@@ -395,6 +403,11 @@ class WarmWorker(Worker):
             return
         if end is End.DIED:
             self._died(running)
+            return
+        if end is End.HUNG:  # before the job began: no strike against it
+            why = self._children.hung()
+            self._endings.released(request, attempt)
+            self._children.respawn(why)
             return
         # The child is of no use any more. What it was writing is deleted after its death.
         why = f"a job was {end.value}, and its process ended with it"

@@ -82,6 +82,20 @@ ROWS = {
         environment={"WARPDESK_COOL_DOWN_SECONDS": "5"},
     ),
     "a kernel that hangs": Row((LATE, "healthy"), ("restarting", "healthy"), "", "hang@1/once"),
+    "a GPU that hangs between jobs": Row(
+        (GPU, "restarting", GPU, "healthy", GPU),
+        ("restarting", "healthy"),
+        "did not answer the canary within 2 s",
+        "hang:canary@2/once",
+        environment={"WARPDESK_CANARY_SECONDS": "2"},
+    ),
+    "a GPU that hangs before a job": Row(
+        (CPU, "half-open", GPU, "healthy"),
+        ("restarting", "degraded", "restarting", "healthy"),
+        '"hang":1',
+        "lost=719:double_values@1/once/start,hang:canary@1/once",
+        environment={"WARPDESK_COOL_DOWN_SECONDS": "8"},
+    ),
     "a crash": Row((GPU, "healthy"), ("restarting", "healthy"), "SIGKILL", "crash@1/once", attempts=2),
     "a wrong answer to the canary": Row(
         (GPU, "quarantined", CPU, "healthy", GPU),

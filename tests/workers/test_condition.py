@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from workers.condition import Condition
-from workers.pipe import Answer, FaultKind, KernelFault, Lost
+from workers.pipe import Answer, Checked, FaultKind, KernelFault, Lost
 from workers.protocol import DeviceMemory, DeviceReport, Failed, FailedExample, GpuFinding, GpuReading, GpuReport
 
 H200 = DeviceReport(backend="gpu", name="H200", uuid="GPU-1")
@@ -221,6 +221,25 @@ def test_a_canary_that_is_overdue_is_told_of_an_idle_gpu_alone(condition: Condit
     clock.now += 181
     assert state(condition, idle=True) == ("degraded", "it has not answered the canary for 181 s")
     assert state(condition, idle=False) == ("healthy", None)
+
+
+def test_a_canary_that_cannot_be_asked_is_told_until_it_answers(condition: Condition, clock: Clock) -> None:
+    condition.told(Checked(trouble="needed 4096 bytes"))
+    assert state(condition) == ("degraded", "the canary could not be asked: needed 4096 bytes")
+    condition.told(Checked(canary_at=clock.now))
+    assert state(condition) == ("healthy", None)
+
+
+def test_a_gpu_that_hangs_in_the_canary_three_times_within_ten_minutes_is_quarantined(
+    condition: Condition, clock: Clock
+) -> None:
+    for _ in range(3):
+        assert condition.no_gpu() is None
+        condition.hung("no answer")
+        assert condition.report("gone", why="no answer") is not None
+        clock.now += 1
+    assert condition.no_gpu() == "the GPU is quarantined: no answer"
+    assert condition.faults == {"hang": 3}
 
 
 def test_the_driver_has_a_say(condition: Condition) -> None:
