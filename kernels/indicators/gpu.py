@@ -178,7 +178,7 @@ def _count_prices(series: Series) -> tuple[Any, Any, Any]:
     total = series.device.empty(series.rows, np.int64)
     shape = np.int64(series.time), np.int64(series.tiles)
     series.by_tile("gaps.cu", "count_prices", series.prices, *shape, count, latest)
-    blocks = -(-series.rows // SEGMENTS)
+    blocks = -(-series.rows // (SEGMENTS // 32))  # a warp per row
     rows = np.int64(series.rows), np.int64(series.tiles)
     series.launch("gaps.cu", "carry_prices", blocks, SEGMENTS, *rows, count, latest, total)
     return count, latest, total

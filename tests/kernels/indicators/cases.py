@@ -44,6 +44,12 @@ def _gap_at_the_end_of_a_tile_then_flat() -> dict[str, NDArray[Any]]:
     return {"prices": prices}
 
 
+def _without_a_price_from_tile_30_to_33() -> dict[str, NDArray[Any]]:
+    prices = walk(3, 34 * TILE + 5, gaps=0.3)
+    prices[0, 30 * TILE : 33 * TILE] = np.nan
+    return {"prices": prices}
+
+
 def _overflowing(dtype: str) -> Callable[[], dict[str, NDArray[Any]]]:
     def prices() -> dict[str, NDArray[Any]]:
         series = walk(2, 9 * TILE, dtype=dtype)
@@ -128,6 +134,12 @@ CASES: tuple[Case, ...] = (
     *(
         _case(operation, _prices(1, 3 * TILE, gaps=0.001), f"tiles-{policy}", small=False, period=30, nan_policy=policy)
         for operation in ("ema", "rsi")
+        for policy in ("skip", "ffill")
+    ),
+    *(
+        _case(
+            "sma", _without_a_price_from_tile_30_to_33, f"many tiles-{policy}", small=False, period=7, nan_policy=policy
+        )
         for policy in ("skip", "ffill")
     ),
     _case("ema", _prices(1, 4 * TILE), "period longer than a tile", small=False, period=3000),
