@@ -44,9 +44,9 @@ def _gap_at_the_end_of_a_tile_then_flat() -> dict[str, NDArray[Any]]:
     return {"prices": prices}
 
 
-def _without_a_price_from_tile_30_to_33() -> dict[str, NDArray[Any]]:
-    prices = walk(3, 34 * TILE + 5, gaps=0.3)
-    prices[0, 30 * TILE : 33 * TILE] = np.nan
+def _without_a_price_for_45_tiles() -> dict[str, NDArray[Any]]:
+    prices = walk(1, 66 * TILE + 5, gaps=0.3)
+    prices[0, 20 * TILE : 65 * TILE] = np.nan  # more tiles than a warp asks at a time
     return {"prices": prices}
 
 
@@ -137,9 +137,7 @@ CASES: tuple[Case, ...] = (
         for policy in ("skip", "ffill")
     ),
     *(
-        _case(
-            "sma", _without_a_price_from_tile_30_to_33, f"many tiles-{policy}", small=False, period=7, nan_policy=policy
-        )
+        _case("sma", _without_a_price_for_45_tiles, f"many tiles-{policy}", small=False, period=7, nan_policy=policy)
         for policy in ("skip", "ffill")
     ),
     _case("ema", _prices(1, 4 * TILE), "period longer than a tile", small=False, period=3000),
