@@ -21,8 +21,11 @@
 // Bytes per bar in float64: 16 (sma, cutler), 32 (bollinger). The halo, one block of bars in 43 for a period of 20 and one in
 // two above 1,024, and of long windows a second and third reading of the prices, come from L2 where a period of prices
 // fits there. Operations of float64 per bar: 16 (sma), 55 with the root (bollinger), 60 with the division (cutler); an H200
-// has time for 55, or for 110 where 32 bytes are moved. So bandwidth is the limit; cutler is near both.
-// Registers in float64: up to 75 (sma), 108 (the others), without spills. Shared memory for a period of 20: 11 KiB (sma), 23 KiB
+// has time for 55, or for 110 where 32 bytes are moved. Instructions of all kinds per bar, for a period of 20, counted in the
+// code for sm_90: 105 (sma), 200 (bollinger and cutler); an H200 issues 103 in the time of 16 bytes and 206 in that of 32. So
+// bandwidth and issue are about even for sma and bollinger, and cutler waits for its instructions. In float32, half the bytes
+// at nearly as many instructions, all three do. A bar costs 10 of them to load and 13 to store where all bars are there.
+// Registers in float64: up to 74 (sma), 107 (the others), without spills. Shared memory for a period of 20: 11 KiB (sma), 23 KiB
 // (bollinger) a block; an eight takes nine slots, so that threads that walk along their eights never meet in a bank. 9 and
 // 5 blocks of 128 threads fit an H200's multiprocessor, eight loads in flight per thread. Lanes load single numbers, side by
 // side: blocks of bars begin anywhere, so that wider loads would not be aligned.
@@ -40,6 +43,7 @@
 #define SHORT_BARS (SHORT_THREADS * EIGHT)
 #define LONG_BARS (THREADS * EIGHT)  // 16 groups of 16 eights
 #define IN_FLIGHT 8
+#define PORTION (32 * IN_FLIGHT)
 
 // One NaN for every reason, so that the bytes do not depend on which operation met it.
 __device__ __forceinline__ REAL plain(REAL value, REAL nan) { return value == value ? value : nan; }
@@ -98,10 +102,13 @@ struct Rows {
 
 __device__ __forceinline__ i32 clamped(i64 count, i32 most) { return count < 0 ? 0 : count < most ? (i32)count : most; }
 
-// The prices, or the changes, of `count` bars of a row from `bar` on; where there is none, something.
+// The prices, or the changes, of `count` bars of a row from `bar` on; where there is none, something. `full`: all are there.
+// `full` is the same for all threads of a block, and callers ask it once, around their loops: asked for each bar, the limits
+// are worked out again for each, as there are no registers to keep them in.
 template <class Law> struct Bars {
     const REAL* x;
     i32 low, high, second;
+    bool full;
     REAL nan;
 
     __device__ __forceinline__ Bars(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan) : nan(nan) {
@@ -110,9 +117,11 @@ template <class Law> struct Bars {
         low = clamped(-column, count);
         high = clamped(rows.time - column, count);
         second = clamped(1 - column, count);
+        full = low == 0 && high == count && !(Law::CHANGES && second > 0);
     }
 
-    __device__ __forceinline__ REAL operator[](i32 j) const {
+    template <bool FULL> __device__ __forceinline__ REAL at(i32 j) const {
+        if (FULL) return Law::CHANGES ? x[j] - x[j - 1] : x[j];
         if (j < low || j >= high) return 0;
         if (!Law::CHANGES) return x[j];
         return j >= second ? x[j] - x[j - 1] : nan;
@@ -123,10 +132,11 @@ struct Outputs {
     REAL *upper, *middle, *lower;  // the middle alone where one number is shown
 };
 
-// The results of `count` bars of a row from `bar` on.
+// The results of `count` bars of a row from `bar` on. `full`: all are wanted and have a whole window.
 template <class Law> struct Results {
     Outputs out;
     i32 low, high, whole;
+    bool full;
     REAL nan;
 
     __device__ __forceinline__ Results(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan, Outputs all) : out(all), nan(nan) {
@@ -139,22 +149,48 @@ template <class Law> struct Results {
         low = clamped(-column, count);
         high = clamped(shown - column, count);
         whole = clamped(rows.period - 1 + Law::CHANGES - bar, count);
+        full = low == 0 && high == count && whole == 0;
     }
 
     // `first` is the middle, and `second` the reach of bands.
-    __device__ __forceinline__ void put(i32 j, REAL first, REAL second) const {
-        if (j < low || j >= high) return;
-        out.middle[j] = j >= whole ? plain(first, nan) : nan;
+    template <bool FULL> __device__ __forceinline__ void put(i32 j, REAL first, REAL second) const {
+        if (!FULL && (j < low || j >= high)) return;
+        bool shown = FULL || j >= whole;
+        out.middle[j] = shown ? plain(first, nan) : nan;
         if (Law::SHOWN == 2) {
-            out.upper[j] = j >= whole ? plain(first + second, nan) : nan;
-            out.lower[j] = j >= whole ? plain(first - second, nan) : nan;
+            out.upper[j] = shown ? plain(first + second, nan) : nan;
+            out.lower[j] = shown ? plain(first - second, nan) : nan;
         }
     }
 };
 
-__device__ __forceinline__ i32 slot(i32 bar) { return bar + bar / EIGHT; }
+__device__ __forceinline__ i32 slot(i32 bar) { return bar + (i32)((u32)bar / EIGHT); }
 
 // ---------------------------------------------------------------- up to 12 bars
+
+template <class Law, bool FULL, i32 BARS> __device__ __forceinline__ void load_short(const Bars<Law>& bars, REAL* x) {
+    i32 thread = (i32)threadIdx.x;
+    REAL loaded[IN_FLIGHT + 1];
+#pragma unroll
+    for (i32 e = 0; e <= IN_FLIGHT; ++e) {
+        i32 j = thread + e * SHORT_THREADS;
+        if (j < BARS) loaded[e] = bars.template at<FULL>(j);
+    }
+#pragma unroll
+    for (i32 e = 0; e <= IN_FLIGHT; ++e) {
+        i32 j = thread + e * SHORT_THREADS;
+        if (j < BARS) x[slot(j)] = loaded[e];
+    }
+}
+
+template <class Law, bool FULL>
+__device__ __forceinline__ void put_short(const Results<Law>& results, const REAL* first, const REAL* x) {
+#pragma unroll
+    for (i32 e = 0; e < EIGHT; ++e) {
+        i32 j = (i32)threadIdx.x + e * SHORT_THREADS;
+        results.template put<FULL>(j, first[e], Law::SHOWN == 2 ? x[slot(j)] : (REAL)0);
+    }
+}
 
 template <class Law> __device__ __forceinline__ void show_short(const Rows& rows, i64 tiles, Numbers law, Outputs out) {
     const i32 before = 2 * EIGHT;  // bars before the tile, in whole eights
@@ -162,17 +198,10 @@ template <class Law> __device__ __forceinline__ void show_short(const Rows& rows
     i64 row = blockIdx.x / tiles, start = rows.origin + rows.halo + blockIdx.x % tiles * SHORT_BARS;
     i32 thread = (i32)threadIdx.x;
     Bars<Law> bars(rows, row, start - before, SHORT_BARS + before, law.nan);
-    REAL loaded[IN_FLIGHT + 1];
-#pragma unroll
-    for (i32 e = 0; e <= IN_FLIGHT; ++e) {
-        i32 j = thread + e * SHORT_THREADS;
-        if (j < SHORT_BARS + before) loaded[e] = bars[j];
-    }
-#pragma unroll
-    for (i32 e = 0; e <= IN_FLIGHT; ++e) {
-        i32 j = thread + e * SHORT_THREADS;
-        if (j < SHORT_BARS + before) x[slot(j)] = loaded[e];
-    }
+    if (bars.full)
+        load_short<Law, true, SHORT_BARS + before>(bars, x);
+    else
+        load_short<Law, false, SHORT_BARS + before>(bars, x);
     __syncthreads();
     REAL near[SHORT + EIGHT];
 #pragma unroll
@@ -209,11 +238,10 @@ template <class Law> __device__ __forceinline__ void show_short(const Rows& rows
         __syncthreads();
     }
     Results<Law> results(rows, row, start, SHORT_BARS, law.nan, out);
-#pragma unroll
-    for (i32 e = 0; e < EIGHT; ++e) {
-        i32 j = thread + e * SHORT_THREADS;
-        results.put(j, first[e], Law::SHOWN == 2 ? x[slot(j)] : (REAL)0);
-    }
+    if (results.full)
+        put_short<Law, true>(results, first, x);
+    else
+        put_short<Law, false>(results, first, x);
 }
 
 // ---------------------------------------------------------------- blocks of bars
@@ -290,7 +318,9 @@ __device__ __forceinline__ void sum_before(const Totals<Law>& totals, const Plac
     for (i32 i = 0; i < Law::SUMS; ++i) {
         const REAL *of_own = totals.eights + i * n + first, *of_before = totals.eights + (Law::SUMS + i) * n + first;
         e_own[i] = e_before[i] = 0;
+#pragma unroll 1
         for (i32 other = from; other < s; ++other) e_own[i] = e_own[i] + of_own[other];
+#pragma unroll 1
         for (i32 other = to - 1; other > s; --other) e_before[i] = e_before[i] + of_before[other];
         if (!totals.grouped || eights == 0) continue;
         if (s == to - 1) totals.groups[i * GROUPS + group + s / GROUP] = e_own[i] + of_own[s];
@@ -305,7 +335,9 @@ __device__ __forceinline__ void sum_before(const Totals<Law>& totals, const Plac
 #pragma unroll
         for (i32 i = 0; i < Law::SUMS; ++i) {
             const REAL *of_own = totals.groups + i * GROUPS + group, *of_before = of_own + Law::SUMS * GROUPS;
+#pragma unroll 1
             for (i32 other = 0; other < s / GROUP; ++other) g_own[i] = g_own[i] + of_own[other];
+#pragma unroll 1
             for (i32 other = groups - 1; other > s / GROUP; --other) g_before[i] = g_before[i] + of_before[other];
         }
     }
@@ -344,6 +376,58 @@ struct Deal {
     i32 slots;
 };
 
+// Where bar j of the blocks of bars that a block of threads has lies in shared memory.
+__device__ __forceinline__ i32 dealt(i32 j, i32 period, const Deal& deal) {
+    i32 q = (i32)__umulhi((u32)j, deal.reciprocal);
+    return q * deal.eights * SLOTS + slot(j - q * period);
+}
+
+// A warp takes PORTION bars at a time, so that the addresses of a lane's bars differ by constants. INSIDE: none is past the
+// last.
+template <class Law, bool FULL, bool INSIDE>
+__device__ __forceinline__ void load_portion(const Bars<Law>& bars, i32 j0, i32 count, i32 period, const Deal& deal,
+                                             REAL* space) {
+    REAL loaded[IN_FLIGHT];
+#pragma unroll
+    for (i32 e = 0; e < IN_FLIGHT; ++e)
+        if (INSIDE || j0 + e * 32 < count) loaded[e] = bars.template at<FULL>(j0 + e * 32);
+#pragma unroll
+    for (i32 e = 0; e < IN_FLIGHT; ++e)
+        if (INSIDE || j0 + e * 32 < count) space[dealt(j0 + e * 32, period, deal)] = loaded[e];
+}
+
+template <class Law, bool FULL>
+__device__ __forceinline__ void load_blocks(const Bars<Law>& bars, i32 count, i32 period, const Deal& deal, REAL* space) {
+    i32 lane = (i32)threadIdx.x % 32;
+    for (i32 from = (i32)threadIdx.x / 32 * PORTION; from < count; from += (i32)blockDim.x / 32 * PORTION)
+        if (FULL && from + PORTION <= count)
+            load_portion<Law, FULL, FULL>(bars, from + lane, count, period, deal, space);
+        else
+            load_portion<Law, FULL, false>(bars, from + lane, count, period, deal, space);
+}
+
+template <class Law, bool FULL, bool INSIDE>
+__device__ __forceinline__ void put_portion(const Results<Law>& results, i32 j0, i32 period, const Deal& deal, const REAL* space,
+                                            i32 stride) {
+#pragma unroll
+    for (i32 e = 0; e < IN_FLIGHT; ++e) {
+        i32 j = j0 + e * 32, at = dealt(j, period, deal);
+        if (INSIDE || j < results.high)
+            results.template put<FULL>(j, space[at], Law::SHOWN == 2 ? space[at + stride] : (REAL)0);
+    }
+}
+
+template <class Law, bool FULL>
+__device__ __forceinline__ void put_blocks(const Results<Law>& results, i32 period, const Deal& deal, const REAL* space,
+                                           i32 stride) {
+    i32 lane = (i32)threadIdx.x % 32;
+    for (i32 from = (i32)threadIdx.x / 32 * PORTION; from < results.high; from += (i32)blockDim.x / 32 * PORTION)
+        if (FULL && from + PORTION <= results.high)
+            put_portion<Law, FULL, FULL>(results, from + lane, period, deal, space, stride);
+        else
+            put_portion<Law, FULL, false>(results, from + lane, period, deal, space, stride);
+}
+
 template <class Law> __device__ __forceinline__ void show_blocks(const Rows& rows, Deal deal, Numbers law, Outputs out) {
     extern __shared__ REAL space[];
     __shared__ REAL groups[2 * Law::SUMS * GROUPS];
@@ -352,19 +436,10 @@ template <class Law> __device__ __forceinline__ void show_blocks(const Rows& row
     i64 start = block * rows.period;
     i32 count = (deal.many + 1) * rows.period;
     Bars<Law> bars(rows, row, start - rows.period, count, law.nan);
-    for (i32 j0 = thread; j0 < count; j0 += IN_FLIGHT * threads) {
-        REAL loaded[IN_FLIGHT];
-#pragma unroll
-        for (i32 e = 0; e < IN_FLIGHT; ++e) {
-            i32 j = j0 + e * threads;
-            if (j < count) loaded[e] = bars[j];
-        }
-#pragma unroll
-        for (i32 e = 0; e < IN_FLIGHT; ++e) {
-            i32 j = j0 + e * threads, q = (i32)__umulhi((u32)j, deal.reciprocal);
-            if (j < count) space[q * width + slot(j - q * rows.period)] = loaded[e];
-        }
-    }
+    if (bars.full)
+        load_blocks<Law, true>(bars, count, rows.period, deal, space);
+    else
+        load_blocks<Law, false>(bars, count, rows.period, deal, space);
     __syncthreads();
     i32 mine = thread / deal.eights;
     bool active = mine < deal.many;
@@ -381,13 +456,35 @@ template <class Law> __device__ __forceinline__ void show_blocks(const Rows& row
     show<Law>(place, own, before, law, active, space + mine * width + s * SLOTS, stride);
     __syncthreads();
     Results<Law> results(rows, row, start, count - rows.period, law.nan, out);
-    for (i32 j = thread; j < results.high; j += threads) {
-        i32 q = (i32)__umulhi((u32)j, deal.reciprocal), at = q * width + slot(j - q * rows.period);
-        results.put(j, space[at], Law::SHOWN == 2 ? space[at + stride] : (REAL)0);
-    }
+    if (results.full)
+        put_blocks<Law, true>(results, rows.period, deal, space, stride);
+    else
+        put_blocks<Law, false>(results, rows.period, deal, space, stride);
 }
 
 // ---------------------------------------------------------------- blocks of bars longer than shared memory
+
+template <class Law, bool FULL> __device__ __forceinline__ void load_eights(const Bars<Law>& bars, REAL* space) {
+    i32 thread = (i32)threadIdx.x;
+    REAL loaded[EIGHT];
+#pragma unroll
+    for (i32 e = 0; e < EIGHT; ++e) loaded[e] = bars.template at<FULL>(thread + e * THREADS);
+#pragma unroll
+    for (i32 e = 0; e < EIGHT; ++e) space[slot(thread + e * THREADS)] = loaded[e];
+}
+
+template <class Law> __device__ __forceinline__ void load_long(const Bars<Law>& bars, REAL* space) {
+    if (bars.full)
+        load_eights<Law, true>(bars, space);
+    else
+        load_eights<Law, false>(bars, space);
+}
+
+template <class Law, bool FULL>
+__device__ __forceinline__ void put_long(const Results<Law>& results, const REAL* space, i32 stride) {
+    for (i32 j = (i32)threadIdx.x; j < results.high; j += THREADS)
+        results.template put<FULL>(j, space[slot(j)], Law::SHOWN == 2 ? space[slot(j) + stride] : (REAL)0);
+}
 
 // 2,048 bars of a block, and what a thread does with them in both kernels.
 template <class Law> struct Stretch {
@@ -402,7 +499,7 @@ template <class Law> struct Stretch {
         row = at / stretches / blocks;
         bars = rows.period - number * LONG_BARS < LONG_BARS ? rows.period - number * LONG_BARS : LONG_BARS;
         eights = (bars + EIGHT - 1) / EIGHT;
-        anchor = Bars<Law>(rows, row, block * rows.period, 1, nan)[0];
+        anchor = Bars<Law>(rows, row, block * rows.period, 1, nan).template at<false>(0);
     }
 
     // Fill `here` with the stretch of the block, and `there` with that of the block before and the bar after it.
@@ -410,16 +507,9 @@ template <class Law> struct Stretch {
         i32 thread = (i32)threadIdx.x;
         i64 start = block * rows.period + (i64)number * LONG_BARS;
         Bars<Law> own(rows, row, start, LONG_BARS, nan), before(rows, row, start - rows.period, LONG_BARS + 1, nan);
-        REAL loaded[EIGHT];
-#pragma unroll
-        for (i32 e = 0; e < EIGHT; ++e) loaded[e] = own[thread + e * THREADS];
-#pragma unroll
-        for (i32 e = 0; e < EIGHT; ++e) here[slot(thread + e * THREADS)] = loaded[e];
-#pragma unroll
-        for (i32 e = 0; e < EIGHT; ++e) loaded[e] = before[thread + e * THREADS];
-#pragma unroll
-        for (i32 e = 0; e < EIGHT; ++e) there[slot(thread + e * THREADS)] = loaded[e];
-        if (thread == 0) there[slot(LONG_BARS)] = before[LONG_BARS];
+        load_long(own, here);
+        load_long(before, there);
+        if (thread == 0) there[slot(LONG_BARS)] = before.template at<false>(LONG_BARS);
         __syncthreads();
         i32 s = thread * SLOTS;
         return {here + s, there + s, rows.period - 1 - number * LONG_BARS - thread * EIGHT, anchor};
@@ -477,8 +567,10 @@ __device__ __forceinline__ void show_stretches(const Rows& rows, i64 first, i64 
     __syncthreads();
     i64 start = stretch.block * rows.period + (i64)stretch.number * LONG_BARS;
     Results<Law> results(rows, stretch.row, start, stretch.bars, law.nan, out);
-    for (i32 j = thread; j < results.high; j += THREADS)
-        results.put(j, space[slot(j)], Law::SHOWN == 2 ? space[slot(j) + slots] : (REAL)0);
+    if (results.full)
+        put_long<Law, true>(results, space, slots);
+    else
+        put_long<Law, false>(results, space, slots);
 }
 
 // ---------------------------------------------------------------- kernels
