@@ -32,6 +32,7 @@ from workers.pipe import (
     Ready,
     Starting,
     Step,
+    Using,
     receive_assignment,
     receive_orders,
     send,
@@ -90,7 +91,7 @@ class _Child:
             faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")
             found = replace(found, device=faulty)
         self._bare: Device | None = found.device  # the canary is no job: nobody notes what it launches
-        self._device = None if found.device is None else WatchedDevice(found.device)
+        self._device = None if found.device is None else WatchedDevice(found.device, self._tell_use)
         self._found = replace(found, device=self._device)
         self._costs: Costs | None = None
         if self._device is not None:
@@ -149,6 +150,9 @@ class _Child:
             broken = {failure.operation for failure in failed}
             failed += tried(variants(operation for operation in operations.values() if operation.name not in broken))
         return failed
+
+    def _tell_use(self, gpu: bool) -> None:
+        send(self._pipe, Using(gpu=gpu))
 
     def _check(self) -> None:
         """Ask the canary under the parent's eyes, who ends this process where no answer comes."""

@@ -169,6 +169,11 @@ class Children:
             self.condition.example_lost(failure.trial, request.id, lost.message)
         self._parent.news()
 
+    def timed_out(self, request: JobRequest, why: str) -> None:
+        """A job ran for too long."""
+        if self.horse.uses_gpu:
+            self.condition.timed_out(request.id, why)
+
     def look_after_gpu(self) -> None:
         """Between jobs: hear the child, and replace it where its GPU is to be left alone, is well, or keeps memory."""
         self.await_canary()

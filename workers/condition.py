@@ -8,6 +8,8 @@ whether the GPU is to be left alone, when it is to be tried again, and what to t
     kernel not compiled      have asked for something odd
     device lost              counts against the GPU, and against the kernel where one is named
     lost in an example       the example, and jobs like it, are kept off the GPU
+    a job on the GPU timed   counts against the GPU: it may have been long, and three different ones may be a hang
+    out
     three lost within ten    the GPU is quarantined: jobs run on the CPU, and after a cool-down a second child tries the
     minutes                  GPU: canary, then every example
     no answer to the canary  counts against the GPU as a lost device does; its process is replaced
@@ -135,6 +137,12 @@ class Condition:
             self._gpu.open(by.message, now)
         else:
             self._gpu.fault(job, by.message, now)
+
+    def timed_out(self, job: str, why: str) -> None:
+        """A job that was on the GPU did not end in its time."""
+        now = self._clock()
+        self._note("timeout", why, now)
+        self._gpu.fault(job, why, now)
 
     def hung(self, why: str) -> None:
         """It did not answer the canary: no job's fault, so each time counts."""

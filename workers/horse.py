@@ -8,7 +8,21 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from workers.pipe import LOST_DEVICE, Checked, Checking, FromChild, Lost, Orders, Ready, Starting, Step, receive, send
+from workers.pipe import (
+    LOST_DEVICE,
+    Answer,
+    Checked,
+    Checking,
+    FromChild,
+    Lost,
+    Orders,
+    Ready,
+    Starting,
+    Step,
+    Using,
+    receive,
+    send,
+)
 from workers.process import python
 from workers.protocol import DeviceReport
 from workers.settings import WorkerSettings
@@ -32,6 +46,7 @@ class Horse:
         self.trial: str | None = None  # the example it is trying
         self.lost: Lost | None = None  # what it said of the device it lost
         self.starts = 0
+        self.uses_gpu = False  # its job is on the GPU
         self._checking_since: float | None = None  # time.monotonic(); it asks the canary
         self._heard_at = 0.0
 
@@ -80,6 +95,7 @@ class Horse:
             )
         self.pipe = Connection(ours.detach())
         self.device = self.step = self.trial = self.lost = self._checking_since = None
+        self.uses_gpu = False
         self.starts += 1
         self._heard_at = time.monotonic()
         with suppress(OSError):  # it is dead already, and will be found so
@@ -93,6 +109,10 @@ class Horse:
             self.step, self.trial = message.step, message.trial
         elif isinstance(message, Ready):
             self.device, self.trial = message.device, None
+        elif isinstance(message, Answer):
+            self.uses_gpu = False
+        elif isinstance(message, Using):
+            self.uses_gpu = message.gpu
         elif isinstance(message, Checking):
             self._checking_since = message.began
         elif isinstance(message, Checked):

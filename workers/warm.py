@@ -411,6 +411,8 @@ class WarmWorker(Worker):
             return
         # The child is of no use any more. What it was writing is deleted after its death.
         why = f"a job was {end.value}, and its process ended with it"
+        if end is End.TIMEOUT:
+            self._children.timed_out(request, f"a job on the GPU took longer than its {request.timeout:g} s")
         self._children.kill(why)
         log.warning("%s attempt %d: %s, the child was killed", request.id, attempt, end.value)
         if end is End.TIMEOUT:

@@ -82,6 +82,13 @@ ROWS = {
         environment={"WARPDESK_COOL_DOWN_SECONDS": "5"},
     ),
     "a kernel that hangs": Row((LATE, "healthy"), ("restarting", "healthy"), "", "hang@1/once"),
+    "three jobs that hang": Row(
+        (LATE, LATE, LATE, "quarantined", CPU),
+        ("restarting", "quarantined"),
+        '"timeout":3',
+        "hang@1",
+        environment={"WARPDESK_COOL_DOWN_SECONDS": "60"},
+    ),
     "a GPU that hangs between jobs": Row(
         (GPU, "restarting", GPU, "healthy", GPU),
         ("restarting", "healthy"),

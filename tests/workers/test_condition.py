@@ -242,6 +242,16 @@ def test_a_gpu_that_hangs_in_the_canary_three_times_within_ten_minutes_is_quaran
     assert condition.faults == {"hang": 3}
 
 
+def test_three_different_jobs_on_the_gpu_that_time_out_within_ten_minutes_quarantine_it(condition: Condition) -> None:
+    for job in ("a", "a", "a", "b"):
+        condition.timed_out(job, "longer than its 2 s")
+        assert condition.no_gpu() is None
+    assert state(condition) == ("healthy", None)
+    condition.timed_out("c", "longer than its 2 s")
+    assert state(condition) == ("quarantined", "longer than its 2 s")
+    assert condition.faults == {"timeout": 5}
+
+
 def test_the_driver_has_a_say(condition: Condition) -> None:
     def driver(level: Any) -> GpuReport:
         return GpuReport(state=level, findings=(GpuFinding(state=level, reason="Xid 79", remedy="restart"),))

@@ -1,5 +1,6 @@
 """A watched device notes what a job launched and what failed, and refuses kernels whose breaker is open."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,12 @@ from workers.watched import BreakerOpen, WatchedDevice
 SOURCE = Source(Path(__file__))
 
 
-def watched(faults: str = "", device: PaperDevice | None = None) -> WatchedDevice:
+def watched(
+    faults: str = "", device: PaperDevice | None = None, tell: Callable[[bool], None] = lambda _: None
+) -> WatchedDevice:
     faulty = FaultyDevice(device or PaperDevice(), parse(faults), Path("/nowhere"))
     faulty.arm()
-    return WatchedDevice(faulty)
+    return WatchedDevice(faulty, tell)
 
 
 def launch(device: WatchedDevice) -> None:
@@ -37,6 +40,20 @@ def test_what_was_launched_is_noted_until_the_next_job_begins() -> None:
     assert (device.launched, device.faults) == ({"double_values"}, [])
     device.begin({})
     assert device.launched == set()
+
+
+def test_a_jobs_use_of_the_device_is_told_once_and_ends_with_a_fault() -> None:
+    told: list[bool] = []
+    device = watched("launch@3", tell=told.append)
+    launch(device)  # warming up is no job
+    assert told == []
+    device.begin({})
+    launch(device)
+    assert told == [True]
+    device.begin({})
+    with pytest.raises(LaunchFailed):
+        launch(device)
+    assert told == [True, True, False]
 
 
 @pytest.mark.parametrize(
