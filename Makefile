@@ -42,7 +42,7 @@ lint: $(DEV) ## ruff and the import layers
 types: $(DEV) ## mypy, strict
 	@$(BIN)/mypy
 
-kernels: $(DEV) ## compile every kernel for sm_70 to sm_120; needs no GPU
+kernels: $(DEV) ## compile every kernel for sm_70 to sm_121; needs no GPU
 	@$(BIN)/python -m kernels.compile
 
 sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
