@@ -14,14 +14,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
 import pytest
 
 from examples import prices
-from kernels.array import ArrayInfo
+from kernels.array import ArrayInfo, DType
 from kernels.catalogue import OPERATIONS
 from tests.conftest import Service, processes_of, serve
 from warpdesk import Client
@@ -48,7 +48,7 @@ class Answers:
 
 
 def requests() -> list[tuple[str, dict[str, Any], dict[str, np.ndarray]]]:
-    """Every deterministic kind of work: operation, parameters, inputs."""
+    """Every operation, some of them with several kinds of work: name, parameters, inputs."""
     close = prices.sp500().close
     returns = np.diff(np.log(close[:2001])).reshape(40, 50)
     option = {
@@ -59,15 +59,25 @@ def requests() -> list[tuple[str, dict[str, Any], dict[str, np.ndarray]]]:
         "volatility": 0.2,
         "maturity": 1.0,
     }
-    mixed = [
+    two = {"x": close, "y": np.ascontiguousarray(close[::-1])}
+    return [
         ("rsi", {"period": 14}, {"prices": close}),
         ("ema", {"period": 30}, {"prices": close[:5000]}),
         ("sma", {"period": 200}, {"prices": close}),
         ("bollinger", {"period": 20, "width": 2.0}, {"prices": close[:1000]}),
         ("matmul", {}, {"a": returns, "b": np.ascontiguousarray(returns.T)}),
         *(("monte_carlo", {**option, "steps": steps, "paths": 20_000}, {}) for steps in (1, 12)),
+        *((name, {}, two) for name in ("add", "multiply", "dot")),
+        ("axpy", {"alpha": -0.5}, two),
+        *((name, {}, {"x": close}) for name in ("sum", "norm", "min", "max")),
+        *(documented(name) for name in ("secure_aggregation", "dp_noise")),
     ]
-    return [(name, params, inputs) for name, params, inputs in mixed if name in OPERATIONS]
+
+
+def documented(name: str) -> tuple[str, dict[str, Any], dict[str, np.ndarray]]:
+    example = OPERATIONS[name].example
+    inputs = {key: np.asarray(given["data"], given["dtype"]) for key, given in example.inputs.items()}
+    return name, dict(example.params), inputs
 
 
 def work(url: str, number: int, until: float, answers: Answers) -> None:
@@ -81,10 +91,12 @@ def work(url: str, number: int, until: float, answers: Answers) -> None:
                 operation, params, inputs = kinds[which]
                 sent: dict[str, Any] = dict(inputs)
                 if turn % 2:
-                    sent = {name: client.upload(array) for name, array in inputs.items()}
+                    # An uploaded secret is gone after its job, and clients with the same bytes share one array.
+                    secret = {each.name for each in OPERATIONS[operation].inputs if each.secret}
+                    sent |= {name: client.upload(array) for name, array in inputs.items() if name not in secret}
                 seed = {"seed": which} if OPERATIONS[operation].randomness == "seed" else {}
                 result = client.run(operation, timeout=120, **seed, **params, **sent)
-                answers.digests[which].add(_bytes(result.outputs))
+                answers.digests[which].add(_bytes(operation, result.outputs))
                 answers.jobs.append(result.job.id)
                 answers.attempts.add(result.provenance.attempt)
                 turn += 1
@@ -92,7 +104,15 @@ def work(url: str, number: int, until: float, answers: Answers) -> None:
         answers.errors.append(error)
 
 
-def _bytes(outputs: Any) -> bytes:
+def _bytes(operation: str, outputs: Any) -> bytes:
+    """Everything that must be the same each time; of noise from a secret key that is its shape and type."""
+    if OPERATIONS[operation].randomness == "private":
+        outputs = {
+            name: (value.shape, value.dtype.name, bool(np.isfinite(value).all()))
+            if isinstance(value, np.ndarray)
+            else value
+            for name, value in outputs.items()
+        }
     return b"".join(
         name.encode() + (np.asarray(value).tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
         for name, value in sorted(outputs.items())
@@ -103,9 +123,9 @@ def computed_here(which: int) -> dict[str, Any]:
     """The CPU implementation's answer, without a service."""
     operation, params, inputs = requests()[which]
     described = OPERATIONS[operation]
-    arrays = {name: ArrayInfo("float64", array.shape) for name, array in inputs.items()}
-    seed = {"seed": which} if described.randomness == "seed" else {}
-    answer: dict[str, Any] = described.implementation("cpu")(described.validate(params, arrays), **inputs, **seed)
+    arrays = {name: ArrayInfo(cast(DType, array.dtype.name), array.shape) for name, array in inputs.items()}
+    given: dict[str, Any] = {"seed": {"seed": which}, "private": {"key": bytes(32)}}.get(described.randomness, {})
+    answer: dict[str, Any] = described.implementation("cpu")(described.validate(params, arrays), **inputs, **given)
     return answer
 
 
@@ -138,6 +158,10 @@ def soaked() -> Iterator[Service]:
     shutil.rmtree(home)
 
 
+def test_every_operation_of_the_catalogue_is_soaked() -> None:
+    assert {name for name, _, _ in requests()} == set(OPERATIONS)
+
+
 def test_a_service_at_full_load_raises_no_alarm_answers_each_job_once_and_does_not_grow(soaked: Service) -> None:
     answers, alarms = Answers(), []
     grown: dict[str, list[Size]] = defaultdict(list)
@@ -167,7 +191,8 @@ def test_a_service_at_full_load_raises_no_alarm_answers_each_job_once_and_does_n
     on_a_gpu = "gpu" in {backend for counts in performance.values() for backend in counts["backends"]}
     for which, (digest,) in answers.digests.items():
         if not (on_a_gpu and requests()[which][0] == "matmul"):  # where cuBLAS may have run, and said so
-            assert digest == _bytes(computed_here(which)), requests()[which]
+            operation = requests()[which][0]
+            assert digest == _bytes(operation, computed_here(which)), requests()[which]
     growth = {name: _growth(taken) for name, taken in grown.items() if len(taken) >= 8}
     _print(answers, performance, grown, growth)
     for name, (before, after, files) in growth.items():
