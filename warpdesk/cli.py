@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Misconfigured(Exception):
-    """An environment variable of ours holds what cannot be used; the message names it."""
+    """An environment variable of ours holds what cannot be used, or options contradict each other; the message says."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -279,6 +279,8 @@ def _doctor(chosen: argparse.Namespace) -> int:
     from warpdesk.home import UnusableHome, make_private
     from workers.settings import WorkerSettings
 
+    if chosen.quick and chosen.arch:
+        raise Misconfigured("--quick leaves out the kernels, which --arch asks for: give one of the two")
     worker, settings = _read(WorkerSettings), _read(Settings)  # the machine is looked at as a worker would
     with suppress(UnusableHome):  # the findings tell
         if not chosen.quick:
@@ -324,11 +326,13 @@ def _warm(chosen: argparse.Namespace) -> int:
         cubins = Cubins(default_directory(), nvrtc.find()) if wanted or chosen.all else None
         if cubins is not None and chosen.all:
             wanted = sorted({*wanted, *known(cubins)}, key=lambda name: int(name[3:]))
+        if cubins is not None and (unknown := sorted({*wanted} - {*(made := cubins.compiler.architectures())})):
+            return _fail(f"no code for {', '.join(unknown)}: NVRTC {cubins.compiler.version} knows {', '.join(made)}")
         warmed = warm(cubins, wanted, not chosen.kernels_only)
     except UnusableHome as error:
         raise Misconfigured(str(error)) from None
-    except nvrtc.CompileError as error:
-        return _fail(str(error))
+    except nvrtc.CompileError as error:  # the remedy is a command of this Python
+        return _fail(str(error).replace(nvrtc.INSTALL, f"{sys.executable} -m {nvrtc.INSTALL}"))
     except OSError as error:
         return _fail(f"compiled kernels cannot be kept: {error}; set WARPDESK_KERNEL_CACHE to a directory of yours")
     print(json.dumps(warmed.as_json()) if chosen.json else warmed.as_text())

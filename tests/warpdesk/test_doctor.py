@@ -300,7 +300,7 @@ def test_nvrtc_is_needed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -
     check, found = gpu.compiler(needed=False)
     assert (check.status, found) == ("absent", None)
     check, found = gpu.compiler(needed=True)
-    assert (check.status, check.remedy, found) == ("failed", nvrtc.INSTALL, None)
+    assert (check.status, check.remedy, found) == ("failed", f"{sys.executable} -m {nvrtc.INSTALL}", None)
 
 
 @pytest.fixture
@@ -424,7 +424,8 @@ def test_registers_and_occupancy_are_told_for_a_named_architecture(
     (row,) = check.details["kernels"]
     assert (row["kernel"], row["threads"], row["blocks"], row["occupancy"]) == ("canary", 128, 16, 1.0)
     assert row["blocks_by_driver"] is None
-    assert check.lines[1].startswith("canary (canary.cu)")
+    assert check.lines[0].startswith("blocks and occupancy: at the largest block, without dynamic shared memory")
+    assert check.lines[2].startswith("canary (canary.cu)")
 
 
 def test_a_kernel_that_spills_or_does_not_compile_is_told(
@@ -652,6 +653,13 @@ def test_looking_quickly_changes_nothing(own_home: Path, capsys: pytest.CaptureF
     _, checks = examined(capsys, "--quick")
     assert not own_home.exists()
     assert not {"kernels", "examples"} & checks.keys()
+
+
+def test_kernels_that_are_asked_for_are_not_left_out_for_quickness(
+    own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--quick", "--arch", "sm_90"]) == 2
+    assert "--quick leaves out the kernels, which --arch asks for" in capsys.readouterr().err
 
 
 def test_a_gpu_that_the_settings_ask_for_and_that_is_not_there_is_unhealthy(

@@ -1,6 +1,7 @@
 """`warpdesk warm` compiles what is not there yet, for the GPUs here or for those named, and says so."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,14 @@ def test_named_architectures_are_compiled_once(
     assert f"by NVRTC {compiler.version}" in said
 
 
+def test_an_architecture_that_nvrtc_does_not_know_is_told_those_it_knows(
+    compiler: nvrtc.Nvrtc, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["warm", "--kernels-only", "--arch", "sm_12", "sm_90"]) == 1
+    known = ", ".join(compiler.architectures())
+    assert capsys.readouterr().err == f"warpdesk: no code for sm_12: NVRTC {compiler.version} knows {known}\n"
+
+
 def test_all_means_every_architecture_this_nvrtc_knows(
     compiler: nvrtc.Nvrtc, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,7 +137,9 @@ def test_without_nvrtc_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch, capsy
 
     monkeypatch.setattr(nvrtc, "find", none)
     assert main(["warm", "--arch", "sm_90"]) == 1
-    assert capsys.readouterr().err == f"warpdesk: NVRTC is not installed: {nvrtc.INSTALL}\n"
+    assert capsys.readouterr().err == (
+        f"warpdesk: NVRTC is not installed: {sys.executable} -m pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'\n"
+    )
 
 
 def test_a_directory_that_cannot_be_written_is_named_with_the_setting(

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -208,7 +209,7 @@ def compiler(needed: bool) -> tuple[Check, Nvrtc | None]:
         known = found.architectures()
     except CompileError as error:
         if needed:
-            return Check("nvrtc", "failed", str(error).partition(";")[0], nvrtc.INSTALL), None
+            return Check("nvrtc", "failed", str(error).partition(";")[0], f"{sys.executable} -m {nvrtc.INSTALL}"), None
         return Check("nvrtc", "absent", f"{error}; without a GPU it is not needed"), None
     said = f"{found.version} at {found.path}, for {known[0]} to {known[-1]}"
     if not f"{found.version}.".startswith(f"{asked}."):

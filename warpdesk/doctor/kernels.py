@@ -26,6 +26,7 @@ from workers.warmup import Trial, answer, documented, variants
 from workers.wrapped import WrappedDevice
 
 _UNBOUND = 256  # threads per block taken for a kernel that does not say how many it may have
+_AT = "at the largest block, without dynamic shared memory"
 _KEY = bytes(range(32))  # of private operations: their noise must be the same on both backends here
 _MOST = 1e9  # elementary steps: a second or so of the CPU
 _LONGEST = 0.5  # seconds; where the CPU takes longer, nothing larger is tried
@@ -38,8 +39,8 @@ _CLOSE = 1e-4
 def usage(architecture: str, device: Device | None, show: bool) -> Check:
     """Registers, shared memory, spills and occupancy of each kernel, and by the driver's count where it is there.
 
-    Occupancy is that of the largest block a kernel may have, with the shared memory it declares: what a launch asks for
-    besides is not known here.
+    Occupancy is that of the largest block a kernel may have, with the shared memory it declares: what the launches of a
+    job ask for, smaller blocks or more shared memory, is not known here.
     """
     rows, spilling = [], []
     try:
@@ -55,7 +56,7 @@ def usage(architecture: str, device: Device | None, show: bool) -> Check:
     least = min(rows, key=lambda row: (row["occupancy"] if row["occupancy"] is not None else math.inf, row["kernel"]))
     registers = [row["registers"] for row in rows]
     found = f"{len(rows)} for {architecture}: {min(registers)} to {max(registers)} registers, "
-    found += f"occupancy from {least['occupancy']:.0%} ({least['kernel']}, by its {least['bound_by']})"
+    found += f"occupancy {_AT} from {least['occupancy']:.0%} ({least['kernel']}, by its {least['bound_by']})"
     lines = tuple(_lines(rows)) if show else ()
     details = {"architecture": architecture, "kernels": rows}
     if spilling:
@@ -91,6 +92,7 @@ def _row(used: Usage, architecture: str, source: Source, device: Device | None) 
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    yield f"blocks and occupancy: {_AT}; a launch may take others"
     yield f"{'kernel':<44}{'threads':>8}{'registers':>10}{'shared':>8}{'blocks':>7}{'occupancy':>10}  bound by"
     for row in rows:
         name = f"{row['kernel']} ({row['source']})"
