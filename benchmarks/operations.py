@@ -101,7 +101,7 @@ def run_on_gpu(cases: Sequence[Case], device: Device, out: Run, deadline: float 
         device.memory.release()
     if any(case.operation == "secure_aggregation" for case in cases):
         large = any(case.sizes == "large" for case in cases)
-        out.rows.append(on_gpu.masked_sum(device, rates, 10_000_000 if large else 10_000))
+        out.rows.append(on_gpu.masked_sum(device, rates, 10_000_000 if large else 10_000, secure_aggregation.SUM))
     out.device["after"] = on_gpu.board()  # clocks and temperature of a GPU at work
 
 
