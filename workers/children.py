@@ -144,7 +144,7 @@ class Children:
             request=request,
             attempt=attempt,
             keep_off_gpu=strikes or self._lost_in_an_example(request) or self.driver_says(),
-            closed=self.condition.closed(),
+            refused=self.condition.refused(),
             canary=self.condition.canary_wanted(),
         )
 

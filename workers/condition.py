@@ -218,7 +218,7 @@ class Condition:
         breaker = self._examples.get(trial)
         return breaker.reason if breaker is not None and breaker.state(self._clock()) == "open" else None
 
-    def closed(self) -> dict[str, str]:
+    def refused(self) -> dict[str, str]:
         """The kernels that are kept off the GPU now, and why."""
         now = self._clock()
         return {name: breaker.reason for name, breaker in self._kernels.items() if breaker.state(now) == "open"}

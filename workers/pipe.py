@@ -24,7 +24,7 @@ class Assignment(Message):
     request: JobRequest
     attempt: int
     keep_off_gpu: str | None = None
-    closed: dict[str, str] = Field(default_factory=dict)  # kernels that are kept off the GPU, and why
+    refused: dict[str, str] = Field(default_factory=dict)  # kernels that are kept off the GPU, and why
     canary: bool = False  # ask the GPU what is known first: the job is the first to try something again
 
 

@@ -33,18 +33,18 @@ class WatchedDevice(WrappedDevice):
         self._used: bool | None = None  # by the job, as was told last; None before the first job
         self.launched: set[str] = set()
         self.faults: list[KernelFault] = []
-        self._closed: Mapping[str, str] = {}
+        self._refused: Mapping[str, str] = {}
 
-    def begin(self, closed: Mapping[str, str]) -> None:
-        """From here on the kernels of `closed` are refused, for the reasons it gives."""
+    def begin(self, refused: Mapping[str, str]) -> None:
+        """From here on the kernels of `refused` are not launched, for the reasons it gives."""
         self.launched = set()
         self.faults = []
-        self._closed = closed
+        self._refused = refused
         self._used = False
 
     def kernel(self, source: Source, name: str) -> Kernel:
-        if name in self._closed:
-            refused = BreakerOpen(f"the kernel {name} is kept off the GPU: {self._closed[name]}")
+        if name in self._refused:
+            refused = BreakerOpen(f"the kernel {name} is kept off the GPU: {self._refused[name]}")
             self.faults.append(KernelFault(kind="kept-off", kernel=name, message=str(refused)))
             raise refused
         with self._noting(name):

@@ -62,7 +62,7 @@ def test_a_gpu_that_was_opened_is_healthy_and_bears_its_name(condition: Conditio
 def test_out_of_memory_opens_nothing_however_often(condition: Condition) -> None:
     for number in range(100):
         condition.answered(answer(f"job_{number}", ("out-of-memory", "rsi")))
-    assert condition.closed() == {}
+    assert condition.refused() == {}
     assert state(condition) == ("healthy", None)
     assert condition.faults == {"out-of-memory": 100}
 
@@ -72,11 +72,11 @@ def test_a_kernel_refused_for_three_jobs_is_kept_off_and_closed_again_by_one_job
 ) -> None:
     for number in range(3):
         condition.answered(answer(f"job_{number}", ("launch", "rsi")))
-    assert condition.closed() == {"rsi": "rsi launch"}
+    assert condition.refused() == {"rsi": "rsi launch"}
     assert state(condition) == ("degraded", "rsi is kept off the GPU: rsi launch")
     assert not condition.canary_wanted()
     clock.now += 30
-    assert condition.closed() == {}
+    assert condition.refused() == {}
     assert condition.canary_wanted()
     condition.answered(answer("other", kernels=("ema",), canary_at=clock.now))
     assert not condition.canary_wanted()
@@ -91,15 +91,15 @@ def test_a_kernel_that_fails_when_it_is_tried_again_is_kept_off_for_longer(condi
     clock.now += 30
     condition.answered(answer("first", ("launch", "rsi")))
     clock.now += 59
-    assert condition.closed() == {"rsi": "rsi launch"}
+    assert condition.refused() == {"rsi": "rsi launch"}
     clock.now += 1
-    assert condition.closed() == {}
+    assert condition.refused() == {}
 
 
 def test_one_job_that_is_refused_again_and_again_is_its_own_fault(condition: Condition) -> None:
     for _ in range(10):
         condition.answered(answer("odd", ("launch", "rsi")))
-    assert condition.closed() == {}
+    assert condition.refused() == {}
 
 
 def test_three_jobs_that_lose_the_device_within_ten_minutes_put_it_in_quarantine(
@@ -284,4 +284,4 @@ def test_another_gpu_starts_with_a_clean_sheet(condition: Condition) -> None:
     for number in range(3):
         condition.answered(answer(f"job_{number}", ("launch", "rsi")))
     condition.opened(H200.model_copy(update={"uuid": "GPU-2"}))
-    assert condition.closed() == {}
+    assert condition.refused() == {}
