@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import canary, nvrtc
+from kernels import canary, install, nvrtc
 from kernels.cubins import Cubins, default_directory
 from kernels.cuda import (
     DeviceFault,
@@ -54,7 +54,7 @@ def _open(index: int, memory: str) -> "CupyDevice":
         import cupy
         from cupy.cuda import driver, runtime
     except Exception as error:  # noqa: BLE001 (a broken installation raises what it likes)
-        raise NoDevice(f"CuPy cannot be imported: {error}; install warpdesk[gpu]") from None
+        raise NoDevice(f"CuPy cannot be imported: {error}; {install.warpdesk('gpu')}") from None
     try:
         # First of all: a failing CuPy object prints from its destructor.
         count = runtime.getDeviceCount()

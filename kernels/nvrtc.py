@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels import install
 from kernels.cuda import COMPILE_OPTIONS
 
 # Nothing else makes code for every GPU from V100 (sm_70) to RTX 50 (sm_120): 12.8 spills what 12.9 does not, 13 has
 # dropped Volta.
-INSTALL = "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'"
+PACKAGE = "nvidia-cuda-nvrtc-cu12==12.9.*"
+INSTALL = install.pip("install", PACKAGE)
 
 _TEGRA = {72, 87, 101, 110}  # Xavier, Orin, Thor by its two numbers
 _FILE = re.compile(r"libnvrtc\.so\.(\d+(?:\.\d+)*)")
@@ -136,8 +138,12 @@ def _load(path: Path) -> Any:
 
 
 def remedy(architecture: str) -> str:
-    """How to come by an NVRTC that knows an architecture which the present one does not."""
-    return INSTALL if int(architecture.removeprefix("sm_")) < 75 else "pip install --upgrade nvidia-cuda-nvrtc"
+    """How to come by an NVRTC that knows an architecture which the present one does not: before Turing CUDA 12's, else
+    the newest, beside which CUDA 12's must not be found."""
+    if int(architecture.removeprefix("sm_")) < 75:
+        return INSTALL
+    without = install.pip("uninstall", "-y", PACKAGE.partition("=")[0])
+    return f"{without} && {install.pip('install', '--upgrade', 'nvidia-cuda-nvrtc')}"
 
 
 def find() -> Nvrtc:

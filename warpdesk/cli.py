@@ -331,8 +331,8 @@ def _warm(chosen: argparse.Namespace) -> int:
         warmed = warm(cubins, wanted, not chosen.kernels_only)
     except UnusableHome as error:
         raise Misconfigured(str(error)) from None
-    except nvrtc.CompileError as error:  # the remedy is a command of this Python
-        return _fail(str(error).replace(nvrtc.INSTALL, f"{sys.executable} -m {nvrtc.INSTALL}"))
+    except nvrtc.CompileError as error:
+        return _fail(str(error))
     except OSError as error:
         return _fail(f"compiled kernels cannot be kept: {error}; set WARPDESK_KERNEL_CACHE to a directory of yours")
     print(json.dumps(warmed.as_json()) if chosen.json else warmed.as_text())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import canary, chunks, cuda, nvrtc
+from kernels import canary, chunks, cuda, install, nvrtc
 from kernels.compile import describe, sources
 from kernels.cubins import CubinCounts
 from kernels.cuda import (
@@ -154,7 +154,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **facts: Any) -> Ma
 
 def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(NoDevice, match=r"CuPy cannot be imported: .*; install warpdesk\[gpu\]"):
+    with pytest.raises(NoDevice, match=rf"CuPy cannot be imported: .*; {re.escape(install.warpdesk('gpu'))}"):
         open_device()
 
 
@@ -170,7 +170,7 @@ def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> Non
             {"nvrtc": "13.5.1"},
             0,
             "the driver knows CUDA 12.9 and cannot load what NVRTC 13.5.1 in libnvrtc.so makes: install a driver of "
-            "CUDA 13, or pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'",
+            f"CUDA 13, or {nvrtc.INSTALL}",
             None,
         ),
         (

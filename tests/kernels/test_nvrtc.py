@@ -12,6 +12,9 @@ from kernels.cuda import CANARY, inline
 from kernels.nvrtc import CompileError, Nvrtc, find
 
 CUDA_12, CUDA_13 = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cu13/lib/libnvrtc.so.13"
+PIP = f"{sys.executable} -m pip"
+# CUDA 12's is found first where both are.
+NEWEST = f"{PIP} uninstall -y nvidia-cuda-nvrtc-cu12 && {PIP} install --upgrade nvidia-cuda-nvrtc"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ def place(root: Path, *files: str) -> None:
 
 
 def test_where_there_is_none_the_error_says_how_to_install_it(bare: Path) -> None:
-    with pytest.raises(CompileError, match=r"not installed: pip install 'nvidia-cuda-nvrtc-cu12==12\.9\.\*'"):
+    with pytest.raises(CompileError, match=re.escape(f"not installed: {PIP} install 'nvidia-cuda-nvrtc-cu12==12.9.*'")):
         find()
 
 
@@ -101,7 +104,7 @@ def test_of_a_toolkits_versions_the_newest_of_cuda_12_is_taken(
 def test_a_library_that_is_not_one_is_an_error_with_the_remedy(bare: Path) -> None:
     place(bare, CUDA_12)
     found = find()
-    with pytest.raises(CompileError, match=r"NVRTC cannot be loaded: .*; pip install"):
+    with pytest.raises(CompileError, match=rf"NVRTC cannot be loaded: .*; {re.escape(PIP)} install"):
         found.version  # noqa: B018 (nothing says it, so NVRTC is asked)
     assert found.calls == 1
 
@@ -168,9 +171,9 @@ def test_a_gpu_that_nvrtc_does_not_know_runs_what_is_made_for_an_older_one_of_it
 @pytest.mark.parametrize(
     ("wanted", "remedy"),
     [
-        ("sm_70", "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'"),
-        ("sm_110", "pip install --upgrade nvidia-cuda-nvrtc"),
-        ("sm_120", "pip install --upgrade nvidia-cuda-nvrtc"),
+        ("sm_70", f"{PIP} install 'nvidia-cuda-nvrtc-cu12==12.9.*'"),
+        ("sm_110", NEWEST),
+        ("sm_120", NEWEST),
     ],
 )
 def test_a_gpu_of_a_major_version_that_nvrtc_does_not_know_is_an_error_with_the_remedy(

@@ -13,7 +13,7 @@ import pytest
 
 from app.settings import Settings
 from kernels import compile as gate
-from kernels import nvrtc
+from kernels import install, nvrtc
 from kernels.cubins import Cubins
 from kernels.cuda import CANARY, DeviceLost, Source
 from kernels.nvrtc import CompileError, Nvrtc
@@ -74,7 +74,8 @@ def test_this_system_and_python_are_ok() -> None:
 def test_a_missing_library_is_named_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "LIBRARIES", (*machine.LIBRARIES, "not-there"))
     check = machine.python()
-    assert (check.status, check.remedy) == ("failed", f"{sys.executable} -m pip install not-there")
+    assert check.found.endswith("without not-there")
+    assert (check.status, check.remedy) == ("failed", install.warpdesk())
 
 
 @pytest.fixture
@@ -199,7 +200,8 @@ def test_a_driver_must_know_the_cuda_of_cupy(version: int, needed: int | None, r
     assert check.status == ("ok" if remedy is None else "failed")
     assert check.found.startswith(f"knows CUDA {version // 1000}.{version % 1000 // 10}")
     assert (check.remedy or "").startswith(remedy or "")
-    assert ("pip install 'warpdesk[gpu]'" in (check.remedy or "")) == (version == 12080)
+    other = f"{install.pip('uninstall', '-y', 'cupy-cuda13x')} && {install.warpdesk('gpu')}"
+    assert (check.remedy or "").endswith(f"; or {other}") == (version == 12080)
 
 
 def test_without_a_gpu_nothing_of_it_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +219,7 @@ def test_a_gpu_that_is_asked_for_must_be_there(tmp_path: Path, monkeypatch: pyte
     driver = gpu.driver(WANTED, tmp_path)
     assert driver.status == "failed"
     assert "without a GPU, unset WARPDESK_DEVICE" in (driver.remedy or "")
-    assert gpu.cupy(WANTED).remedy == "pip install 'warpdesk[gpu]', or make install EXTRAS=gpu"
+    assert gpu.cupy(WANTED).remedy == install.warpdesk("gpu")
     report = DeviceReport(backend="cpu", name="a CPU", reason="no NVIDIA driver")
     assert gpu.device(report, WANTED).remedy == "mend what is failed above, or unset WARPDESK_DEVICE"
 
@@ -274,7 +276,7 @@ def _program(path: Path) -> None:
         (
             ["cupy_cuda12x-14.2.0", "cupy_cuda13x-14.2.0"],
             "failed",
-            "pip uninstall -y cupy-cuda12x cupy-cuda13x && pip install 'warpdesk[gpu]'",
+            f"{install.pip('uninstall', '-y', 'cupy-cuda12x', 'cupy-cuda13x')} && {install.warpdesk('gpu')}",
         ),
     ],
 )
@@ -300,7 +302,7 @@ def test_nvrtc_is_needed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -
     check, found = gpu.compiler(needed=False)
     assert (check.status, found) == ("absent", None)
     check, found = gpu.compiler(needed=True)
-    assert (check.status, check.remedy, found) == ("failed", f"{sys.executable} -m {nvrtc.INSTALL}", None)
+    assert (told(check), found) == (("failed", "NVRTC is not installed", nvrtc.INSTALL), None)
 
 
 @pytest.fixture
@@ -316,7 +318,7 @@ def test_a_library_that_is_not_of_its_wheel_is_a_failure(real: Nvrtc, monkeypatc
     monkeypatch.setattr(nvrtc, "find", lambda: Nvrtc(real.path, "11.2.1"))
     check, found = gpu.compiler(needed=True)
     assert (check.status, found) == ("failed", None)
-    assert check.remedy == "pip install --force-reinstall 'nvidia-cuda-nvrtc-cu12==12.9.*'"
+    assert check.remedy == install.pip("install", "--force-reinstall", "nvidia-cuda-nvrtc-cu12==12.9.*")
 
 
 @pytest.mark.parametrize(
@@ -387,11 +389,11 @@ def test_an_architecture_must_be_known_to_nvrtc(real: Nvrtc) -> None:
     other = gpu.architecture("sm_101", real)
     assert (other.status, other.remedy) == ("warning", "warpdesk warm --arch sm_101")
     later = gpu.architecture("sm_109", real)
-    assert (later.status, later.remedy) == ("warning", "pip install --upgrade nvidia-cuda-nvrtc")
+    assert (later.status, later.remedy) == ("warning", nvrtc.remedy("sm_109"))
     assert "sm_109, which runs what it makes for sm_10" in later.found
     old, new = gpu.architecture("sm_35", real), gpu.architecture("sm_999", real)
     assert (old.status, old.remedy) == ("failed", nvrtc.INSTALL)
-    assert (new.status, new.remedy) == ("failed", "pip install --upgrade nvidia-cuda-nvrtc")
+    assert (new.status, new.remedy) == ("failed", nvrtc.remedy("sm_999"))
 
 
 def test_the_cache_says_whether_a_start_would_compile(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import redis
 
+from kernels import install
 from warpdesk import redis_server
 from warpdesk.doctor.check import Check
 
@@ -20,7 +21,7 @@ def broker(home: Path) -> Check:
             return _ping(redis_server.url(home), f"{binary}, started by the service of this home")
         version = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
     except redis_server.RedisUnavailable as error:
-        return _failed(str(error), "apt-get install redis-server, or pip install 'warpdesk[embedded]'")
+        return _failed(str(error), f"apt-get install redis-server, or {install.warpdesk('embedded')}")
     except (OSError, subprocess.SubprocessError) as error:
         return _failed(f"{binary} does not run: {error}", "apt-get install --reinstall redis-server")
     number = version.partition("v=")[2].partition(" ")[0]

@@ -3,14 +3,13 @@
 import ctypes
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kernels import nvrtc
+from kernels import install, nvrtc
 from kernels.compile import ARCHITECTURES, sources
 from kernels.cubins import Cubins
 from kernels.cuda import inline
@@ -91,7 +90,7 @@ def driver_of(version: int, needed: int | None) -> Check:
     if needed is not None and version // 1000 < needed:
         remedy = f"a driver {_OLDEST_DRIVER.get(needed, 'of that CUDA')} or newer: {_PACKAGE}"
         if needed > 12:
-            remedy += "; or pip uninstall cupy-cuda13x && pip install 'warpdesk[gpu]'"
+            remedy += f"; or {_other_cupy('cupy-cuda13x')}"
         return Check("driver", "failed", f"{found}, and CuPy is built for CUDA {needed}", remedy)
     return Check("driver", "ok", found, details={"cuda": version})
 
@@ -179,13 +178,11 @@ def cupy(here: Here) -> Check:
     """Which CuPy is installed; two that share a folder break each other."""
     installed = _cupies()
     if len(installed) > 1:
-        names = " ".join(sorted(installed))
-        remedy = f"pip uninstall -y {names} && pip install 'warpdesk[gpu]'"
-        return Check("cupy", "failed", f"{names.replace(' ', ' and ')} overwrite each other", remedy)
+        names = sorted(installed)
+        return Check("cupy", "failed", f"{' and '.join(names)} overwrite each other", _other_cupy(*names))
     if not installed:
         if here.matters:
-            remedy = "pip install 'warpdesk[gpu]', or make install EXTRAS=gpu"
-            return Check("cupy", "failed", "not installed: no GPU can be used", remedy)
+            return Check("cupy", "failed", "not installed: no GPU can be used", install.warpdesk("gpu"))
         return Check("cupy", "absent", "not installed; without a GPU it is not needed")
     ((name, version),) = installed.items()
     return Check("cupy", "ok", f"{name} {version}", details={"name": name, "version": version})
@@ -194,6 +191,10 @@ def cupy(here: Here) -> Check:
 def cupy_major() -> int | None:
     """The CUDA version that the installed CuPy is built for."""
     return next((int(name[9:11]) for name in _cupies() if name[9:11].isdigit()), None)
+
+
+def _other_cupy(*without: str) -> str:
+    return f"{install.pip('uninstall', '-y', *without)} && {install.warpdesk('gpu')}"
 
 
 def _cupies() -> dict[str, str]:
@@ -209,11 +210,12 @@ def compiler(needed: bool) -> tuple[Check, Nvrtc | None]:
         known = found.architectures()
     except CompileError as error:
         if needed:
-            return Check("nvrtc", "failed", str(error).partition(";")[0], f"{sys.executable} -m {nvrtc.INSTALL}"), None
+            said = str(error).partition(nvrtc.INSTALL)[0].rstrip(" :;")
+            return Check("nvrtc", "failed", said, nvrtc.INSTALL), None
         return Check("nvrtc", "absent", f"{error}; without a GPU it is not needed"), None
     said = f"{found.version} at {found.path}, for {known[0]} to {known[-1]}"
     if not f"{found.version}.".startswith(f"{asked}."):
-        remedy = "pip install --force-reinstall " + nvrtc.INSTALL.removeprefix("pip install ")
+        remedy = install.pip("install", "--force-reinstall", nvrtc.PACKAGE)
         return Check("nvrtc", "failed", f"{said}, but the library says {asked}", remedy), None
     details = {"version": found.version, "path": str(found.path), "architectures": known}
     major = cupy_major()

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernels import canary
+from kernels import canary, install
 from kernels import compile as gate
 from kernels.array import ArrayInfo, DType
 from kernels.compile import Usage, describe
@@ -168,7 +168,8 @@ def _problem(trial: Trial, device: "_Watched | None", most: float) -> _Problem |
         except Exception as error:  # noqa: BLE001 (a broken operation is what is looked for)
             if isinstance(error, InvalidRequest) and sized is not trial:
                 continue  # made-up numbers need not make sense to an operation
-            remedy = f"jobs of {trial.operation.name} fail: pip install --force-reinstall numba numpy, or report it"
+            again = install.pip("install", "--force-reinstall", "numba", "numpy")
+            remedy = f"jobs of {trial.operation.name} fail: {again}, or report it"
             return _Problem(f"on the CPU: {type(error).__name__}: {error}", remedy)
         took = time.perf_counter() - began
         if device is not None and on_gpu and (problem := _on_gpu(sized, device, expected)) is not None:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from app.settings import Settings
+from kernels import install
 from warpdesk.doctor.check import Check
 
 LIBRARIES = (
@@ -42,8 +43,7 @@ def python() -> Check:
             missing.append(name)
     found = f"{platform.python_version()} at {sys.executable}"
     if missing:
-        remedy = f"{sys.executable} -m pip install {' '.join(missing)}"
-        return Check("python", "failed", f"{found}, without {', '.join(missing)}", remedy, versions)
+        return Check("python", "failed", f"{found}, without {', '.join(missing)}", install.warpdesk(), versions)
     shown = ", ".join(f"{name} {versions[name]}" for name in ("numpy", "numba", "redis", "rq", "fastapi", "pydantic"))
     return Check("python", "ok", f"{found}, {shown}", details=versions)
 
