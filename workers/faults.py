@@ -5,7 +5,9 @@
 
     oom@1           the first launch finds device memory exhausted
     oom-alloc@3-5   allocations 3 to 5 find it exhausted, later ones do not
+    full@1-2        while the first two jobs run, other processes have all of the device's memory
     launch:rsi@1-3  the first three launches of the kernel rsi are refused
+    compile@1-3     the first three kernels that are asked for cannot be compiled
     lost@2          the second launch poisons the context: it and every later call raise DeviceLost
     lost=719@2      the same with another CUDA error number than 700
     hang@1          the first launch never returns, in native code that holds the interpreter's lock
@@ -16,6 +18,9 @@
 
 `/once` means once for a home directory, not once per process: a marker file is left there. `/start` counts from the
 start of the process, warming up included.
+
+Every fault leaves a line in the file `HAPPENED` beside the markers, with its kind and the time in Unix seconds. So does
+every time a job waits because others have the memory it needs (`waiting`).
 """
 
 import ctypes
@@ -23,15 +28,17 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from kernels.cuda import Device, DeviceLost, Kernel, LaunchFailed, OutOfMemory, Source, Times
-from kernels.memory import Memory, MemoryReport
+from kernels.cuda import CompileFailed, Device, DeviceLost, Kernel, LaunchFailed, OutOfMemory, Source, Times
+from kernels.memory import JobMemory, Memory, MemoryReport
 from workers.wrapped import WrappedDevice, WrappedKernel
 
 _ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress
@@ -40,6 +47,8 @@ _MEMORY_ALLOCATION = 2  # cudaErrorMemoryAllocation
 _LEAKED = 1 << 30
 _SLOW_SECONDS = 1.0
 _CANARY = "canary"
+
+HAPPENED = "happened"
 
 
 @dataclass(frozen=True)
@@ -54,6 +63,10 @@ class Fault:
     once: bool = False
     start: bool = False
 
+    def concerns(self, kernel: str) -> bool:
+        """Whether it is planned for this kernel: for any but the canary's, where none is named."""
+        return kernel == self.kernel or (not self.kernel and kernel != _CANARY)
+
 
 def parse(text: str) -> tuple[Fault, ...]:
     """Raises ValueError for a fault that does not exist."""
@@ -66,10 +79,14 @@ class FaultyDevice(WrappedDevice):
     def __init__(self, device: Device, faults: tuple[Fault, ...], markers: Path) -> None:
         super().__init__(device)
         self.lanes = 1  # else launches would have no order to be counted in
-        self._leaking = _LeakingMemory(device.memory)
-        self.memory = cast(Memory, self._leaking)
+        self._faulty_memory = _FaultyMemory(self, device.memory)
+        self.memory = cast(Memory, self._faulty_memory)
         self._counts = dict.fromkeys(faults, 0)
         self._markers = markers
+        markers.mkdir(parents=True, exist_ok=True)
+        # Opened ahead: what is measured from a fault on does not count that.
+        self._happened = os.open(markers / HAPPENED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        weakref.finalize(self, os.close, self._happened)
         self._armed = False
         self._corrupt = False
         self._lost: DeviceLost | None = None
@@ -79,6 +96,9 @@ class FaultyDevice(WrappedDevice):
         self._armed = True
 
     def kernel(self, source: Source, name: str) -> Kernel:
+        for fault in self._counts:
+            if fault.kind == "compile" and fault.concerns(name) and self._happens(fault):
+                raise CompileFailed(f"{name} could not be compiled (planned fault)")
         return _Faulty(self, name, self._device.kernel(source, name))
 
     def to_device(self, array: Any) -> Any:
@@ -90,8 +110,8 @@ class FaultyDevice(WrappedDevice):
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         return self._allocating().zeros(shape, dtype)
 
-    def to_host(self, array: Any) -> Any:
-        copy = self._alive().to_host(array)
+    def to_host(self, array: Any, out: Any = None) -> Any:
+        copy = self._alive().to_host(array, out)
         if self._corrupt:
             self._corrupt = False
             copy.reshape(-1).view(np.uint8)[0] ^= 1
@@ -103,14 +123,20 @@ class FaultyDevice(WrappedDevice):
     def before_launch(self, kernel: str) -> None:
         self._alive()
         for fault in self._counts:
-            if fault.kind == "corrupt":
-                counts = kernel == _CANARY
-            elif fault.kind == "oom-alloc":
-                counts = False
-            else:
-                counts = kernel == fault.kernel or (not fault.kernel and kernel != _CANARY)
+            if fault.kind in _ELSEWHERE:
+                continue
+            counts = kernel == _CANARY if fault.kind == "corrupt" else fault.concerns(kernel)
             if counts and self._happens(fault):
                 self._actions(fault)[fault.kind](kernel)
+
+    def before_job(self) -> bool:
+        """Whether others have the memory while the job runs that begins."""
+        full = [self._happens(fault) for fault in self._counts if fault.kind == "full"]
+        return any(full)
+
+    def tell(self, what: str) -> None:
+        """Leave a line with the time."""
+        os.write(self._happened, f"{what} {time.time():.6f}\n".encode())
 
     def _alive(self) -> Device:
         if self._lost is not None:
@@ -120,6 +146,8 @@ class FaultyDevice(WrappedDevice):
         return self._device
 
     def _allocating(self) -> Device:
+        if self._faulty_memory.others:
+            _oom("an allocation")
         for fault in self._counts:
             if fault.kind == "oom-alloc" and self._happens(fault):
                 _oom("an allocation")
@@ -131,13 +159,12 @@ class FaultyDevice(WrappedDevice):
         self._counts[fault] += 1
         if not fault.first <= self._counts[fault] <= fault.last:
             return False
-        if not fault.once:
-            return True
-        self._markers.mkdir(parents=True, exist_ok=True)
-        try:
-            (self._markers / f"{fault.kind}-{fault.kernel or 'any'}-{fault.first}").touch(exist_ok=False)
-        except FileExistsError:
-            return False
+        if fault.once:
+            try:
+                (self._markers / f"{fault.kind}-{fault.kernel or 'any'}-{fault.first}").touch(exist_ok=False)
+            except FileExistsError:
+                return False
+        self.tell(fault.kind)
         return True
 
     def _actions(self, fault: Fault) -> dict[str, Callable[[str], None]]:
@@ -148,7 +175,7 @@ class FaultyDevice(WrappedDevice):
             "hang": _hang,
             "crash": _crash,
             "slow": lambda _: time.sleep(_SLOW_SECONDS),
-            "leak": lambda _: self._leaking.leak(),
+            "leak": lambda _: self._faulty_memory.leak(),
             "corrupt": self._lie,
         }
 
@@ -174,15 +201,37 @@ class _Faulty(WrappedKernel):
         self._kernel(grid, block, args, shared_mem)
 
 
-class _LeakingMemory:
-    """Memory of which some is stuck."""
+class _FaultyMemory:
+    """Memory of which some is stuck, or all is other processes' while a job runs (`others`)."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, device: FaultyDevice, memory: Memory) -> None:
+        self.others = False
+        self._device = device
         self._memory = memory
         self._stuck = 0
 
     def leak(self) -> None:
         self._stuck += _LEAKED
+
+    @contextmanager
+    def job(self) -> Iterator[JobMemory]:
+        self.others = self._device.before_job()
+        try:
+            with self._memory.job() as account:
+                yield account
+        finally:
+            self.others = False
+
+    def room(self) -> int:
+        return 0 if self.others else self._memory.room()
+
+    def unreserved(self) -> int:
+        return 0 if self.others else self._memory.unreserved()
+
+    def short(self, nbytes: int) -> bool:
+        if self.others:
+            self._device.tell("waiting")
+        return self.others or self._memory.short(nbytes)
 
     def report(self) -> MemoryReport:
         report = self._memory.report()
@@ -192,7 +241,9 @@ class _LeakingMemory:
         return getattr(self._memory, name)
 
 
-_KINDS = ("oom", "oom-alloc", "launch", "lost", "hang", "crash", "slow", "leak", "corrupt")
+# These are counted in other things than launches.
+_ELSEWHERE = ("oom-alloc", "full", "compile")
+_KINDS = (*_ELSEWHERE, "oom", "launch", "lost", "hang", "crash", "slow", "leak", "corrupt")
 _GRAMMAR = re.compile(
     r"(?P<kind>[a-z-]+)(=(?P<code>\d+))?(:(?P<kernel>\w+))?@(?P<first>[1-9]\d*)(-(?P<last>[1-9]\d*))?"
     r"(?P<once>/once)?(?P<start>/start)?"

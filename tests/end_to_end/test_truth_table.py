@@ -19,6 +19,7 @@ from tests.app.conftest import Live, live
 from tests.workers.conftest import Desk
 from tests.workers.operations import TRUTH_TABLE
 from warpdesk.redis_server import RedisServer
+from workers.faults import HAPPENED
 
 pytestmark = pytest.mark.timeout(300)  # seconds
 
@@ -51,6 +52,15 @@ ROWS = {
     "no fault": Row((GPU,) * 5, ("healthy",)),
     "out of memory": Row((CPU, GPU, GPU), ("healthy",), '"out-of-memory":1', "oom@1"),
     "out of memory for a while": Row((CPU, GPU), ("healthy",), '"out-of-memory":1', "oom-alloc@2"),
+    "memory that others have": Row((CPU, GPU), ("healthy",), '"out-of-memory":1', "full@1"),
+    "a kernel not compiled once": Row((CPU, GPU, GPU), ("healthy",), '"compile":1', "compile@1"),
+    "a kernel not compiled for three jobs": Row(
+        (CPU, CPU, CPU, "degraded", CPU, REFUSED, "half-open", GPU, "healthy", GPU),
+        ("degraded", "healthy"),
+        "double_values is kept off the GPU: double_values could not be compiled",
+        "compile:double_values@1-3",
+        environment={"WARPDESK_COOL_DOWN_SECONDS": "5"},
+    ),
     "a launch refused once": Row((CPU, GPU, GPU), ("healthy",), '"launch":1', "launch@1"),
     "a kernel refused for three jobs": Row(
         (CPU, CPU, CPU, "degraded", CPU, REFUSED, "half-open", GPU, "healthy", GPU),
@@ -273,7 +283,7 @@ def test_health_tells_the_truth_of_each_fault(redis_url: str, tmp_path: Path, na
         desk.until(lambda: _in_order(row.conditions, watcher.conditions()), f"{row.conditions} was not seen", 20)
         results = desk.results() if (desk.home / "store" / "results").exists() else []
 
-    _print(name, tmp_path / "home" / "faults", watcher)
+    _print(name, tmp_path / "home" / "faults" / HAPPENED, watcher)
     if row.attempts is not None:
         assert ended[0][2] == row.attempts
     # Nothing is lost, nothing is answered twice.
@@ -285,21 +295,12 @@ def test_health_tells_the_truth_of_each_fault(redis_url: str, tmp_path: Path, na
             assert (told.code, told.status) == (503, "unavailable"), watcher.seen
 
 
-def _print(name: str, markers: Path, watcher: Watcher) -> None:
-    """When the fault is known to have happened, also how much later it was told."""
-    happened = min((mark.stat().st_mtime for mark in markers.iterdir()), default=None) if markers.exists() else None
-    later = (
-        ""
-        if happened is None
-        else next(
-            (
-                f", told after {at - happened:.2f} s"
-                for at, told in watcher.seen
-                if at > happened and told.condition != "healthy"
-            ),
-            "",
-        )
-    )
+def _print(name: str, file: Path, watcher: Watcher) -> None:
+    """How long after the fault before it a trouble was first told, where it follows a planned one."""
+    happened = [float(line.split()[1]) for line in file.read_text().splitlines()] if file.exists() else []
+    told_at = next((at for at, told in watcher.since_known() if told.condition != "healthy"), 0.0)
+    before = [at for at in happened if at < told_at]
+    later = f", told {told_at - before[-1]:.2f} s after the fault" if before else ""
     print(f"{name}: {' > '.join(watcher.conditions())}{later}")  # noqa: T201
 
 

@@ -1,14 +1,17 @@
 """The faulty device: each fault happens on its launch, and only once the device is armed."""
 
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kernels import canary
-from kernels.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
+from kernels import canary, chunks
+from kernels.cuda import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory, Source
+from kernels.operation import Grid
 from tests.workers.device import PaperDevice
-from workers.faults import Fault, FaultyDevice, parse
+from workers.faults import HAPPENED, Fault, FaultyDevice, parse
 
 SOURCE = Source(Path(__file__))
 
@@ -110,6 +113,51 @@ def test_allocations_are_counted_for_themselves_and_recover(tmp_path: Path) -> N
         with pytest.raises(OutOfMemory, match="an allocation needed 3221225472 bytes"):
             allocate()
     assert launch(device) == [2.0, 4.0]
+
+
+def test_a_kernel_is_not_compiled_when_it_is_asked_for_and_the_next_time_it_is(tmp_path: Path) -> None:
+    device = faulty("compile@1-2, compile:another@1-9", tmp_path)
+    device.kernel(SOURCE, "canary")
+    for _ in range(2):
+        with pytest.raises(CompileFailed, match="double_values could not be compiled"):
+            device.kernel(SOURCE, "double_values")
+    assert launch(device) == [2.0, 4.0]
+
+
+def test_while_a_job_runs_others_have_all_of_the_memory_and_then_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "PATIENCE", 0.03)
+    device, tried = faulty("full@2", tmp_path), []
+
+    def work(first: int, end: int) -> None:
+        tried.append(end - first)
+        device.empty(end - first, "f8")
+
+    def job() -> None:
+        with device.memory.job():
+            chunks.run(device, Grid(8, 8), work)
+
+    job()
+    with pytest.raises(OutOfMemory, match=r"one chunk needs 8 bytes.*free are 0"):
+        job()
+    job()
+    assert tried == [8, 1, 1, 8]
+    said = [line.split()[0] for line in (tmp_path / "faults" / HAPPENED).read_text().splitlines()]
+    assert said[0] == "full"
+    assert set(said[1:]) == {"waiting"}
+
+
+def test_each_fault_that_happens_is_told_with_its_time(tmp_path: Path) -> None:
+    began = time.time()
+    device = faulty("slow:another@1, compile@1, launch@2, oom-alloc@7/once", tmp_path)
+    for error in (CompileFailed, None, LaunchFailed, OutOfMemory, None):
+        with nullcontext() if error is None else pytest.raises(error):
+            launch(device)
+    lines = [line.split() for line in (tmp_path / "faults" / HAPPENED).read_text().splitlines()]
+    assert [kind for kind, _ in lines] == ["compile", "launch", "oom-alloc"]
+    times = [began, *(float(at) for _, at in lines), time.time()]
+    assert times == sorted(times)
 
 
 def test_a_lost_device_has_the_error_number_it_was_given(tmp_path: Path) -> None:
