@@ -4,6 +4,7 @@ import errno
 import hashlib
 import logging
 import os
+import shlex
 import stat
 import tempfile
 import threading
@@ -37,6 +38,14 @@ class CubinCounts:
     compiled: int
     found: int
     nvrtc_calls: int
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a directory is not used, and the commands after which it is; they remove what others may have put there."""
+
+    reason: str
+    remedy: str
 
 
 class Cubins:
@@ -79,7 +88,7 @@ class Cubins:
         What was digested is what is returned: the file may go, or become another, at any moment.
         """
         with suppress(OSError):
-            self._check_owner()
+            self._check()
             for path in self.directory.glob(f"{self._prefix(text, architecture)}*.cubin"):
                 with suppress(OSError):
                     content = path.read_bytes()
@@ -87,6 +96,31 @@ class Cubins:
                         return content
                     path.unlink()
         return None
+
+    def refusal(self) -> Refusal | None:
+        """Why nothing is read from the directory or kept in it; None where others can put no code there, or there is no
+        directory."""
+        try:
+            found = self.directory.stat()
+        except OSError:
+            return None
+        us, owner, mode = os.geteuid(), found.st_uid, stat.S_IMODE(found.st_mode)
+        foreign, shared = owner not in (0, us), bool(mode & (stat.S_IWGRP | stat.S_IWOTH))
+        reasons, commands, place = [], [], shlex.quote(str(self.directory))
+        if foreign:
+            reasons.append(f"it belongs to user {owner}, who could put code there, and not to {us} or root")
+            commands.append(f"{'sudo ' if us else ''}chown {us} {place}")
+        if shared:
+            reasons.append(f"others could put code there, its mode is {mode:04o}")
+        if not reasons:
+            return None
+        if mode & stat.S_ISVTX:  # a place that all share on purpose, /tmp say
+            return Refusal("; ".join(reasons), f"export WARPDESK_KERNEL_CACHE={place}/warpdesk")
+        sudo = "sudo " if us and owner == 0 else ""
+        if shared:
+            commands.append(f"{sudo}chmod go-w {place}")
+        commands.append(f"{sudo}rm -f {place}/*.cubin")
+        return Refusal("; ".join(reasons), " && ".join(commands))
 
     def keep(self, text: str, name: str, architecture: str) -> bool:
         """Compile a source unless its cubin is kept; returns whether it was compiled. Raises CompileError, OSError."""
@@ -97,7 +131,9 @@ class Cubins:
 
     def kept(self) -> list[Path]:
         """Every cubin in the directory, of any age."""
-        return sorted(self.directory.glob("sm_*.cubin"))
+        with suppress(PermissionError):  # a folder above it that we may not enter
+            return sorted(self.directory.glob("sm_*.cubin"))
+        return []
 
     def remove_unused(self, texts: Iterable[str]) -> int:
         """Remove what was made from other sources than these, by another NVRTC or with other options, and what a killed
@@ -124,7 +160,7 @@ class Cubins:
     def _write(self, text: str, architecture: str, cubin: bytes) -> None:
         """Under its name it is whole: another process that reads or writes it at this moment sees all of it."""
         self.directory.mkdir(0o755, parents=True, exist_ok=True)  # whatever the umask leaves to a group
-        self._check_owner()
+        self._check()
         descriptor, unfinished = tempfile.mkstemp(_UNFINISHED, dir=self.directory)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -135,16 +171,10 @@ class Cubins:
             Path(unfinished).unlink(missing_ok=True)
             raise
 
-    def _check_owner(self) -> None:
+    def _check(self) -> None:
         """Raise PermissionError where somebody else could put code into the directory."""
-        found = self.directory.stat()
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            reason = f"others could put code there, its mode is {stat.S_IMODE(found.st_mode):04o}: chmod go-w"
-        elif found.st_uid not in (0, os.geteuid()):
-            reason = f"it belongs to user {found.st_uid}, who could put code there, and not to {os.geteuid()} or root"
-        else:
-            return
-        raise PermissionError(errno.EPERM, reason, str(self.directory))
+        if (refused := self.refusal()) is not None:
+            raise PermissionError(errno.EPERM, f"{refused.reason}; to mend it: {refused.remedy}")
 
     def _tell(self, error: OSError) -> None:
         if not self._told:

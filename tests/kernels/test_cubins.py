@@ -134,9 +134,16 @@ def test_where_nothing_can_be_kept_kernels_compile_and_the_log_says_so_once(
     ]
 
 
-@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
+@pytest.mark.parametrize(
+    ("mode", "remedy"),
+    [
+        (0o775, "chmod go-w {0} && rm -f {0}/*.cubin"),
+        (0o757, "chmod go-w {0} && rm -f {0}/*.cubin"),
+        (0o1777, "export WARPDESK_KERNEL_CACHE={0}/warpdesk"),
+    ],
+)
 def test_where_others_could_put_code_nothing_is_read_or_kept_and_the_log_says_why(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, remedy: str
 ) -> None:
     content(start(tmp_path))
     folder = tmp_path / "cubins"
@@ -148,8 +155,8 @@ def test_where_others_could_put_code_nothing_is_read_or_kept_and_the_log_says_wh
     assert cubins.counts == CubinCounts(compiled=2, found=0, nvrtc_calls=2)
     assert len(cubins.kept()) == 1
     assert [record.message for record in caplog.records] == [
-        f"compiled kernels cannot be kept in {folder} ([Errno 1] others could put code there, its mode is {mode:04o}: "
-        f"chmod go-w: '{folder}'): every start compiles them again"
+        f"compiled kernels cannot be kept in {folder} ([Errno 1] others could put code there, its mode is {mode:04o}; "
+        f"to mend it: {remedy.format(folder)}): every start compiles them again"
     ]
     with pytest.raises(PermissionError, match="others could put code there"):
         cubins.keep(TEXT, "k.cu", "sm_90")
@@ -172,6 +179,35 @@ def test_what_another_user_kept_is_not_read_and_what_root_kept_is(
         assert cubins.counts.compiled == 1
         owner = 7
     assert f"it belongs to user {owner}, who could put code there" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("us", "owner", "mode", "remedy"),
+    [
+        (1000, 1000, 0o775, "chmod go-w {0} && rm -f {0}/*.cubin"),
+        (1000, 0, 0o775, "sudo chmod go-w {0} && sudo rm -f {0}/*.cubin"),
+        (1000, 7, 0o755, "sudo chown 1000 {0} && rm -f {0}/*.cubin"),
+        (1000, 7, 0o775, "sudo chown 1000 {0} && chmod go-w {0} && rm -f {0}/*.cubin"),
+        (0, 7, 0o775, "chown 0 {0} && chmod go-w {0} && rm -f {0}/*.cubin"),
+        (0, 7, 0o1777, "export WARPDESK_KERNEL_CACHE={0}/warpdesk"),
+        (1000, 0, 0o755, None),
+        (1000, 1000, 0o1755, None),
+    ],
+)
+def test_the_remedy_takes_the_directory_from_the_others_and_removes_what_they_may_have_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, us: int, owner: int, mode: int, remedy: str | None
+) -> None:
+    folder = start(tmp_path).directory
+    folder.mkdir()
+    real = folder.stat()
+    monkeypatch.setattr(os, "geteuid", lambda: us)
+    monkeypatch.setattr(Path, "stat", lambda _: os.stat_result((stat.S_IFDIR | mode, 0, 0, 0, owner, *real[5:10])))
+    refused = start(tmp_path).refusal()
+    assert (refused and refused.remedy) == (remedy and remedy.format(folder))
+
+
+def test_a_directory_that_is_not_there_is_not_refused(tmp_path: Path) -> None:
+    assert start(tmp_path).refusal() is None
 
 
 def test_what_a_group_may_write_elsewhere_it_may_not_write_here(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -409,9 +410,63 @@ def test_the_cache_says_whether_a_start_would_compile(
     gate.keep_all(cubins, ["sm_90"])
     check = gpu.kernel_cache(cubins, "sm_90")
     assert (check.status, check.details["missing"]) == ("ok", 0)
+
+
+@pytest.mark.parametrize("name", ["sm_90", None])
+def test_a_cache_that_cannot_be_written_is_a_warning_unless_all_is_kept_there(
+    name: str | None, real: Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "sources", lambda: [("device", CANARY)])
     (tmp_path / "file").touch()
-    check = gpu.kernel_cache(Cubins(tmp_path / "file" / "cubins", real), "sm_90")
+    check = gpu.kernel_cache(Cubins(tmp_path / "file" / "cubins", real), name)
     assert (check.status, check.remedy) == ("warning", "export WARPDESK_KERNEL_CACHE=a directory of yours")
+    monkeypatch.setattr(gate, "sources", gpu.sources)
+    cubins = Cubins(tmp_path / "cubins", real)
+    gate.keep_all(cubins, ["sm_90"])
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as an image's is for the user it runs as
+    assert gpu.kernel_cache(cubins, name).status == ("ok" if name else "warning")
+
+
+@pytest.mark.parametrize("name", ["sm_90", None])
+def test_a_cache_that_others_can_write_to_is_not_used_and_the_commands_that_mend_it_do(
+    name: str | None, real: Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu, "sources", lambda: [("device", CANARY)])
+    folder = tmp_path / "my kernels"
+    folder.mkdir()
+    folder.chmod(0o775)
+    (folder / "sm_90-theirs.cubin").touch()
+    cubins = Cubins(folder, real)
+    check = gpu.kernel_cache(cubins, name)
+    assert told(check) == (
+        "warning",
+        f"{folder}, 1 kept: others could put code there, its mode is 0775, so none is used and every start compiles",
+        f"chmod go-w '{folder}' && rm -f '{folder}'/*.cubin",
+    )
+    subprocess.run(["bash", "-c", check.remedy or ""], check=True)
+    assert cubins.refusal() is None
+    assert cubins.kept() == []
+    folder.chmod(0o1777)
+    assert gpu.kernel_cache(cubins, name).remedy == f"export WARPDESK_KERNEL_CACHE='{folder}'/warpdesk"
+
+
+def test_a_folder_that_may_not_be_looked_into_is_one_that_cannot_be_written(
+    real: Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, stat = tmp_path / "root", Path.stat
+
+    def barred(path: Path, **options: Any) -> os.stat_result:
+        if hidden in path.parents:
+            raise PermissionError(13, "Permission denied")
+        return stat(path, **options)
+
+    hidden.mkdir()
+    monkeypatch.setattr(Path, "stat", barred)
+    monkeypatch.setattr(os, "access", lambda path, _: path != hidden)
+    check = gpu.kernel_cache(Cubins(hidden / "cache" / "kernels", real), None)
+    assert (check.status, f"{hidden} cannot be written" in check.found) == ("warning", True)
+    check = machine.home(Settings(home=hidden / "home", max_array=1))
+    assert (check.status, f"{hidden} cannot be written" in check.found) == ("failed", True)
 
 
 # ---------------------------------------------------------------- kernels and operations
@@ -504,8 +559,8 @@ class WrongDevice(PaperDevice):
     def __init__(self, largest: int) -> None:
         self.largest = largest
 
-    def to_host(self, array: Any) -> Any:
-        return np.array(array) + (array.size <= self.largest)
+    def to_host(self, array: Any, out: Any = None) -> Any:
+        return super().to_host(array + (array.size <= self.largest), out)
 
 
 class DyingDevice(PaperDevice):
@@ -604,9 +659,9 @@ def test_floats_of_a_library_may_differ_by_rounding(expected: Any, got: Any, sai
 class OffByOneBit(EmulatedDevice):
     """What it answers is the next number, but for what the canary asks, which is more."""
 
-    def to_host(self, array: Any) -> Any:
-        host = super().to_host(array)
-        return np.nextafter(host, np.inf, dtype=host.dtype) if host.size < 100 else host
+    def to_host(self, array: Any, out: Any = None) -> Any:
+        host = super().to_host(array, out)
+        return np.nextafter(host, np.inf, out, dtype=host.dtype) if host.size < 100 else host
 
 
 @pytest.mark.parametrize(("algorithm", "status"), [("kernel", "failed"), (None, "ok")])

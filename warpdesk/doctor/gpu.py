@@ -15,7 +15,7 @@ from kernels.cubins import Cubins
 from kernels.cuda import inline
 from kernels.nvrtc import CompileError, Nvrtc
 from warpdesk.doctor.check import Check, Status
-from warpdesk.doctor.machine import container, gib
+from warpdesk.doctor.machine import container, gib, nearest
 from workers import nvml
 from workers.protocol import DeviceReport, GpuReport
 
@@ -258,17 +258,25 @@ def architecture(name: str, known: Nvrtc) -> Check:
 
 
 def kernel_cache(cubins: Cubins, name: str | None) -> Check:
-    """How many kernels a start would find, and would compile."""
+    """How many kernels a start would find, and would compile; where they can be neither, why."""
     kept = len(cubins.kept())
     found = f"{cubins.directory}, {kept} kept"
-    if blocked := _unwritable(cubins.directory):
-        remedy = "export WARPDESK_KERNEL_CACHE=a directory of yours"
-        return Check("kernel cache", "warning", f"{found}: {blocked}, so every start compiles", remedy)
+    if (refused := cubins.refusal()) is not None:
+        said = f"{found}: {refused.reason}, so none is used and every start compiles"
+        return Check("kernel cache", "warning", said, refused.remedy)
+    blocked = _unwritable(cubins.directory)
+    elsewhere = "export WARPDESK_KERNEL_CACHE=a directory of yours"
+    if name is None and blocked:
+        said = f"{found}: {blocked}, so every start compiles what is not kept"
+        return Check("kernel cache", "warning", said, elsewhere)
     if name is None:
         return Check("kernel cache", "ok", found)
     texts = [inline(source) for _, source in sources()]
     missing = sum(cubins.find(text, name) is None for text in texts)
     details = {"kept": kept, "sources": len(texts), "missing": missing}
+    if missing and blocked:
+        found += f": {blocked}, so every start compiles {missing} of {len(texts)} sources for {name}"
+        return Check("kernel cache", "warning", found, elsewhere, details)
     if missing:
         found += f"; {missing} of {len(texts)} sources are to be compiled for {name} when they are first used"
         return Check("kernel cache", "warning", found, f"warpdesk warm --arch {name}", details)
@@ -278,7 +286,7 @@ def kernel_cache(cubins: Cubins, name: str | None) -> Check:
 
 
 def _unwritable(directory: Path) -> str | None:
-    existing = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    existing = nearest(directory)
     if not existing.is_dir():
         return f"{existing} is not a directory"
     if not os.access(existing, os.W_OK | os.X_OK):

@@ -82,13 +82,14 @@ def processors(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
 def home(settings: Settings) -> Check:
     """Where state is kept: whose it is, who may read it, and how much it can take. Nothing is created."""
     place = settings.home
-    existing = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
+    existing = nearest(place)
     free = shutil.disk_usage(existing).free
-    details = {"path": str(place), "exists": place.exists(), "free": free}
+    there = existing == place
+    details = {"path": str(place), "exists": there, "free": free}
     found = f"{place}, {gib(free)} free"
-    if not place.exists():
+    if not there:
         found += ", not there yet"
-    if existing == place and not place.is_dir():
+    if there and not place.is_dir():
         return Check("home", "failed", f"{place} is not a directory", "export WARPDESK_HOME=a directory", details)
     if not os.access(existing, os.W_OK | os.X_OK):
         remedy = f"sudo install -d -m 700 -o {_user()} {place}, or export WARPDESK_HOME=a directory of yours"
@@ -96,7 +97,7 @@ def home(settings: Settings) -> Check:
     if free < _LEAST_DISK:
         remedy = "free some space, or export WARPDESK_HOME=a directory on a larger disk"
         return Check("home", "failed", f"{found}: the queue's log, arrays and results need more", remedy, details)
-    if place.exists():
+    if there:
         mode = stat.S_IMODE(place.stat().st_mode)
         if mode & stat.S_ISVTX:
             return Check(
@@ -110,6 +111,15 @@ def home(settings: Settings) -> Check:
         found += f": one upload may take {gib(settings.max_array)}"
         return Check("home", "warning", found, remedy, details)
     return Check("home", "ok", found, details=details)
+
+
+def nearest(place: Path) -> Path:
+    """The place, or the folder nearest above it that is there, as far as this user may look."""
+    for folder in (place, *place.absolute().parents):
+        with suppress(OSError):
+            folder.stat()
+            return folder
+    return Path("/")
 
 
 def container(root: Path = Path("/")) -> str | None:
