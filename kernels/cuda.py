@@ -1,5 +1,6 @@
 """What a kernel is and what runs it: CUDA sources, the contract of a device, and its faults by number."""
 
+import math
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from kernels.memory import Memory  # which raises this module's OutOfMemory
@@ -127,8 +129,11 @@ class Device(Protocol):
 
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any: ...
 
-    def to_host(self, array: Any) -> Any:
-        """Wait for the device and copy an array back as NumPy."""
+    def to_host(self, array: Any, out: Any = None) -> Any:
+        """Wait for the device and copy an array back as NumPy, into `out` where it is given; return that.
+
+        `out` is where a result is to be: check_out says what it must be. It holds anything after a failure.
+        """
 
     def times(self) -> Times:
         """What copies and kernels took since the last call."""
@@ -267,6 +272,35 @@ def _check_array(at: str, parameter: Parameter, value: Any) -> None:
         value.itemsize,
     ):
         raise TypeError(f"{at} points to {_KIND_NAMES[kind]} of {parameter.pointee_size} bytes, got {value.dtype}")
+
+
+def as_rows(array: NDArray[Any]) -> NDArray[Any]:
+    """An array as a matrix each of whose rows lies in one piece, without a copy: what is copied to or from a device.
+
+    What is C-contiguous is one row. A block of columns of a C-contiguous matrix has its own rows; of anything else
+    TypeError is raised.
+    """
+    if array.flags.c_contiguous:
+        return array.reshape(1, -1)
+    if array.ndim < 2 or array.strides[-1] != array.itemsize or math.prod(array.shape[:-2]) != 1:
+        raise TypeError(
+            f"an array of shape {array.shape} and strides {array.strides} is no matrix of rows in one piece each"
+        )
+    return array.reshape(array.shape[-2:])
+
+
+def check_out(array: Any, out: Any) -> None:
+    """Raise TypeError where an array of a device cannot be copied to `out` as it is.
+
+    `out` is a NumPy array of its shape and dtype that can be written to, of rows as `as_rows` says.
+    """
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"what a device computed is copied into NumPy arrays, got {type(out).__name__}")
+    if (out.dtype, out.shape) != (array.dtype, array.shape):
+        raise TypeError(f"{array.dtype} of shape {array.shape} cannot be copied into {out.dtype} of shape {out.shape}")
+    if not out.flags.writeable:
+        raise TypeError(f"the array of shape {out.shape} to copy into is read-only")
+    as_rows(out)
 
 
 def check_shape(name: str, grid: tuple[int, ...], block: tuple[int, ...]) -> None:

@@ -21,7 +21,9 @@ from kernels.cuda import (
     Parameter,
     Source,
     Times,
+    as_rows,
     check_arguments,
+    check_out,
     check_shape,
     fault,
     parameters,
@@ -29,7 +31,7 @@ from kernels.cuda import (
 from kernels.memory import Ledger, Memory, MemoryReport, limit_of
 from kernels.modules import Modules
 from kernels.nvrtc import CompileError
-from kernels.staging import Staging
+from kernels.staging import Staging, cores
 
 _OLDEST = 70  # Volta: kernels wait for other threads of a warp, which older GPUs run in step
 
@@ -105,7 +107,7 @@ class CupyDevice:
             cupy.cuda.Device(index).use()
             properties = cupy.cuda.runtime.getDeviceProperties(index)
             _, total = cupy.cuda.runtime.memGetInfo()
-            self._lanes = tuple(_Lane(cupy) for _ in range(self.lanes))
+            self._lanes = tuple(_Lane(cupy, index, cores(self.lanes)) for _ in range(self.lanes))
         self.name = properties["name"].decode()
         self.architecture = f"sm_{properties['major']}{properties['minor']}"
         self.multiprocessors: int = properties["multiProcessorCount"]
@@ -155,12 +157,16 @@ class CupyDevice:
             return self._kernels[key]
 
     def to_device(self, array: Any) -> Any:
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array)
+        try:
+            rows = as_rows(array)
+        except TypeError:
+            rows = as_rows(np.ascontiguousarray(array))
         with self._working() as lane, self._faults(array.nbytes):
             self._finish(lane)
             start = time.perf_counter()
             copy = self._made(self._cupy.empty, array.shape, array.dtype)
-            lane.staging.upload(array, copy.data)
+            lane.staging.upload(rows, copy.data)
             lane.copy_seconds += time.perf_counter() - start
         return copy
 
@@ -172,14 +178,16 @@ class CupyDevice:
         with self._working(), self._faults(_nbytes(shape, dtype)):
             return self._made(self._cupy.zeros, shape, dtype)
 
-    def to_host(self, array: Any) -> Any:
+    def to_host(self, array: Any, out: Any = None) -> Any:
+        if out is not None:
+            check_out(array, out)
         with self._working() as lane, self._faults(array.nbytes):
             self._finish(lane)
             start = time.perf_counter()
-            copy = np.empty(array.shape, array.dtype)
-            lane.staging.download(self._cupy.ascontiguousarray(array).data, copy)
+            host = np.empty(array.shape, array.dtype) if out is None else out
+            lane.staging.download(self._cupy.ascontiguousarray(array).data, as_rows(host))
             lane.copy_seconds += time.perf_counter() - start
-        return copy
+        return host
 
     def times(self) -> Times:
         with self._faults():
@@ -312,9 +320,9 @@ class _Launch:
 class _Lane:
     """A stream, what was launched on it and not waited for, and the seconds it took."""
 
-    def __init__(self, cupy: Any) -> None:
+    def __init__(self, cupy: Any, device: int, cores: int) -> None:
         self.stream = cupy.cuda.Stream(non_blocking=True)
-        self.staging = Staging(cupy, self.stream)
+        self.staging = Staging(cupy, device, self.stream, cores)
         self.lock = threading.RLock()
         self.running: list[_Launch] = []
         self.copy_seconds = 0.0

@@ -1,94 +1,177 @@
-"""Copies between host and device through two pinned buffers: one is on its way while the host is at the other.
+"""Copies between host and device through pinned buffers, shared by several cores where an array is large.
 
-The driver copies memory that is not pinned through a small buffer of its own, at a fraction of the link's speed, and
-pinning an array for one copy costs more than the copy. Two buffers serve arrays of any size.
+Each core has two buffers: one is on its way while the core is at the other. The driver copies memory that is not pinned
+through a small buffer of its own, at a fraction of the link's speed. To pin the caller's array instead
+(cudaHostRegister) would spare the copy, and is not done: to take and give back all its pages costs about as much as one
+copy of them, inputs are read-only maps of files, which few devices can pin, and a fault would leave an array pinned
+that its owner is about to free. CUDA's reference, too, wants it kept for staging areas.
 """
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import cycle
 from typing import Any
 
 import numpy as np
+from numba import config
 from numpy.typing import NDArray
 
-PIECE = 8 << 20  # bytes: 0.2 ms of a PCIe 5 link, many times what asking for a copy takes
+PIECE = 2 << 20  # bytes: 0.2 ms of a core, many times what asking for a copy takes, and less than its cache
+# For one stream at the most. A core copies some 10 GB/s and PCIe 5 carries some 55 each way; with two lanes at work the
+# host's memory, through which each byte passes three times, has no more to give.
+_MOST_CORES = 4
 _NO_HOST_MEMORY = 2  # cudaErrorMemoryAllocation
+
+_Pieces = deque[tuple[NDArray[Any], Any]]  # a part of the host's array, and where it is in device memory
+
+
+def cores(lanes: int) -> int:
+    """How many cores copy for each of so many lanes, all of which may copy at a time."""
+    return max(1, min(_MOST_CORES, config.NUMBA_NUM_THREADS // lanes))
 
 
 class Staging:
-    """The buffers of one stream; one thread at a time."""
+    """The buffers of one stream; for one thread at a time, which others help with what is larger than PIECE."""
+
+    def __init__(self, cupy: Any, device: int, stream: Any, cores: int) -> None:
+        self._cupy = cupy
+        self._device = device
+        self._stream = stream
+        self._pairs = tuple((_Buffer(cupy, stream), _Buffer(cupy, stream)) for _ in range(cores))
+        self._others = ThreadPoolExecutor(max(1, cores - 1), "staging")  # none is started before it is needed
+
+    def upload(self, source: NDArray[Any], target: Any) -> None:
+        """Copy a matrix of rows (cuda.as_rows) to device memory (a CuPy memory pointer), and wait until it is there."""
+        self._share(_send, source, target)
+        self._stream.synchronize()
+
+    def download(self, source: Any, target: NDArray[Any]) -> None:
+        """Copy device memory into a matrix of rows (cuda.as_rows), and wait until it is there."""
+        self._share(_receive, target, source)
+
+    def forget(self) -> None:
+        """Overwrite what copies left in the buffers."""
+        for pair in self._pairs:
+            for buffer in pair:
+                buffer.zero()
+
+    def _share(self, copy: Callable[[_Pieces, "_Pair"], None], matrix: NDArray[Any], pointer: Any) -> None:
+        """Copy in as many threads as there are cores and pieces. None of them is at work when this ends or fails."""
+        pieces: _Pieces = deque(_cut(matrix, pointer))
+        others: list[Future[None]] = []
+        for pair in self._pairs[1 : len(pieces)]:
+            try:
+                others.append(self._others.submit(self._work, copy, pieces, pair))
+            except RuntimeError:  # this process may have no more threads: then it goes without
+                break
+        try:
+            self._work(copy, pieces, self._pairs[0])
+        finally:
+            wait(others)
+        for other in others:
+            other.result()
+
+    def _work(self, copy: Callable[[_Pieces, "_Pair"], None], pieces: _Pieces, pair: "_Pair") -> None:
+        try:
+            self._cupy.cuda.Device(self._device).use()  # to CuPy the device in use belongs to a thread
+            copy(pieces, pair)
+        except BaseException:
+            pieces.clear()  # so that the others end too
+            raise
+
+
+class _Buffer:
+    """Pinned memory for one piece, taken when it is first used."""
 
     def __init__(self, cupy: Any, stream: Any) -> None:
         self._cupy = cupy
         self._stream = stream
-        self._buffers: list[_Buffer] = []
-
-    def upload(self, source: NDArray[Any], target: Any) -> None:
-        """Copy a contiguous array to device memory (a CuPy memory pointer), and wait until it is there."""
-        flat = _bytes_of(source)
-        for first, end, buffer in self._pieces(flat.size):
-            buffer.wait()  # for the piece it held before
-            buffer.bytes[: end - first] = flat[first:end]
-            (target + first).copy_from_host_async(buffer.address, end - first, self._stream)
-            buffer.left(end - first)
-        self._stream.synchronize()
-
-    def download(self, source: Any, target: NDArray[Any]) -> None:
-        """Copy device memory into a contiguous array, and wait until it is there."""
-        flat = _bytes_of(target)
-        arriving: list[tuple[int, int, _Buffer]] = []
-        for first, end, buffer in self._pieces(flat.size):
-            (source + first).copy_to_host_async(buffer.address, end - first, self._stream)
-            buffer.left(end - first)
-            arriving.append((first, end, buffer))
-            if len(arriving) == 2:
-                _take(flat, *arriving.pop(0))
-        for piece in arriving:
-            _take(flat, *piece)
-
-    def forget(self) -> None:
-        """Overwrite what copies left in the buffers."""
-        for buffer in self._buffers:
-            buffer.zero()
-
-    def _pieces(self, nbytes: int) -> Iterator[tuple[int, int, "_Buffer"]]:
-        for number, first in enumerate(range(0, nbytes, PIECE)):
-            if number % 2 >= len(self._buffers):
-                self._buffers.append(_Buffer(self._cupy, self._stream))
-            yield first, min(first + PIECE, nbytes), self._buffers[number % 2]
-
-
-class _Buffer:
-    def __init__(self, cupy: Any, stream: Any) -> None:
-        self._stream = stream
         self._event = cupy.cuda.Event(block=True, disable_timing=True)  # a wait leaves the processor to others
+        self._memory: NDArray[np.uint8] | None = None
         self._used = 0
-        try:
-            self.bytes: NDArray[np.uint8] = np.frombuffer(cupy.cuda.alloc_pinned_memory(PIECE), np.uint8, PIECE)
-        except cupy.cuda.runtime.CUDARuntimeError as error:
-            if error.status != _NO_HOST_MEMORY:
-                raise
-            self.bytes = np.empty(PIECE, np.uint8)  # slower, and as good
-        self.address = self.bytes.ctypes.data
 
-    def left(self, nbytes: int) -> None:
-        """A copy of so many bytes was given to the stream."""
+    def send(self, part: NDArray[Any], pointer: Any) -> None:
+        self._wait()  # for the piece it held before
+        held = self._as(part)
+        held[...] = part
+        pointer.copy_from_host_async(held.ctypes.data, held.nbytes, self._stream)
         self._event.record(self._stream)
-        self._used = max(self._used, nbytes)
 
-    def wait(self) -> None:
+    def receive(self, part: NDArray[Any], pointer: Any) -> None:
+        """Ask for what `take` waits for."""
+        held = self._as(part)
+        pointer.copy_to_host_async(held.ctypes.data, held.nbytes, self._stream)
+        self._event.record(self._stream)
+
+    def take(self, part: NDArray[Any]) -> None:
+        self._wait()
+        part[...] = self._as(part)
+
+    def zero(self) -> None:
+        if self._memory is not None:
+            self._wait()
+            self._memory[: self._used] = 0
+            self._used = 0
+
+    def _wait(self) -> None:
         if self._used:
             self._event.synchronize()
 
-    def zero(self) -> None:
-        self.wait()
-        self.bytes[: self._used] = 0
-        self._used = 0
+    def _as(self, part: NDArray[Any]) -> NDArray[Any]:
+        """Memory of the shape and type of `part`, which counts as used from now on, whatever fails."""
+        if self._memory is None:
+            self._memory = self._pinned()
+        self._used = max(self._used, part.nbytes)
+        held: NDArray[Any] = self._memory[: part.nbytes].view(part.dtype).reshape(part.shape)
+        return held
+
+    def _pinned(self) -> NDArray[np.uint8]:
+        try:
+            return np.frombuffer(self._cupy.cuda.alloc_pinned_memory(PIECE), np.uint8, PIECE)
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            if error.status != _NO_HOST_MEMORY:
+                raise
+            return np.empty(PIECE, np.uint8)  # slower, and as good
 
 
-def _take(flat: NDArray[np.uint8], first: int, end: int, buffer: _Buffer) -> None:
-    buffer.wait()
-    flat[first:end] = buffer.bytes[: end - first]
+_Pair = tuple[_Buffer, _Buffer]
 
 
-def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
-    return array.reshape(-1).view(np.uint8)
+def _send(pieces: _Pieces, pair: _Pair) -> None:
+    for buffer, part, pointer in _taken(pieces, pair):
+        buffer.send(part, pointer)
+
+
+def _receive(pieces: _Pieces, pair: _Pair) -> None:
+    coming: deque[tuple[_Buffer, NDArray[Any]]] = deque()
+    for buffer, part, pointer in _taken(pieces, pair):
+        buffer.receive(part, pointer)
+        coming.append((buffer, part))
+        if len(coming) == len(pair):
+            first, part = coming.popleft()
+            first.take(part)
+    for buffer, part in coming:
+        buffer.take(part)
+
+
+def _taken(pieces: _Pieces, pair: _Pair) -> Iterator[tuple[_Buffer, NDArray[Any], Any]]:
+    """What this thread can get of the pieces, in its buffers by turns."""
+    for buffer in cycle(pair):
+        try:
+            part, pointer = pieces.popleft()
+        except IndexError:
+            return
+        yield buffer, part, pointer
+
+
+def _cut(matrix: NDArray[Any], pointer: Any) -> Iterator[tuple[NDArray[Any], Any]]:
+    """Whole rows of a matrix, or parts of one row, of at most PIECE bytes."""
+    if not matrix.size:
+        return
+    height, width = matrix.shape
+    down, across = max(1, PIECE // (width * matrix.itemsize)), PIECE // matrix.itemsize
+    for top in range(0, height, down):
+        for left in range(0, width, across):
+            part = matrix[top : top + down, left : left + across]
+            yield part, pointer + (top * width + left) * matrix.itemsize

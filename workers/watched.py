@@ -62,9 +62,9 @@ class WatchedDevice(WrappedDevice):
         with self._noting():
             return self._device.zeros(shape, dtype)
 
-    def to_host(self, array: Any) -> Any:
+    def to_host(self, array: Any, out: Any = None) -> Any:
         with self._noting():
-            return self._device.to_host(array)
+            return self._device.to_host(array, out)
 
     def times(self) -> Times:
         with self._noting():

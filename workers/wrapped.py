@@ -37,8 +37,8 @@ class WrappedDevice:
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         return self._device.zeros(shape, dtype)
 
-    def to_host(self, array: Any) -> Any:
-        return self._device.to_host(array)
+    def to_host(self, array: Any, out: Any = None) -> Any:
+        return self._device.to_host(array, out)
 
     def times(self) -> Times:
         return self._device.times()

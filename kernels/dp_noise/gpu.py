@@ -68,20 +68,23 @@ class _Release:
         assert self._params.clip is not None  # noqa: S101 (the validator has seen to it)
         made, norm = self._made, NORM[self._params.clip.norm]
         rows = self._bits[first * self._cut.rows : end * self._cut.rows]
-        with private_memory(self._device) as memory:
-            total, bits = memory.zeros(made.width, np.uint64), memory.to_device(rows)
-            shared = (*_step(made), np.uint64(made.saturation), np.int32(norm), np.uint64(made.bound))
-            norms = total  # where each coordinate is cut by itself, nobody reads them
-            if norm != NORM["linf"]:
-                norms = memory.empty(len(rows), np.uint64)
-                lengths = np.uint64(len(rows)), np.uint64(made.width)
-                self._device.kernel(_SOURCE, "row_norms")(
-                    (-(-len(rows) // 4),), (32, 4), (bits, *lengths, *shared, norms)
-                )
-            self._sum_rows(bits, shared, norms, total)
-            part = self._device.to_host(total)
-        np.add(self.total, part, out=self.total)
-        part.fill(0)
+        part = np.empty(made.width, np.uint64)
+        try:
+            with private_memory(self._device) as memory:
+                total, bits = memory.zeros(made.width, np.uint64), memory.to_device(rows)
+                shared = (*_step(made), np.uint64(made.saturation), np.int32(norm), np.uint64(made.bound))
+                norms = total  # where each coordinate is cut by itself, nobody reads them
+                if norm != NORM["linf"]:
+                    norms = memory.empty(len(rows), np.uint64)
+                    lengths = np.uint64(len(rows)), np.uint64(made.width)
+                    self._device.kernel(_SOURCE, "row_norms")(
+                        (-(-len(rows) // 4),), (32, 4), (bits, *lengths, *shared, norms)
+                    )
+                self._sum_rows(bits, shared, norms, total)
+                self._device.to_host(total, part)
+            np.add(self.total, part, out=self.total)
+        finally:
+            part.fill(0)
         self._summed = end
 
     def _sum_rows(self, bits: Any, shared: tuple[Any, ...], norms: Any, total: Any) -> None:
@@ -129,8 +132,8 @@ class _Release:
                     flag,
                 ),
             )
-            noisy, found = self._device.to_host(numbers), self._device.to_host(flag)
-        self.noisy[part] = noisy.view(np.float64)
+            self._device.to_host(numbers, self.noisy[part].view(np.uint64))
+            found = self._device.to_host(flag)
         if found[0]:
             self.out_of_range = True
 

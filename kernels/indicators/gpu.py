@@ -151,11 +151,8 @@ def _compute(
             else:
                 results = _whole_rows(indicator, closed[piece.row : piece.end_row], policy, device)
             for at in range(len(names)):
-                result = device.to_host(results.pop(0)).reshape(piece.end_row - piece.row, -1)
-                if result.shape == rows.shape:
-                    outputs[at] = result
-                else:
-                    outputs[at][piece.row : piece.end_row, piece.begin : piece.end] = result
+                out = outputs[at][piece.row : piece.end_row, piece.begin : piece.end]
+                device.to_host(results.pop(0).reshape(out.shape), out)
 
     chunks.run(device, grid, work, overlap=not (cut.in_time and indicator.in_turn(rows.itemsize)))
     indicator.finish(cut, outputs)

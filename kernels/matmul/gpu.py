@@ -79,7 +79,7 @@ def _by_kernel(a: Matrices, b: Matrices, product: Matrices, device: Device, piec
         right = device.to_device(_of(b, piece.items)[:, :, piece.columns])
         out = device.empty(product[piece.place].shape, product.dtype)
         _launch(left, right, out, device)
-        product[piece.place] = device.to_host(out)
+        device.to_host(out, product[piece.place])
         del left, right, out  # before the next piece's are made
 
 
@@ -147,20 +147,21 @@ class _Library:
                 right = device.to_device(_of(b, piece.items)[:, :, piece.columns])
                 formed = self._stored(right, "b")
             here = piece.within(rows)
-            product[piece.place], error = self._chunk(_of(a, piece.items)[:, piece.rows], right, formed, here)
+            error = self._chunk(_of(a, piece.items)[:, piece.rows], right, formed, product[piece.place], here)
             if here:
                 squared[tuple(part.start for part in piece.place)] = error
 
     def _chunk(
-        self, a: Matrices, right: Any, formed: Any, rows: dict[int, list[int]]
-    ) -> tuple[Matrices, tuple[float, float]]:
-        """One chunk of the product, and of `rows` of it what precision.squares says."""
+        self, a: Matrices, right: Any, formed: Any, product: Matrices, rows: dict[int, list[int]]
+    ) -> tuple[float, float]:
+        """Fill one chunk of the product, and return what precision.squares says of `rows` of it."""
         left = self._device.to_device(a)
         batch = max(left.shape[0], right.shape[0])
         out = self._device.empty((batch, left.shape[1], right.shape[2]), left.dtype)
         self._gemm(self._stored(left, "a"), formed, out)
-        error = self._guarded(partial(squares, self._xp, left, right, out, rows))
-        return self._device.to_host(out), error
+        error: tuple[float, float] = self._guarded(partial(squares, self._xp, left, right, out, rows))
+        self._device.to_host(out, product)
+        return error
 
     def _gemm(self, a: Any, b: Any, out: Any) -> None:
         """Multiply through cublasGemmStridedBatchedEx (cuBLAS documentation, section 2.8).

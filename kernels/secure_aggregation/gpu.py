@@ -36,14 +36,16 @@ def secure_aggregation(
 
         def work(first: int, end: int) -> None:
             part = slice(first * width, end * width)
-            total[part] = _unmasked(params, np.ascontiguousarray(masked[:, part]), remove, part.start, device)
+            _unmask(params, masked[:, part], remove, part.start, total[part], device)
 
         chunks.run(device, grid_of(rows, dim, params.modulus_bits, len(remove.seeds)), work, overlap=True)
     return answer(params, total)
 
 
-def _unmasked(params: SecureAggregation, part: NDArray[Any], remove: Masks, first: int, device: Device) -> NDArray[Any]:
-    """The sum of `part`, columns from `first` on, without its masks."""
+def _unmask(
+    params: SecureAggregation, part: NDArray[Any], remove: Masks, first: int, total: NDArray[Any], device: Device
+) -> None:
+    """Write the sum of `part`, columns from `first` on, without its masks to `total`."""
     rows, dim = part.shape
     kernel = device.kernel(_SOURCE[params.modulus_bits], "unmask")
     of_block = 512 // params.modulus_bits  # words
@@ -69,4 +71,4 @@ def _unmasked(params: SecureAggregation, part: NDArray[Any], remove: Masks, firs
                 out,
             ),
         )
-        return device.to_host(out)
+        device.to_host(out, total)

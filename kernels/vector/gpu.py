@@ -78,7 +78,7 @@ def _each(name: str, factors: tuple[Any, ...], x: Array, y: Array, device: Devic
         given, result = device.to_device(flat_x[part]), device.to_device(flat_y[part])
         blocks = -(-given.nbytes // (16 * _PACKS * _THREADS))
         kernel((blocks,), (_THREADS,), (*factors, np.uint64(given.size), given, result))
-        out[part] = device.to_host(result)
+        device.to_host(result, out[part])
 
     chunks.run(device, spec.element_chunks(x.size, x.itemsize), work, overlap=True)
     return out.reshape(x.shape)
@@ -104,7 +104,7 @@ def _by_tile(
         blocks = -(-(last - first) // rows_of_a_block)
         kernel((blocks,), (_THREADS,), (*given, *options, *lengths, *results))
         for out, result in zip(outs, results, strict=True):
-            out[first:last] = device.to_host(result)
+            device.to_host(result, out[first:last])
 
     grid = spec.tile_chunks(tiles.rows, tiles.n, len(arrays) * itemsize, spec.result_bytes(params))
     chunks.run(device, grid, work, overlap=True)

@@ -22,6 +22,7 @@ from kernels.cuda import (
     Source,
     Times,
     check_arguments,
+    check_out,
     check_shape,
 )
 from kernels.memory import Ledger, Life, MemoryReport
@@ -191,7 +192,7 @@ class EmulatedDevice:
         return EmulatedKernel(self, source, module, module.kernels[name])
 
     def to_device(self, array: Any) -> DeviceArray:
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array)
         start = time.perf_counter()
         copy = self.empty(array.shape, array.dtype)
         copy._array[...] = array
@@ -208,11 +209,14 @@ class EmulatedDevice:
         array._array.reshape(-1).view(np.uint8).fill(0)
         return array
 
-    def to_host(self, array: DeviceArray) -> "np.ndarray[Any, Any]":
+    def to_host(self, array: DeviceArray, out: Any = None) -> "np.ndarray[Any, Any]":
+        if out is not None:
+            check_out(array, out)
         start = time.perf_counter()
-        copy = array._array.copy()
+        host: np.ndarray[Any, Any] = np.empty(array.shape, array.dtype) if out is None else out
+        np.copyto(host, array._array)
         self._copy_seconds += time.perf_counter() - start
-        return copy
+        return host
 
     def times(self) -> Times:
         times = Times(self._copy_seconds, self._kernel_seconds)

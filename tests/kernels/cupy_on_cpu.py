@@ -7,6 +7,7 @@ computer pretends to have. What its compiler makes of a source is the source's t
 """
 
 import ctypes
+import sys
 import threading
 import time
 import weakref
@@ -19,7 +20,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from kernels import nvrtc
 from kernels.cuda import COMPILE_OPTIONS, Source
 from kernels.nvrtc import Compiled, CompileError, Nvrtc
 from tests.cudasim.device import DeviceArray, EmulatedDevice
@@ -54,6 +57,7 @@ class Machine:
     launch_error: int | None = None
     sync_error: int | None = None  # what every wait raises, and questions whether something is done that is not
     wrong: bool = False  # copies back something else than was computed
+    copying: Callable[[], None] = lambda: None  # called as a copy is asked for, by the thread that asks; it may raise
     compile_error: bool = False
     broken_module: Exception | None = None  # what loading a module raises
     memory: int = 1 << 20
@@ -95,6 +99,16 @@ class Machine:
         if self.nvrtc is None:
             raise CompileError("NVRTC is not installed")
         return Compiler(self)
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **facts: Any) -> Machine:
+    """Let CuPy and NVRTC be those of a machine of which `facts` are true."""
+    machine = Machine(**facts)
+    for name, module in machine.modules(tmp_path).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(nvrtc, "find", machine.compiler)
+    monkeypatch.setenv("WARPDESK_KERNEL_CACHE", str(tmp_path / "cubins"))
+    return machine
 
 
 class Compiler(Nvrtc):
@@ -323,6 +337,8 @@ class Pointer:
 
     def _copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
         assert self.mem is not None
+        if self._machine:
+            self._machine.copying()
         stream.give(partial(_move, self.mem.chunk.block, target, source, nbytes))
 
 

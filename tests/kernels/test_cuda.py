@@ -36,7 +36,7 @@ from kernels.staging import PIECE
 from tests.cudasim import sound
 from tests.cudasim.build import compile_source, load
 from tests.cudasim.device import deduced
-from tests.kernels.cupy_on_cpu import CUDADriverError, Machine
+from tests.kernels.cupy_on_cpu import CUDADriverError, Machine, pretend
 
 SOURCES = [pytest.param(source, id=describe(source)) for _, source in sources()]
 
@@ -141,15 +141,6 @@ def test_a_fault_is_told_by_its_number(code: int, kind: type[DeviceFault]) -> No
 
 
 # ---------------------------------------------------------------- opening a GPU
-
-
-def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, **facts: Any) -> Machine:
-    machine = Machine(**facts)
-    for name, module in machine.modules(tmp_path).items():
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(nvrtc, "find", machine.compiler)
-    monkeypatch.setenv("WARPDESK_KERNEL_CACHE", str(tmp_path / "cubins"))
-    return machine
 
 
 def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,8 +70,11 @@ class PaperDevice:
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
         return np.zeros(shape, dtype)
 
-    def to_host(self, array: Any) -> Any:
-        return np.array(array)
+    def to_host(self, array: Any, out: Any = None) -> Any:
+        if out is None:
+            return np.array(array)
+        out[...] = array
+        return out
 
     def times(self) -> Times:
         return Times(copy=0.25, kernel=0.5)
