@@ -69,8 +69,8 @@ class Staging:
             self._work(copy, pieces, self._pairs[0])
         finally:
             wait(others)
-        for other in others:
-            other.result()
+        while others:
+            others.pop().result()  # no frame of its error may hold the future: that would be a cycle, and keep memory
 
     def _work(self, copy: Callable[[_Pieces, "_Pair"], None], pieces: _Pieces, pair: "_Pair") -> None:
         try:
