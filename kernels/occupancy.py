@@ -1,4 +1,8 @@
-"""How many blocks of a kernel one multiprocessor holds at a time, from what the assembler says, with no GPU.
+"""How many blocks of a kernel a device holds at a time, and which of several shapes of a launch suits it best.
+
+On a GPU the driver counts the blocks, from a kernel's registers and shared memory (Kernel.blocks_per_multiprocessor);
+without one they are counted here, from what the assembler says. A shape is chosen where no bit of the answer depends on
+it: what decides bytes, such as the tile that a sum is cut into, is a constant of its family and never asked for here.
 
 The limits are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the rules
 those of its occupancy calculator: registers are given to a warp in units of 256 out of a quarter of the file each,
@@ -7,13 +11,18 @@ shared memory to a block in units, and from Ampere on the driver keeps 1 KiB of 
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
+
+from kernels.cuda import Device, Kernel, LaunchFailed
 
 _WARP = 32
 _QUARTERS = 4
 _REGISTERS = 65_536  # per multiprocessor, and the most one block may have
 _REGISTER_UNIT = 256
+
+_AS_GOOD = Fraction(33, 32)  # what is within this of the best is as good as it
 
 # Of a cubin.
 _INFO = ".nv.info."
@@ -79,6 +88,51 @@ def occupancy(architecture: str, threads: int, registers: int, shared: int = 0) 
 
 def _up(amount: int, unit: int) -> int:
     return -(-amount // unit) * unit
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One way to launch a job: so many blocks of so many threads, with bytes of dynamic shared memory.
+
+    `work` is what a block goes through, idle threads and what it reads of its neighbours' included, in any unit that is
+    the same for all shapes of the job.
+    """
+
+    blocks: int
+    threads: int
+    work: int
+    shared: int = 0
+
+
+def best(device: Device, kernel: Kernel, shapes: Iterable[Shape]) -> Shape:
+    """The shape that suits a kernel on a device, of those that do the same job.
+
+    A multiprocessor gets its share of the blocks, and takes them in rounds of as many as it holds: the fewest rounds
+    come first, which is the most in flight at a time, then the least work of the busiest multiprocessor, then the
+    smaller block, whose loads and stores run beside more others. Where none can be held it is the one that asks for
+    least: its launch is refused with the reason.
+    """
+    given = sorted(shapes, key=lambda shape: (shape.threads, shape.shared))
+    held = [(shape, _held(kernel, shape.threads, shape.shared)) for shape in given]
+    fitting = [(shape, count, -(-shape.blocks // device.multiprocessors)) for shape, count in held if count]
+    if len(fitting) < 2:
+        return fitting[0][0] if fitting else given[0]
+    rounds = [max(Fraction(1), Fraction(each, count)) for _, count, each in fitting]
+    few = [entry for entry, taken in zip(fitting, rounds, strict=True) if taken <= min(rounds) * _AS_GOOD]
+    busiest = [shape.work * each for shape, _, each in few]
+    return next(shape for (shape, _, _), work in zip(few, busiest, strict=True) if work <= min(busiest) * _AS_GOOD)
+
+
+def resident(device: Device, kernel: Kernel, threads: int, shared: int = 0) -> int:
+    """Blocks that the whole device holds at a time, at least one: as many as a loop over the rest of a job needs."""
+    return device.multiprocessors * max(1, _held(kernel, threads, shared))
+
+
+def _held(kernel: Kernel, threads: int, shared: int) -> int:
+    try:
+        return kernel.blocks_per_multiprocessor(threads, shared)
+    except LaunchFailed:  # more shared memory than a block may have
+        return 0
 
 
 def launch_bounds(cubin: bytes) -> dict[str, int]:

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import chunks
-from kernels.cuda import Device, Source
+from kernels.cuda import Device, Kernel, Source
+from kernels.occupancy import Shape, best
 from kernels.vector import spec
 from kernels.vector.spec import Axpy, Elementwise, Norm, Reduction
 from kernels.vector.tiles import MAGNITUDE, MAX, MIN, added, cut, euclidean, extreme
@@ -19,7 +20,10 @@ _FILE = Path(__file__).with_name("vector.cu")
 _SOURCE = {"float64": Source(_FILE, {"REAL": "f64"}), "float32": Source(_FILE, {"REAL": "f32"})}
 SOURCES: tuple[Source, ...] = tuple(_SOURCE.values())
 
-_THREADS, _PACKS, _LANES = 256, 4, 1024  # as in vector.cu
+# As in vector.cu. Lanes decide bytes, and the threads of a tile are those its tree is written for.
+_LANES, _THREADS = 1024, 256
+_MOST_THREADS = 512  # of a block of warps that share nothing; of rows, as many as of a tile
+_WARP_BYTES = 2048  # of x, in an elementwise warp
 
 
 def add(params: Elementwise, x: Array, y: Array, *, device: Device) -> Answer:  # noqa: ARG001
@@ -76,8 +80,8 @@ def _each(name: str, factors: tuple[Any, ...], x: Array, y: Array, device: Devic
     def work(first: int, end: int) -> None:
         part = slice(first * spec.CHUNK, end * spec.CHUNK)
         given, result = device.to_device(flat_x[part]), device.to_device(flat_y[part])
-        blocks = -(-given.nbytes // (16 * _PACKS * _THREADS))
-        kernel((blocks,), (_THREADS,), (*factors, np.uint64(given.size), given, result))
+        shape = _of_warps(-(-given.nbytes // _WARP_BYTES), _MOST_THREADS, kernel, device)
+        kernel((shape.blocks,), (shape.threads,), (*factors, np.uint64(given.size), given, result))
         device.to_host(result, out[part])
 
     chunks.run(device, spec.element_chunks(x.size, x.itemsize), work, overlap=True)
@@ -92,7 +96,6 @@ def _by_tile(
     tiles, itemsize = cut(params, arrays[0]), arrays[0].itemsize
     kernel = device.kernel(_SOURCE[arrays[0].dtype.name], name)
     flat, at_once = [array.reshape(-1) for array in arrays], spec.tiles_per_chunk(tiles.n)
-    rows_of_a_block = 1 if tiles.n > _LANES else _THREADS // 32
 
     def work(first_chunk: int, end_chunk: int) -> None:
         first = first_chunk * at_once
@@ -101,13 +104,25 @@ def _by_tile(
         given = [device.to_device(array[part]) for array in flat]
         results = [device.empty(last - first, out.dtype) for out in outs]
         lengths = (np.uint64(number) for number in (tiles.n, tiles.per_row, first, last))
-        blocks = -(-(last - first) // rows_of_a_block)
-        kernel((blocks,), (_THREADS,), (*given, *options, *lengths, *results))
+        tasks = last - first
+        if tiles.n > _LANES:
+            shape = Shape(tasks, _THREADS, 1)
+        elif name == "norm2_tiles":
+            shape = Shape(-(-tasks // (_THREADS // 32)), _THREADS, 1)
+        else:
+            shape = _of_warps(tasks, _THREADS, kernel, device)
+        kernel((shape.blocks,), (shape.threads,), (*given, *options, *lengths, *results))
         for out, result in zip(outs, results, strict=True):
             device.to_host(result, out[first:last])
 
     grid = spec.tile_chunks(tiles.rows, tiles.n, len(arrays) * itemsize, spec.result_bytes(params))
     chunks.run(device, grid, work, overlap=True)
+
+
+def _of_warps(warps: int, most: int, kernel: Kernel, device: Device) -> Shape:
+    """Warps that share nothing, in blocks of up to `most` threads: few of them are spread over the device."""
+    given = (most // 4, most // 2, most)
+    return best(device, kernel, (Shape(-(-warps // (threads // 32)), threads, threads) for threads in given))
 
 
 def _added(name: str, params: Reduction, arrays: tuple[Array, ...], device: Device) -> Array:

@@ -14,8 +14,10 @@
 //
 // Memory: elementwise arrays are allocations of their own, so that packs of 16 bytes are aligned; a warp reads 512 bytes
 // side by side. Reductions read 256 (f64) or 128 (f32) bytes a warp, any alignment.
-// Launch: 256 threads. Elementwise a block for each 16 KiB of x. Reductions a block for each tile, or for each 8 rows of at
-// most LANES elements. Static shared memory at most 2 KiB + 64 bytes.
+// Launch. TILE and LANES decide bytes and are constants, and so are the 256 threads of a tile, for whom reduce.cuh unrolls
+// its tree. How many warps share a block is free elsewhere, and suits the device (gpu.py): up to 16 where each has 2 KiB of x
+// (elementwise), up to 8 where each has a row of at most LANES elements (always 8 in norm2_tiles). Static shared memory at
+// most 2 KiB + 64 bytes.
 //
 // Per element: add, multiply, axpy read two numbers and write one, 1 or 2 operations; reductions read one (dot: two), with
 // 1 (sum, norm1), 2 (dot) or 3 (norm2) operations in float64 and about 5 on integers (greatest), and write 8 or 12 bytes a
@@ -26,7 +28,8 @@
 #include "device/types.cuh"
 #include "device/reduce.cuh"
 
-#define THREADS 256
+#define THREADS 256       // of a tile
+#define MOST_THREADS 512  // of an elementwise block
 const int TILE = 8192;
 const int LANES = 1024;
 const int SLOTS = LANES / THREADS;  // lanes of a thread: its own, and every 256th after it
@@ -38,14 +41,15 @@ struct __align__(16) Pack {
 };
 
 // y[i] = both(x[i], y[i]), PACKS times 16 bytes of each in a thread, all read before the first is written; what is left
-// over by packs goes one by one.
+// over by packs goes one by one. A warp's packs lie side by side, so that their distances are constants.
 template <class Both>
 __device__ __forceinline__ void elementwise(u64 n, const REAL* x, REAL* y, Both both) {
-    const u64 packs = n / PACK, first = (u64)blockIdx.x * THREADS * PACKS + threadIdx.x;
+    const u64 packs = n / PACK, warp = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    const u64 first = warp * 32 * PACKS + threadIdx.x % 32;
     Pack xs[PACKS], ys[PACKS];
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
-        const u64 p = first + k * THREADS;
+        const u64 p = first + k * 32;
         if (p < packs) {
             xs[k] = reinterpret_cast<const Pack*>(x)[p];
             ys[k] = reinterpret_cast<Pack*>(y)[p];
@@ -53,7 +57,7 @@ __device__ __forceinline__ void elementwise(u64 n, const REAL* x, REAL* y, Both 
     }
 #pragma unroll
     for (int k = 0; k < PACKS; ++k) {
-        const u64 p = first + k * THREADS;
+        const u64 p = first + k * 32;
         if (p < packs) {
 #pragma unroll
             for (int i = 0; i < PACK; ++i) ys[k].at[i] = both(xs[k].at[i], ys[k].at[i]);
@@ -64,15 +68,15 @@ __device__ __forceinline__ void elementwise(u64 n, const REAL* x, REAL* y, Both 
     if (blockIdx.x == 0 && left < n) y[left] = both(x[left], y[left]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) add(u64 n, const REAL* x, REAL* y) {
+extern "C" __global__ void __launch_bounds__(MOST_THREADS) add(u64 n, const REAL* x, REAL* y) {
     elementwise(n, x, y, [](REAL a, REAL b) { return a + b; });
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) multiply(u64 n, const REAL* x, REAL* y) {
+extern "C" __global__ void __launch_bounds__(MOST_THREADS) multiply(u64 n, const REAL* x, REAL* y) {
     elementwise(n, x, y, [](REAL a, REAL b) { return a * b; });
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) axpy(REAL alpha, u64 n, const REAL* x, REAL* y) {
+extern "C" __global__ void __launch_bounds__(MOST_THREADS) axpy(REAL alpha, u64 n, const REAL* x, REAL* y) {
     elementwise(n, x, y, [alpha](REAL a, REAL b) { return alpha * a + b; });
 }
 
@@ -89,9 +93,9 @@ __device__ __forceinline__ Place place(u64 tile, u64 n, u64 tiles, u64 first) {
     return {offset(tile, n, tiles) - offset(first, n, tiles), left < TILE ? (u32)left : TILE};
 }
 
-// Which tile of the launch this block, or this warp, does.
-__device__ __forceinline__ u64 task(u64 n) {
-    return n > LANES ? blockIdx.x : (u64)blockIdx.x * REDUCE_WARPS + threadIdx.x / 32;
+// Which tile of the launch this block, or this warp, does, where `warps` share a block.
+__device__ __forceinline__ u64 task(u64 n, u32 warps) {
+    return n > LANES ? blockIdx.x : (u64)blockIdx.x * warps + threadIdx.x / 32;
 }
 
 // Element `line` LANES + lane of a block's tile, for this thread's lane of a slot.
@@ -101,7 +105,7 @@ __device__ __forceinline__ u32 element(int line, int slot) { return line * LANES
 template <class Term>
 __device__ __forceinline__ void add_up(u64 n, u64 tiles, u64 first, u64 last, f64* sums, Term term) {
     __shared__ f64 lanes[REDUCE_BLOCK];
-    const u64 task_ = task(n);
+    const u64 task_ = task(n, blockDim.x / 32);
     if (task_ >= last - first) return;  // all threads that meet below, together
     const Place at = place(first + task_, n, tiles, first);
     f64 sum;
@@ -168,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     norm2_tiles(const REAL* x, u64 n, u64 tiles, u64 first, u64 last, f64* sums, i32* scales) {
     __shared__ f64 lanes[REDUCE_BLOCK];
     __shared__ i32 exponents[REDUCE_WARPS];
-    const u64 task_ = task(n);
+    const u64 task_ = task(n, REDUCE_WARPS);  // another number costs two registers, and these a third of the blocks
     if (task_ >= last - first) return;
     const Place at = place(first + task_, n, tiles, first);
     const bool long_rows = n > LANES;
@@ -227,7 +231,7 @@ __device__ __forceinline__ i64 key_of(REAL x, i32 which) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     greatest_tiles(const REAL* x, i32 which, u64 n, u64 tiles, u64 first, u64 last, i64* keys) {
     __shared__ i64 held[REDUCE_WARPS];
-    const u64 task_ = task(n);
+    const u64 task_ = task(n, blockDim.x / 32);
     if (task_ >= last - first) return;
     const Place at = place(first + task_, n, tiles, first);
     const bool long_rows = n > LANES;

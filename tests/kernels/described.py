@@ -1,0 +1,56 @@
+"""Emulated devices described like real ones: launches take the shapes they would have there, and are taken down."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.cuda import Source
+from kernels.occupancy import occupancy
+from tests.cudasim.device import EmulatedDevice, EmulatedKernel
+
+# Dynamic shared memory, all that a block may have, is 64 KiB on the emulation whatever is described.
+_REGISTERS = 32  # of a thread of any kernel: the emulation has none to count
+
+
+@dataclass(frozen=True)
+class Description:
+    name: str
+    architecture: str
+    multiprocessors: int
+
+
+DESCRIPTIONS = (
+    Description("a toy", "sm_86", 2),
+    Description("T4", "sm_75", 40),
+    Description("A100", "sm_80", 108),
+    Description("H200", "sm_90", 132),
+)
+
+
+class DescribedDevice(EmulatedDevice):
+    """`shapes` are the launches: kernel, grid, block, bytes of dynamic shared memory."""
+
+    def __init__(self, description: Description, registers: int = _REGISTERS, **options: Any) -> None:
+        super().__init__(**options)
+        self.name, self.multiprocessors = description.name, description.multiprocessors
+        self.described, self.registers = description, registers
+        self.shapes: list[tuple[str, Any, Any, int]] = []
+
+    def kernel(self, source: Source, name: str) -> Any:
+        return _DescribedKernel(self, super().kernel(source, name))
+
+
+class _DescribedKernel:
+    def __init__(self, device: DescribedDevice, kernel: EmulatedKernel) -> None:
+        self._device = device
+        self._kernel = kernel
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        self._device.shapes.append((self._kernel.name, grid, block, shared_mem))
+        self._kernel(grid, block, args, shared_mem)
+
+    def blocks_per_multiprocessor(self, threads: int, shared_mem: int = 0) -> int:
+        if self._kernel.blocks_per_multiprocessor(threads, shared_mem) == 0:
+            return 0
+        found = occupancy(self._device.described.architecture, threads, self._device.registers, shared_mem)
+        assert found is not None
+        return found.blocks

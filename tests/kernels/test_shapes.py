@@ -1,0 +1,94 @@
+"""Launches take shapes that suit the device, and no shape changes a bit."""
+
+from typing import Any
+
+import pytest
+
+from kernels.cuda import LaunchFailed
+from kernels.occupancy import Shape, best, resident
+from tests.kernels.described import DESCRIPTIONS, DescribedDevice
+from tests.kernels.parity import Case, assert_same
+from tests.kernels.vector.cases import numbers
+
+
+class Holding:
+    """A kernel of which a multiprocessor holds `threads` threads and `shared` bytes at a time, in any blocks."""
+
+    def __init__(self, threads: int = 2048, shared: int = 1 << 30) -> None:
+        self._threads, self._shared = threads, shared
+
+    def __call__(self, *_launch: Any) -> None:
+        raise AssertionError("it is only asked")
+
+    def blocks_per_multiprocessor(self, threads: int, shared_mem: int = 0) -> int:
+        if shared_mem > self._shared:
+            raise LaunchFailed("more than a block may have", 1)
+        return min(self._threads // threads, self._shared // shared_mem if shared_mem else 1 << 30)
+
+
+class Sized:
+    def __init__(self, multiprocessors: int) -> None:
+        self.multiprocessors = multiprocessors
+
+
+def chosen(shapes: list[Shape], kernel: Holding, multiprocessors: int = 10) -> Shape:
+    return best(Sized(multiprocessors), kernel, shapes)  # type: ignore[arg-type]
+
+
+def test_the_shape_that_keeps_most_of_a_large_job_in_flight_is_taken() -> None:
+    few, many = Shape(100_000, 64, 64, shared=20_000), Shape(25_000, 256, 256, shared=60_000)
+    assert chosen([few, many], Holding(shared=100_000)) == few  # 5 x 64 threads at a time, or 256
+    assert chosen([few, many], Holding(shared=130_000)) == many  # 6 x 64, or 2 x 256
+
+
+def test_a_small_job_is_spread_over_all_multiprocessors() -> None:
+    assert chosen([Shape(5, 256, 256), Shape(10, 128, 128), Shape(20, 64, 64)], Holding()) == Shape(20, 64, 64)
+    assert chosen([Shape(5, 256, 256), Shape(10, 128, 128)], Holding()) == Shape(10, 128, 128)
+
+
+def test_what_is_read_twice_counts_where_as_much_is_in_flight() -> None:
+    assert chosen([Shape(40_000, 64, 80), Shape(20_000, 128, 144)], Holding()) == Shape(20_000, 128, 144)
+
+
+def test_of_shapes_as_good_as_each_other_the_smaller_block_is_taken() -> None:
+    assert chosen([Shape(10_000, 256, 256), Shape(20_000, 128, 129)], Holding()) == Shape(20_000, 128, 129)
+
+
+def test_a_shape_that_cannot_be_launched_is_not_taken_unless_there_is_no_other() -> None:
+    large, small = Shape(10, 128, 128, shared=70_000), Shape(20, 64, 64, shared=60_000)
+    assert chosen([large, small], Holding(shared=65_536)) == small
+    assert chosen([large, small], Holding(shared=48_000)) == small
+
+
+def test_a_loop_has_as_many_blocks_as_the_device_holds_and_at_least_one() -> None:
+    device: Any = Sized(3)
+    assert resident(device, Holding(), 256) == 24
+    assert resident(device, Holding(threads=128), 256) == 3
+
+
+def _vector(operation: str, n: int, *rows: int, dtype: str = "float64", **params: Any) -> Case:
+    names = "xy" if operation in ("add", "dot") else "x"
+    inputs = {name: numbers(*rows, n, dtype=dtype, seed=seed) for seed, name in enumerate(names)}
+    return Case(operation, {**params, **({"axis": "last"} if rows else {})}, lambda: inputs)
+
+
+# A job, and how many different launches it has on the described devices.
+JOBS = [
+    (_vector("add", 100_003), 1),
+    (_vector("add", 300, dtype="float32"), 1),
+    (_vector("sum", 100, 300), 2),
+    (_vector("dot", 33, 300, dtype="float32"), 2),
+    (_vector("max", 20, 300), 2),
+    (_vector("norm", 20, 50), 1),
+    (_vector("sum", 20_000), 1),  # its tree has as many threads everywhere
+]
+
+
+@pytest.mark.parametrize(("case", "launches"), JOBS)
+def test_devices_with_other_launches_give_the_same_bytes(case: Case, launches: int) -> None:
+    shapes = set()
+    for description in DESCRIPTIONS:
+        device = DescribedDevice(description)
+        assert_same(case, case.run(), case.run(device))
+        shapes.add(tuple(device.shapes))
+    assert len(shapes) == launches, shapes
