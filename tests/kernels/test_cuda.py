@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import canary, chunks, cuda, install, nvrtc
+from kernels import canary, chunks, cuda, install, nvrtc, staging
 from kernels.compile import describe, sources
 from kernels.cubins import CubinCounts
 from kernels.cuda import (
@@ -439,10 +439,13 @@ def _enter(lane: AbstractContextManager[None]) -> None:
         pass
 
 
+@pytest.mark.parametrize(("cores", "piece"), [(1, PIECE), (3, 1024)])
 def test_parts_in_two_lanes_are_whole_and_leave_nothing_private_behind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: int, piece: int
 ) -> None:
     machine = pretend(monkeypatch, tmp_path, memory=3 << 20)
+    monkeypatch.setattr(staging, "PIECE", piece)
+    monkeypatch.setattr("kernels.cupy_device.cores", lambda _: cores)
     device = open_device()
     device.forget()
     machine.streams.clear()
@@ -460,7 +463,7 @@ def test_parts_in_two_lanes_are_whole_and_leave_nothing_private_behind(
                     both.wait(1)  # the first two parts are there at a time
             if next(runs_out):
                 memory.empty(1 << 20, np.float64)
-            found[first:end] = device.to_host(out)
+            device.to_host(out, found[first:end])
 
     chunks.run(device, Grid(24, 2 * 200 * 8), work, overlap=True)
     np.testing.assert_array_equal(found, given * 2)
