@@ -13,14 +13,15 @@ from kernels.indicators.lanes import (
     after_1,
     after_2,
     after_4,
+    fetch,
     load,
     pointer,
     spread,
     store,
     strided,
     transposed,
-    where_at_least,
     where_at_most,
+    where_below,
 )
 from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
 
@@ -99,6 +100,17 @@ def _put_bars(out, at, a, b, c, d, e, f, g, h):  # type: ignore[no-untyped-def]
     store(out, at + 5 * SEGMENT, f)
     store(out, at + 6 * SEGMENT, g)
     store(out, at + 7 * SEGMENT, h)
+
+
+@njit(cache=True, error_model="numpy")
+def _fetch(x, out, at):  # type: ignore[no-untyped-def]
+    """Ask for the group after the next, where it is read and where it is written.
+
+    A group is eight short rows of cache lines, which no processor foresees.
+    """
+    for i in range(at + 2 * GROUP_BARS, at + 3 * GROUP_BARS, LANES):
+        fetch(x, i)
+        fetch(out, i)
 
 
 @njit(cache=True, error_model="numpy")
@@ -273,9 +285,10 @@ def _strength(up, down, hundred, tiny):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _rsi_step(before, price, beta, zeros, up, down):  # type: ignore[no-untyped-def]
-    change = price - before
-    up = beta * up + where_at_most(change, zeros, zeros, change)
-    down = beta * down + where_at_least(change, zeros, zeros, zeros - change)
+    # Of -0 the sums show nothing, and for these two comparisons processors have one instruction, for <= and >= two.
+    rise, fall = price - before, before - price
+    up = beta * up + where_below(rise, zeros, zeros, rise)
+    down = beta * down + where_below(fall, zeros, zeros, fall)
     return up, down
 
 
@@ -476,6 +489,7 @@ def _ema_parts(  # type: ignore[no-untyped-def]
             for s in range(0, used, LANES):
                 at = start + s * SEGMENT
                 to = row * time + at
+                _fetch(flat, shown_flat, to)
                 if at + GROUP_BARS <= time:
                     before = _bars_before(flat, to, row * time, row * time + time, near)
                     store(states, s, _ema_reduce(flat, to, before, betas, zeros))
@@ -553,11 +567,11 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
     tiles, betas, zeros, flat, shown_flat = -(-time // TILE), spread(beta), spread(zero), pointer(prices), pointer(out)
     constants = spread(hundred), spread(tiny), spread(-one)  # HOLD
     padded, shown_padded, near = pointer(space[0]), pointer(space[1]), pointer(space[2])  # the caller keeps the arrays
-    segments, begin = np.zeros((6, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
+    segments, begin = np.zeros((7, SEGMENTS), prices.dtype), np.empty(SEGMENTS, np.int64)
     a, again, up, down = segments[0], segments[1], segments[2], segments[3]
-    gains, losses, none = segments[4], segments[5], spread(-zero)
+    gains, losses, waits, none = segments[4], segments[5], segments[6], spread(-zero)
     factors, factors_again, ups, downs = pointer(a), pointer(again), pointer(up), pointer(down)
-    entered_up, entered_down = pointer(gains), pointer(losses)
+    entered_up, entered_down, holding = pointer(gains), pointer(losses), pointer(waits)
     ends, far = np.empty((3, tiles), prices.dtype), np.empty((2, 5), prices.dtype)
     far_up, far_down = far[0], far[1]
     head, held_in_head = (
@@ -578,6 +592,7 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
             for s in range(0, used, LANES):
                 at = start + s * SEGMENT
                 to = row * time + at
+                _fetch(flat, shown_flat, to)
                 if at + GROUP_BARS <= time:
                     before = _bars_before(flat, to, row * time, row * time + time, near)
                     rising, falling = _rsi_reduce(flat, to, before, betas, zeros)
@@ -619,27 +634,22 @@ def _rsi_parts(  # type: ignore[no-untyped-def]
             _advance(far_down, tile, a[-1], down[-1], one)
             _enter(a[:used], up, gained, gains)
             _enter(a[:used], down, lost, losses)
-            waiting = zeros
             for s in range(0, used, LANES):
                 at = start + s * SEGMENT
                 to = row * time + at
                 rising, falling = load(entered_up, s), load(entered_down, s)
                 if at + GROUP_BARS <= time:
                     before = _bars_before(flat, to, row * time, row * time + time, near)
-                    waiting = waiting + _rsi_run(
-                        flat, to, before, betas, zeros, constants, rising, falling, shown_flat, to
-                    )
+                    waiting = _rsi_run(flat, to, before, betas, zeros, constants, rising, falling, shown_flat, to)
                 else:
                     _padded(flat, to, row * time + time, padded)
                     before = _bars_before(flat, to, row * time, row * time + time, near)
-                    waiting = waiting + _rsi_run(
-                        padded, 0, before, betas, zeros, constants, rising, falling, shown_padded, 0
-                    )
+                    waiting = _rsi_run(padded, 0, before, betas, zeros, constants, rising, falling, shown_padded, 0)
                     _unpad(shown_padded, shown_flat, to, row * time + time)
-            store(near, 0, waiting)
+                store(holding, s, waiting)
             some = 0
-            for k in range(LANES):
-                some += near[k] != zero
+            for s in range(used):
+                some += waits[s] != zero and (plain or begin[s] < 0)
             held[row, tile] = some
             if not plain:
                 if start == 0:
@@ -716,4 +726,4 @@ def _plan(prices: NDArray[Any], law: Recurrence) -> tuple[int, int, tuple[Any, .
     assets, tiles = prices.shape[0], -(-prices.shape[1] // TILE)
     reach = look_back(law, prices.itemsize)
     cut = parts(assets, tiles, reach)
-    return assets * cut, -(-8 // tiles), (*decays(law.beta, prices.dtype), reach, cut)
+    return assets * cut, -(-16 // tiles), (*decays(law.beta, prices.dtype), reach, cut)

@@ -16,6 +16,7 @@ from kernels.indicators.lanes import (
     before_1,
     before_2,
     before_4,
+    fetch,
     first,
     keep,
     last,
@@ -32,6 +33,8 @@ from kernels.indicators.lanes import (
 from kernels.indicators.windows import EIGHT, GROUP, SHORT, share
 
 assert LANES == EIGHT  # noqa: S101
+AHEAD = 512  # bars; what is asked for so early lies in the cache when it is needed
+WORTH = 32_768  # bars; fewer are computed in the time it takes to wake a thread
 
 
 def chunk_of(period: int) -> int:
@@ -227,6 +230,8 @@ def _mean_blocks(prices, time, period, part, constants, space, chunk, begin, end
             e, g, h = zero, zero, zero
             for k in range(-(-(stop - start) // EIGHT)):
                 at = start + k * EIGHT
+                fetch(x, at + AHEAD)
+                fetch(out, at + AHEAD)
                 u = _scan(_load(x, at, size, spare) - anchor, zeros)
                 total = load(before, k * EIGHT) + (spread((h + g) + e) + u)
                 _store(out, at, limit, spare, _plain(anchor + total * parts, nans))
@@ -277,6 +282,10 @@ def _band_blocks(  # type: ignore[no-untyped-def]
             e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
             for k in range(-(-(stop - start) // EIGHT)):
                 at = start + k * EIGHT
+                fetch(x, at + AHEAD)
+                fetch(above, at + AHEAD)
+                fetch(mid, at + AHEAD)
+                fetch(below, at + AHEAD)
                 u = _load(x, at, size, spare) - anchor
                 v = _scan(u * u, zeros)
                 u = _scan(u, zeros)
@@ -330,6 +339,8 @@ def _strength_blocks(prices, time, period, flat, constants, space, chunk, begin,
             e_u, g_u, h_u, e_v, g_v, h_v = zero, zero, zero, zero, zero, zero
             for k in range(-(-(stop - start) // EIGHT)):
                 at = start + k * EIGHT
+                fetch(x, at + AHEAD)
+                fetch(out, at + AHEAD)
                 change = _load(x, at, size, spare) - _load(x, at - 1, size, spare)
                 u, v = _scan(_gains(change, zeros), zeros), _scan(_losses(change, zeros), zeros)
                 gains = load(before_u, k * EIGHT) + (spread((h_u + g_u) + e_u) + u)
@@ -399,7 +410,8 @@ def _by_chunk(
     flat, outs = prices.reshape(-1), [out.reshape(-1) for out in outputs]
 
     def run(begin: int, end: int) -> None:
-        space = np.empty((3, -(-period // EIGHT) * EIGHT), dtype)  # eight numbers to spare, and the sums of a block
+        # Eight numbers to spare and the sums of a block; longer than need be, or two threads share a cache line.
+        space = np.empty((3, -(-period // EIGHT) * EIGHT + 16), dtype)
         loop(flat, time, period, *law, constants, space, chunk, begin, end, *outs)
 
-    cores.share(assets * -(-time // chunk), run)
+    cores.share(assets * -(-time // chunk), run, -(-WORTH // min(chunk, time)))
