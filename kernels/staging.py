@@ -10,6 +10,7 @@ that its owner is about to free. CUDA's reference, too, wants it kept for stagin
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from itertools import cycle
 from typing import Any
 
@@ -21,6 +22,7 @@ PIECE = 2 << 20  # bytes: 0.2 ms of a core, many times what asking for a copy ta
 # For one stream at the most. A core copies some 10 GB/s and PCIe 5 carries some 55 each way; with two lanes at work the
 # host's memory, through which each byte passes three times, has no more to give.
 _MOST_CORES = 4
+_SHARE = 4  # pieces that are worth another core: 0.8 ms of it, where to wake it takes some 0.1 ms
 _NO_HOST_MEMORY = 2  # cudaErrorMemoryAllocation
 
 _Pieces = deque[tuple[NDArray[Any], Any]]  # a part of the host's array, and where it is in device memory
@@ -32,7 +34,7 @@ def cores(lanes: int) -> int:
 
 
 class Staging:
-    """The buffers of one stream; for one thread at a time, which others help with what is larger than PIECE."""
+    """The buffers of one stream; for one thread at a time, which others help with large arrays."""
 
     def __init__(self, cupy: Any, device: int, stream: Any, cores: int) -> None:
         self._cupy = cupy
@@ -57,15 +59,13 @@ class Staging:
                 buffer.zero()
 
     def _share(self, copy: Callable[[_Pieces, "_Pair"], None], matrix: NDArray[Any], pointer: Any) -> None:
-        """Copy in as many threads as there are cores and pieces. None of them is at work when this ends or fails."""
+        """Copy in as many threads as are worth it. None of them is at work when this ends or fails."""
         pieces: _Pieces = deque(_cut(matrix, pointer))
         others: list[Future[None]] = []
-        for pair in self._pairs[1 : len(pieces)]:
-            try:
-                others.append(self._others.submit(self._work, copy, pieces, pair))
-            except RuntimeError:  # this process may have no more threads: then it goes without
-                break
         try:
+            with suppress(RuntimeError):  # a process that may have no more threads goes without
+                for pair in self._pairs[1 : len(pieces) // _SHARE]:
+                    others.append(self._others.submit(self._work, copy, pieces, pair))  # noqa: PERF401 (one may fail)
             self._work(copy, pieces, self._pairs[0])
         finally:
             wait(others)

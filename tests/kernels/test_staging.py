@@ -72,13 +72,12 @@ def test_arrays_of_any_size_are_whole_whatever_the_cores(
     assert {buffer.size for buffer in machine.pinned} <= {PIECE}
 
 
-def test_each_core_takes_pieces_of_a_large_array_and_of_a_small_one_none_but_the_callers(
+def test_each_core_takes_pieces_of_a_large_array_and_only_the_callers_those_of_a_small_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    device, machine = opened(
-        monkeypatch, tmp_path, 4, index=1, devices=2
-    )  # a thread has to be told which device is used
-    given = np.random.default_rng(1).integers(0, 256, 12 * PIECE, np.uint8)
+    # A thread must be told which of several devices is in use.
+    device, machine = opened(monkeypatch, tmp_path, 4, index=1, devices=2)
+    given = np.random.default_rng(1).integers(0, 256, 16 * PIECE, np.uint8)
     threads: Counter[int] = Counter()
 
     def counted(wait: Callable[[], None]) -> Callable[[], None]:
@@ -87,13 +86,13 @@ def test_each_core_takes_pieces_of_a_large_array_and_of_a_small_one_none_but_the
 
     machine.copying = counted(at_once(4))
     array = device.to_device(given)
-    assert (len(threads), threads.total()) == (4, 12)
+    assert (len(threads), threads.total()) == (4, 16)
     machine.copying = counted(at_once(4))
     np.testing.assert_array_equal(device.to_host(array), given)
-    assert (len(threads), threads.total()) == (4, 12)
+    assert (len(threads), threads.total()) == (4, 16)
     machine.copying = counted(lambda: None)
-    device.to_host(array[:PIECE])
-    assert threads == {threading.get_ident(): 1}
+    device.to_host(array[: 7 * PIECE])
+    assert threads == {threading.get_ident(): 7}
 
 
 @pytest.mark.parametrize("cores", [1, 3])
