@@ -1,7 +1,7 @@
 """The warm child: one process that owns the device, the compiled kernels and the data, and knows nothing of Redis.
 
-Started by `workers.horse` as `python -m workers.child <file descriptor> <parent's pid>`, and told first what to leave
-alone. It answers one assignment at a time and may be killed at any moment.
+Started by `workers.horse` as `python -m workers.child <pipe> <calls> <parent's pid>`, two file descriptors and a
+process, and told first what to leave alone. It answers one assignment at a time and may be killed at any moment.
 """
 
 import logging
@@ -19,6 +19,7 @@ from kernels.canary import Miscomputed
 from kernels.cuda import Device, DeviceFault, DeviceLost, OutOfMemory
 from kernels.operation import Operation
 from workers import execute, faults
+from workers.calls import Calls
 from workers.cost import Costs, costs_of
 from workers.device import probe, without_gpu
 from workers.pipe import (
@@ -32,7 +33,6 @@ from workers.pipe import (
     Ready,
     Starting,
     Step,
-    Using,
     receive_assignment,
     receive_orders,
     send,
@@ -47,7 +47,7 @@ from workers.watched import WatchedDevice
 log = logging.getLogger("warpdesk.child")
 
 
-def main(descriptor: int, parent: int) -> int:
+def main(descriptor: int, calls: int, parent: int) -> int:
     """Probe, warm up, then serve until the parent closes the pipe."""
     die_with(parent)
     # A terminal's Ctrl-C and a group's SIGTERM are for the parent: it decides whether this process may finish its job.
@@ -55,11 +55,13 @@ def main(descriptor: int, parent: int) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.set_inheritable(descriptor, False)
     pipe = Connection(descriptor)
+    told = Calls(calls)
+    os.close(calls)
     settings = WorkerSettings()
     os.environ.update(settings.cache_environment())
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     try:
-        _Child(pipe, settings, receive_orders(pipe)).serve()
+        _Child(pipe, settings, receive_orders(pipe), told).serve()
     except DeviceLost as fault:
         send(pipe, Lost(message=str(fault), kernel=fault.kernel or "", wrong=isinstance(fault, Miscomputed)))
         return LOST_DEVICE
@@ -71,7 +73,7 @@ def main(descriptor: int, parent: int) -> int:
 class _Child:
     """Opens the device as it is made. Whoever loses it raises DeviceLost through here."""
 
-    def __init__(self, pipe: Connection, settings: WorkerSettings, orders: Orders) -> None:
+    def __init__(self, pipe: Connection, settings: WorkerSettings, orders: Orders, calls: Calls) -> None:
         began = time.monotonic()
         self._pipe = pipe
         self._store = SpoolStore(settings.store_directory)
@@ -91,7 +93,7 @@ class _Child:
             faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")
             found = replace(found, device=faulty)
         self._bare: Device | None = found.device  # the canary is no job: nobody notes what it launches
-        self._device = None if found.device is None else WatchedDevice(found.device, self._tell_use)
+        self._device = None if found.device is None else WatchedDevice(found.device, calls)
         self._found = replace(found, device=self._device)
         self._costs: Costs | None = None
         if self._device is not None:
@@ -151,9 +153,6 @@ class _Child:
             failed += tried(variants(operation for operation in operations.values() if operation.name not in broken))
         return failed
 
-    def _tell_use(self, gpu: bool) -> None:
-        send(self._pipe, Using(gpu=gpu))
-
     def _check(self) -> None:
         """Ask the canary under the parent's eyes, who ends this process where no answer comes."""
         send(self._pipe, Checking(began=time.monotonic()))
@@ -185,7 +184,7 @@ class _Child:
 
 
 if __name__ == "__main__":
-    code = main(int(sys.argv[1]), int(sys.argv[2]))
+    code = main(*map(int, sys.argv[1:4]))
     # A poisoned CUDA context may hang in its destructors.
     sys.stderr.flush()
     os._exit(code)

@@ -22,6 +22,8 @@ from workers.settings import WorkerSettings
 log = logging.getLogger("warpdesk.worker")
 
 _LONGEST_DELAY = 300.0
+# How long a child may take to open a GPU that may hang, in seconds and as a multiple of how long it took before.
+_OPENING_SECONDS, _OPENING_TIMES = 10.0, 4.0
 
 
 class Parent(Protocol):
@@ -42,7 +44,9 @@ class Children:
 
     def __init__(self, settings: WorkerSettings, examples: Examples, parent: Parent) -> None:
         told_no_gpu = "the setting WARPDESK_DEVICE is cpu" if settings.device == "cpu" else None
-        self.condition = Condition(settings.cool_down_seconds, settings.canary_seconds, told_no_gpu)
+        self.condition = Condition(
+            settings.cool_down_seconds, settings.canary_seconds, settings.canary_deadline_seconds, told_no_gpu
+        )
         self.deaths = 0  # since one answered a job
         self.last_fault: str | None = None
         self.fallbacks: Counter[str] = Counter()  # answers that were wanted from the GPU, by what kept them off it
@@ -52,6 +56,7 @@ class Children:
         self._parent = parent
         self._candidate: Candidate | None = None
         self._why: str | None = None  # the child was started again
+        self._opening_seconds = 0.0  # the most it took to open the GPU
         self.horse.spawn(Orders())
         self._driver = nvml.watch(settings, lambda: self.horse.pid if self.use_gpu else None)
 
@@ -59,11 +64,11 @@ class Children:
     def use_gpu(self) -> bool:
         return self.horse.device is not None and self.horse.device.backend == "gpu"
 
-    def gpu(self, idle: bool) -> GpuCondition | None:
+    def gpu(self) -> GpuCondition | None:
         """What to tell of the GPU."""
-        phase: Phase = "serving" if self.horse.ready else "gone" if self.horse.pid is None else "starting"
+        phase: Phase = "serving" if self.horse.ready else "gone" if self.horse.gone else "starting"
         driver = None if self._driver is None else self._driver.report()
-        return self.condition.report(phase, self._examples.failed, driver, idle, self._why)
+        return self.condition.report(phase, self._examples.failed, driver, self._why)
 
     def driver_says(self) -> str | None:
         """Why the GPU's driver wants it left alone."""
@@ -75,28 +80,29 @@ class Children:
             if self.horse.pid is None:
                 self.respawn("there was no child", fault=False)
             if not self._parent.pause(1.0, self.horse.pipe):
-                if self.horse.silent_seconds > self._settings.start_seconds:
-                    self.horse.kill()
-                    why = f"the worker process said nothing for {self._settings.start_seconds:g} s"
-                    self._start_failed(f"{why} {self.horse.doing}")
+                if self.horse.silent_seconds > (patience := self._patience()):
+                    self._start_failed(f"the worker process said nothing for {patience:g} s {self.horse.doing}")
                 continue
             try:
                 message = self.horse.hear()
             except (EOFError, OSError):
                 self._start_failed(f"{self.horse.reap()} {self.horse.doing}")
                 continue
+            if self.horse.step == "warming up on the GPU":
+                self.condition.cleared()
             if isinstance(message, Ready):
                 self._opened(message)
 
     def died_idle(self) -> None:
-        """The child has ended between two jobs."""
-        why = self.horse.reap()
+        """The child has ended between two jobs, or has said that it does: a driver may delay that."""
+        self.horse.hear_out()
         if self.horse.lost is not None:
             self.condition.lost(f"idle at {time.time()}", self.horse.lost)
-        self.respawn(why)
+            self._parent.news()
+        self.respawn(self.horse.reap())
 
     def await_canary(self) -> None:
-        """Between jobs: hear the child, and replace it where its GPU does not answer the canary in time."""
+        """Between jobs: hear the child, and replace it where its GPU is lost or does not answer the canary in time."""
         while self._hear() and self.horse.ready and not self._parent.stopping:
             left = self.horse.canary_left
             if left is None:
@@ -105,6 +111,8 @@ class Children:
                 self.respawn(self.hung())
                 return
             self._parent.pause(left, self.horse.pipe)
+        if self.horse.lost is not None:
+            self.died_idle()
 
     def hung(self) -> str:
         """End the child, whose GPU does not answer the canary; returns why."""
@@ -114,8 +122,10 @@ class Children:
         return why
 
     def kill(self, why: str) -> None:
-        """End the child whatever it is doing, which a driver may delay."""
+        """End the child whatever it is doing. It is told before it has ended, which a driver may delay."""
         self._why = why
+        self.horse.dismiss()
+        self._parent.news()
         self.horse.kill()
 
     def respawn(self, why: str, fault: bool = True) -> None:
@@ -140,12 +150,13 @@ class Children:
 
     def assignment(self, request: JobRequest, attempt: int, strikes: str | None) -> Assignment:
         """A job as the child is given it, with what is kept off the GPU; `strikes` is what speaks against the job."""
+        keep_off = strikes or self._lost_in_an_example(request) or self.driver_says()
         return Assignment(
             request=request,
             attempt=attempt,
-            keep_off_gpu=strikes or self._lost_in_an_example(request) or self.driver_says(),
+            keep_off_gpu=keep_off,
             refused=self.condition.refused(),
-            canary=self.condition.canary_wanted(),
+            canary=request.backend != "cpu" and keep_off is None and self.condition.canary_wanted(),
         )
 
     def answered(self, work: Assignment, answer: Answer) -> None:
@@ -169,10 +180,19 @@ class Children:
             self.condition.example_lost(failure.trial, request.id, lost.message)
         self._parent.news()
 
-    def timed_out(self, request: JobRequest, why: str) -> None:
-        """A job ran for too long."""
-        if self.horse.uses_gpu:
-            self.condition.timed_out(request.id, why)
+    def ended_in_job(self, request: JobRequest, end: str, ran: float, timed_out: bool) -> None:
+        """The child is going to be ended in the middle of a job that ran for so many seconds: what does the GPU do?
+
+        A job that is in a call may be long or hang: the next child will show. A job that is in none is long, and its
+        process can be ended like any other.
+        """
+        stuck = self.horse.call_seconds
+        if stuck is None:
+            return
+        why = f"a job that {end} had been in one call of the GPU for {stuck:.1f} s"
+        self.condition.suspect(why)
+        if timed_out:
+            self.condition.timed_out(request.id, why, stuck, ran)
 
     def look_after_gpu(self) -> None:
         """Between jobs: hear the child, and replace it where its GPU is to be left alone, is well, or keeps memory."""
@@ -215,11 +235,12 @@ class Children:
         """The child is warm, unless it is of no use."""
         self._examples.failed = message.failed
         if self._examples.all_failed():
-            self.horse.kill()
             first = message.failed[0]
             why = f"every operation failed its example, {first.operation} with {first.error}: {first.message}"
             self._start_failed(why)
             return
+        if self.use_gpu:
+            self._opening_seconds = max(self._opening_seconds, self.horse.opening_seconds or 0.0)
         self.condition.opened(message.device)
         self.condition.told(message)
         log.info("ready on %s after %.1f s", message.device.name, message.seconds)
@@ -234,7 +255,15 @@ class Children:
             self.condition.start_failed(why, self.horse.lost, self.horse.trial)
             if self.condition.quarantined:
                 self.deaths = 0  # it was the GPU: a child that leaves it alone need not wait
+        self.kill(why)
         self.respawn(why)
+
+    def _patience(self) -> float:
+        """How long a starting child may say nothing: not long where it opens a GPU that may hang."""
+        longest = self._settings.start_seconds
+        if not self.condition.suspected or self.horse.step != "looking for a GPU":
+            return longest
+        return min(longest, max(_OPENING_SECONDS, round(_OPENING_TIMES * self._opening_seconds)))
 
     def _hear(self) -> bool:
         """All that was said; False where the child has ended, which is noticed elsewhere."""
@@ -245,6 +274,7 @@ class Children:
                     self.condition.told(message)
         except (EOFError, OSError):
             return False
+        self.condition.listened()
         return True
 
     def _replace(self, why: str) -> None:

@@ -8,11 +8,14 @@ whether the GPU is to be left alone, when it is to be tried again, and what to t
     kernel not compiled      have asked for something odd
     device lost              counts against the GPU, and against the kernel where one is named
     lost in an example       the example, and jobs like it, are kept off the GPU
-    a job on the GPU timed   counts against the GPU: it may have been long, and three different ones may be a hang
-    out
+    a job timed out, most    counts against the GPU as a lost device does: no kernel of ours should take so long
+    of it in one call
     three lost within ten    the GPU is quarantined: jobs run on the CPU, and after a cool-down a second child tries the
     minutes                  GPU: canary, then every example
-    no answer to the canary  counts against the GPU as a lost device does; its process is replaced
+    no answer to the canary  counts against the GPU as a lost device does, and the GPU is suspected; its process is
+                             replaced
+    a child was ended in a   the GPU is suspected: it may hang or have been at work. The next child opens it in good
+    call of a job            time and all is well, or the GPU is quarantined at once
     a wrong answer to the    quarantined at once
     canary
     full utilisation         no fault
@@ -46,9 +49,11 @@ STUCK_SHARE, STUCK_JOBS = 0.05, 3
 # CUDA error numbers of opening that say that there is nothing to open here, however often it is tried: no driver, one
 # too old for this CUDA or for this GPU, no device, no such device.
 _ABSENT = {None, 34, 35, 100, 101, 803, 804}
-# A child that is idle asks the canary every so often. Where it has not for this many times as long, there is a trouble;
-# one that asks and gets no answer is replaced long before.
+# A child that waits for work asks the canary every so often. Where it has said nothing for this many times as long,
+# there is a trouble; one that asks and gets no answer is replaced long before.
 _CANARY_PATIENCE = 3.0
+# A GPU that has shown nothing for this many seconds is asked the canary before a job is given to it.
+_PROOF_SECONDS = 1.0
 
 
 class Condition:
@@ -58,18 +63,22 @@ class Condition:
         self,
         cool_down: float = 30.0,
         canary_seconds: float = 60.0,
+        canary_deadline: float = 1.5,
         told_no_gpu: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.faults: Counter[str] = Counter()
         self._clock = clock
         self._cool_down = cool_down
-        self._canary_seconds = canary_seconds
+        self._canary_deadline = canary_deadline
+        self._silence = _CANARY_PATIENCE * canary_seconds + canary_deadline
         self._gpu = Breaker(LOSSES, LOSSES_WITHIN, cool_down)
         self._kernels: dict[str, Breaker] = {}
         self._examples: dict[str, Breaker] = {}
         self._absent = told_no_gpu
         self._known: DeviceReport | None = None  # the GPU, once a child has opened it
+        self._suspicion: str | None = None
+        self._spoke_at = self._listened_at = self._proved_at = 0.0
         self._canary_at: float | None = None
         self._canary_trouble: str | None = None
         self._memory: DeviceMemory | None = None
@@ -84,12 +93,13 @@ class Condition:
     def opened(self, device: DeviceReport) -> None:
         """A child is ready on this."""
         now = self._clock()
+        self._suspicion = None
         if device.backend == "gpu":
             if self._known is not None and self._known.uuid != device.uuid:
                 self._kernels.clear()
                 self._examples.clear()
             self._known, self._absent, self._memory, self._stuck_jobs = device, None, None, 0
-            self._is_lost, self._canary_trouble = False, None
+            self._is_lost, self._canary_trouble, self._proved_at = False, None, now
             self._gpu.success(now)
         elif not self.quarantined:
             reason = device.reason or "there is no GPU"
@@ -101,10 +111,16 @@ class Condition:
 
     def told(self, by: OfDevice) -> None:
         """What a child that serves says of its device."""
+        self._spoke_at = self._clock()
         self._canary_at = by.canary_at or self._canary_at
+        self._proved_at = max(self._proved_at, self._canary_at or 0.0)
         self._memory = by.memory or self._memory
         if isinstance(by, Checked):
             self._canary_trouble = by.trouble
+
+    def listened(self) -> None:
+        """All was heard that the child had said while it waited for work."""
+        self._listened_at = self._clock()
 
     def answered(self, answer: Answer) -> bool:
         """A job's answer: its kernels, its faults and what it left on the device. True when there is news to tell."""
@@ -117,6 +133,8 @@ class Condition:
             self._note(fault.kind, fault.message, now)
             if fault.kernel and fault.kind != "out-of-memory":
                 self._kernel(fault.kernel).fault(answer.job, fault.message, now)
+        if answer.kernels:
+            self._proved_at = now
         failed = {fault.kernel for fault in answer.faults}
         for name in answer.kernels:
             if name in self._kernels and name not in failed:
@@ -138,8 +156,13 @@ class Condition:
         else:
             self._gpu.fault(job, by.message, now)
 
-    def timed_out(self, job: str, why: str) -> None:
-        """A job that was on the GPU did not end in its time."""
+    def timed_out(self, job: str, why: str, stuck: float, ran: float) -> None:
+        """A job did not end in its time: it ran for so many seconds, and was in one call of the GPU for the last ones.
+
+        It counts where the call took most of the time, which is set to what no job should take.
+        """
+        if stuck <= max(self._canary_deadline, ran / 2):
+            return
         now = self._clock()
         self._note("timeout", why, now)
         self._gpu.fault(job, why, now)
@@ -150,15 +173,27 @@ class Condition:
         self._note("hang", why, now)
         self._is_lost = True
         self._gpu.fault(f"canary at {now}", why, now)
+        self.suspect(why)
+
+    def suspect(self, why: str) -> None:
+        """It may hang: the next child that opens it will show."""
+        self._suspicion = why
+
+    def cleared(self) -> None:
+        """A new child has opened it and heard the canary."""
+        self._suspicion = None
 
     def start_failed(self, why: str, by: Lost | None, trial: str | None) -> None:
         """A child that looked for the GPU or warmed up on it ended, perhaps in the middle of an example."""
         now = self._clock()
         self._starts += 1
+        if self._suspicion is not None:
+            why = f"{why}, after {self._suspicion}"
         self._note("wrong-answer" if by is not None and by.wrong else "start", why, now)
         if trial is not None:
             self._examples.setdefault(trial, self._breaker(jobs=1)).open(why, now)
-        if by is not None and by.wrong:
+        if self._suspicion is not None or (by is not None and by.wrong):
+            self._suspicion = None
             self._gpu.open(why, now)
         else:
             self._gpu.fault(f"start {self._starts}", why, now)
@@ -172,6 +207,10 @@ class Condition:
         self._examples.setdefault(trial, self._breaker(jobs=1)).fault(job, why, self._clock())
 
     # What follows.
+
+    @property
+    def suspected(self) -> bool:
+        return self._suspicion is not None
 
     @property
     def quarantined(self) -> bool:
@@ -224,8 +263,11 @@ class Condition:
         return {name: breaker.reason for name, breaker in self._kernels.items() if breaker.state(now) == "open"}
 
     def canary_wanted(self) -> bool:
-        """Whether the next job may try something again, and the GPU has not answered the canary since then."""
+        """Whether the GPU has shown nothing of late, or the next job may try something again and it has not answered
+        the canary since then."""
         now, answered = self._clock(), self._canary_at or 0.0
+        if now - self._proved_at > _PROOF_SECONDS:
+            return True
         breakers = (*self._kernels.values(), *self._examples.values())
         return any(breaker.state(now) == "half-open" and answered < breaker.next_probe for breaker in breakers)
 
@@ -242,13 +284,12 @@ class Condition:
         phase: Phase,
         failed: Sequence[FailedExample] = (),
         driver: GpuReport | None = None,
-        idle: bool = True,
         why: str | None = None,
     ) -> GpuCondition | None:
-        """None until anything is known. `why` the child was started again, `idle` is whether no job runs."""
+        """None until anything is known. `why` the child was started again."""
         now = self._clock()
         breakers = tuple(self._open_breakers(now))
-        state, reason = self._state(phase, breakers, failed, driver, idle, why, now)
+        state, reason = self._state(phase, breakers, failed, driver, why)
         if state is None:
             return None
         if self._told is None or self._told[0] != state:
@@ -276,9 +317,7 @@ class Condition:
         breakers: tuple[BreakerReport, ...],
         failed: Sequence[FailedExample],
         driver: GpuReport | None,
-        idle: bool,
         why: str | None,
-        now: float,
     ) -> tuple[ConditionState | None, str | None]:
         if self.quarantined:
             return "quarantined", self._gpu.reason
@@ -300,9 +339,9 @@ class Condition:
             reasons.append(f"{self._memory.used + self._memory.stuck} bytes of device memory are stuck")
         if self._canary_trouble is not None:
             reasons.append(f"the canary could not be asked: {self._canary_trouble}")
-        overdue = _CANARY_PATIENCE * self._canary_seconds
-        if idle and self._canary_at is not None and now - self._canary_at > overdue:
-            reasons.append(f"it has not answered the canary for {now - self._canary_at:.0f} s")
+        # Not by the clock of who asks: the parent may not have come to hear what was said.
+        if (silent := self._listened_at - self._spoke_at) > self._silence:
+            reasons.append(f"its process has said nothing for {silent:.0f} s, not even that it asks the canary")
         if driver is not None and driver.state not in ("healthy", "unknown"):
             reasons += [finding.reason for finding in driver.findings]
         return ("degraded", "; ".join(reasons)) if reasons else ("healthy", None)

@@ -8,9 +8,10 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+from workers import calls
+from workers.calls import Calls
 from workers.pipe import (
     LOST_DEVICE,
-    Answer,
     Checked,
     Checking,
     FromChild,
@@ -19,7 +20,6 @@ from workers.pipe import (
     Ready,
     Starting,
     Step,
-    Using,
     receive,
     send,
 )
@@ -29,6 +29,8 @@ from workers.settings import WorkerSettings
 
 # How long a killed process may take to go. One that is stuck in a driver call stays behind as the kernel's problem.
 _REAP_SECONDS = 5.0
+# How long a parent that hears late of a question to the canary waits for the answer, which may be on its way.
+_LATE_SECONDS = 0.2
 
 
 class Horse:
@@ -40,14 +42,17 @@ class Horse:
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
+        self._dismissed: subprocess.Popen[bytes] | None = None  # killed, and not seen to end
+        self._calls: Calls
         self.pipe: Connection
         self.device: DeviceReport | None = None  # known once it is ready
         self.step: Step | None = None  # how far it has come
         self.trial: str | None = None  # the example it is trying
         self.lost: Lost | None = None  # what it said of the device it lost
         self.starts = 0
-        self.uses_gpu = False  # its job is on the GPU
-        self._checking_since: float | None = None  # time.monotonic(); it asks the canary
+        self.opening_seconds: float | None = None  # how long it took to open the GPU
+        self._looking_since: float | None = None  # time.monotonic(), as below; it looks for a GPU
+        self._checking_since: float | None = None  # it asks the canary
         self._heard_at = 0.0
 
     @property
@@ -56,7 +61,12 @@ class Horse:
 
     @property
     def ready(self) -> bool:
-        return self._process is not None and self.device is not None
+        return self._process is not None and self.device is not None and self.lost is None
+
+    @property
+    def gone(self) -> bool:
+        """There is none, or it is about to end."""
+        return self._process is None or self.lost is not None
 
     @property
     def starts_on_gpu(self) -> bool:
@@ -75,27 +85,38 @@ class Horse:
         return time.monotonic() - self._heard_at
 
     @property
+    def call_seconds(self) -> float | None:
+        """For how long it has been in one call of its device, by a job; None where it is in none."""
+        return self._calls.seconds() if self._process is not None else None
+
+    @property
     def canary_left(self) -> float | None:
         """Seconds that the canary may take yet to answer; None where it is not asked."""
         if self._checking_since is None:
             return None
-        return self._checking_since + self._settings.canary_deadline_seconds - time.monotonic()
+        deadline = self._checking_since + self._settings.canary_deadline_seconds
+        return max(deadline, self._heard_at + _LATE_SECONDS) - time.monotonic()
 
     def spawn(self, orders: Orders) -> None:
         """Start the child and tell it what to leave alone."""
         ours, theirs = socket.socketpair()
         environment = {name: value for name, value in os.environ.items() if name != "WARPDESK_REDIS_URL"}
         environment.update(self._settings.cache_environment())
-        with theirs:
+        seen = calls.shared()
+        try:
+            self._calls = Calls(seen)
             self._process = subprocess.Popen(
-                [*python(), "-m", "workers.child", str(theirs.fileno()), str(os.getpid())],
+                [*python(), "-m", "workers.child", *map(str, (theirs.fileno(), seen, os.getpid()))],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), seen],
                 env=environment,
             )
+        finally:
+            theirs.close()
+            os.close(seen)
         self.pipe = Connection(ours.detach())
-        self.device = self.step = self.trial = self.lost = self._checking_since = None
-        self.uses_gpu = False
+        self.device = self.step = self.trial = self.lost = None
+        self.opening_seconds = self._looking_since = self._checking_since = None
         self.starts += 1
         self._heard_at = time.monotonic()
         with suppress(OSError):  # it is dead already, and will be found so
@@ -107,12 +128,12 @@ class Horse:
         self._heard_at = time.monotonic()
         if isinstance(message, Starting):
             self.step, self.trial = message.step, message.trial
+            if message.step == "looking for a GPU":
+                self._looking_since = self._heard_at
+            elif self.opening_seconds is None and self._looking_since is not None:
+                self.opening_seconds = self._heard_at - self._looking_since
         elif isinstance(message, Ready):
             self.device, self.trial = message.device, None
-        elif isinstance(message, Answer):
-            self.uses_gpu = False
-        elif isinstance(message, Using):
-            self.uses_gpu = message.gpu
         elif isinstance(message, Checking):
             self._checking_since = message.began
         elif isinstance(message, Checked):
@@ -121,6 +142,12 @@ class Horse:
             self.lost, self._checking_since = message, None
         return message
 
+    def hear_out(self) -> None:
+        """What a child that has ended, or is about to, said last."""
+        with suppress(EOFError, OSError, ValueError):
+            while self._process is not None and self.lost is None and self.pipe.poll():
+                self.hear()
+
     def has_died(self) -> bool:
         """Whether the child has ended and was not reaped; does not reap it."""
         if self._process is None or self._process.returncode is not None:
@@ -128,14 +155,21 @@ class Horse:
         ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return ended is not None
 
+    def dismiss(self) -> None:
+        """Have the child end, whatever it is doing, without waiting for that."""
+        if self._process is None:
+            return
+        self._dismissed, self._process, self.device = self._process, None, None
+        self.pipe.close()
+        if self._dismissed.poll() is None:
+            self._dismissed.kill()
+
     def kill(self) -> int:
         """End the child whatever it is doing, and return its exit code (negative: the signal that ended it)."""
-        if self._process is None:
+        self.dismiss()
+        process, self._dismissed = self._dismissed, None
+        if process is None:
             return 0
-        process, self._process, self.device = self._process, None, None
-        self.pipe.close()
-        if process.poll() is None:
-            process.kill()
         with suppress(subprocess.TimeoutExpired):
             process.wait(_REAP_SECONDS)
         return process.returncode if process.returncode is not None else -9
@@ -145,10 +179,8 @@ class Horse:
 
         What it said last is heard, and it is given a moment to end by itself.
         """
+        self.hear_out()
         if self._process is not None:
-            with suppress(EOFError, OSError, ValueError):
-                while self.lost is None and self.pipe.poll():
-                    self.hear()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
         code = self.kill()

@@ -78,13 +78,6 @@ class Answer(OfDevice):
     faults: tuple[KernelFault, ...] = ()
 
 
-class Using(Message):
-    """Child to parent: from here on the job is on the GPU, or after a fault it is not."""
-
-    kind: Literal["using"] = "using"
-    gpu: bool
-
-
 class Checking(Message):
     """Child to parent, between jobs or before one: I ask the device what is known, and say Checked once it answered."""
 
@@ -108,7 +101,7 @@ class Lost(Message):
     wrong: bool = False  # it answered a known question wrongly
 
 
-FromChild = Starting | Ready | Answer | Using | Checking | Checked | Lost
+FromChild = Starting | Ready | Answer | Checking | Checked | Lost
 _FROM_CHILD: TypeAdapter[FromChild] = TypeAdapter(Annotated[FromChild, Field(discriminator="kind")])
 
 

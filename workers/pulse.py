@@ -21,8 +21,10 @@ from workers.recovery import Recovery
 
 log = logging.getLogger("warpdesk.worker")
 
-TICK_SECONDS = 1.0  # a cancel whose message was lost is noticed this much later
+LOOK_SECONDS = 0.2  # what nobody says by `beat`, as that the driver hangs, is told this much later
+RENEWAL_SECONDS = 1.0  # a cancel whose message was lost is noticed this much later
 REPORT_SECONDS = 5.0
+WORDS_SECONDS = 1.0  # how long another reason of the same state may wait, since some count seconds
 REPORT_TTL = 15.0
 RECOVERY_SECONDS = 2.0
 # Everyone alive has renewed its lease this long after Redis answers again.
@@ -60,7 +62,8 @@ class Pulse(threading.Thread):
         self._wanted = threading.Event()
         self._stopped = False
         self._reported: object = None
-        self._report_at = self._recover_at = 0.0
+        self._words: str | None = None
+        self._report_at = self._words_at = self._renew_at = self._recover_at = 0.0
         self._in_touch_since: float | None = None
 
     def beat(self) -> None:
@@ -81,19 +84,24 @@ class Pulse(threading.Thread):
                 self._in_touch_since = None
             except Exception:  # (a heart that stops because of one odd record would lose every job)
                 log.exception("the heartbeat stumbled")
-            self._wanted.wait(TICK_SECONDS)
+            self._wanted.wait(LOOK_SECONDS)
             self._wanted.clear()
         self._redis.close()
 
     def _tick(self, now: float) -> None:
-        held = self._worker.held()
-        if held is not None and not self._queue.renew(held[0].id, held[1]):
-            self._worker.revoke(held)
         report = self._worker.report()
-        if now >= self._report_at or _news(report) != self._reported:
+        words = report.gpu.reason if report.gpu is not None else None
+        due = now >= self._report_at or (words != self._words and now >= self._words_at)
+        if due or _news(report) != self._reported:
             self._queue.report(report, REPORT_TTL, self._worker.process)
             self._worker.keep_registered(self._redis)
-            self._reported, self._report_at = _news(report), now + REPORT_SECONDS
+            self._reported, self._words = _news(report), words
+            self._report_at, self._words_at = now + REPORT_SECONDS, now + WORDS_SECONDS
+        if now >= self._renew_at:
+            held = self._worker.held()
+            if held is not None and not self._queue.renew(held[0].id, held[1]):
+                self._worker.revoke(held)
+            self._renew_at = now + RENEWAL_SECONDS
         if self._in_touch_since is None:
             self._in_touch_since = now
         if now >= self._recover_at:
@@ -104,5 +112,5 @@ class Pulse(threading.Thread):
 def _news(report: WorkerReport) -> object:
     """What is reported at once when it is another than before; the rest is reported every few seconds."""
     gpu = report.gpu
-    told = gpu and (gpu.state, gpu.reason, gpu.breakers, gpu.last_fault_at)
+    told = gpu and (gpu.state, gpu.breakers, gpu.last_fault_at)
     return report.state, report.last_fault, report.failed_examples, told

@@ -26,6 +26,7 @@ from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
 from workers import scripts
+from workers.process import is_dead
 from workers.protocol import (
     LEASES,
     MAX_ATTEMPTS,
@@ -186,8 +187,8 @@ class JobQueue:
         return bool(self._redis.scard(uses_key(owner, array_id)))
 
     def workers(self) -> Sequence[WorkerReport]:
-        """The workers that reported within their time to live."""
-        names = [name.decode() for name in cast(list[bytes], self._redis.hkeys(WORKERS))]
+        """The workers that reported within their time to live; those of this host that have ended are left out."""
+        names = [name for name, process in self.processes().items() if not is_dead(process)]
         if not names:
             return []
         reports = cast(list[bytes | None], self._redis.mget([worker_key(name) for name in names]))

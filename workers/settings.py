@@ -34,7 +34,7 @@ class WorkerSettings(BaseSettings):
     nvml: str = ""  # a script that stands in for NVIDIA's library, for tests: see workers.replayed_nvml
     operations: str = "kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
     canary_seconds: Annotated[float, Field(gt=0)] = 60.0  # how often a GPU is asked what is known, between jobs
-    canary_deadline_seconds: Annotated[float, Field(gt=0)] = 2.0  # how long its answer may take: no word is a hang
+    canary_deadline_seconds: Annotated[float, Field(gt=0)] = 1.5  # how long its answer may take: no word is a hang
     cool_down_seconds: Annotated[float, Field(gt=0)] = 30.0  # how long what failed on a GPU is kept off it at first
     start_seconds: Annotated[float, Field(gt=0)] = 300.0  # how long a starting child may be silent, trying one example
     drain_seconds: Annotated[float, Field(ge=0)] = 20.0  # how long a stopping worker lets its job run on

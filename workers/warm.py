@@ -57,8 +57,9 @@ log = logging.getLogger("warpdesk.worker")
 # RQ's worker time to live: the longest blocking pop is 15 s less, and RQ takes a silent worker for dead 60 s after it.
 _WORKER_TTL = 20
 _LEAVE_SECONDS = 0.05
-# How long to wait for a job before looking after the GPU.
-_IDLE_SECONDS, _IDLE_SECONDS_QUARANTINED = 5, 1
+# How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
+# waits for the answer, and not for a job, when its time is over.
+IDLE_SECONDS = 1
 
 
 class End(Enum):
@@ -152,8 +153,7 @@ class WarmWorker(Worker):
                     raise HorseDied
                 if timeout is None:  # a burst
                     return super().dequeue_job_and_maintain_ttl(timeout, max_idle_time)
-                idle = _IDLE_SECONDS_QUARANTINED if self._children.condition.quarantined else _IDLE_SECONDS
-                if popped := super().dequeue_job_and_maintain_ttl(min(timeout, idle), idle):
+                if popped := super().dequeue_job_and_maintain_ttl(IDLE_SECONDS, IDLE_SECONDS):
                     return popped
             except HorseDied:
                 self._interruptible = False
@@ -345,7 +345,7 @@ class WarmWorker(Worker):
             restarts=max(0, self._horse.starts - 1),
             last_fault=self._children.last_fault,
             failed_examples=self._examples.failed,
-            gpu=self._children.gpu(idle=self._running is None),
+            gpu=self._children.gpu(),
             fallbacks=dict(self._children.fallbacks),
         )
 
@@ -411,8 +411,9 @@ class WarmWorker(Worker):
             return
         # The child is of no use any more. What it was writing is deleted after its death.
         why = f"a job was {end.value}, and its process ended with it"
-        if end is End.TIMEOUT:
-            self._children.timed_out(request, f"a job on the GPU took longer than its {request.timeout:g} s")
+        if end is not End.RELEASED:
+            ran = time.monotonic() - running.since
+            self._children.ended_in_job(request, f"was {end.value}", ran, timed_out=end is End.TIMEOUT)
         self._children.kill(why)
         log.warning("%s attempt %d: %s, the child was killed", request.id, attempt, end.value)
         if end is End.TIMEOUT:

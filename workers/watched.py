@@ -1,11 +1,11 @@
 """A device that notes which kernels a job launched and what went wrong, and refuses kernels whose breaker is open."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from kernels.cuda import CompileFailed, Device, DeviceFault, Kernel, LaunchFailed, OutOfMemory, Source, Times
+from workers.calls import Calls
 from workers.pipe import FaultKind, KernelFault
 from workers.wrapped import WrappedDevice, WrappedKernel
 
@@ -21,16 +21,11 @@ class BreakerOpen(LaunchFailed):
 
 
 class WatchedDevice(WrappedDevice):
-    """`begin` starts a job's notes; `launched` and `faults` are what was noted since.
+    """`begin` starts a job's notes; `launched` and `faults` are what was noted since. `calls` is told of each call."""
 
-    `tell` is called when a job begins to use the device (True), and when a fault may have ended that (False).
-    """
-
-    def __init__(self, device: Device, tell: Callable[[bool], None] = lambda _: None) -> None:
+    def __init__(self, device: Device, calls: Calls) -> None:
         super().__init__(device)
-        self._tell = tell
-        self._telling = threading.Lock()  # lanes are threads
-        self._used: bool | None = None  # by the job, as was told last; None before the first job
+        self._calls = calls
         self.launched: set[str] = set()
         self.faults: list[KernelFault] = []
         self._refused: Mapping[str, str] = {}
@@ -40,7 +35,6 @@ class WatchedDevice(WrappedDevice):
         self.launched = set()
         self.faults = []
         self._refused = refused
-        self._used = False
 
     def kernel(self, source: Source, name: str) -> Kernel:
         if name in self._refused:
@@ -77,24 +71,17 @@ class WatchedDevice(WrappedDevice):
 
     @contextmanager
     def _noting(self, kernel: str = "") -> Iterator[None]:
-        self._is_used(True)
+        self._calls.begin()
         try:
             yield
         except DeviceFault as fault:
-            self._is_used(False)
             kind = next((kind for type_, kind in _KINDS.items() if isinstance(fault, type_)), None)
             if kind is not None:
                 # A fault that shows late names the kernel it comes from; else it is the one just asked for.
                 self.faults.append(KernelFault(kind=kind, kernel=fault.kernel or kernel, message=str(fault)))
             raise
-
-    def _is_used(self, used: bool) -> None:
-        if self._used is None or self._used is used:
-            return
-        with self._telling:
-            if self._used is not used:
-                self._used = used
-                self._tell(used)
+        finally:
+            self._calls.end()
 
 
 class _Watched(WrappedKernel):

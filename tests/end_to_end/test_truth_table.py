@@ -102,7 +102,7 @@ ROWS = {
     "a GPU that hangs between jobs": Row(
         (GPU, "restarting", GPU, "healthy", GPU),
         ("restarting", "healthy"),
-        "did not answer the canary within 2 s",
+        "did not answer the canary within 1.5 s",
         "hang:canary@2/once",
         environment={"WARPDESK_CANARY_SECONDS": "2"},
     ),
@@ -234,7 +234,7 @@ def _in_order(expected: tuple[str, ...], seen: list[str]) -> bool:
 
 @contextmanager
 def watched(redis_url: str, home: Path, row: Row) -> Iterator[tuple[Live, Desk, Watcher]]:
-    timeout = 2.0 if LATE in row.jobs else 60.0
+    timeout = 3.0 if LATE in row.jobs else 60.0
     with live(home, redis_url, TRUTH_TABLE, job_timeout=timeout) as api:
         desk = Desk(redis_url, home, api.queue, api.store)
         watcher = Watcher(api.url)

@@ -27,7 +27,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def condition(clock: Clock) -> Condition:
-    made = Condition(cool_down=30, canary_seconds=60, clock=clock)
+    made = Condition(cool_down=30, canary_seconds=60, canary_deadline=1.5, clock=clock)
     made.opened(H200)
     return made
 
@@ -216,11 +216,43 @@ def test_what_the_process_has_outside_its_pool_follows_from_what_the_driver_says
     assert [outside(process) for process in (None, 3 * GIB, GIB // 2)] == [None, 2 * GIB, 0]
 
 
-def test_a_canary_that_is_overdue_is_told_of_an_idle_gpu_alone(condition: Condition, clock: Clock) -> None:
-    condition.answered(answer("job", canary_at=clock.now))
-    clock.now += 181
-    assert state(condition, idle=True) == ("degraded", "it has not answered the canary for 181 s")
-    assert state(condition, idle=False) == ("healthy", None)
+def test_a_child_that_says_nothing_while_it_waits_for_work_is_told(condition: Condition, clock: Clock) -> None:
+    condition.told(Checked(canary_at=clock.now))
+    clock.now += 182
+    condition.listened()
+    silent = "its process has said nothing for 182 s, not even that it asks the canary"
+    assert state(condition) == ("degraded", silent)
+    condition.told(Checked(canary_at=clock.now))
+    assert state(condition) == ("healthy", None)
+
+
+def test_a_parent_that_has_not_listened_takes_no_child_for_silent(condition: Condition, clock: Clock) -> None:
+    condition.told(Checked(canary_at=clock.now))
+    clock.now += 181  # in which it waited for Redis
+    assert state(condition) == ("healthy", None)
+
+
+def test_a_long_job_is_no_silence(condition: Condition, clock: Clock) -> None:
+    condition.told(Checked(canary_at=clock.now))
+    condition.listened()
+    asked, clock.now = clock.now, clock.now + 600
+    condition.answered(answer("job", canary_at=asked))
+    assert state(condition) == ("healthy", None)
+    condition.listened()
+    assert state(condition) == ("healthy", None)
+
+
+def test_the_canary_is_asked_before_a_job_that_comes_after_a_pause(condition: Condition, clock: Clock) -> None:
+    assert not condition.canary_wanted()  # it has just been opened
+    clock.now += 1.1
+    assert condition.canary_wanted()
+    condition.told(Checked(canary_at=clock.now))
+    assert not condition.canary_wanted()
+    clock.now += 1.1
+    condition.answered(answer("on the CPU"))
+    assert condition.canary_wanted()
+    condition.answered(answer("on the GPU", kernels=("rsi",)))
+    assert not condition.canary_wanted()
 
 
 def test_a_canary_that_cannot_be_asked_is_told_until_it_answers(condition: Condition, clock: Clock) -> None:
@@ -242,14 +274,49 @@ def test_a_gpu_that_hangs_in_the_canary_three_times_within_ten_minutes_is_quaran
     assert condition.faults == {"hang": 3}
 
 
+def test_a_suspected_gpu_that_cannot_be_opened_is_quarantined_at_once(condition: Condition) -> None:
+    condition.suspect("a job was canceled in a call")
+    assert (condition.suspected, condition.no_gpu(), condition.faults) == (True, None, {})
+    condition.start_failed("it said nothing for 10 s", None, None)
+    why = "it said nothing for 10 s, after a job was canceled in a call"
+    assert condition.no_gpu() == f"the GPU is quarantined: {why}"
+    assert not condition.suspected
+
+
+def test_no_answer_to_the_canary_is_a_suspicion_too(condition: Condition) -> None:
+    condition.hung("no answer")
+    assert condition.no_gpu() is None
+    condition.start_failed("it said nothing for 10 s", None, None)
+    assert condition.quarantined
+
+
+def test_a_suspicion_ends_when_a_child_has_heard_the_canary(condition: Condition) -> None:
+    for _ in range(10):
+        condition.suspect("a job was canceled in a call")
+        condition.cleared()
+    condition.start_failed("ended", None, None)
+    assert condition.no_gpu() is None
+    assert condition.faults == {"start": 1}
+
+
 def test_three_different_jobs_on_the_gpu_that_time_out_within_ten_minutes_quarantine_it(condition: Condition) -> None:
     for job in ("a", "a", "a", "b"):
-        condition.timed_out(job, "longer than its 2 s")
+        condition.timed_out(job, "longer than its 2 s", stuck=1.9, ran=2.0)
         assert condition.no_gpu() is None
     assert state(condition) == ("healthy", None)
-    condition.timed_out("c", "longer than its 2 s")
+    condition.timed_out("c", "longer than its 2 s", stuck=1.9, ran=2.0)
     assert state(condition) == ("quarantined", "longer than its 2 s")
     assert condition.faults == {"timeout": 5}
+
+
+@pytest.mark.parametrize(("stuck", "ran"), [(299.0, 600.0), (1.4, 1.5)])
+def test_jobs_of_many_calls_or_of_little_time_that_time_out_are_long_and_no_fault(
+    condition: Condition, stuck: float, ran: float
+) -> None:
+    for job in "abcdef":
+        condition.timed_out(job, "longer than its time", stuck, ran)
+    assert state(condition) == ("healthy", None)
+    assert condition.faults == {}
 
 
 def test_the_driver_has_a_say(condition: Condition) -> None:

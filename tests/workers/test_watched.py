@@ -1,6 +1,7 @@
 """A watched device notes what a job launched and what failed, and refuses kernels whose breaker is open."""
 
-from collections.abc import Callable
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from kernels.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
 from tests.workers.device import PaperDevice, UncompiledDevice
 from workers.backend import RECOVERABLE
+from workers.calls import Calls, shared
 from workers.faults import FaultyDevice, parse
 from workers.pipe import KernelFault
 from workers.watched import BreakerOpen, WatchedDevice
@@ -16,12 +18,17 @@ from workers.watched import BreakerOpen, WatchedDevice
 SOURCE = Source(Path(__file__))
 
 
-def watched(
-    faults: str = "", device: PaperDevice | None = None, tell: Callable[[bool], None] = lambda _: None
-) -> WatchedDevice:
+def calls() -> Calls:
+    descriptor = shared()
+    made = Calls(descriptor)
+    os.close(descriptor)
+    return made
+
+
+def watched(faults: str = "", device: PaperDevice | None = None, seen: Calls | None = None) -> WatchedDevice:
     faulty = FaultyDevice(device or PaperDevice(), parse(faults), Path("/nowhere"))
     faulty.arm()
-    return WatchedDevice(faulty, tell)
+    return WatchedDevice(faulty, seen or calls())
 
 
 def launch(device: WatchedDevice) -> None:
@@ -42,18 +49,53 @@ def test_what_was_launched_is_noted_until_the_next_job_begins() -> None:
     assert device.launched == set()
 
 
-def test_a_jobs_use_of_the_device_is_told_once_and_ends_with_a_fault() -> None:
-    told: list[bool] = []
-    device = watched("launch@3", tell=told.append)
-    launch(device)  # warming up is no job
-    assert told == []
-    device.begin({})
-    launch(device)
-    assert told == [True]
-    device.begin({})
+class AskingDevice(PaperDevice):
+    """It looks whether its calls are seen."""
+
+    def __init__(self, seen: Calls) -> None:
+        self.seen = seen
+        self.found: list[bool] = []
+
+    def to_device(self, array: np.ndarray) -> np.ndarray:
+        self.found.append(self.seen.seconds() is not None)
+        return np.array(array)
+
+
+def test_a_call_is_seen_while_it_runs_and_no_longer_also_where_it_fails() -> None:
+    seen = calls()
+    inner = AskingDevice(seen)
+    device = watched("launch@1", inner, seen)
     with pytest.raises(LaunchFailed):
         launch(device)
-    assert told == [True, True, False]
+    assert (inner.found, seen.seconds()) == ([True], None)
+
+
+def test_of_several_calls_the_oldest_is_seen() -> None:
+    seen = calls()
+    began, done = threading.Event(), threading.Event()
+
+    def call() -> None:
+        seen.begin()
+        began.set()
+        done.wait()
+        seen.end()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    began.wait()
+    older = seen.seconds()
+    seen.begin()
+    newer = seen.seconds()
+    assert older is not None
+    assert newer is not None
+    assert newer >= older
+    seen.end()
+    still = seen.seconds()
+    assert still is not None
+    assert still >= newer
+    done.set()
+    thread.join()
+    assert seen.seconds() is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,152 @@
+"""A GPU that hangs is found out soon, by an idle worker and by a busy one, and a long job is no hang."""
+
+import os
+import signal
+import time
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers.conftest import Desk
+from workers.horse import Horse
+from workers.pipe import Checked, Checking, Orders, send
+from workers.protocol import State, WorkerReport
+from workers.queue import connect
+from workers.settings import WorkerSettings
+
+SOUND = {"WARPDESK_OPERATIONS": "tests.workers.operations:TRUTH_TABLE"}
+PAPER = {**SOUND, "WARPDESK_DEVICE": "tests.workers.device:PaperDevice"}
+
+
+def report(desk: Desk, **expected: Any) -> WorkerReport:
+    """The worker's report once it is ready and its GPU has this state or these faults."""
+
+    def found() -> WorkerReport | None:
+        for told in desk.queue.workers():
+            if told.state == "ready" and told.gpu is not None:
+                seen = told.gpu.model_dump() | {"restarts": told.restarts}
+                if expected.items() <= seen.items():
+                    return told
+        return None
+
+    answer: WorkerReport = desk.until(found, f"no worker told {expected}")
+    return answer
+
+
+def backend(desk: Desk, job_id: str) -> str:
+    record = desk.wait(job_id)
+    assert record.provenance is not None, record
+    return record.provenance.backend
+
+
+def test_an_idle_worker_waits_for_a_job_for_less_time_than_the_canary_has(desk: Desk) -> None:
+    desk.start_worker(**PAPER)
+    with connect(desk.url) as connection, connection.monitor() as commands:
+        command = ""
+        while not command.startswith("BLMOVE"):
+            command = commands.next_command()["command"]
+    assert float(command.split()[-1]) < WorkerSettings().canary_deadline_seconds
+
+
+def test_a_gpu_that_hangs_while_it_is_idle_costs_its_process_and_no_job(desk: Desk) -> None:
+    desk.start_worker(**PAPER, WARPDESK_FAULTS="hang:canary@1/once", WARPDESK_CANARY_SECONDS="0.5")
+    told = report(desk, restarts=1, state="healthy")
+    assert told.gpu is not None
+    assert told.gpu.faults == {"hang": 1}
+    assert backend(desk, desk.submit()) == "gpu"
+
+
+def test_a_gpu_is_asked_the_canary_before_the_first_job_after_a_pause(desk: Desk) -> None:
+    desk.start_worker(**PAPER, WARPDESK_FAULTS="hang:canary@1/once")
+    time.sleep(1.5)
+    assert backend(desk, desk.submit()) == "gpu"
+    told = report(desk, restarts=1)
+    assert told.gpu is not None
+    assert told.gpu.faults == {"hang": 1}
+
+
+def test_a_child_that_lost_its_gpu_and_cannot_end_gets_no_job(desk: Desk) -> None:
+    clinging = "tests.workers.stuck:ClingingDevice"
+    desk.start_worker(**SOUND, WARPDESK_DEVICE=clinging, WARPDESK_CANARY_SECONDS="0.5")
+    told = report(desk, restarts=1, state="healthy")
+    assert told.gpu is not None
+    assert told.gpu.faults == {"lost": 1}
+    record = desk.wait(desk.submit())
+    assert (record.state, record.attempt) == (State.SUCCEEDED, 1)
+
+
+def test_a_job_that_is_canceled_in_a_call_makes_a_hanging_gpu_be_found_out_by_the_next_child(desk: Desk) -> None:
+    desk.start_worker(**SOUND, WARPDESK_DEVICE="tests.workers.stuck:once_hung", WARPDESK_FAULTS="hang@1/once")
+    job_id = desk.submit()
+    desk.until((desk.home / "faults" / "hang-any-1").exists, "nothing hung")
+    desk.queue.cancel(job_id)
+    told = report(desk, state="quarantined")
+    assert told.gpu is not None
+    assert told.gpu.reason is not None
+    assert told.gpu.reason.startswith(
+        "the worker process said nothing for 10 s while looking for a GPU, after a job that was canceled had been in "
+        "one call of the GPU for "
+    )
+    assert backend(desk, desk.submit()) == "cpu"
+
+
+def test_long_jobs_that_are_ended_in_a_call_are_no_hang(desk: Desk) -> None:
+    desk.start_worker(**PAPER, WARPDESK_FAULTS="slow@1-100")
+    late = [desk.wait(desk.submit(timeout=0.4)) for _ in range(3)]
+    expired = desk.wait(desk.submit(deadline=time.time() + 0.4))
+    assert [record.error and record.error.code for record in late] == ["timeout"] * 3
+    assert expired.state is State.EXPIRED
+    assert backend(desk, desk.submit()) == "gpu"
+    told = report(desk, state="healthy")
+    assert told.gpu is not None
+    assert told.gpu.faults == {}
+
+
+def test_a_canary_asked_very_often_raises_no_alarm(desk: Desk) -> None:
+    first = desk.start_worker(**PAPER, WARPDESK_CANARY_SECONDS="0.05")
+    assert first is not None
+
+    def second() -> WorkerReport | None:
+        return next((told for told in desk.queue.workers() if told.reported_at > first.reported_at), None)
+
+    told: WorkerReport = desk.until(second, "it reported once only")
+    assert told.gpu is not None
+    assert (told.gpu.state, told.gpu.reason) == ("healthy", None)
+
+
+@pytest.fixture
+def horse(tmp_path: Path) -> Horse:
+    return Horse(WorkerSettings(home=tmp_path, device="cpu"))
+
+
+def test_a_parent_that_hears_late_of_a_question_does_not_take_the_answer_on_its_way_for_none(horse: Horse) -> None:
+    ours, theirs = Pipe()
+    assert isinstance(ours, Connection)
+    horse.pipe = ours
+    with ours, theirs:
+        send(theirs, Checking(began=time.monotonic() - 3600))
+        horse.hear()
+        left = horse.canary_left
+        assert left is not None
+        assert left > 0
+        send(theirs, Checked())
+        horse.hear()
+        assert horse.canary_left is None
+
+
+def test_a_child_that_is_to_end_is_gone_before_it_has_ended(horse: Horse) -> None:
+    horse.spawn(Orders(no_gpu="it is a test"))
+    assert not horse.gone
+    horse.dismiss()
+    assert horse.gone
+    assert horse.kill() == -signal.SIGKILL
+
+
+def test_a_killed_worker_counts_no_longer_as_alive_on_its_own_machine(desk: Desk) -> None:
+    told = desk.start_worker()
+    assert told is not None
+    os.kill(told.pid, signal.SIGKILL)
+    desk.workers[0].wait()
+    assert list(desk.queue.workers()) == []

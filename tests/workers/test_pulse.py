@@ -1,0 +1,71 @@
+"""The heartbeat tells what is new before it is asked to."""
+
+import time
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import redis
+
+from workers.endings import Endings
+from workers.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport
+from workers.pulse import Held, Pulse
+from workers.queue import JobQueue, connect
+from workers.store import SpoolStore
+
+RUNNING = JobRequest(id="job_1", owner="key_a", operation="double", params={}, inputs={}, timeout=30, result_ttl=60)
+
+
+class Restless:
+    """A worker whose GPU is in another state whenever someone looks, and who says nothing of it by itself."""
+
+    name = "restless"
+    process = "restless"
+
+    def __init__(self, queue: JobQueue) -> None:
+        self.looks = [0]  # before the first renewal, before the next, ...
+        self.up_to_date: list[bool] = []  # whether what was seen last was told by then
+        self._queue = queue
+        self._states: Iterator[ConditionState] = cycle(("healthy", "quarantined"))
+        self._state: ConditionState
+
+    def report(self) -> WorkerReport:
+        self.looks[-1] += 1
+        self._state = next(self._states)
+        now = time.time()
+        gpu = GpuCondition(state=self._state, since=now)
+        return WorkerReport(
+            name=self.name,
+            host="here",
+            pid=1,
+            child_pid=None,
+            state="ready",
+            device=None,
+            started_at=now,
+            reported_at=now,
+            gpu=gpu,
+        )
+
+    def held(self) -> Held:
+        self.up_to_date.append([report.gpu and report.gpu.state for report in self._queue.workers()] == [self._state])
+        self.looks.append(0)
+        return RUNNING, 1
+
+    def revoke(self, held: Held) -> None:
+        pass  # there is no such job
+
+    def keep_registered(self, connection: redis.Redis) -> None:
+        pass  # nor is RQ here
+
+
+def test_what_nobody_says_is_looked_for_more_often_than_a_claim_is_renewed_and_told_at_once(redis_url: str) -> None:
+    with connect(redis_url) as connection:
+        worker = Restless(JobQueue(connection))
+        pulse = Pulse(redis_url, worker, lambda jobs: Endings(jobs, SpoolStore(Path("/nowhere")), {}))
+        pulse.start()
+        while len(worker.up_to_date) < 4:
+            time.sleep(0.05)
+        pulse.stop()
+        pulse.join()
+    assert all(worker.up_to_date)
+    assert max(worker.looks) > 1
