@@ -10,17 +10,10 @@ from numpy.typing import NDArray
 from kernels import chunks
 from kernels.array import ArrayInfo
 from kernels.cuda import Device
-from kernels.indicators import recurrence_gpu, spec, windows_gpu
+from kernels.indicators import gaps_gpu, recurrence_gpu, spec, windows_gpu
 from kernels.indicators.cuts import Cut, Piece
 from kernels.indicators.gaps import close_gaps, count_prices_before, reopen_gaps
-from kernels.indicators.recurrence import (
-    SEGMENTS,
-    TILE,
-    Recurrence,
-    ema_recurrence,
-    look_back,
-    rsi_recurrence,
-)
+from kernels.indicators.recurrence import TILE, Recurrence, ema_recurrence, look_back, rsi_recurrence
 from kernels.indicators.recurrence_gpu import HOLD, Place
 from kernels.indicators.series import SOURCES as SOURCES
 from kernels.indicators.series import Series
@@ -164,46 +157,10 @@ def _compute(
 def _whole_rows(indicator: _Windows | _Recursion, prices: Array, policy: NanPolicy, device: Device) -> list[Any]:
     rows, time = prices.shape
     series = Series(device, device.to_device(prices.reshape(-1)), rows, time, prices.dtype)
+    if policy == "skip":
+        known = gaps_gpu.known(series)
+        results = indicator.rows(gaps_gpu.packed(series, known))
+        return [gaps_gpu.spread(series, known, results.pop(0)) for _ in range(len(results))]
     if policy == "ffill":
-        series = series.with_prices(_filled(series))
-    return _run_packed(indicator, series) if policy == "skip" else indicator.rows(series)
-
-
-def _count_prices(series: Series) -> tuple[Any, Any, Any]:
-    """Prices before each tile, the latest price's bar before it, and the prices of each row."""
-    count, latest = (series.device.empty(series.tasks, np.int64) for _ in range(2))
-    total = series.device.empty(series.rows, np.int64)
-    shape = np.int64(series.time), np.int64(series.tiles)
-    series.by_tile("gaps.cu", "count_prices", series.prices, *shape, count, latest)
-    blocks = -(-series.rows // (SEGMENTS // 32))  # a warp per row
-    rows = np.int64(series.rows), np.int64(series.tiles)
-    series.launch("gaps.cu", "carry_prices", blocks, SEGMENTS, *rows, count, latest, total)
-    return count, latest, total
-
-
-def _run_packed(indicator: _Windows | _Recursion, series: Series) -> list[Any]:
-    count, _, total = _count_prices(series)
-    results = indicator.rows(series.with_prices(_packed(series, count, total)))
-    return [_spread(series, count, results.pop(0)) for _ in range(len(results))]
-
-
-def _packed(series: Series, count: Any, total: Any) -> Any:
-    packed = series.empty()
-    shape = np.int64(series.time), np.int64(series.tiles)
-    series.by_tile("gaps.cu", "pack", series.prices, *shape, count, total, series.nan, packed)
-    return packed
-
-
-def _spread(series: Series, count: Any, result: Any) -> Any:
-    out = series.empty()
-    shape = np.int64(series.time), np.int64(series.tiles)
-    series.by_tile("gaps.cu", "spread", result, series.prices, *shape, count, series.nan, out)
-    return out
-
-
-def _filled(series: Series) -> Any:
-    _, latest, _ = _count_prices(series)
-    filled = series.empty()
-    shape = np.int64(series.time), np.int64(series.tiles)
-    series.by_tile("gaps.cu", "fill_forward", series.prices, *shape, latest, series.nan, filled)
-    return filled
+        series = gaps_gpu.filled(series)
+    return indicator.rows(series)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
+from kernels.indicators.recurrence import GROUP, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
 from kernels.indicators.series import Series
 
 HOLD = -1.0  # as in recurrence.cu
@@ -48,10 +48,7 @@ def strengths(series: Series, law: Recurrence, flat: float, place: Place = Place
 
 def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, *own: Any) -> tuple[Any, Any]:
     device, back, lead = series.device, look_back(law, series.dtype.itemsize), int(place.first > 0)
-    tiles = -(-series.time // TILE)
-    width = SEGMENTS if tiles > 1 else -(-series.time // SEGMENT)
-    packed = SEGMENTS // width
-    tasks = series.rows * tiles
+    tiles, tasks = series.tiles, series.tasks
     groups = spans = 0
     if back == 0:
         groups = -(-(place.first % GROUP + tiles) // GROUP)
@@ -65,10 +62,10 @@ def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, 
     series.launch(
         "recurrence.cu",
         name,
-        tasks if tiles > 1 else -(-series.rows // packed),
+        series.blocks,
         SEGMENTS,
         *(series.prices, np.int64(series.rows), np.int64(series.time), np.int64(tiles), np.int64(place.first)),
-        *(np.int32(value) for value in (lead, packed, width, place.halo, place.counted, back)),
+        *(np.int32(value) for value in (lead, series.packed, series.width, place.halo, place.counted, back)),
         *(np.int64(groups), np.int64(spans), flags, tables, before, after, out),
         *(series.real(law.beta), decay(law.beta, series.real)),
         *(np.int32(value) for value in (law.warm, law.valid, law.settled)),

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda import Device, Source
-from kernels.indicators.recurrence import SEGMENTS, TILE
+from kernels.cuda import Device, Kernel, Source
+from kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE
 
 _HERE = Path(__file__).parent
 _REAL = {8: "f64", 4: "f32"}
@@ -27,6 +27,10 @@ class Series:
         self.size = rows * time
         self.tiles = -(-time // TILE)
         self.tasks = rows * self.tiles
+        # A block has 64 segments: of a tile, or of so many rows, each of so many of them.
+        self.width = SEGMENTS if self.tiles > 1 else -(-time // SEGMENT)
+        self.packed = SEGMENTS // self.width
+        self.blocks = self.tasks if self.tiles > 1 else -(-rows // self.packed)
 
     def empty(self, size: int | None = None) -> Any:
         return self.device.empty(self.size if size is None else size, self.dtype)
@@ -34,9 +38,8 @@ class Series:
     def with_prices(self, prices: Any) -> "Series":
         return Series(self.device, prices, self.rows, self.time, self.dtype)
 
-    def launch(self, file: str, name: str, blocks: int, threads: int, *args: Any, shared: int = 0) -> None:
-        source = Source(_HERE / file, {"REAL": _REAL[self.dtype.itemsize]})
-        self.device.kernel(source, name)((blocks,), (threads,), args, shared)
+    def kernel(self, file: str, name: str) -> Kernel:
+        return self.device.kernel(Source(_HERE / file, {"REAL": _REAL[self.dtype.itemsize]}), name)
 
-    def by_tile(self, file: str, name: str, *args: Any) -> None:
-        self.launch(file, name, self.tasks, SEGMENTS, *args)
+    def launch(self, file: str, name: str, blocks: int, threads: int, *args: Any, shared: int = 0) -> None:
+        self.kernel(file, name)((blocks,), (threads,), args, shared)

@@ -106,7 +106,7 @@ def _law(params: Any) -> Recurrence | None:
 def _tables(params: Any, rows: int, time: int, itemsize: int) -> int:
     """Bytes of a launch beside arrays as long as the prices."""
     tiles, need = rows * -(-time // TILE), 0
-    if params.nan_policy in ("skip", "ffill"):
+    if params.nan_policy in ("skip", "ffill") and time > TILE:
         need += 16 * tiles + 8 * rows  # prices before each tile and the latest of them; those of each row
     if law := _law(params):
         states = _states(params)

@@ -50,6 +50,20 @@ def _without_a_price_for_45_tiles() -> dict[str, NDArray[Any]]:
     return {"prices": prices}
 
 
+def _rows_with_gaps(rows: int, time: int, dtype: str) -> Callable[[], dict[str, NDArray[Any]]]:
+    """Some rows have all their prices, one has none, and one has its first price at its last bar."""
+
+    def prices() -> dict[str, NDArray[Any]]:
+        series = walk(rows, time, dtype=dtype, seed=8, gaps=0.3)
+        series[::7] = walk(*series[::7].shape, dtype=dtype, seed=9)
+        series[-1, :-1] = np.nan
+        if rows > 2:
+            series[-2] = np.nan
+        return {"prices": series}
+
+    return prices
+
+
 def _overflowing(dtype: str) -> Callable[[], dict[str, NDArray[Any]]]:
     def prices() -> dict[str, NDArray[Any]]:
         series = walk(2, 9 * TILE, dtype=dtype)
@@ -135,6 +149,27 @@ CASES: tuple[Case, ...] = (
         _case(operation, _prices(1, 3 * TILE, gaps=0.001), f"tiles-{policy}", small=False, period=30, nan_policy=policy)
         for operation in ("ema", "rsi")
         for policy in ("skip", "ffill")
+    ),
+    *(
+        _case("sma", _prices(2, TILE + 60, gaps=0.3), f"two tiles-{policy}", period=7, nan_policy=policy)
+        for policy in ("skip", "ffill")
+    ),
+    # Gaps of rows that share a block, and the edges of segments and of what a block holds.
+    *(
+        _case(
+            operation,
+            _rows_with_gaps(*shape, dtype),
+            f"gaps of {shape}, {dtype}-{policy}",
+            small=shape == (70, 31),
+            period=5,
+            nan_policy=policy,
+        )
+        for policy in ("skip", "ffill")
+        for operation, dtype, shape in (
+            *(("sma", "float64", shape) for shape in ((1000, 6), (70, 31), (129, 32), (70, 33), (9, 700))),
+            *(("ema", "float64", shape) for shape in ((3, 1024), (3, 1025), (2, TILE - 1), (2, TILE), (2, TILE + 1))),
+            ("bollinger", "float32", (40, 99)),
+        )
     ),
     *(
         _case("sma", _without_a_price_for_45_tiles, f"many tiles-{policy}", small=False, period=7, nan_policy=policy)
