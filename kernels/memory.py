@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernels.cuda import OutOfMemory
+from kernels.cuda import DeviceFault, OutOfMemory
 
 SHARE = 0.9  # of a device, unless a limit is set: the rest is for the context, modules, libraries and other processes
 
@@ -140,14 +140,18 @@ class Ledger(ABC):
     def job(self) -> Iterator[JobMemory]:
         first, account = next(self._numbers), JobMemory(self.used())
         self.peak = account.before
+        failed = False
         try:
             yield account
         except BaseException as error:
+            failed = True
             let_go(error)
             raise
         finally:
-            if self._made_since(first):
-                gc.collect()  # arrays in a cycle die late, which is no leak
+            # Arrays in a cycle die late, which is no leak. But it takes 0.1 s, for which no fallback waits: what a
+            # failure still holds here goes with it.
+            if not failed and self._made_since(first):
+                gc.collect()
             account.left = self._made_since(first)
             account.after, account.peak = self.used(), max(self.peak, account.before)
             if account.left:
@@ -224,7 +228,14 @@ def limit_of(setting: str, total: int) -> int:
 
 
 def let_go(error: BaseException | None) -> None:
-    """Drop what the frames of an error's traceback hold, and of what caused it; their lines stay for the log."""
+    """Drop what the frames of an error's traceback hold, and of what caused it.
+
+    A bug's lines stay for the log. Those of a device's fault, which its words tell, go as well: the frame of a nested
+    function holds what that sees of the function around it, and clearing does not drop that.
+    """
+    told = isinstance(error, DeviceFault)
     while error is not None:
         traceback.clear_frames(error.__traceback__)
+        if told:
+            error.__traceback__ = None
         error = error.__cause__ or error.__context__

@@ -14,6 +14,7 @@ import numpy as np
 
 from kernels.array import ArrayInfo, DType
 from kernels.cuda import Device, DeviceLost, NoDevice, OutOfMemory
+from kernels.memory import let_go
 from kernels.operation import InvalidRequest, Operation
 from workers import codec
 from workers.backend import RECOVERABLE, Choice, choose
@@ -108,6 +109,7 @@ def _run(
     except RECOVERABLE as fault:
         if choice.backend == "cpu" or request.backend == "gpu":
             raise
+        let_go(fault)  # and so of what its job had on the device
         log.warning("%s of %s falls back to the CPU: %s", operation.name, request.id, fault)
         choice = Choice("cpu", reason=str(fault))
         if operation.randomness == "private":

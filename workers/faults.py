@@ -147,6 +147,7 @@ class FaultyDevice(WrappedDevice):
 
     def _allocating(self) -> Device:
         if self._faulty_memory.others:
+            self.tell("full")
             _oom("an allocation")
         for fault in self._counts:
             if fault.kind == "oom-alloc" and self._happens(fault):

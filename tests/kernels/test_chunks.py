@@ -158,15 +158,22 @@ def test_one_chunk_that_does_not_fit_says_the_bytes_and_what_the_device_said() -
     assert job.calls == [(0, 1), (0, 1)]
 
 
-def test_a_failed_call_keeps_no_array_while_the_next_one_runs() -> None:
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_failed_call_keeps_no_array_while_the_next_one_runs(nested: bool) -> None:
     job = Job(EmulatedDevice(), 4)
     used = []
 
     def work(first: int, end: int) -> None:
         used.append(job.device.memory.used())
         held = job.device.zeros(5000, np.uint8)
-        if len(used) < 3:
+
+        def fail() -> None:
             raise _caused_by(held)
+
+        if len(used) < 3:
+            if nested:
+                fail()
+            raise _caused_by(job.device.zeros(5000, np.uint8))
 
     chunks.run(job.device, job.grid, work)
     assert used == [0, 0, 0, 0, 0, 0]

@@ -225,6 +225,35 @@ def test_before_the_cpu_takes_over_nothing_is_left_on_the_device(
     assert seen == [((), ())]
 
 
+def test_no_fallback_waits_until_garbage_is_collected_and_its_arrays_are_gone_all_the_same(
+    store: SpoolStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.workers.misbehaving import cpu, gpu
+
+    found, real, seen = counting(), cpu.double, []
+    memory = found.device.memory  # type: ignore[union-attr]
+
+    def failing(params: Any, values: np.ndarray, device: Any) -> None:
+        given = device.to_device(values)
+
+        def launch() -> None:  # whose frame, in the traceback, holds what it sees
+            raise LaunchFailed(f"{given.size} values are refused")
+
+        launch()
+
+    def looking(params: Any, values: np.ndarray) -> dict[str, Any]:
+        seen.append(memory._made_since(-1))  # type: ignore[attr-defined]
+        return real(params, values)
+
+    monkeypatch.setattr(gpu, "double", failing)
+    monkeypatch.setattr(cpu, "double", looking)
+    monkeypatch.setattr("gc.collect", lambda: seen.append("collected"))
+    outcome = double(store, found)
+    assert isinstance(outcome, Succeeded)
+    assert outcome.provenance.fallback_reason == "2 values are refused"
+    assert seen == [()]
+
+
 def test_a_lost_device_is_not_survived(store: SpoolStore) -> None:
     with pytest.raises(DeviceLost):
         double(store, gpu("lost@1"))
