@@ -123,7 +123,7 @@ class Device(Protocol):
         """Compile `source` (once) and return one of its kernels."""
 
     def to_device(self, array: Any) -> Any:
-        """Copy a host array to the device."""
+        """Copy a host array to the device. One of rows (see as_rows) need not be made contiguous before."""
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any: ...
 
