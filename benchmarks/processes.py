@@ -37,7 +37,7 @@ def service(redis_url: str, patience: float = 300.0) -> Iterator[str]:
         ) as process:
             url = f"http://127.0.0.1:{port}"
             _wait(f"{url}/readyz", process, patience, Path(home) / "serve.log")
-            _wait_for(stamp(WorkerSettings()), patience)
+            compiled(WorkerSettings(), patience)
             yield url
 
 
@@ -58,6 +58,15 @@ def worker(redis_url: str, home: Path, settings: dict[str, str]) -> Iterator[Non
     environment = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
     with _running(["-m", "workers.warm"], home / "worker.log", environment):
         yield
+
+
+def compiled(settings: WorkerSettings, patience: float = 300.0) -> None:
+    """Wait until a worker's second compiler has done its last, which it goes on with while the worker is ready."""
+    file, deadline = stamp(settings), time.monotonic() + patience
+    while not file.exists():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"there is no {file} after {patience:.0f} s")
+        time.sleep(0.1)
 
 
 @contextmanager
@@ -98,14 +107,6 @@ def _running(command: list[str], log: Path, settings: dict[str, str]) -> Iterato
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _wait_for(file: Path, patience: float) -> None:
-    deadline = time.monotonic() + patience
-    while not file.exists():
-        if time.monotonic() > deadline:
-            raise SystemExit(f"there is no {file} after {patience:.0f} s")
-        time.sleep(0.1)
 
 
 def _wait(url: str, process: "subprocess.Popen[bytes]", patience: float, log: Path) -> None:

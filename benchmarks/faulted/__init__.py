@@ -1,0 +1,16 @@
+"""An operation of each family whose answer also says when the CPU began it: what faults are measured with."""
+
+from dataclasses import replace
+
+from kernels.catalogue import OPERATIONS
+from kernels.operation import Output
+
+FAMILIES = tuple(OPERATIONS[name] for name in ("matmul", "sma", "monte_carlo", "dp_noise", "secure_aggregation", "sum"))
+
+_BEGAN = Output("began", "Unix seconds at the first instruction on the CPU; null where the GPU answered", "value")
+
+# Without variants: every kernel that is launched here is that of a documented example.
+TOLD = {
+    operation.name: replace(operation, package="benchmarks.faulted", outputs=(*operation.outputs, _BEGAN), variants=())
+    for operation in FAMILIES
+}
