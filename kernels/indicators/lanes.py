@@ -80,23 +80,6 @@ def store(_typing, numbers, _index, lanes):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def fetch(_typing, numbers, _index):  # type: ignore[no-untyped-def]
-    """Ask for the cache line of numbers[index], soon to be read or written; it need not exist, and nothing waits."""
-
-    def code(context, builder, _signature, args):  # type: ignore[no-untyped-def]
-        address, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [address, flag, flag, flag])
-        function = builder.module.globals.get("llvm.prefetch.p0") or ir.Function(
-            builder.module, kind, name="llvm.prefetch.p0"
-        )
-        place = builder.bitcast(builder.gep(args[0], [args[1]]), address)
-        builder.call(function, [place, flag(0), flag(2), flag(1)])  # to read, into the second cache, data
-        return context.get_dummy_value()
-
-    return types.none(numbers, types.intp), code
-
-
-@intrinsic
 def strided(_typing, numbers, _index, _stride):  # type: ignore[no-untyped-def]
     """Return numbers[index : index + 8 * stride : stride]; nothing checks that they exist."""
 

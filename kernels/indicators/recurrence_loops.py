@@ -8,12 +8,12 @@ from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
 from kernels.cores import share
+from kernels.fetch import fetch
 from kernels.indicators.lanes import (
     LANES,
     after_1,
     after_2,
     after_4,
-    fetch,
     load,
     pointer,
     spread,

@@ -199,7 +199,8 @@ SMA = Operation(
     cost=_cost(outputs=1),
     grid=_grid(outputs=1),
     check=_check,
-    variants=(_with_a_gap(period=10, nan_policy="skip"),),  # every indicator closes gaps by the same code
+    # Every indicator closes gaps by the same code.
+    variants=(_with_a_gap(period=10, nan_policy="skip"), _with_a_gap(period=10, nan_policy="ffill")),
 )
 
 EMA = Operation(

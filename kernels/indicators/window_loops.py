@@ -8,6 +8,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kernels import cores
+from kernels.fetch import fetch
 from kernels.indicators.lanes import (
     LANES,
     after_1,
@@ -16,7 +17,6 @@ from kernels.indicators.lanes import (
     before_1,
     before_2,
     before_4,
-    fetch,
     first,
     keep,
     last,

@@ -7,16 +7,18 @@
 //
 // with e over the eights of a group of 16, g over the groups of 16 groups (2,048 bars), h over the rest.
 //
-// *_short  up to 12 bars: a block of 128 threads per 1,024 bars; a thread has its 8 bars and the 12 before them in
-//          registers and adds bar by bar.
-// sma, bollinger, cutler  up to 2,048 bars: a block of 128 threads (256 for windows above 512 bars) has as many blocks of
-//          bars as it has threads for their eights, and the block before them, in shared memory. A thread sums an eight of
-//          P and the eight of S with the same k; e and g come from the others' sums in shared memory, added in the order
-//          above by every thread that needs them, which neighbours read at the same time; then it scans both eights. The
-//          results leave through shared memory. One pass.
+// *_short  up to 12 bars: a thread has 8 bars and the 12 before them in registers and adds bar by bar.
+// sma, bollinger, cutler  up to 2,048 bars: a block of threads has as many blocks of bars as it has threads for their eights,
+//          and the block before them, in shared memory. A thread sums an eight of P and the eight of S with the same k; e and
+//          g come from the others' sums in shared memory, added in the order above by every thread that needs them, which
+//          neighbours read at the same time; then it scans both eights. The results leave through shared memory. One pass.
 // *_totals, *_long  longer windows: a block of 256 threads has 2,048 bars of one block of bars, and those of the block before
 //          with the same k. The first kernel leaves the sums of its 2,048 bars, 2 or 4 numbers; the second adds those before
 //          its own in order, for h, and goes on as above. Two passes, whatever the window.
+//
+// Launch. Blocks of bars, eights, groups and stretches of 2,048 bars decide bytes: they follow from the period alone, and so
+// the last two kernels have 256 threads everywhere. How many eights of a row share a block of threads is free (up to 128 in
+// *_short, up to 256 in the next), and so is how many rows do where they are short; windows_gpu.py lets the device choose.
 //
 // Bytes per bar in float64: 16 (sma, cutler), 32 (bollinger). The halo, one block of bars in 43 for a period of 20 and one in
 // two above 1,024, and of long windows a second and third reading of the prices, come from L2 where a period of prices
@@ -25,10 +27,11 @@
 // code for sm_90: 105 (sma), 200 (bollinger and cutler); an H200 issues 103 in the time of 16 bytes and 206 in that of 32. So
 // bandwidth and issue are about even for sma and bollinger, and cutler waits for its instructions. In float32, half the bytes
 // at nearly as many instructions, all three do. A bar costs 10 of them to load and 13 to store where all bars are there.
-// Registers in float64: up to 74 (sma), 107 (the others), without spills. Shared memory for a period of 20: 11 KiB (sma), 23 KiB
-// (bollinger) a block; an eight takes nine slots, so that threads that walk along their eights never meet in a bank. 9 and
-// 5 blocks of 128 threads fit an H200's multiprocessor, eight loads in flight per thread. Lanes load single numbers, side by
-// side: blocks of bars begin anywhere, so that wider loads would not be aligned.
+// Registers in float64: up to 80 (sma), 115 (the others), without spills; for sma and *_short the compiler is left to find how
+// many, since any floor on the blocks of a multiprocessor made it take more. Shared memory for a period of 20: 11 KiB (sma),
+// 23 KiB (bollinger) for 128 threads; an eight takes nine slots, so that threads that walk along their eights never meet in a
+// bank. 10 and 5 such blocks fit an H200's multiprocessor, eight loads in flight per thread. Lanes load single numbers, side
+// by side: blocks of bars begin anywhere, so that wider loads would not be aligned.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
@@ -39,11 +42,9 @@
 #define GROUP 16
 #define GROUPS 32                  // of all blocks of bars of a block of threads, at most
 #define THREADS 256                // at most
-#define SHORT_THREADS 128
-#define SHORT_BARS (SHORT_THREADS * EIGHT)
+#define SHORT_THREADS 128          // at most
 #define LONG_BARS (THREADS * EIGHT)  // 16 groups of 16 eights
 #define IN_FLIGHT 8
-#define PORTION (32 * IN_FLIGHT)
 
 // One NaN for every reason, so that the bytes do not depend on which operation met it.
 __device__ __forceinline__ REAL plain(REAL value, REAL nan) { return value == value ? value : nan; }
@@ -100,31 +101,41 @@ struct Rows {
     i32 period;
 };
 
+// The rows that a block of threads has, of `rows` in all: `packed` of them side by side.
+__device__ __forceinline__ i32 rows_here(i64 rows, i64 row, i32 packed) {
+    return rows - row < packed ? (i32)(rows - row) : packed;
+}
+
 __device__ __forceinline__ i32 clamped(i64 count, i32 most) { return count < 0 ? 0 : count < most ? (i32)count : most; }
 
-// The prices, or the changes, of `count` bars of a row from `bar` on; where there is none, something. `full`: all are there.
-// `full` is the same for all threads of a block, and callers ask it once, around their loops: asked for each bar, the limits
-// are worked out again for each, as there are no registers to keep them in.
+// The prices, or the changes, of `count` bars of a row from `bar` on; where there is none, something.
+// Whether all of a stretch is there is asked once for the bars that a warp takes at a time: asked for each bar, the limits are
+// worked out again for each, as there are no registers to keep them in.
 template <class Law> struct Bars {
     const REAL* x;
+    i64 time;
     i32 low, high, second;
-    bool full;
     REAL nan;
 
-    __device__ __forceinline__ Bars(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan) : nan(nan) {
+    __device__ __forceinline__ Bars(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan) : time(rows.time), nan(nan) {
         i64 column = bar - rows.origin;
         x = rows.prices + row * rows.time + column;
         low = clamped(-column, count);
         high = clamped(rows.time - column, count);
         second = clamped(1 - column, count);
-        full = low == 0 && high == count && !(Law::CHANGES && second > 0);
     }
 
-    template <bool FULL> __device__ __forceinline__ REAL at(i32 j) const {
-        if (FULL) return Law::CHANGES ? x[j] - x[j - 1] : x[j];
+    __device__ __forceinline__ bool full(i32 from, i32 to) const {
+        return from >= low && to <= high && !(Law::CHANGES && from < second);
+    }
+
+    // Bar j of the row `below`, which has the same columns.
+    template <bool FULL> __device__ __forceinline__ REAL at(i32 j, i64 below = 0) const {
+        const REAL* price = x + below * time + j;
+        if (FULL) return Law::CHANGES ? price[0] - price[-1] : price[0];
         if (j < low || j >= high) return 0;
-        if (!Law::CHANGES) return x[j];
-        return j >= second ? x[j] - x[j - 1] : nan;
+        if (!Law::CHANGES) return price[0];
+        return j >= second ? price[0] - price[-1] : nan;
     }
 };
 
@@ -132,15 +143,16 @@ struct Outputs {
     REAL *upper, *middle, *lower;  // the middle alone where one number is shown
 };
 
-// The results of `count` bars of a row from `bar` on. `full`: all are wanted and have a whole window.
+// The results of `count` bars of a row from `bar` on.
 template <class Law> struct Results {
     Outputs out;
+    i64 shown;
     i32 low, high, whole;
-    bool full;
     REAL nan;
 
-    __device__ __forceinline__ Results(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan, Outputs all) : out(all), nan(nan) {
-        i64 shown = rows.time - rows.halo, column = bar - rows.origin - rows.halo, at = row * shown + column;
+    __device__ __forceinline__ Results(const Rows& rows, i64 row, i64 bar, i32 count, REAL nan, Outputs all)
+        : out(all), shown(rows.time - rows.halo), nan(nan) {
+        i64 column = bar - rows.origin - rows.halo, at = row * shown + column;
         out.middle += at;
         if (Law::SHOWN == 2) {
             out.upper += at;
@@ -149,63 +161,116 @@ template <class Law> struct Results {
         low = clamped(-column, count);
         high = clamped(shown - column, count);
         whole = clamped(rows.period - 1 + Law::CHANGES - bar, count);
-        full = low == 0 && high == count && whole == 0;
     }
 
-    // `first` is the middle, and `second` the reach of bands.
-    template <bool FULL> __device__ __forceinline__ void put(i32 j, REAL first, REAL second) const {
-        if (!FULL && (j < low || j >= high)) return;
-        bool shown = FULL || j >= whole;
-        out.middle[j] = shown ? plain(first, nan) : nan;
+    // Whether all of these are wanted and have a whole window.
+    __device__ __forceinline__ bool full(i32 from, i32 to) const { return from >= low && to <= high && from >= whole; }
+
+    template <bool FULL> __device__ __forceinline__ bool wanted(i32 j) const { return FULL || (j >= low && j < high); }
+
+    template <bool FULL> __device__ __forceinline__ REAL known(i32 j, REAL value) const {
+        return FULL || j >= whole ? plain(value, nan) : nan;
+    }
+
+    // `first` is the middle, and `second` the reach of bands, of bar j of the row `below`.
+    template <bool FULL> __device__ __forceinline__ void put(i32 j, i64 below, REAL first, REAL second) const {
+        if (!wanted<FULL>(j)) return;
+        i64 at = below * shown + j;
+        out.middle[at] = known<FULL>(j, first);
         if (Law::SHOWN == 2) {
-            out.upper[j] = shown ? plain(first + second, nan) : nan;
-            out.lower[j] = shown ? plain(first - second, nan) : nan;
+            out.upper[at] = known<FULL>(j, first + second);
+            out.lower[at] = known<FULL>(j, first - second);
         }
     }
 };
 
 __device__ __forceinline__ i32 slot(i32 bar) { return bar + (i32)((u32)bar / EIGHT); }
 
+// ---------------------------------------------------------------- into shared memory, and from there
+
+// Load `count` bars of each of some rows, each to the place of shared memory that `place(row, j)` says. A warp takes
+// 32 * FLIGHT bars of a row at a time, so that the addresses of a lane's bars differ by constants.
+template <class Law, bool FULL, bool INSIDE, i32 FLIGHT, class Where>
+__device__ __forceinline__ void load_portion(const Bars<Law>& bars, i32 row, i32 j0, i32 count, REAL* space, Where place) {
+    REAL loaded[FLIGHT];
+#pragma unroll
+    for (i32 e = 0; e < FLIGHT; ++e)
+        if (INSIDE || j0 + e * 32 < count) loaded[e] = bars.template at<FULL>(j0 + e * 32, row);
+#pragma unroll
+    for (i32 e = 0; e < FLIGHT; ++e)
+        if (INSIDE || j0 + e * 32 < count) space[place(row, j0 + e * 32)] = loaded[e];
+}
+
+template <i32 FLIGHT, class Law, class Where>
+__device__ __forceinline__ void load_rows(const Bars<Law>& bars, i32 rows, i32 count, REAL* space, Where place) {
+    i32 lane = (i32)threadIdx.x % 32, portions = (count + 32 * FLIGHT - 1) / (32 * FLIGHT);
+    for (i32 p = (i32)threadIdx.x / 32; p < rows * portions; p += (i32)blockDim.x / 32) {
+        i32 row = rows > 1 ? p / portions : 0, from = (p - row * portions) * 32 * FLIGHT, to = from + 32 * FLIGHT;
+        if (to <= count && bars.full(from, to))
+            load_portion<Law, true, true, FLIGHT>(bars, row, from + lane, count, space, place);
+        else if (bars.full(from, to <= count ? to : count))
+            load_portion<Law, true, false, FLIGHT>(bars, row, from + lane, count, space, place);
+        else
+            load_portion<Law, false, false, FLIGHT>(bars, row, from + lane, count, space, place);
+    }
+}
+
+// Show `put(row, j)` of each bar of some rows.
+template <bool FULL, bool INSIDE, class Put> __device__ __forceinline__ void put_portion(i32 row, i32 j0, i32 high, Put put) {
+#pragma unroll
+    for (i32 e = 0; e < IN_FLIGHT; ++e)
+        if (INSIDE || j0 + e * 32 < high) put.template at<FULL>(row, j0 + e * 32);
+}
+
+template <class Law, class Put>
+__device__ __forceinline__ void put_rows(const Results<Law>& results, i32 rows, Put put) {
+    i32 lane = (i32)threadIdx.x % 32, portions = (results.high + 32 * IN_FLIGHT - 1) / (32 * IN_FLIGHT);
+    for (i32 p = (i32)threadIdx.x / 32; p < rows * portions; p += (i32)blockDim.x / 32) {
+        i32 row = rows > 1 ? p / portions : 0, from = (p - row * portions) * 32 * IN_FLIGHT, to = from + 32 * IN_FLIGHT;
+        if (to <= results.high && results.full(from, to))
+            put_portion<true, true>(row, from + lane, results.high, put);
+        else if (results.full(from, results.high))
+            put_portion<true, false>(row, from + lane, results.high, put);
+        else
+            put_portion<false, false>(row, from + lane, results.high, put);
+    }
+}
+
 // ---------------------------------------------------------------- up to 12 bars
 
-template <class Law, bool FULL, i32 BARS> __device__ __forceinline__ void load_short(const Bars<Law>& bars, REAL* x) {
-    i32 thread = (i32)threadIdx.x;
-    REAL loaded[IN_FLIGHT + 1];
-#pragma unroll
-    for (i32 e = 0; e <= IN_FLIGHT; ++e) {
-        i32 j = thread + e * SHORT_THREADS;
-        if (j < BARS) loaded[e] = bars.template at<FULL>(j);
-    }
-#pragma unroll
-    for (i32 e = 0; e <= IN_FLIGHT; ++e) {
-        i32 j = thread + e * SHORT_THREADS;
-        if (j < BARS) x[slot(j)] = loaded[e];
-    }
-}
+// How bars are dealt to blocks of threads: `width` eights of each of `packed` rows.
+struct Spread {
+    i64 rows, tiles;
+    i32 width, packed;
+};
 
-template <class Law, bool FULL>
-__device__ __forceinline__ void put_short(const Results<Law>& results, const REAL* first, const REAL* x) {
-#pragma unroll
-    for (i32 e = 0; e < EIGHT; ++e) {
-        i32 j = (i32)threadIdx.x + e * SHORT_THREADS;
-        results.template put<FULL>(j, first[e], Law::SHOWN == 2 ? x[slot(j)] : (REAL)0);
-    }
-}
+template <class Law> struct PutShort {
+    const Results<Law>& results;
+    REAL* out;
+    const REAL* space;
+    i32 region;
 
-template <class Law> __device__ __forceinline__ void show_short(const Rows& rows, i64 tiles, Numbers law, Outputs out) {
+    template <bool FULL> __device__ __forceinline__ void at(i32 row, i32 j) const {
+        if (results.template wanted<FULL>(j))
+            out[row * results.shown + j] = results.template known<FULL>(j, space[row * region + slot(j)]);
+    }
+};
+
+template <class Law> __device__ __forceinline__ void show_short(const Rows& rows, Spread spread, Numbers law, Outputs out) {
+    extern __shared__ REAL space[];
     const i32 before = 2 * EIGHT;  // bars before the tile, in whole eights
-    __shared__ REAL x[(SHORT_BARS + before) / EIGHT * SLOTS];
-    i64 row = blockIdx.x / tiles, start = rows.origin + rows.halo + blockIdx.x % tiles * SHORT_BARS;
-    i32 thread = (i32)threadIdx.x;
-    Bars<Law> bars(rows, row, start - before, SHORT_BARS + before, law.nan);
-    if (bars.full)
-        load_short<Law, true, SHORT_BARS + before>(bars, x);
-    else
-        load_short<Law, false, SHORT_BARS + before>(bars, x);
+    i32 thread = (i32)threadIdx.x, count = spread.width * EIGHT, region = (spread.width + 2) * SLOTS;
+    i64 row = blockIdx.x / spread.tiles * spread.packed, start = rows.origin + rows.halo + blockIdx.x % spread.tiles * count;
+    i32 here = rows_here(spread.rows, row, spread.packed);
+    load_rows<IN_FLIGHT + 1>(Bars<Law>(rows, row, start - before, count + before, law.nan), here, count + before, space,
+                             [region](i32 row, i32 j) { return row * region + slot(j); });
     __syncthreads();
+    i32 mine = thread / spread.width;
+    bool active = mine < here;
+    REAL* eight = space + (active ? mine * region + (thread - mine * spread.width) * SLOTS : 0);
     REAL near[SHORT + EIGHT];
 #pragma unroll
-    for (i32 j = 0; j < SHORT + EIGHT; ++j) near[j] = x[thread * SLOTS + slot(j + before - SHORT)];
+    for (i32 j = 0; j < SHORT + EIGHT; ++j) near[j] = eight[slot(j + before - SHORT)];
     REAL sum[EIGHT][2];
 #pragma unroll
     for (i32 k = 0; k < EIGHT; ++k) sum[k][0] = sum[k][1] = 0;
@@ -219,29 +284,26 @@ template <class Law> __device__ __forceinline__ void show_short(const Rows& rows
             if (Law::SUMS == 2) sum[k][1] = sum[k][1] + Law::template term<1>(x, newest);
         }
     }
-    __syncthreads();
 #pragma unroll
     for (i32 k = 0; k < EIGHT; ++k) {
         REAL shown[2];
         Law::show(near[SHORT + k], sum[k][0], sum[k][1], law, shown);
-        x[thread * SLOTS + k] = shown[0];
-        if (Law::SHOWN == 2) sum[k][0] = shown[1];
+        sum[k][0] = shown[0];
+        if (Law::SHOWN == 2) sum[k][1] = shown[1];
     }
-    __syncthreads();
-    REAL first[EIGHT];
+    Results<Law> results(rows, row, start, count, law.nan, out);
+    // The middle, and of bands then the upper and the lower, one after another through the same shared memory.
 #pragma unroll
-    for (i32 e = 0; e < EIGHT; ++e) first[e] = x[slot(thread + e * SHORT_THREADS)];
-    if (Law::SHOWN == 2) {
+    for (i32 which = 0; which < (Law::SHOWN == 2 ? 3 : 1); ++which) {
         __syncthreads();
+        if (active)
 #pragma unroll
-        for (i32 k = 0; k < EIGHT; ++k) x[thread * SLOTS + k] = sum[k][0];
+            for (i32 k = 0; k < EIGHT; ++k)
+                eight[k] = which == 0 ? sum[k][0] : which == 1 ? sum[k][0] + sum[k][1] : sum[k][0] - sum[k][1];
         __syncthreads();
+        REAL* to = which == 0 ? results.out.middle : which == 1 ? results.out.upper : results.out.lower;
+        put_rows(results, here, PutShort<Law>{results, to, space, region});
     }
-    Results<Law> results(rows, row, start, SHORT_BARS, law.nan, out);
-    if (results.full)
-        put_short<Law, true>(results, first, x);
-    else
-        put_short<Law, false>(results, first, x);
 }
 
 // ---------------------------------------------------------------- blocks of bars
@@ -367,99 +429,61 @@ __device__ __forceinline__ void show(const Place& place, const REAL* own, const 
     }
 }
 
-// How bars are dealt to blocks of threads: `eights` of a block of bars, `many` blocks of bars at a time, and
-// `reciprocal` = 2^32 / period + 1, rounded down, with which a small number is divided by the period.
+// How bars are dealt to blocks of threads: `many` blocks of bars, of `eights` eights each, of each of `packed` rows, which lie
+// `region` apart in shared memory, and totals behind them, from `slots` on; `reciprocal` = 2^32 / period + 1, rounded down, with
+// which a small number is divided by the period.
 struct Deal {
-    i64 first, tiles;
-    i32 eights, many;
+    i64 rows, first, tiles;
+    i32 eights, many, packed, region;
     u32 reciprocal;
     i32 slots;
+
+    // Where bar j of a row lies in shared memory.
+    __device__ __forceinline__ i32 place(i32 row, i32 j, i32 period) const {
+        i32 q = (i32)__umulhi((u32)j, reciprocal);
+        return row * region + q * eights * SLOTS + slot(j - q * period);
+    }
 };
 
-// Where bar j of the blocks of bars that a block of threads has lies in shared memory.
-__device__ __forceinline__ i32 dealt(i32 j, i32 period, const Deal& deal) {
-    i32 q = (i32)__umulhi((u32)j, deal.reciprocal);
-    return q * deal.eights * SLOTS + slot(j - q * period);
-}
+template <class Law> struct PutBlocks {
+    const Results<Law>& results;
+    const Deal& deal;
+    const REAL* space;
+    i32 stride, period;
 
-// A warp takes PORTION bars at a time, so that the addresses of a lane's bars differ by constants. INSIDE: none is past the
-// last.
-template <class Law, bool FULL, bool INSIDE>
-__device__ __forceinline__ void load_portion(const Bars<Law>& bars, i32 j0, i32 count, i32 period, const Deal& deal,
-                                             REAL* space) {
-    REAL loaded[IN_FLIGHT];
-#pragma unroll
-    for (i32 e = 0; e < IN_FLIGHT; ++e)
-        if (INSIDE || j0 + e * 32 < count) loaded[e] = bars.template at<FULL>(j0 + e * 32);
-#pragma unroll
-    for (i32 e = 0; e < IN_FLIGHT; ++e)
-        if (INSIDE || j0 + e * 32 < count) space[dealt(j0 + e * 32, period, deal)] = loaded[e];
-}
-
-template <class Law, bool FULL>
-__device__ __forceinline__ void load_blocks(const Bars<Law>& bars, i32 count, i32 period, const Deal& deal, REAL* space) {
-    i32 lane = (i32)threadIdx.x % 32;
-    for (i32 from = (i32)threadIdx.x / 32 * PORTION; from < count; from += (i32)blockDim.x / 32 * PORTION)
-        if (FULL && from + PORTION <= count)
-            load_portion<Law, FULL, FULL>(bars, from + lane, count, period, deal, space);
-        else
-            load_portion<Law, FULL, false>(bars, from + lane, count, period, deal, space);
-}
-
-template <class Law, bool FULL, bool INSIDE>
-__device__ __forceinline__ void put_portion(const Results<Law>& results, i32 j0, i32 period, const Deal& deal, const REAL* space,
-                                            i32 stride) {
-#pragma unroll
-    for (i32 e = 0; e < IN_FLIGHT; ++e) {
-        i32 j = j0 + e * 32, at = dealt(j, period, deal);
-        if (INSIDE || j < results.high)
-            results.template put<FULL>(j, space[at], Law::SHOWN == 2 ? space[at + stride] : (REAL)0);
+    template <bool FULL> __device__ __forceinline__ void at(i32 row, i32 j) const {
+        i32 at = deal.place(row, j, period);
+        results.template put<FULL>(j, row, space[at], Law::SHOWN == 2 ? space[at + stride] : (REAL)0);
     }
-}
-
-template <class Law, bool FULL>
-__device__ __forceinline__ void put_blocks(const Results<Law>& results, i32 period, const Deal& deal, const REAL* space,
-                                           i32 stride) {
-    i32 lane = (i32)threadIdx.x % 32;
-    for (i32 from = (i32)threadIdx.x / 32 * PORTION; from < results.high; from += (i32)blockDim.x / 32 * PORTION)
-        if (FULL && from + PORTION <= results.high)
-            put_portion<Law, FULL, FULL>(results, from + lane, period, deal, space, stride);
-        else
-            put_portion<Law, FULL, false>(results, from + lane, period, deal, space, stride);
-}
+};
 
 template <class Law> __device__ __forceinline__ void show_blocks(const Rows& rows, Deal deal, Numbers law, Outputs out) {
     extern __shared__ REAL space[];
     __shared__ REAL groups[2 * Law::SUMS * GROUPS];
-    i32 thread = (i32)threadIdx.x, threads = (i32)blockDim.x, width = deal.eights * SLOTS;
-    i64 row = blockIdx.x / deal.tiles, block = deal.first + blockIdx.x % deal.tiles * deal.many;
-    i64 start = block * rows.period;
-    i32 count = (deal.many + 1) * rows.period;
-    Bars<Law> bars(rows, row, start - rows.period, count, law.nan);
-    if (bars.full)
-        load_blocks<Law, true>(bars, count, rows.period, deal, space);
-    else
-        load_blocks<Law, false>(bars, count, rows.period, deal, space);
+    i32 thread = (i32)threadIdx.x, threads = (i32)blockDim.x, width = deal.eights * SLOTS, period = rows.period;
+    i64 row = blockIdx.x / deal.tiles * deal.packed, block = deal.first + blockIdx.x % deal.tiles * deal.many;
+    i64 start = block * period;
+    i32 count = (deal.many + 1) * period, here = rows_here(deal.rows, row, deal.packed);
+    load_rows<IN_FLIGHT>(Bars<Law>(rows, row, start - period, count, law.nan), here, count, space,
+                         [&deal, period](i32 row, i32 j) { return deal.place(row, j, period); });
     __syncthreads();
-    i32 mine = thread / deal.eights;
-    bool active = mine < deal.many;
-    if (!active) mine = 0;
+    // Of all blocks of bars, the one this thread has an eight of.
+    i32 mine = thread / deal.eights, own_row = deal.packed > 1 ? mine / deal.many : 0;
+    bool active = own_row < here && mine < deal.packed * deal.many;
+    if (!active) mine = own_row = 0;
     i32 first = active ? mine * deal.eights : thread, s = thread - first;
-    const REAL* here = space + (mine + 1) * width + s * SLOTS;
-    Place place = {here, here - width, rows.period - 1 - s * EIGHT, space[(mine + 1) * width]};
+    REAL* of_block = space + own_row * deal.region + (mine - own_row * deal.many) * width;  // the block before it
+    Place place = {of_block + width + s * SLOTS, of_block + s * SLOTS, period - 1 - s * EIGHT, of_block[width]};
     REAL own[Law::SUMS], before[Law::SUMS];
 #pragma unroll
     for (i32 i = 0; i < Law::SUMS; ++i) own[i] = before[i] = 0;
     Totals<Law> totals = {space + deal.slots, groups, threads, deal.eights > GROUP};
     sum_before<Law>(totals, place, first, active ? deal.eights : 0, mine * ((deal.eights + GROUP - 1) / GROUP), own, before);
     i32 stride = deal.many * width;
-    show<Law>(place, own, before, law, active, space + mine * width + s * SLOTS, stride);
+    show<Law>(place, own, before, law, active, of_block + s * SLOTS, stride);
     __syncthreads();
-    Results<Law> results(rows, row, start, count - rows.period, law.nan, out);
-    if (results.full)
-        put_blocks<Law, true>(results, rows.period, deal, space, stride);
-    else
-        put_blocks<Law, false>(results, rows.period, deal, space, stride);
+    Results<Law> results(rows, row, start, count - period, law.nan, out);
+    put_rows(results, here, PutBlocks<Law>{results, deal, space, stride, period});
 }
 
 // ---------------------------------------------------------------- blocks of bars longer than shared memory
@@ -474,7 +498,7 @@ template <class Law, bool FULL> __device__ __forceinline__ void load_eights(cons
 }
 
 template <class Law> __device__ __forceinline__ void load_long(const Bars<Law>& bars, REAL* space) {
-    if (bars.full)
+    if (bars.full(0, LONG_BARS))
         load_eights<Law, true>(bars, space);
     else
         load_eights<Law, false>(bars, space);
@@ -483,7 +507,7 @@ template <class Law> __device__ __forceinline__ void load_long(const Bars<Law>& 
 template <class Law, bool FULL>
 __device__ __forceinline__ void put_long(const Results<Law>& results, const REAL* space, i32 stride) {
     for (i32 j = (i32)threadIdx.x; j < results.high; j += THREADS)
-        results.template put<FULL>(j, space[slot(j)], Law::SHOWN == 2 ? space[slot(j) + stride] : (REAL)0);
+        results.template put<FULL>(j, 0, space[slot(j)], Law::SHOWN == 2 ? space[slot(j) + stride] : (REAL)0);
 }
 
 // 2,048 bars of a block, and what a thread does with them in both kernels.
@@ -567,7 +591,7 @@ __device__ __forceinline__ void show_stretches(const Rows& rows, i64 first, i64 
     __syncthreads();
     i64 start = stretch.block * rows.period + (i64)stretch.number * LONG_BARS;
     Results<Law> results(rows, stretch.row, start, stretch.bars, law.nan, out);
-    if (results.full)
+    if (results.full(0, stretch.bars))
         put_long<Law, true>(results, space, slots);
     else
         put_long<Law, false>(results, space, slots);
@@ -576,17 +600,19 @@ __device__ __forceinline__ void show_stretches(const Rows& rows, i64 first, i64 
 // ---------------------------------------------------------------- kernels
 
 
-extern "C" __global__ void __launch_bounds__(SHORT_THREADS, 6)
-sma_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 tiles, REAL part, REAL own, REAL nan,
-          REAL* middle) {
-    show_short<Means>({prices, time, origin, halo, period}, tiles, {part, own, nan}, {nullptr, middle, nullptr});
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+sma_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
+          REAL part, REAL own, REAL nan, REAL* middle) {
+    show_short<Means>({prices, time, origin, halo, period}, {rows, tiles, width, packed}, {part, own, nan},
+                     {nullptr, middle, nullptr});
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
-sma(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 tiles, i32 eights, i32 many,
-    u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
-    show_blocks<Means>({prices, time, origin, halo, period}, {first, tiles, eights, many, reciprocal, slots},
-                      {part, own, nan}, {nullptr, middle, nullptr});
+extern "C" __global__ void __launch_bounds__(THREADS)
+sma(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
+    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
+    show_blocks<Means>({prices, time, origin, halo, period},
+                      {rows, first, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan},
+                      {nullptr, middle, nullptr});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
@@ -602,17 +628,19 @@ sma_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 fir
                          {nullptr, middle, nullptr});
 }
 
-extern "C" __global__ void __launch_bounds__(SHORT_THREADS, 5)
-bollinger_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 tiles, REAL part, REAL own,
-                REAL nan, REAL* upper, REAL* middle, REAL* lower) {
-    show_short<Bands>({prices, time, origin, halo, period}, tiles, {part, own, nan}, {upper, middle, lower});
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+bollinger_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
+          REAL part, REAL own, REAL nan, REAL* upper, REAL* middle, REAL* lower) {
+    show_short<Bands>({prices, time, origin, halo, period}, {rows, tiles, width, packed}, {part, own, nan},
+                     {upper, middle, lower});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-bollinger(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 tiles, i32 eights, i32 many,
-          u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* upper, REAL* middle, REAL* lower) {
-    show_blocks<Bands>({prices, time, origin, halo, period}, {first, tiles, eights, many, reciprocal, slots},
-                      {part, own, nan}, {upper, middle, lower});
+bollinger(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
+    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* upper, REAL* middle, REAL* lower) {
+    show_blocks<Bands>({prices, time, origin, halo, period},
+                      {rows, first, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan},
+                      {upper, middle, lower});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
@@ -628,17 +656,19 @@ bollinger_long(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i
                          {upper, middle, lower});
 }
 
-extern "C" __global__ void __launch_bounds__(SHORT_THREADS, 5)
-cutler_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 tiles, REAL part, REAL own, REAL nan,
-             REAL* middle) {
-    show_short<Strengths>({prices, time, origin, halo, period}, tiles, {part, own, nan}, {nullptr, middle, nullptr});
+extern "C" __global__ void __launch_bounds__(SHORT_THREADS)
+cutler_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 tiles, i32 width, i32 packed,
+          REAL part, REAL own, REAL nan, REAL* middle) {
+    show_short<Strengths>({prices, time, origin, halo, period}, {rows, tiles, width, packed}, {part, own, nan},
+                     {nullptr, middle, nullptr});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
-cutler(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 first, i64 tiles, i32 eights, i32 many,
-       u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
-    show_blocks<Strengths>({prices, time, origin, halo, period}, {first, tiles, eights, many, reciprocal, slots},
-                      {part, own, nan}, {nullptr, middle, nullptr});
+cutler(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
+    i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
+    show_blocks<Strengths>({prices, time, origin, halo, period},
+                      {rows, first, tiles, eights, many, packed, region, reciprocal, slots}, {part, own, nan},
+                      {nullptr, middle, nullptr});
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2)

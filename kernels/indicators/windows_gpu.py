@@ -4,17 +4,20 @@
 changes=True for `cutler`, and the results, (rows, time - halo), have the bytes of the whole.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernels.indicators.series import Series
 from kernels.indicators.windows import EIGHT, SHORT, WHOLE, Part, share
+from kernels.occupancy import Shape, best
 
 # As in windows.cu.
 _SLOTS = 9
-_FEW, _THREADS = 128, 256
-_LONG_BARS = EIGHT * _THREADS  # of one block of bars, in a block of threads
+_MOST_SHORT, _MOST = 128, 256  # threads
+# Decides bytes: sums of longer blocks of bars are put together from sums of so many.
+_LONG_BARS = EIGHT * _MOST
 
 
 def means(series: Series, period: int, part: Part = WHOLE) -> Any:
@@ -29,41 +32,78 @@ def cutler(series: Series, period: int, flat: float, part: Part = WHOLE) -> Any:
     return _run(series, "cutler", period, flat, part, sums=2)[0]
 
 
-def at_a_time(eights: int) -> int:
-    """Blocks of so many eights of bars that a block of threads takes."""
-    return (_FEW if 2 * eights <= _FEW else _THREADS) // eights
+@dataclass(frozen=True)
+class _Rows:
+    """Rows cut into `tiles` tiles, of `many` pieces each; where a row is one tile, `packed` rows share a block."""
+
+    tiles: int
+    many: int
+    packed: int
+
+    def blocks(self, rows: int) -> int:
+        return -(-rows // self.packed) * self.tiles
+
+
+def _rows(rows: int, pieces: int, most: int) -> _Rows:
+    """Rows of so many pieces each, `most` of which have room in a block. The tiles of a row are equally long."""
+    tiles = -(-pieces // most)
+    many = -(-pieces // tiles)
+    return _Rows(tiles, many, min(rows, most // many) if tiles == 1 else 1)
 
 
 def _run(series: Series, name: str, period: int, own: float, part: Part, sums: int, outputs: int = 1) -> list[Any]:
-    shown = series.time - part.halo
+    shown, itemsize = series.time - part.halo, series.dtype.itemsize
     results = [series.empty(series.rows * shown) for _ in range(outputs)]
     prices = series.prices, np.int64(series.time), np.int64(part.origin), np.int64(part.halo), np.int32(period)
     law = share(period, series.dtype), series.real(own), series.nan
 
-    def launch(kernel: str, blocks: int, threads: int, *args: Any, slots: int = 0) -> None:
-        size = slots * series.dtype.itemsize
-        series.launch("windows.cu", kernel, series.rows * blocks, threads, *prices, *args, shared=size)
+    def launch(kernel: str, shape: Shape, *args: Any) -> None:
+        series.launch("windows.cu", kernel, shape.blocks, shape.threads, *prices, *args, shared=shape.shared)
 
     if period <= SHORT:
-        tiles = -(-shown // (EIGHT * _FEW))
-        launch(f"{name}_short", tiles, _FEW, np.int64(tiles), *law, *results)
+        spreads = {}
+        for most in (_MOST_SHORT // 2, _MOST_SHORT):
+            spread = _rows(series.rows, -(-shown // EIGHT), most)
+            threads, eights = _warps(spread.packed * spread.many), spread.packed * (spread.many + 2)
+            work = threads * EIGHT + spread.packed * 2 * EIGHT
+            spreads[Shape(spread.blocks(series.rows), threads, work, eights * _SLOTS * itemsize)] = spread
+        shape = best(series.device, series.kernel("windows.cu", f"{name}_short"), spreads)
+        spread = spreads[shape]
+        dealt = np.int64(series.rows), np.int64(spread.tiles), np.int32(spread.many), np.int32(spread.packed)
+        launch(f"{name}_short", shape, *dealt, *law, *results)
         return results
     first = (part.origin + part.halo) // period
     blocks = (part.origin + series.time - 1) // period - first + 1
     if period <= _LONG_BARS:
         eights = -(-period // EIGHT)
-        many = min(blocks, at_a_time(eights))
-        threads = -(-many * eights // 32) * 32
-        tiles = -(-blocks // many)
-        # Prices of all blocks and of the one before, in whose place the results come: mean and deviation, for bands.
-        slots = max(many + 1, many * min(outputs, 2)) * eights * _SLOTS
-        deal = np.int64(first), np.int64(tiles), np.int32(eights), np.int32(many), np.uint32(2**32 // period + 1)
-        launch(name, tiles, threads, *deal, np.int32(slots), *law, *results, slots=slots + 2 * sums * threads)
+        deals = {}
+        for most in (_MOST // 4, _MOST // 2, _MOST):
+            if eights > most:
+                continue
+            deal = _rows(series.rows, blocks, most // eights)
+            threads = _warps(deal.packed * deal.many * eights)
+            # Prices of all blocks and of the one before, in whose place results come: mean and deviation, for bands.
+            region = max(deal.many + 1, deal.many * min(outputs, 2)) * eights * _SLOTS
+            shared = (deal.packed * region + 2 * sums * threads) * itemsize
+            shape = Shape(deal.blocks(series.rows), threads, threads * EIGHT + deal.packed * period, shared)
+            deals[shape] = deal, region
+        shape = best(series.device, series.kernel("windows.cu", name), deals)
+        deal, region = deals[shape]
+        cut = np.int64(series.rows), np.int64(first), np.int64(deal.tiles)
+        dealt = (*(np.int32(number) for number in (eights, deal.many, deal.packed, region)),)
+        launch(
+            name, shape, *cut, *dealt, np.uint32(2**32 // period + 1), np.int32(deal.packed * region), *law, *results
+        )
         return results
     stretches = -(-period // _LONG_BARS)
     grid = np.int64(first), np.int64(blocks), np.int32(stretches)
     totals = series.empty(series.rows * blocks * stretches * 2 * sums)
-    slots = 2 * _THREADS * _SLOTS + 1 + 2 * sums * _THREADS
-    launch(f"{name}_totals", blocks * stretches, _THREADS, *grid, series.nan, totals, slots=slots)
-    launch(f"{name}_long", blocks * stretches, _THREADS, *grid, totals, *law, *results, slots=slots)
+    shared = (2 * _MOST * _SLOTS + 1 + 2 * sums * _MOST) * itemsize
+    shape = Shape(series.rows * blocks * stretches, _MOST, 2 * _LONG_BARS, shared)
+    launch(f"{name}_totals", shape, *grid, series.nan, totals)
+    launch(f"{name}_long", shape, *grid, totals, *law, *results)
     return results
+
+
+def _warps(threads: int) -> int:
+    return -(-threads // 32) * 32

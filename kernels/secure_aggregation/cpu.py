@@ -42,6 +42,23 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
+# Slices counted from 0: where an index might be negative the compiler asks at every number, and vectorises nothing.
+
+
+@njit(cache=True)
+def _add_rows(masked: NDArray[Any], first: int, sums: NDArray[Any]) -> None:
+    for m in range(masked.shape[0]):
+        row = masked[m, first : first + sums.size]
+        for j in range(sums.size):
+            sums[j] += row[j]
+
+
+@njit(cache=True)
+def _copy(words: NDArray[Any], out: NDArray[Any]) -> None:
+    for j in range(out.size):
+        out[j] = words[j]
+
+
 @njit(cache=True, nogil=True)
 def _unmask32(
     masked: NDArray[np.uint32],
@@ -72,11 +89,11 @@ def _unmask32(
                     held[j] -= words[j]
         first = tile * _TILE
         count = min(_TILE, dim - first)
-        for j in range(count):
-            total[first + j] = np.uint32(0) - held[(j % WORDS) * LANES + j // WORDS]
-        for row in range(masked.shape[0]):
-            for j in range(first, first + count):
-                total[j] += masked[row, j]
+        for lane in range(LANES):
+            for w in range(WORDS):
+                words[lane * WORDS + w] = np.uint32(0) - held[w * LANES + lane]
+        _add_rows(masked, first, words[:count])
+        _copy(words, total[first : first + count])
 
 
 @njit(cache=True, nogil=True)
@@ -94,7 +111,7 @@ def _unmask64(
     half = _TILE // 2
     state = np.empty(_TILE, np.uint32)
     words = np.empty(_TILE, np.uint32)
-    held = np.empty(half, np.uint64)
+    held, sums = np.empty(half, np.uint64), np.empty(half, np.uint64)
     for tile in range(begin, end):
         for j in range(half):
             held[j] = 0
@@ -113,8 +130,8 @@ def _unmask64(
                         held[w * LANES + lane] -= word
         first = tile * half
         count = min(half, dim - first)
-        for j in range(count):
-            total[first + j] = np.uint64(0) - held[(j % (WORDS // 2)) * LANES + j // (WORDS // 2)]
-        for row in range(masked.shape[0]):
-            for j in range(first, first + count):
-                total[j] += masked[row, j]
+        for lane in range(LANES):
+            for w in range(WORDS // 2):
+                sums[lane * (WORDS // 2) + w] = np.uint64(0) - held[w * LANES + lane]
+        _add_rows(masked, first, sums[:count])
+        _copy(sums, total[first : first + count])
