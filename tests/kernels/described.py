@@ -38,6 +38,25 @@ class DescribedDevice(EmulatedDevice):
     def kernel(self, source: Source, name: str) -> Any:
         return _DescribedKernel(self, super().kernel(source, name))
 
+    def held(self, threads: int, shared_mem: int) -> int:
+        """Blocks that a multiprocessor holds."""
+        found = occupancy(self.described.architecture, threads, self.registers, shared_mem)
+        assert found is not None
+        return found.blocks
+
+
+class ChoosyDevice(DescribedDevice):
+    """It can hold one shape of those it is asked about, that of the number `choice`."""
+
+    def __init__(self, choice: int) -> None:
+        super().__init__(DESCRIPTIONS[-1])
+        self._choice = choice
+        self._asked = 0
+
+    def held(self, *_shape: int) -> int:
+        asked, self._asked = self._asked, self._asked + 1
+        return int(asked == self._choice)
+
 
 class _DescribedKernel:
     def __init__(self, device: DescribedDevice, kernel: EmulatedKernel) -> None:
@@ -49,8 +68,5 @@ class _DescribedKernel:
         self._kernel(grid, block, args, shared_mem)
 
     def blocks_per_multiprocessor(self, threads: int, shared_mem: int = 0) -> int:
-        if self._kernel.blocks_per_multiprocessor(threads, shared_mem) == 0:
-            return 0
-        found = occupancy(self._device.described.architecture, threads, self._device.registers, shared_mem)
-        assert found is not None
-        return found.blocks
+        possible = self._kernel.blocks_per_multiprocessor(threads, shared_mem)
+        return self._device.held(threads, shared_mem) if possible else 0

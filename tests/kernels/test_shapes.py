@@ -6,7 +6,8 @@ import pytest
 
 from kernels.cuda import LaunchFailed
 from kernels.occupancy import Shape, best, resident
-from tests.kernels.described import DESCRIPTIONS, DescribedDevice
+from tests.kernels.described import DESCRIPTIONS, ChoosyDevice, DescribedDevice
+from tests.kernels.indicators.cases import walk
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.vector.cases import numbers
 
@@ -72,6 +73,13 @@ def _vector(operation: str, n: int, *rows: int, dtype: str = "float64", **params
     return Case(operation, {**params, **({"axis": "last"} if rows else {})}, lambda: inputs)
 
 
+def _windows(operation: str, period: int, *shape: int, dtype: str = "float64", **params: Any) -> Case:
+    prices = walk(*shape, dtype=dtype, seed=period, gaps=0.002)
+    return Case(operation, {"period": period, **params}, lambda: {"prices": prices})
+
+
+CUTLER = {"convention": "cutler"}
+
 # A job, and how many different launches it has on the described devices.
 JOBS = [
     (_vector("add", 100_003), 1),
@@ -81,14 +89,54 @@ JOBS = [
     (_vector("max", 20, 300), 2),
     (_vector("norm", 20, 50), 1),
     (_vector("sum", 20_000), 1),  # its tree has as many threads everywhere
+    *(
+        (_windows(operation, period, *shape, **params), launches)
+        for operation, params in (("sma", {}), ("bollinger", {}), ("rsi", CUTLER))
+        for period, shape, launches in (
+            (7, (9, 1100), 2),
+            (7, (300, 60), 1),
+            (20, (9, 1100), 2),
+            (20, (70, 45), 1),
+            (300, (3, 1025), 2),
+            (1100, (2, 2500), 1),
+            (2049, (1, 2500), 1),  # sums of 2,048 bars decide bytes
+        )
+    ),
+    (_windows("bollinger", 20, 40, 500, dtype="float32"), 2),
 ]
 
 
 @pytest.mark.parametrize(("case", "launches"), JOBS)
 def test_devices_with_other_launches_give_the_same_bytes(case: Case, launches: int) -> None:
-    shapes = set()
+    expected, shapes = case.run(), set()
     for description in DESCRIPTIONS:
         device = DescribedDevice(description)
-        assert_same(case, case.run(), case.run(device))
+        assert_same(case, expected, case.run(device))
         shapes.add(tuple(device.shapes))
     assert len(shapes) == launches, shapes
+
+
+def test_every_shape_that_a_device_might_want_gives_the_same_bytes() -> None:
+    wanted: dict[str, set[Any]] = {}
+    for case, _ in JOBS:
+        expected = case.run()
+        for choice in range(4):
+            device = ChoosyDevice(choice)
+            assert_same(case, expected, case.run(device))
+            for kernel, _, block, _ in device.shapes:
+                wanted.setdefault(kernel, set()).add(block)
+    constant = {"norm2_tiles", "sma_totals", "sma_long", "bollinger_totals", "bollinger_long"} | {
+        *("cutler_totals", "cutler_long")
+    }
+    assert {kernel for kernel, blocks in wanted.items() if len(blocks) == 1} == constant
+
+
+def test_short_rows_fill_their_blocks() -> None:
+    """Five eighths of the threads have bars to sum, whatever the length: the worst is a row of one thread more."""
+    for time in (20, 60, 100, 252, 300, 504, 1025, 1100, 1300, 1500, 1800, 2048):
+        for period in (7, 20, 50):
+            device = DescribedDevice(DESCRIPTIONS[0])
+            _windows("sma", period, 200, time).run(device)
+            ((_, (blocks,), (threads,), _),) = device.shapes
+            eights = -(-time // 8) if period <= 12 else -(-time // period) * -(-period // 8)
+            assert 200 * eights >= 0.625 * blocks * threads, (time, period, blocks, threads)

@@ -175,10 +175,11 @@ def test_kernels_and_loops_know_the_same_numbers() -> None:
     text = (Path(windows_gpu.__file__).parent / "windows.cu").read_text()
     defined = {name: int(value) for name, value in re.findall(r"^#define (\w+) (\d+)\b", text, re.MULTILINE)}
     assert (defined["SHORT"], defined["EIGHT"], defined["GROUP"]) == (SHORT, EIGHT, GROUP)
-    assert (defined["SLOTS"], defined["THREADS"]) == (windows_gpu._SLOTS, windows_gpu._THREADS)
-    assert defined["SHORT_THREADS"] == windows_gpu._FEW
-    dealt = {eights: windows_gpu.at_a_time(eights) for eights in range(GROUP + 1, windows_gpu._THREADS + 1)}
-    assert defined["GROUPS"] >= max(many * -(-eights // GROUP) for eights, many in dealt.items())
+    assert (defined["SLOTS"], defined["THREADS"]) == (windows_gpu._SLOTS, windows_gpu._MOST)
+    assert defined["SHORT_THREADS"] == windows_gpu._MOST_SHORT
+    most = windows_gpu._MOST
+    groups = [most // eights * -(-eights // GROUP) for eights in range(GROUP + 1, most + 1)]
+    assert defined["GROUPS"] >= max(groups)
 
 
 @njit
