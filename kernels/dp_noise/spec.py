@@ -181,5 +181,17 @@ OPERATION = Operation(
             },
             inputs={"values": {"data": [271.75, 140.0], "dtype": "float64"}},
         ),
+        # Records of several values: the norm of each is taken, and the larger ones are scaled down.
+        Example(
+            params={
+                "mechanism": "discrete_gaussian",
+                "mode": "records",
+                "rho": "0.5",
+                "clip": {"norm": "l2", "bound": "100"},
+                "neighbouring": "add_remove",
+                "unaccounted": True,
+            },
+            inputs={"values": {"data": [[12.5, 99.0, 3.25], [140.0, 57.0, -8.5]], "dtype": "float64"}},
+        ),
     ),
 )
