@@ -165,6 +165,7 @@ def _device(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuDevice:
         ],
         canary_at=moment(gpu.canary_at),
         canary_age_seconds=None if gpu.canary_at is None else max(0.0, time.time() - gpu.canary_at),
+        call_since=moment(gpu.call_since),
         last_fault=gpu.last_fault,
         last_fault_at=moment(gpu.last_fault_at),
         faults=gpu.faults,

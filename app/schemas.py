@@ -253,6 +253,10 @@ class GpuDevice(Reply):
     breakers: Annotated[list["GpuBreaker"], Field(description="Kernels and examples that are kept off the GPU")]
     canary_at: Annotated[datetime | None, Field(description="When it last answered right what is known")]
     canary_age_seconds: float | None
+    call_since: Annotated[
+        datetime | None,
+        Field(description="Since when the running job has been in one call of it; a long kernel is no fault"),
+    ]
     last_fault: str | None
     last_fault_at: datetime | None
     faults: Annotated[dict[str, int], Field(description="By kind, since the worker started")]

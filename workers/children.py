@@ -24,6 +24,8 @@ log = logging.getLogger("warpdesk.worker")
 _LONGEST_DELAY = 300.0
 # How long a child may take to open a GPU that may hang, in seconds and as a multiple of how long it took before.
 _OPENING_SECONDS, _OPENING_TIMES = 10.0, 4.0
+# A job that has been in one call of the GPU for so long is told: a kernel may be long or hang, and nobody can know yet.
+_LONG_CALL_SECONDS = 1.0
 
 
 class Parent(Protocol):
@@ -68,7 +70,11 @@ class Children:
         """What to tell of the GPU."""
         phase: Phase = "serving" if self.horse.ready else "gone" if self.horse.gone else "starting"
         driver = None if self._driver is None else self._driver.report()
-        return self.condition.report(phase, self._examples.failed, driver, self._why)
+        report = self.condition.report(phase, self._examples.failed, driver, self._why)
+        stuck = self.horse.call_seconds if phase == "serving" else None
+        if report is None or stuck is None or stuck < _LONG_CALL_SECONDS:
+            return report
+        return report.model_copy(update={"call_since": round(time.time() - stuck, 3)})
 
     def driver_says(self) -> str | None:
         """Why the GPU's driver wants it left alone."""

@@ -272,6 +272,7 @@ class GpuCondition(Message):
     next_probe: float | None = None  # of a quarantined GPU
     breakers: tuple[BreakerReport, ...] = ()
     canary_at: float | None = None  # when it last answered right what is known
+    call_since: float | None = None  # the running job has been in one call of it since, for a second or longer
     last_fault: str | None = None
     last_fault_at: float | None = None
     faults: dict[str, int] = {}  # by kind, since the worker started

@@ -112,5 +112,5 @@ class Pulse(threading.Thread):
 def _news(report: WorkerReport) -> object:
     """What is reported at once when it is another than before; the rest is reported every few seconds."""
     gpu = report.gpu
-    told = gpu and (gpu.state, gpu.breakers, gpu.last_fault_at)
+    told = gpu and (gpu.state, gpu.breakers, gpu.last_fault_at, gpu.call_since is not None)
     return report.state, report.last_fault, report.failed_examples, told

@@ -194,7 +194,7 @@ def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
     unsaid = reported("cpu", None, "starting")
     none = reported("cpu", condition("absent", reason="no NVIDIA driver"), "ready", reason="no NVIDIA driver")
     used = DeviceMemory(used=1, held=2, limit=20 << 30, stuck=3, outside=4, peak=5)
-    healthy = condition("healthy", name="H200", uuid="GPU-1", canary_at=time.time() - 7, memory=used)
+    healthy = condition("healthy", name="H200", uuid="GPU-1", canary_at=time.time() - 7, call_since=1.8e9, memory=used)
     ok = reported("gpu", healthy, "ready", "gpu", memory_bytes=24 << 30, uuid="GPU-1")
     memory = api.http.get("/gpu-memory").json()
     ill = condition("restarting", name="H200", uuid="GPU-1", reason="error 700: illegal address", faults={"lost": 1})
@@ -210,7 +210,7 @@ def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
     told = {device["worker"]: device for device in ok["devices"]}
     assert {name: device["state"] for name, device in told.items()} == {"cpu": "absent", "gpu": "healthy"}
     assert 7 <= told["gpu"]["canary_age_seconds"] < 60
-    assert told["gpu"]["since"] == "2027-01-15T08:00:00Z"
+    assert told["gpu"]["since"] == told["gpu"]["call_since"] == "2027-01-15T08:00:00Z"
     assert memory == {
         "devices": [
             {

@@ -228,7 +228,7 @@ def test_a_child_that_says_nothing_while_it_waits_for_work_is_told(condition: Co
 
 def test_a_parent_that_has_not_listened_takes_no_child_for_silent(condition: Condition, clock: Clock) -> None:
     condition.told(Checked(canary_at=clock.now))
-    clock.now += 181  # in which it waited for Redis
+    clock.now += 600  # in which it waited for Redis
     assert state(condition) == ("healthy", None)
 
 

@@ -80,7 +80,7 @@ def test_of_several_calls_the_oldest_is_seen() -> None:
         done.wait()
         seen.end()
 
-    thread = threading.Thread(target=call)
+    thread = threading.Thread(target=call, daemon=True)
     thread.start()
     began.wait()
     older = seen.seconds()
