@@ -48,7 +48,7 @@ kernels: $(DEV) ## compile every kernel for sm_70 to sm_121; needs no GPU
 sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
 	@$(BIN)/pytest -m sanitize
 
-soak: $(DEV) ## ten minutes of full load, with health asked every second; SOAK_SECONDS=600
+soak: $(DEV) ## ten minutes of full load, with health asked all the time, and a verdict; SOAK_SECONDS=600, SOAK_SAVE=1 keeps it
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} $(BIN)/pytest --quiet -rP tests/end_to_end/test_soak.py
 
 bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi

@@ -1,18 +1,25 @@
 """A service under full load raises no false alarm, answers each job once and rightly, and does not grow.
 
-Fifteen seconds among the tests; `make soak` runs it for ten minutes (`SOAK_SECONDS`) and prints what it saw. With
-`SOAK_DEVICE=tests.cudasim.device:EmulatedDevice` it runs on the emulated GPU.
+Full load: every operation, inline and uploaded, from as many clients as keep all workers busy, while results expire and
+are swept. Fifteen seconds among the tests. `make soak` runs it for ten minutes (`SOAK_SECONDS`); from a minute on there
+are large arrays among them, up to such as a GPU takes in parts through both its lanes. It prints what it saw, and
+`SOAK_SAVE=1` keeps that in benchmarks/results/soak.json.
+
+With `SOAK_DEVICE=tests.cudasim.device:EmulatedDevice` it runs on the emulated GPU, without the large arrays.
 """
 
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +27,7 @@ import httpx
 import numpy as np
 import pytest
 
+from benchmarks import report
 from examples import prices
 from kernels.array import ArrayInfo, DType
 from kernels.catalogue import OPERATIONS
@@ -28,30 +36,67 @@ from warpdesk import Client
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "15"))
 DEVICE = os.environ.get("SOAK_DEVICE", "")
+SAVE = bool(os.environ.get("SOAK_SAVE"))
+LARGE = SECONDS >= 60 and not DEVICE
 CLIENTS = 4
-WORKERS = "2"
+WORKERS = 2
+LOOK_SECONDS, MEASURE_SECONDS = 0.1, 1.0
+RESULT_SECONDS = 60  # so that a long run sees results swept, and its disk holds the others
 MIB = 1 << 20
-# From its first quarter to its last a process may grow by so much: allocators settle, and buffers of results differ.
-GROWTH, GROWTH_SHARE, MORE_FILES = 64 * MIB, 0.25, 8
+# From its second quarter to its last a process may grow by so much, in bytes of its own: allocators settle, and buffers
+# of results differ.
+GROWTH, GROWTH_SHARE, MORE_FILES = 32 * MIB, 0.1, 8
 
 pytestmark = pytest.mark.timeout(SECONDS + 600)
 
-
-@dataclass
-class Answers:
-    """What the clients got: the bytes of each request's answers, and the number of jobs."""
-
-    digests: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    jobs: list[str] = field(default_factory=list)
-    attempts: set[int] = field(default_factory=set)
-    errors: list[BaseException] = field(default_factory=list)
+Arrays = dict[str, np.ndarray]
+Request = tuple[str, dict[str, Any], Arrays]  # an operation's name, its parameters and its inputs
 
 
-def requests() -> list[tuple[str, dict[str, Any], dict[str, np.ndarray]]]:
-    """Every operation, some of them with several kinds of work: name, parameters, inputs."""
+@cache
+def requests() -> tuple[Request, ...]:
+    """Every operation, some of them with several kinds of work."""
     close = prices.sp500().close
     returns = np.diff(np.log(close[:2001])).reshape(40, 50)
-    option = {
+    two = {"x": close, "y": np.ascontiguousarray(close[::-1])}
+    small: tuple[Request, ...] = (
+        ("rsi", {"period": 14}, {"prices": close}),
+        ("ema", {"period": 30}, {"prices": close[:5000]}),
+        ("sma", {"period": 200}, {"prices": close}),
+        ("bollinger", {"period": 20, "width": 2.0}, {"prices": close[:1000]}),
+        ("matmul", {}, {"a": returns, "b": np.ascontiguousarray(returns.T)}),
+        option(steps=1, paths=20_000),
+        option(steps=12, paths=20_000),
+        *((name, {}, two) for name in ("add", "multiply", "dot")),
+        ("axpy", {"alpha": -0.5}, two),
+        *((name, {}, {"x": close}) for name in ("sum", "norm", "min", "max")),
+        *(documented(name) for name in ("secure_aggregation", "dp_noise")),
+    )
+    return (*small, *large()) if LARGE else small
+
+
+def large() -> tuple[Request, ...]:
+    """What clients with much to compute send. The last two, of 256 and 128 MiB, are worth two lanes to a GPU."""
+    random = np.random.default_rng(7)
+    assets = 100 * np.exp(np.cumsum(random.normal(0, 0.01, (400, 2500)), axis=1))
+    single = assets.astype(np.float32)
+    matrix = random.normal(size=(600, 600)).astype(np.float32)
+    whole = random.normal(size=1 << 25)
+    return (
+        ("rsi", {"period": 14}, {"prices": assets}),
+        ("ema", {"period": 50}, {"prices": single}),
+        ("sma", {"period": 20}, {"prices": assets.reshape(-1)}),
+        ("bollinger", {"period": 20, "width": 2.0}, {"prices": single}),
+        ("matmul", {}, {"a": matrix, "b": matrix}),
+        option(steps=252, paths=100_000),
+        ("add", {}, {"x": assets, "y": assets}),
+        ("sum", {}, {"x": whole}),
+        ("norm", {"axis": "last"}, {"x": whole[: 1 << 24].reshape(4096, -1)}),
+    )
+
+
+def option(steps: int, paths: int) -> Request:
+    params = {
         "payoff": "european",
         "option": "call",
         "spot": 100.0,
@@ -59,53 +104,68 @@ def requests() -> list[tuple[str, dict[str, Any], dict[str, np.ndarray]]]:
         "volatility": 0.2,
         "maturity": 1.0,
     }
-    two = {"x": close, "y": np.ascontiguousarray(close[::-1])}
-    return [
-        ("rsi", {"period": 14}, {"prices": close}),
-        ("ema", {"period": 30}, {"prices": close[:5000]}),
-        ("sma", {"period": 200}, {"prices": close}),
-        ("bollinger", {"period": 20, "width": 2.0}, {"prices": close[:1000]}),
-        ("matmul", {}, {"a": returns, "b": np.ascontiguousarray(returns.T)}),
-        *(("monte_carlo", {**option, "steps": steps, "paths": 20_000}, {}) for steps in (1, 12)),
-        *((name, {}, two) for name in ("add", "multiply", "dot")),
-        ("axpy", {"alpha": -0.5}, two),
-        *((name, {}, {"x": close}) for name in ("sum", "norm", "min", "max")),
-        *(documented(name) for name in ("secure_aggregation", "dp_noise")),
-    ]
+    return "monte_carlo", {**params, "steps": steps, "paths": paths}, {}
 
 
-def documented(name: str) -> tuple[str, dict[str, Any], dict[str, np.ndarray]]:
+def documented(name: str) -> Request:
     example = OPERATIONS[name].example
     inputs = {key: np.asarray(given["data"], given["dtype"]) for key, given in example.inputs.items()}
     return name, dict(example.params), inputs
 
 
+@dataclass
+class Answers:
+    """What the clients got: digests of each request's answers, and the jobs."""
+
+    digests: dict[int, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    jobs: list[str] = field(default_factory=list)
+    attempts: Counter[int] = field(default_factory=Counter)
+    backends: Counter[str] = field(default_factory=Counter)
+    errors: list[str] = field(default_factory=list)
+    uploads: dict[int, Any] = field(default_factory=dict)  # of large arrays, sent once
+    uploading: threading.Lock = field(default_factory=threading.Lock)
+
+
 def work(url: str, number: int, until: float, answers: Answers) -> None:
     """One client: every request in turn, from a place of its own, inline and uploaded by turns."""
     kinds = requests()
+    turn = number * len(kinds) // CLIENTS
     try:
         with Client(url, timeout=60) as client:
-            turn = number
             while time.monotonic() < until:
-                which = turn % len(kinds)
+                again, which = divmod(turn, len(kinds))
                 operation, params, inputs = kinds[which]
-                sent: dict[str, Any] = dict(inputs)
-                if turn % 2:
-                    # An uploaded secret is gone after its job, and clients with the same bytes share one array.
-                    secret = {each.name for each in OPERATIONS[operation].inputs if each.secret}
-                    sent |= {name: client.upload(array) for name, array in inputs.items() if name not in secret}
-                seed = {"seed": which} if OPERATIONS[operation].randomness == "seed" else {}
+                described = OPERATIONS[operation]
+                # An uploaded secret is gone after its job, and clients with the same bytes share one array.
+                secret = {each.name for each in described.inputs if each.secret}
+                sent: dict[str, Any] = {
+                    name: _uploaded(client, array, answers)
+                    if array.nbytes > MIB or ((turn + again) % 2 and name not in secret)
+                    else array
+                    for name, array in inputs.items()
+                }
+                seed = {"seed": which} if described.randomness == "seed" else {}
                 result = client.run(operation, timeout=120, **seed, **params, **sent)
-                answers.digests[which].add(_bytes(operation, result.outputs))
+                answers.digests[which].add(_digest(operation, result.outputs))
                 answers.jobs.append(result.job.id)
-                answers.attempts.add(result.provenance.attempt)
+                answers.attempts[result.provenance.attempt] += 1
+                answers.backends[result.provenance.backend] += 1
                 turn += 1
-    except BaseException as error:  # noqa: BLE001 (shown by the test)
-        answers.errors.append(error)
+    except BaseException as error:  # noqa: BLE001 (told by the verdict)
+        answers.errors.append(f"{type(error).__name__}: {error}")
 
 
-def _bytes(operation: str, outputs: Any) -> bytes:
-    """Everything that must be the same each time; of noise from a secret key that is its shape and type."""
+def _uploaded(client: Client, array: np.ndarray, answers: Answers) -> Any:
+    if array.nbytes <= MIB:
+        return client.upload(array)
+    with answers.uploading:
+        if id(array) not in answers.uploads:
+            answers.uploads[id(array)] = client.upload(array)
+        return answers.uploads[id(array)]
+
+
+def _digest(operation: str, outputs: Mapping[str, Any]) -> bytes:
+    """Of everything that must be the same each time; of noise from a secret key that is its shape and type."""
     if OPERATIONS[operation].randomness == "private":
         outputs = {
             name: (value.shape, value.dtype.name, bool(np.isfinite(value).all()))
@@ -113,10 +173,11 @@ def _bytes(operation: str, outputs: Any) -> bytes:
             else value
             for name, value in outputs.items()
         }
-    return b"".join(
-        name.encode() + (np.asarray(value).tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
-        for name, value in sorted(outputs.items())
-    )
+    digest = sha256()
+    for name, value in sorted(outputs.items()):
+        digest.update(name.encode())
+        digest.update(np.asarray(value).tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
+    return digest.digest()
 
 
 def computed_here(which: int) -> dict[str, Any]:
@@ -129,31 +190,96 @@ def computed_here(which: int) -> dict[str, Any]:
     return answer
 
 
+class Health(threading.Thread):
+    """Asks /readyz and /gpu-health all the time; an alarm is every answer that is not well, late or missing."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.looks = 0
+        self.slowest = 0.0
+        self.alarms: list[str] = []
+        self._url = url
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        began = time.monotonic()
+        with httpx.Client(base_url=self._url, timeout=30) as http:
+            while not self._ended.wait(LOOK_SECONDS):
+                for path, well in (("/readyz", ("ok",)), ("/gpu-health", ("ok", "none"))):
+                    asked = time.monotonic()
+                    try:
+                        answer = http.get(path)
+                        said = "" if answer.status_code == 200 and answer.json()["status"] in well else answer.text
+                    except httpx.HTTPError as error:
+                        said = f"{type(error).__name__}: {error}"
+                    self.slowest = max(self.slowest, time.monotonic() - asked)
+                    if said:
+                        self.alarms.append(f"{asked - began:.1f} s: {path} said {said[:300]}")
+                self.looks += 1
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
 @dataclass(frozen=True)
 class Size:
-    resident: int  # bytes
+    own: int  # bytes of memory that no other process shares and no file backs
     files: int
 
 
 def sizes(home: Path) -> Iterator[tuple[str, Size]]:
-    """Of every process of the service but Redis, whose memory is the jobs it keeps."""
+    """Of every process that serves, but Redis, whose memory is the jobs it keeps, and compilers, which end."""
     for pid, command in processes_of(home).items():
-        if "redis" in command.split()[0]:
+        if "redis" in command.split()[0] or "workers.warmup" in command:
             continue
         try:
-            resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
             files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         except OSError:
             continue
-        role = next((word for word in ("child", "warmup", "warm", "api", "serve") if word in command), command[:40])
-        yield f"{role} {pid}", Size(resident, files)
+        role = next((word for word in ("child", "warm", "api", "serve") if word in command), command[:40])
+        yield f"{role} {pid}", Size((resident - shared) * os.sysconf("SC_PAGE_SIZE"), files)
+
+
+def idle_seconds() -> float:
+    """What this machine's processors did not use, or waited for a disk, since it was started."""
+    _, _, _, _, idle, waiting, *_ = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return (int(idle) + int(waiting)) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Growth:
+    """From the second quarter of a run to its last: bytes, and how many more files are open."""
+
+    before: int
+    after: int
+    files: int
+
+    @classmethod
+    def of(cls, taken: list[Size]) -> "Growth":
+        quarter = len(taken) // 4
+        before, after = taken[quarter : 2 * quarter], taken[-quarter:]
+        more = statistics.median(size.files for size in after) - statistics.median(size.files for size in before)
+        return cls(
+            int(statistics.median(size.own for size in before)),
+            int(statistics.median(size.own for size in after)),
+            int(more),
+        )
+
+    @property
+    def too_much(self) -> bool:
+        return self.after > self.before * (1 + GROWTH_SHARE) + GROWTH or self.files > MORE_FILES
+
+    def __str__(self) -> str:
+        return f"{self.before / MIB:.1f} to {self.after / MIB:.1f} MiB, {self.files:+d} files"
 
 
 @pytest.fixture
 def soaked() -> Iterator[Service]:
     home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
     device = {"WARPDESK_DEVICE": DEVICE} if DEVICE else {}
-    with serve(home, "--workers", WORKERS, **device) as running:
+    with serve(home, "--workers", str(WORKERS), WARPDESK_RESULT_TTL=str(RESULT_SECONDS), **device) as running:
         yield running
     shutil.rmtree(home)
 
@@ -163,74 +289,103 @@ def test_every_operation_of_the_catalogue_is_soaked() -> None:
 
 
 def test_a_service_at_full_load_raises_no_alarm_answers_each_job_once_and_does_not_grow(soaked: Service) -> None:
-    answers, alarms = Answers(), []
-    grown: dict[str, list[Size]] = defaultdict(list)
+    answers, health = Answers(), Health(soaked.url)
+    taken: dict[str, list[Size]] = defaultdict(list)
     _until_all_are_ready(soaked)
-    began = time.monotonic()
-    until = began + SECONDS
+    until = time.monotonic() + SECONDS
+    idle = idle_seconds()
     clients = [threading.Thread(target=work, args=(soaked.url, n, until, answers)) for n in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    with httpx.Client(base_url=soaked.url, timeout=30) as http:
-        while any(client.is_alive() for client in clients):
-            ready, gpu = http.get("/readyz"), http.get("/gpu-health")
-            if (ready.status_code, ready.json()["status"]) != (200, "ok") or gpu.json()["status"] not in ("ok", "none"):
-                alarms.append((round(time.monotonic() - began, 1), ready.text, gpu.json()["reasons"]))
-            for name, size in sizes(soaked.home):
-                grown[name].append(size)
-            time.sleep(1.0)
-        performance = http.get("/performance-metrics").json()["operations"]
+    for thread in (health, *clients):
+        thread.start()
+    while any(client.is_alive() for client in clients):
+        for name, size in sizes(soaked.home):
+            taken[name].append(size)
+        time.sleep(MEASURE_SECONDS)
+    health.end()
+    busy = 1 - (idle_seconds() - idle) / (os.cpu_count() or 1) / (time.monotonic() - until + SECONDS)
+    kept = len(list((soaked.home / "store" / "results").iterdir()))
+    told = httpx.get(f"{soaked.url}/gpu-health", timeout=30).json()
+    performance = httpx.get(f"{soaked.url}/performance-metrics", timeout=30).json()
 
-    assert answers.errors == []
-    assert alarms == []
-    finished = {name: counts["jobs"] for name, counts in performance.items()}
-    assert all(set(states) == {"succeeded"} for states in finished.values()), finished
-    assert sum(states["succeeded"] for states in finished.values()) == len(answers.jobs) == len(set(answers.jobs))
-    assert answers.attempts == {1}
-    assert {which: len(digests) for which, digests in answers.digests.items()} == dict.fromkeys(answers.digests, 1)
-    on_a_gpu = "gpu" in {backend for counts in performance.values() for backend in counts["backends"]}
-    for which, (digest,) in answers.digests.items():
-        if not (on_a_gpu and requests()[which][0] == "matmul"):  # where cuBLAS may have run, and said so
-            operation = requests()[which][0]
-            assert digest == _bytes(operation, computed_here(which)), requests()[which]
-    growth = {name: _growth(taken) for name, taken in grown.items() if len(taken) >= 8}
-    _print(answers, performance, grown, growth)
-    for name, (before, after, files) in growth.items():
-        assert after < before * (1 + GROWTH_SHARE) + GROWTH, (name, grown[name])
-        assert files <= MORE_FILES, (name, grown[name])
+    growth = {name: Growth.of(each) for name, each in taken.items() if len(each) >= 8}
+    complaints = [*_lost(answers, performance), *_wrong(answers), *_alarms(health, told)]
+    complaints += [f"{name} grew: {grown}" for name, grown in growth.items() if grown.too_much]
+    _print(answers, health, performance, growth, complaints, busy, kept)
+    assert complaints == []
 
 
 def _until_all_are_ready(service: Service) -> None:
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         workers = httpx.get(f"{service.url}/gpu-health").json()["workers"]
-        if [worker["state"] for worker in workers] == ["ready"] * int(WORKERS):
+        if [worker["state"] for worker in workers] == ["ready"] * WORKERS:
             return
         time.sleep(0.1)
     raise AssertionError("not all workers became ready")
 
 
-def _growth(taken: list[Size]) -> tuple[int, int, int]:
-    """Bytes in the second quarter and in the last, and how many more files were open."""
-    quarter = len(taken) // 4
-    before, after = taken[quarter : 2 * quarter], taken[-quarter:]
-    more = statistics.median(size.files for size in after) - statistics.median(size.files for size in before)
-    return (
-        int(statistics.median(size.resident for size in before)),
-        int(statistics.median(size.resident for size in after)),
-        int(more),
-    )
+def _lost(answers: Answers, performance: Any) -> Iterator[str]:
+    """Jobs that failed, were not answered, or were answered twice."""
+    yield from answers.errors
+    ended = sum((Counter(counts["jobs"]) for counts in performance["operations"].values()), Counter[str]())
+    once = len(set(answers.jobs))
+    if ended != Counter(succeeded=once) or len(answers.jobs) != once or performance["queue_length"]:
+        queued = performance["queue_length"]
+        yield f"{once} jobs were answered in {len(answers.jobs)} answers, {dict(ended)} ended and {queued} wait"
+    if set(answers.attempts) - {1}:
+        yield f"of some jobs there were several attempts: {dict(answers.attempts)}"
 
 
-def _print(answers: Answers, performance: Any, grown: Any, growth: Any) -> None:
-    backends = sum((Counter(counts["backends"]) for counts in performance.values()), Counter())
-    slowest = {name: f"{counts['queue_seconds']['p95']:.3f}" for name, counts in performance.items()}
-    print(  # noqa: T201
-        f"soaked for {SECONDS:.0f} s: {len(answers.jobs)} jobs ({len(answers.jobs) / SECONDS:.1f}/s), answered once, "
-        f"by {dict(backends)}, no alarm in {max(len(taken) for taken in grown.values())} looks; "
-        f"p95 of waiting {slowest}; "
-        + ", ".join(
-            f"{name} {before // MIB} to {after // MIB} MiB, {files:+d} files"
-            for name, (before, after, files) in growth.items()
-        )
-    )
+def _wrong(answers: Answers) -> Iterator[str]:
+    """Answers that are not always the same, or not the CPU implementation's, or never came."""
+    if LARGE and len(answers.digests) < len(requests()):
+        yield f"of {len(requests())} kinds of request {len(answers.digests)} were answered"
+    for which, digests in answers.digests.items():
+        operation = requests()[which][0]
+        if len(digests) > 1:
+            yield f"{operation} (request {which}) had {len(digests)} different answers"
+        elif answers.backends["gpu"] and operation == "matmul":
+            continue  # cuBLAS may have run, and said so
+        elif digests != {_digest(operation, computed_here(which))}:
+            yield f"{operation} (request {which}) was not answered as the CPU implementation does"
+
+
+def _alarms(health: Health, told: Any) -> Iterator[str]:
+    """What health said, and what workers counted meanwhile: a trouble may have been over between two looks."""
+    yield from health.alarms[:10]
+    for worker in told["workers"]:
+        faults = (worker["gpu"] or {}).get("faults")
+        if worker["restarts"] or worker["last_fault"] or worker["failed_examples"] or faults:
+            yield f"{worker['name']} was restarted {worker['restarts']} times and counted {faults or 'no'} faults"
+
+
+def _print(
+    answers: Answers,
+    health: Health,
+    performance: Any,
+    growth: dict[str, Growth],
+    complaints: list[str],
+    busy: float,
+    kept: int,
+) -> None:
+    operations = performance["operations"].items()
+    facts: dict[str, Any] = {
+        "seconds": SECONDS,
+        "clients": CLIENTS,
+        "jobs answered once": len(answers.jobs),
+        "jobs per second": round(len(answers.jobs) / SECONDS, 1),
+        "kinds of request": len(answers.digests),
+        "processors busy, %": round(100 * busy),
+        "results still kept": kept,
+        "by": dict(answers.backends),
+        "p95 of waiting, seconds": {name: round(counts["queue_seconds"]["p95"], 3) for name, counts in operations},
+        "looks at health": health.looks,
+        "alarms": len(health.alarms),
+        "slowest answer of health, ms": round(1e3 * health.slowest, 1),
+        **{f"memory of {name}": str(grown) for name, grown in growth.items()},
+        "complaints": complaints,
+        "verdict": "failed" if complaints else "passed",
+    }
+    sys.stdout.write("\n" + "".join(f"{name}: {value}\n" for name, value in facts.items()))
+    if SAVE:
+        report.save("soak", [{"fact": name, "value": value} for name, value in facts.items()])
