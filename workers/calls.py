@@ -35,13 +35,15 @@ class Calls:
 
     def begin(self) -> None:
         with self._changing:
-            self._running[threading.get_ident()] = time.monotonic()  # one clock for all processes of a machine
-            self._since[0] = min(self._running.values())
+            now = time.monotonic()  # one clock for all processes of a machine
+            if not self._running:
+                self._since[0] = now
+            self._running[threading.get_ident()] = now
 
     def end(self) -> None:
         with self._changing:
             del self._running[threading.get_ident()]
-            self._since[0] = min(self._running.values(), default=0.0)
+            self._since[0] = next(iter(self._running.values()), 0.0)  # in the order in which they began
 
     def seconds(self) -> float | None:
         """For how long the oldest call that has not returned has run; None where there is none."""

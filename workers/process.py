@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
@@ -55,6 +56,7 @@ def python() -> list[str]:
     return [sys.executable, "-P"] if sys.flags.safe_path else [sys.executable]
 
 
+@cache
 def _host() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
