@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from kernels import chunks
 from kernels.array import ArrayInfo
 from kernels.catalogue import OPERATIONS
-from kernels.indicators import spec
+from kernels.indicators import recurrence_gpu, recurrence_loops, spec
 from kernels.indicators.cuts import Cut
+from kernels.indicators.recurrence import GROUP, Recurrence, look_back
+from kernels.indicators.series import Series
 from kernels.operation import Grid
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import TILE, walk
@@ -149,6 +151,26 @@ def test_a_memory_through_all_tiles_is_carried_from_span_to_span() -> None:
     for resident in (1, 3):
         device = EmulatedDevice(memory=grid.fixed + resident * grid.each)
         np.testing.assert_array_equal(on_device("rsi", prices, device, period=100_000)["rsi"], expected)
+
+
+def test_a_state_goes_through_three_spans_in_one_launch() -> None:
+    from scipy.signal import lfilter
+
+    # A memory so long that what the first span held still shows in the third: no period of a request's is.
+    law, span = Recurrence(beta=1 - 1e-8, warm=1, valid=1), GROUP * GROUP * TILE
+    prices = 100 + np.cumsum(np.random.default_rng(37).normal(0, 0.01, 2 * span + 3 * TILE + 9))
+    assert look_back(law, 8) == 0
+    expected = np.empty((1, prices.size))
+    recurrence_loops.ema(prices[np.newaxis], law, expected)
+
+    # One plain loop: y <- beta (y + (before - price)).
+    distance = lfilter([law.beta], [1, -law.beta], -np.diff(prices, prepend=prices[0]))
+    np.testing.assert_allclose(expected[0], prices + distance, rtol=1e-11)
+    assert abs(expected[0, -1] - prices[-1]) > 1
+
+    device = EmulatedDevice()
+    whole, _ = recurrence_gpu.averages(Series(device, device.to_device(prices), 1, prices.size, prices.dtype), law)
+    np.testing.assert_array_equal(device.to_host(whole), expected[0])
 
 
 def test_parts_that_need_the_state_of_the_one_before_them_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
