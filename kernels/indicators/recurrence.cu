@@ -14,8 +14,12 @@
 //   4. Each thread runs its segment again from its exact state, and the results leave through shared memory.
 // A block waits for earlier tickets alone. Which maps it composes, and in which order, is a function of its tile. Where gains
 // and losses have decayed to nothing an RSI repeats the last one; a tile that begins so looks for it in earlier tiles: a
-// copy, so that neither where it is found nor when shows. Rows of up to 1,024 bars share a block, 64 / width of them with
-// `width` segments each, and wait for nobody.
+// copy, so that neither where it is found nor when shows. Rows that are shorter than a tile share a block, `packed` of
+// them with `width` segments each, and wait for nobody.
+//
+// Launch. Segments of 32 bars, tiles of 64 of them, groups and spans decide bytes, so that a tile has 64 threads everywhere,
+// and a block for itself: tickets let them wait for each other however few are resident. How many short rows share a
+// block, of up to 192 threads, is free; recurrence_gpu.py lets the device choose.
 //
 // Rows may be cut in time. Then there is one row, `lead` is 1 if the bar before the first is there, `first` the number of
 // its first tile, `halo` the tiles at its front that are only reduced, `counted` the bars since a gap before it, and, where
@@ -24,11 +28,12 @@
 //
 // Bytes per bar in float64: 16, one read and one write, and 36 (EMA) or 44 (RSI) per tile for what is published: 0.1 %.
 // Operations per bar in float64: twice 3 (EMA); twice 7, a division and 6 (RSI), 30 to 35 instructions. An H200 has time for
-// some 60 while it moves 16 bytes. So memory bandwidth is the limit. Shared memory: 18 KiB (EMA), 18.5 KiB (RSI) per block,
+// some 60 while it moves 16 bytes. So memory bandwidth is the limit. Shared memory: 18 KiB (EMA), 18.5 KiB (RSI) per tile,
 // which leaves room for 11 blocks on a multiprocessor of an H200. Registers in float64: RSI is bound to what 11 blocks have, 80
-// per thread; EMA to 10, since on some GPUs it spills beyond. 20,480 bars are 11 microseconds of the multiprocessor's share of
+// per thread (the bounds say it for blocks of 192 threads, which have three tiles' share); EMA to 112, of which it takes up to
+// 91: on some GPUs it spills where it is bound to fewer. 20,480 bars are 11 microseconds of the multiprocessor's share of
 // the memory's rate, which may pass between reading a tile and writing it before waiting costs bandwidth. float32 takes half
-// the shared memory, and is not bound: it has 48 registers on an H200, enough for 20 blocks.
+// the shared memory; RSI is bound to 64 registers, enough for 16 blocks, since without a bound it spills on some GPUs.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
@@ -38,7 +43,7 @@
 #define SEGMENTS 64
 #define TILE (SEGMENT * SEGMENTS)
 #define GROUP 64  // tiles of a group, and groups of a span
-#define SLOTS (TILE + SEGMENTS + 1)  // the bar before the tile, its bars, and a gap after 32 against bank conflicts
+#define MOST_SEGMENTS 192  // of a block of rows, of which a thread has one each
 #define HOLD ((REAL)-1)
 #define ALL 0xffffffffu
 
@@ -99,11 +104,21 @@ template <i32 K> struct Maps {
     }
 };
 
+// Shared memory of a block, dynamic since it follows from the number of its threads.
 template <i32 K> struct Space {
-    REAL x[SLOTS], maps[(1 + K) * SEGMENTS];
-    u32 nans[SEGMENTS];  // a bit for each bar of a segment
-    u32 marks[SEGMENTS];
-    u32 ticket;
+    REAL *x, *maps;  // the bar before the tile, its bars, and a gap after 32 against bank conflicts; a map for each segment
+    u32* nans;  // a bit for each bar of a segment
+    u32* marks;
+    u32* ticket;
+
+    __device__ __forceinline__ Space(REAL* all) {
+        i32 segments = (i32)blockDim.x;
+        x = all;
+        maps = all + segments * (SEGMENT + 1) + 1;
+        nans = reinterpret_cast<u32*>(maps + (1 + K) * segments);
+        marks = nans + segments;
+        ticket = marks + segments;
+    }
 };
 
 struct Rows {
@@ -200,7 +215,7 @@ struct Rsi {
 
 // The row, among those of this block, and the bar that slot `i` of this thread stands for; false where there is none.
 __device__ __forceinline__ bool place(const Rows& in, i64 row, i64 start, i32 i, i32& own, i64& bar) {
-    i32 segment = 2 * i + (i32)threadIdx.x / 32;
+    i32 segment = (i * (i32)blockDim.x + (i32)threadIdx.x) / SEGMENT;
     own = in.packed > 1 ? segment / in.width : 0;
     bar = start + (segment - own * in.width) * SEGMENT + (i32)threadIdx.x % 32;
     return own < in.packed && row + own < in.rows && bar < in.time;
@@ -211,7 +226,7 @@ __device__ __forceinline__ bool is_full(const Rows& in, i64 start) { return in.p
 
 // Load the tile of each row of this block, row after row of `width` segments, and return whether a price is missing.
 template <i32 K> __device__ __forceinline__ bool load(const Rows& in, i64 row, i64 start, Space<K>& space) {
-    i32 s = (i32)threadIdx.x;
+    i32 s = (i32)threadIdx.x, threads = (i32)blockDim.x;
     i64 length = in.lead + in.time;
     const REAL* here = in.prices + row * length + in.lead + start;
     bool missing = false, full = is_full(in, start);
@@ -231,9 +246,10 @@ template <i32 K> __device__ __forceinline__ bool load(const Rows& in, i64 row, i
         }
 #pragma unroll
         for (i32 e = 0; e < 8; ++e) {
-            space.x[slot((i + e) * SEGMENTS + s + 1)] = part[e];
+            i32 j = (i + e) * threads + s;
+            space.x[slot(j + 1)] = part[e];
             u32 nans = __ballot_sync(ALL, part[e] != part[e]);
-            if (s % 32 == 0) space.nans[2 * (i + e) + s / 32] = nans;
+            if (s % 32 == 0) space.nans[j / SEGMENT] = nans;
             missing |= nans != 0;
         }
     }
@@ -253,7 +269,7 @@ template <i32 K> __device__ __forceinline__ void store(const Rows& in, i64 row, 
         i32 own;
         i64 bar;
         if (place(in, row, start, i, own, bar))
-            in.out[(row + own) * length + bar - skipped] = space.x[slot(i * SEGMENTS + s + 1)];
+            in.out[(row + own) * length + bar - skipped] = space.x[slot(i * (i32)blockDim.x + s + 1)];
     }
 }
 
@@ -409,12 +425,12 @@ template <class Law>
 __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board& board, Space<Law::K>& space) {
     constexpr i32 K = Law::K;
     i32 s = (i32)threadIdx.x;
-    if (s == 0) space.ticket = in.tiles > 1 ? add_relaxed(board.flags, 1u) : (u32)blockIdx.x;
+    if (s == 0) *space.ticket = in.tiles > 1 ? add_relaxed(board.flags, 1u) : (u32)blockIdx.x;
     __syncthreads();
-    i64 tasks = in.rows * in.tiles, task = space.ticket, row = in.tiles > 1 ? task / in.tiles : task * in.packed;
+    i64 tasks = in.rows * in.tiles, task = *space.ticket, row = in.tiles > 1 ? task / in.tiles : task * in.packed;
     i64 tile = in.tiles > 1 ? task % in.tiles : 0, start = tile * TILE;
     u32 *gaps = board.flags + 1, *ready = gaps + tasks;
-    Maps<K> tile_maps = {board.tables, tasks}, near = {space.maps, SEGMENTS};
+    Maps<K> tile_maps = {board.tables, tasks}, near = {space.maps, (i64)blockDim.x};
     i32 own = s / in.width, lane = s % in.width;  // the row among those of this block, and the segment of its tile
     i64 left = in.time - start - lane * SEGMENT;
     i32 bars = own < in.packed && row + own < in.rows && left > 0 ? at_most(left, SEGMENT) : 0;
@@ -462,7 +478,7 @@ __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board&
         i32 known = at_most(tile, in.look_back);
         if (known) state = compose_published(state, known, ready, tile_maps, task - known, near);
     } else if (tile > 0 || in.first > 0 || in.rows == 1) {
-        Map<K> whole = near.get(SEGMENTS - 1);
+        Map<K> whole = near.get((i64)blockDim.x - 1);
         long_memory(in, board, ready, tile_maps, row, task, tile, whole, near, state.b);
     }
     if (lane > 0)
@@ -487,21 +503,23 @@ __device__ __forceinline__ void run(const Law& law, const Rows& in, const Board&
     store(in, row, start, space);
 }
 
-extern "C" __global__ void __launch_bounds__(SEGMENTS, sizeof(REAL) == 8 ? 10 : 0)
+extern "C" __global__ void __launch_bounds__(MOST_SEGMENTS, sizeof(REAL) == 8 ? 3 : 0)
 ema(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
     i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
     i32 warm, i32 valid, i32 settled, REAL nan) {
-    __shared__ Space<1> space;
+    extern __shared__ REAL shared[];
+    Space<1> space(shared);
     Rows in = {prices, out, rows, time, tiles, first, lead, packed, width, halo, counted, look_back};
     Board board = {flags, tables, before, after, groups, spans};
     run(Ema{beta, decay, warm, valid, settled, nan}, in, board, space);
 }
 
-extern "C" __global__ void __launch_bounds__(SEGMENTS, sizeof(REAL) == 8 ? 11 : 0)
+extern "C" __global__ void __launch_bounds__(MOST_SEGMENTS, sizeof(REAL) == 8 ? 4 : 5)
 rsi(const REAL* prices, i64 rows, i64 time, i64 tiles, i64 first, i32 lead, i32 packed, i32 width, i32 halo, i32 counted,
     i32 look_back, i64 groups, i64 spans, u32* flags, REAL* tables, REAL* before, REAL* after, REAL* out, REAL beta, REAL decay,
     i32 warm, i32 valid, i32 settled, REAL nan, REAL weight, REAL tiny, REAL flat) {
-    __shared__ Space<2> space;
+    extern __shared__ REAL shared[];
+    Space<2> space(shared);
     Rows in = {prices, out, rows, time, tiles, first, lead, packed, width, halo, counted, look_back};
     Board board = {flags, tables, before, after, groups, spans};
     run(Rsi{beta, decay, weight, warm, valid, settled, nan, tiny, flat}, in, board, space);

@@ -1,15 +1,18 @@
 """Recurrences on a GPU: exponential averages and RSI, one launch each."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.indicators.recurrence import GROUP, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
+from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
 from kernels.indicators.series import Series
+from kernels.occupancy import Shape, best
 
 HOLD = -1.0  # as in recurrence.cu
+_MOST_SEGMENTS = 192  # as there: of the rows that share a block
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ def strengths(series: Series, law: Recurrence, flat: float, place: Place = Place
 def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, *own: Any) -> tuple[Any, Any]:
     device, back, lead = series.device, look_back(law, series.dtype.itemsize), int(place.first > 0)
     tiles, tasks = series.tiles, series.tasks
+    shape = best(device, series.kernel("recurrence.cu", name), _shapes(series, states))
+    packed = shape.threads // series.width
     groups = spans = 0
     if back == 0:
         groups = -(-(place.first % GROUP + tiles) // GROUP)
@@ -62,13 +67,26 @@ def _run(series: Series, name: str, states: int, law: Recurrence, place: Place, 
     series.launch(
         "recurrence.cu",
         name,
-        series.blocks,
-        SEGMENTS,
+        shape.blocks,
+        shape.threads,
         *(series.prices, np.int64(series.rows), np.int64(series.time), np.int64(tiles), np.int64(place.first)),
-        *(np.int32(value) for value in (lead, series.packed, series.width, place.halo, place.counted, back)),
+        *(np.int32(value) for value in (lead, packed, series.width, place.halo, place.counted, back)),
         *(np.int64(groups), np.int64(spans), flags, tables, before, after, out),
         *(series.real(law.beta), decay(law.beta, series.real)),
         *(np.int32(value) for value in (law.warm, law.valid, law.settled)),
         *(series.nan, *own),
+        shared=shape.shared,
     )
     return out, after
+
+
+def _shapes(series: Series, states: int) -> Iterator[Shape]:
+    """The shapes a launch may have: a tile, or a row that is alone, has a block of its own; short rows share one."""
+    alone = series.tiles > 1 or series.rows == 1
+    for threads in (SEGMENTS,) if alone else range(32, _MOST_SEGMENTS + 1, 32):
+        packed = threads // series.width
+        if not alone and threads - packed * series.width >= 32:
+            continue  # it has a warp that nobody needs
+        blocks = series.tasks if alone else -(-series.rows // packed)
+        numbers = threads * (SEGMENT + 1) + 1 + (1 + states) * threads
+        yield Shape(blocks, threads, threads, numbers * series.dtype.itemsize + 4 * (2 * threads + 1))

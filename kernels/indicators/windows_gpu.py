@@ -90,10 +90,9 @@ def _run(series: Series, name: str, period: int, own: float, part: Part, sums: i
         shape = best(series.device, series.kernel("windows.cu", name), deals)
         deal, region = deals[shape]
         cut = np.int64(series.rows), np.int64(first), np.int64(deal.tiles)
-        dealt = (*(np.int32(number) for number in (eights, deal.many, deal.packed, region)),)
-        launch(
-            name, shape, *cut, *dealt, np.uint32(2**32 // period + 1), np.int32(deal.packed * region), *law, *results
-        )
+        places = (np.int32(number) for number in (eights, deal.many, deal.packed, region))
+        reciprocal = np.uint32(2**32 // period + 1)
+        launch(name, shape, *cut, *places, reciprocal, np.int32(deal.packed * region), *law, *results)
         return results
     stretches = -(-period // _LONG_BARS)
     grid = np.int64(first), np.int64(blocks), np.int32(stretches)

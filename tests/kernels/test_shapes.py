@@ -103,6 +103,17 @@ JOBS = [
         )
     ),
     (_windows("bollinger", 20, 40, 500, dtype="float32"), 2),
+    *(
+        (_windows(operation, 7, *shape, dtype=dtype), launches)
+        for operation in ("ema", "rsi")
+        for shape, dtype, launches in (
+            ((70, 31), "float64", 1),
+            ((9, 700), "float32", 2),
+            ((20, 1100), "float64", 2),
+            ((3, 2048), "float64", 1),
+            ((2, 2100), "float64", 1),  # tiles decide bytes
+        )
+    ),
 ]
 
 
@@ -120,7 +131,7 @@ def test_every_shape_that_a_device_might_want_gives_the_same_bytes() -> None:
     wanted: dict[str, set[Any]] = {}
     for case, _ in JOBS:
         expected = case.run()
-        for choice in range(4):
+        for choice in range(7):
             device = ChoosyDevice(choice)
             assert_same(case, expected, case.run(device))
             for kernel, _, block, _ in device.shapes:

@@ -11,7 +11,7 @@ from kernels.array import ArrayInfo, DType
 from kernels.catalogue import OPERATIONS
 from kernels.cuda import Source
 from kernels.indicators import spec
-from tests.cudasim.device import EmulatedDevice
+from tests.cudasim.device import EmulatedDevice, EmulatedKernel
 from tests.kernels.indicators.cases import TILE
 
 ALL = ("sma", "ema", "rsi", "bollinger")
@@ -21,8 +21,16 @@ VALUES = 300_000  # at most, so that all buffers of a device stay small
 class DeviceWithoutThreads(EmulatedDevice):
     """What is allocated depends on shapes alone, so launches may do nothing and shapes may be large."""
 
-    def kernel(self, source: Source, name: str) -> Any:  # noqa: ARG002
-        return lambda grid, block, args, shared_mem=0: None
+    def kernel(self, source: Source, name: str) -> Any:
+        return _Idle(super().kernel(source, name))
+
+
+class _Idle:
+    def __init__(self, kernel: EmulatedKernel) -> None:
+        self.blocks_per_multiprocessor = kernel.blocks_per_multiprocessor
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+        """Nothing is done."""
 
 
 def peak_and_promise(
