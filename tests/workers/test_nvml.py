@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from workers import nvml
+from workers import diagnosis, nvml
 from workers.nvml import Gpu, Monitor, clock_reasons, gpus, library, look, visible, within
 from workers.protocol import GpuReport, MigSlice
 from workers.replayed_nvml import Replay
@@ -278,7 +278,7 @@ def test_a_driver_call_that_never_returns_hangs_nobody_who_asks(
     started: Callable[..., Monitor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvml, "DEADLINE", 0.2)
-    monkeypatch.setattr(nvml, "LONG_HANG", 0.6)
+    monkeypatch.setattr(diagnosis, "LONG_HANG", 0.6)
     path = tmp_path / "script.json"
     shutil.copy(script("a100"), path)
     monitor = started(path)
