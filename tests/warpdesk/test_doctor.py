@@ -18,14 +18,17 @@ from kernels import install, nvrtc
 from kernels.cubins import Cubins
 from kernels.cuda import CANARY, DeviceLost, Source
 from kernels.nvrtc import CompileError, Nvrtc
+from kernels.operation import Example
 from tests.cudasim import sound
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.cupy_on_cpu import Machine
+from tests.kernels.families import families, kernels_of
 from tests.workers.device import PaperDevice
 from warpdesk.cli import main
 from warpdesk.doctor import gpu, kernels, machine
 from warpdesk.doctor.check import Check, Findings
 from warpdesk.doctor.gpu import Here
+from warpdesk.doctor.launches import largest_launches
 from workers import nvml
 from workers.protocol import DeviceReport, GpuFinding, GpuReport
 from workers.settings import WorkerSettings
@@ -476,13 +479,42 @@ def test_registers_and_occupancy_are_told_for_a_named_architecture(
     real: Nvrtc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate, "sources", lambda: [("device", CANARY)])
-    check = kernels.usage("sm_90", None, show=True)
+    check = kernels.usage({}, "sm_90", None, show=True)
     assert check.status == "ok"
     (row,) = check.details["kernels"]
     assert (row["kernel"], row["threads"], row["blocks"], row["occupancy"]) == ("canary", 128, 16, 1.0)
     assert row["blocks_by_driver"] is None
-    assert check.lines[0].startswith("blocks and occupancy: at the largest block, without dynamic shared memory")
+    assert check.lines[0].endswith(": of each kernel, as a job launches it that fills the GPU")
     assert check.lines[2].startswith("canary (canary.cu)")
+
+
+def test_occupancy_is_that_of_the_blocks_and_shared_memory_that_a_family_launches(
+    real: Nvrtc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = next(source for _, source in gate.sources() if kernels.describe(source) == "vector.cu REAL=f64")
+    other = next(source for _, source in gate.sources() if kernels.describe(source) == "recurrence.cu REAL=f64")
+    monkeypatch.setattr(gate, "sources", lambda: [("vector", source), ("indicators", other)])
+    catalogue = WorkerSettings().catalogue()
+    check = kernels.usage({name: catalogue[name] for name in ("add", "sum", "rsi")}, "sm_90", None, show=True)
+    rows = {row["kernel"]: row for row in check.details["kernels"]}
+    add, sums, rsi, unasked = (rows[name] for name in ("add", "sum_tiles", "rsi", "dot_tiles"))
+    assert (add["dynamic"], add["threads"]) == (0, 128)  # its launch bounds allow 512
+    assert sums["threads"] == 256
+    # Tiles of 2,048 prices of float64 in shared memory: 12 of them fit, and registers allow 11.
+    assert (rsi["threads"], rsi["dynamic"], rsi["shared"], rsi["blocks"]) == (64, 18956, 0, 11)
+    assert rsi["occupancy"] == 22 / 64
+    assert (unasked["threads"], unasked["dynamic"], unasked["occupancy"]) == (None, None, None)
+
+
+@pytest.mark.parametrize(("architecture", "multiprocessors"), [("sm_75", 40), ("sm_90", 132)])
+def test_every_kernel_of_every_source_is_launched_by_the_doctor(architecture: str, multiprocessors: int) -> None:
+    """On paper, at sizes that any CPU answers in time; some only when asked as if there were one multiprocessor."""
+    launched: set[tuple[str, str]] = set()
+    for count in (multiprocessors, 1):
+        asked = kernels.requests(WorkerSettings().catalogue().values(), most=1e7)
+        launched |= largest_launches(asked, architecture, count).keys()
+    every = set().union(*(kernels_of(family) for family in families())) | {("canary.cu", "canary")}
+    assert every - launched == set(), "not launched"
 
 
 def test_a_kernel_that_spills_or_does_not_compile_is_told(
@@ -495,11 +527,11 @@ def test_a_kernel_that_spills_or_does_not_compile_is_told(
         "float kept[64]; for (int i = 0; i < 64; ++i) kept[i] = in[i * 1024 + threadIdx.x];\n"
         "float sum = 0.0f; for (int i = 63; i >= 0; --i) sum = sum * kept[i] + in[i]; out[threadIdx.x] = sum; }\n"
     )
-    check = kernels.usage("sm_90", None, show=False)
+    check = kernels.usage({}, "sm_90", None, show=False)
     assert check.status == "warning"
     assert "hoard (text.cu) spills " in check.found
     path.write_text("no text of CUDA")
-    check = kernels.usage("sm_90", None, show=False)
+    check = kernels.usage({}, "sm_90", None, show=False)
     assert (check.status, check.remedy) == ("failed", "reinstall warpdesk, or report it")
 
 
@@ -514,7 +546,7 @@ class RefusingDevice(PaperDevice):
 
 def test_a_device_that_takes_no_kernel_is_a_failure(real: Nvrtc, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "sources", lambda: [("device", CANARY)])
-    check = kernels.usage("sm_90", RefusingDevice(), show=False)
+    check = kernels.usage({}, "sm_90", RefusingDevice(), show=False)
     assert check.status == "failed"
     assert check.found == "the device took no kernel of ours: canary of canary.cu: an illegal address"
     assert check.remedy == gpu.BROKEN
@@ -525,7 +557,7 @@ def test_what_the_driver_counts_is_told_beside_what_is_computed(real: Nvrtc, mon
     device = EmulatedDevice()
     monkeypatch.setattr(device, "architecture", "sm_90")
     counted = device.kernel(CANARY, "canary").blocks_per_multiprocessor(128)
-    check = kernels.usage("sm_90", device, show=False)
+    check = kernels.usage({}, "sm_90", device, show=False)
     (row,) = check.details["kernels"]
     assert row["blocks_by_driver"] == counted
     assert (check.status == "ok") == (counted == row["blocks"])
@@ -641,6 +673,18 @@ def test_sizes_and_other_numbers_reach_kernels_that_the_examples_do_not() -> Non
 )
 def test_answers_that_differ_in_a_single_bit_differ(expected: Any, got: Any, said: str | None) -> None:
     assert kernels.difference(expected, got) == said
+
+
+def test_a_gpu_answers_as_if_it_had_one_multiprocessor_too() -> None:
+    # Small tiles are for products that leave multiprocessors idle.
+    operation = WorkerSettings().catalogue()["matmul"]
+    one = {"matmul": replace(operation, variants=(Example({"algorithm": "kernel"}, operation.example.inputs),))}
+    rows = [{"source": "matmul.cu REAL=f64", "kernel": f"matmul_{size}"} for size in ("small", "medium")]
+    device = EmulatedDevice()
+    device.multiprocessors = 1000
+    checks = list(kernels.answers(one, device, None, rows, most=3e5))
+    assert [(check.name, check.status) for check in checks] == [("canary", "ok"), ("examples", "ok")]
+    assert checks[1].details["not_launched"] == []
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def _launches(worker: WorkerSettings, found: Probe, architecture: str | None, sh
             "kernels", "absent", "no architecture to look at: there is no GPU, and none is named (--arch sm_90)"
         )
     else:
-        check = kernels.usage(architecture, found.device, show)
+        check = kernels.usage(worker.catalogue(), architecture, found.device, show)
         used = check.details.get("kernels", [])
         yield check
     yield from kernels.answers(worker.catalogue(), found.device, found.report.reason, used)

@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
-from itertools import product
+from itertools import chain, product
 from typing import Any, cast
 
 import numpy as np
@@ -20,15 +21,16 @@ from kernels.occupancy import occupancy
 from kernels.operation import Example, InvalidRequest, Operation
 from warpdesk.doctor.check import Check
 from warpdesk.doctor.gpu import BROKEN
+from warpdesk.doctor.launches import Launch, largest_launches
 from workers.calibrate import sizes
 from workers.cost import job_of
 from workers.warmup import Trial, answer, documented, variants
 from workers.wrapped import WrappedDevice
 
-_UNBOUND = 256  # threads per block taken for a kernel that does not say how many it may have
-_AT = "at the largest block, without dynamic shared memory"
+_AT = "as a job launches it that fills the GPU"
 _KEY = bytes(range(32))  # of private operations: their noise must be the same on both backends here
 _MOST = 1e9  # elementary steps: a second or so of the CPU
+_FILLING = 1e7  # that fill a multiprocessor, whatever the operation
 _LONGEST = 0.5  # seconds; where the CPU takes longer, nothing larger is tried
 _NUMBERS = (2, 50, 500, 5000)
 # As parts of the largest: a BLAS library adds the products of a matrix in an order of its own, in float32 too, and may
@@ -36,30 +38,32 @@ _NUMBERS = (2, 50, 500, 5000)
 _CLOSE = 1e-4
 
 
-def usage(architecture: str, device: Device | None, show: bool) -> Check:
+def usage(operations: Mapping[str, Operation], architecture: str, device: Device | None, show: bool) -> Check:
     """Registers, shared memory, spills and occupancy of each kernel, and by the driver's count where it is there.
 
-    Occupancy is that of the largest block a kernel may have, with the shared memory it declares: what the launches of a
-    job ask for, smaller blocks or more shared memory, is not known here.
+    Occupancy is that of the blocks, with the dynamic shared memory, that the operations launch where there is enough to
+    do: their own code says so, asked on paper for one multiprocessor.
     """
-    rows, spilling = [], []
+    used: list[tuple[Source, Usage]] = []
     try:
         for _, source in gate.sources():
-            for used in gate.compile_for(source, int(architecture.removeprefix("sm_"))):
-                rows.append(_row(used, architecture, source, device))
-                if used.spilled:
-                    spilling.append(f"{used.kernel} ({used.source}) spills {used.spilled} bytes")
+            used += ((source, one) for one in gate.compile_for(source, int(architecture.removeprefix("sm_"))))
+        launches = largest_launches(requests(operations.values(), _FILLING), architecture, 1, (one for _, one in used))
+        rows = [_row(one, launches.get((one.source, one.kernel)), architecture, source, device) for source, one in used]
     except CompileError as error:
         return Check("kernels", "failed", " ".join(str(error).split())[:500], "reinstall warpdesk, or report it")
     except DeviceFault as fault:
         return Check("kernels", "failed", f"the device took no kernel of ours: {fault}", BROKEN)
     least = min(rows, key=lambda row: (row["occupancy"] if row["occupancy"] is not None else math.inf, row["kernel"]))
     registers = [row["registers"] for row in rows]
-    found = f"{len(rows)} for {architecture}: {min(registers)} to {max(registers)} registers, "
-    found += f"occupancy {_AT} from {least['occupancy']:.0%} ({least['kernel']}, by its {least['bound_by']})"
+    found = f"{len(rows)} for {architecture}: {min(registers)} to {max(registers)} registers"
+    if least["occupancy"] is not None:
+        found += f", occupancy {_AT} from {least['occupancy']:.0%} ({least['kernel']}, by its {least['bound_by']})"
     lines = tuple(_lines(rows)) if show else ()
     details = {"architecture": architecture, "kernels": rows}
-    if spilling:
+    if spilling := [
+        f"{row['kernel']} ({row['source']}) spills {row['spilled']} bytes" for row in rows if row["spilled"]
+    ]:
         remedy = "report it: these kernels are slower than they should be"
         return Check("kernels", "warning", f"{found}; {'; '.join(spilling)}", remedy, details, lines)
     wrong = [row["kernel"] for row in rows if row["blocks_by_driver"] not in (None, row["blocks"])]
@@ -71,18 +75,23 @@ def usage(architecture: str, device: Device | None, show: bool) -> Check:
     return Check("kernels", "ok", f"{found}, none spills", None, details, lines)
 
 
-def _row(used: Usage, architecture: str, source: Source, device: Device | None) -> dict[str, Any]:
-    threads = used.threads or _UNBOUND
-    computed = occupancy(architecture, threads, used.registers, used.shared)
-    counted = None
-    if device is not None and device.architecture == architecture:
-        counted = device.kernel(source, used.kernel).blocks_per_multiprocessor(threads)
+def _row(
+    used: Usage, launch: Launch | None, architecture: str, source: Source, device: Device | None
+) -> dict[str, Any]:
+    """What is told of a kernel; of one that nothing launched, nothing that depends on the launch."""
+    computed = counted = None
+    if launch is not None:
+        computed = occupancy(architecture, launch.threads, used.registers, used.shared + launch.dynamic)
+        if device is not None and device.architecture == architecture:
+            kernel = device.kernel(source, used.kernel)
+            counted = kernel.blocks_per_multiprocessor(launch.threads, launch.dynamic)
     return {
         "kernel": used.kernel,
         "source": used.source,
-        "threads": threads,
+        "threads": launch.threads if launch else None,
         "registers": used.registers,
         "shared": used.shared,
+        "dynamic": launch.dynamic if launch else None,
         "spilled": used.spilled,
         "blocks": computed.blocks if computed else None,
         "blocks_by_driver": counted,
@@ -92,13 +101,30 @@ def _row(used: Usage, architecture: str, source: Source, device: Device | None) 
 
 
 def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
-    yield f"blocks and occupancy: {_AT}; a launch may take others"
-    yield f"{'kernel':<44}{'threads':>8}{'registers':>10}{'shared':>8}{'blocks':>7}{'occupancy':>10}  bound by"
+    yield f"threads and bytes of dynamic shared memory: of each kernel, {_AT}"
+    columns = f"{'threads':>8}{'registers':>10}{'shared':>8}{'dynamic':>8}{'blocks':>7}{'occupancy':>10}"
+    yield f"{'kernel':<44}{columns}  bound by"
     for row in rows:
         name = f"{row['kernel']} ({row['source']})"
         filled = f"{row['occupancy']:.0%}" if row["occupancy"] is not None else "-"
-        numbers = f"{row['threads']:>8}{row['registers']:>10}{row['shared']:>8}{row['blocks'] or '-':>7}{filled:>10}"
-        yield f"{name:<44}{numbers}  {row['bound_by'] or '-'}"
+        dynamic = "-" if row["dynamic"] is None else row["dynamic"]
+        numbers = f"{row['threads'] or '-':>8}{row['registers']:>10}{row['shared']:>8}{dynamic:>8}"
+        yield f"{name:<44}{numbers}{row['blocks'] or '-':>7}{filled:>10}  {row['bound_by'] or '-'}"
+
+
+def requests(operations: Iterable[Operation], most: float) -> Iterator[Callable[[Any], object]]:
+    """What `answers` asks of a device, of `most` elementary steps or less."""
+    operations = list(operations)
+    for trial in chain(documented(operations), variants(operations)):
+        largest = trial
+        for largest in chain((trial,), _sizes(trial, most)):
+            yield partial(_answer, largest)
+        for other in _numbers(largest, most):
+            yield partial(_answer, other)
+
+
+def _answer(trial: Trial, device: Device) -> Mapping[str, Any]:
+    return answer(trial, "gpu", device, _KEY)
 
 
 def answers(
@@ -109,7 +135,8 @@ def answers(
     most: float = _MOST,
 ) -> Iterator[Check]:
     """Each operation's documented example on the CPU; where there is a GPU, that and its variants there too, and larger
-    ones, which other kernels answer, of `most` elementary steps or less.
+    ones, which other kernels answer, of `most` elementary steps or less. A GPU answers twice: the second time as if it
+    had a single multiprocessor, for which other kernels and other shapes of their launches are chosen.
 
     `kernels` are the rows of `usage`, to say which of them were launched.
     """
@@ -160,39 +187,54 @@ class _Problem:
 
 
 def _problem(trial: Trial, device: "_Watched | None", most: float) -> _Problem | None:
-    on_gpu = device is not None and find_spec(f"{trial.operation.package}.gpu") is not None
-    for sized in (trial, *(_larger(trial, most) if on_gpu else ())):
-        began = time.perf_counter()
-        try:
-            expected = answer(sized, "cpu", None, _KEY)
-        except Exception as error:  # noqa: BLE001 (a broken operation is what is looked for)
-            if isinstance(error, InvalidRequest) and sized is not trial:
-                continue  # made-up numbers need not make sense to an operation
-            again = install.pip("install", "--force-reinstall", "numba", "numpy")
-            remedy = f"jobs of {trial.operation.name} fail: {again}, or report it"
-            return _Problem(f"on the CPU: {type(error).__name__}: {error}", remedy)
-        took = time.perf_counter() - began
-        if device is not None and on_gpu and (problem := _on_gpu(sized, device, expected)) is not None:
-            return problem
+    on_gpu = device if find_spec(f"{trial.operation.package}.gpu") is not None else None
+    largest = trial
+    for sized in chain((trial,), _sizes(trial, most) if on_gpu else ()):
+        took = _tried(sized, on_gpu, made_up=sized is not trial)
+        if isinstance(took, _Problem):
+            return took
+        largest = sized
         if sized is not trial and took > _LONGEST:
             break
+    for other in _numbers(largest, most) if on_gpu else ():
+        if isinstance(problem := _tried(other, on_gpu, made_up=True), _Problem):
+            return problem
     return None
 
 
-def _larger(trial: Trial, most: float) -> Iterator[Trial]:
-    """The same request, eight times as large each time, and the largest with other whole numbers, a longer period say:
-    what there is much of, and what reaches far, is for other kernels."""
-    largest = trial
+def _tried(trial: Trial, device: "_Watched | None", made_up: bool) -> _Problem | float:
+    """Answer on the CPU and on the GPU: what went wrong, or the CPU's seconds."""
+    began = time.perf_counter()
+    try:
+        expected = answer(trial, "cpu", None, _KEY)
+    except Exception as error:  # noqa: BLE001 (a broken operation is what is looked for)
+        if isinstance(error, InvalidRequest) and made_up:
+            return 0.0  # made-up numbers need not make sense to an operation
+        again = install.pip("install", "--force-reinstall", "numba", "numpy")
+        remedy = f"jobs of {trial.operation.name} fail: {again}, or report it"
+        return _Problem(f"on the CPU: {type(error).__name__}: {error}", remedy)
+    took = time.perf_counter() - began
+    for on in (device, device.narrow()) if device is not None else ():
+        if (problem := _on_gpu(trial, on, expected)) is not None:
+            return problem
+    return took
+
+
+def _sizes(trial: Trial, most: float) -> Iterator[Trial]:
+    """The same request, eight times as large each time: what there is much of is for other kernels."""
     for job, params, inputs in sizes(replace(trial.operation, example=trial.example)):
         if job.work > most:
             break
         given = {name: {"data": array, "dtype": array.dtype.name} for name, array in inputs.items()}
-        largest = replace(trial, example=Example(params.model_dump(mode="json"), given))
-        yield largest
-    given_params = largest.example.params
-    whole = [name for name, value in given_params.items() if type(value) is int]
+        yield replace(trial, example=Example(params.model_dump(mode="json"), given))
+
+
+def _numbers(largest: Trial, most: float) -> Iterator[Trial]:
+    """The largest request with other whole numbers, a longer period say: what reaches far is for other kernels too."""
+    given = largest.example.params
+    whole = [name for name, value in given.items() if type(value) is int]
     for name, number in product(whole, _NUMBERS):
-        other = replace(trial, example=replace(largest.example, params={**given_params, name: number}))
+        other = replace(largest, example=replace(largest.example, params={**given, name: number}))
         if _work(other) <= most:
             yield other
 
@@ -270,6 +312,12 @@ class _Watched(WrappedDevice):
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.launched: set[tuple[str, str]] = set()
+
+    def narrow(self) -> "_Watched":
+        """The same with a single multiprocessor, as far as whoever launches can tell."""
+        other = _Watched(self._device)
+        other.launched, other.multiprocessors = self.launched, 1
+        return other
 
     def kernel(self, source: Source, name: str) -> Kernel:
         self.launched.add((describe(source), name))

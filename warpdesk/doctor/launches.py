@@ -1,0 +1,130 @@
+"""What a request would launch on a GPU, found by letting its implementation run on a device that computes nothing."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernels import canary
+from kernels.compile import Usage, describe
+from kernels.cuda import Source, Times, check_shape
+from kernels.memory import Ledger, Memory, MemoryReport
+from kernels.occupancy import LIMITS, occupancy
+
+Key = tuple[str, str]  # a source with its macros, and a kernel of it
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch of a kernel: its blocks in all, their threads, and their bytes of dynamic shared memory."""
+
+    blocks: int
+    threads: int
+    dynamic: int
+
+
+def largest_launches(
+    requests: Iterable[Callable[[Any], object]], architecture: str, multiprocessors: int, usages: Iterable[Usage] = ()
+) -> dict[Key, Launch]:
+    """Of each kernel that the requests, functions of a device, would launch, the launch with the most threads.
+
+    `usages` say what the kernels need, and how many blocks a multiprocessor holds follows; of the others it holds one.
+    """
+    device = _PaperDevice(architecture, multiprocessors, {(used.source, used.kernel): used for used in usages})
+    for request in (canary.check, *requests):
+        with suppress(Exception):  # its numbers are all zero; what it launched until then is known
+            request(device)
+    return device.largest
+
+
+class _Memory(Ledger):
+    """Of a limit that nobody comes near."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=1 << 40)
+
+    def used(self) -> int:
+        return 0
+
+    def room(self) -> int:
+        return self.limit
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+    def report(self) -> MemoryReport:
+        return MemoryReport(used=0, held=0, limit=self.limit)
+
+
+class _PaperDevice:
+    """Its memory is the host's and holds zeros; launches are taken down."""
+
+    name = "paper"
+    warp = 32
+    l2 = 32 << 20
+    lanes = 1
+    cupy = None
+
+    def __init__(self, architecture: str, multiprocessors: int, usages: Mapping[Key, Usage]) -> None:
+        self.architecture, self.multiprocessors = architecture, multiprocessors
+        limits = LIMITS.get(architecture)
+        self.shared_memory = limits.shared - limits.reserved if limits else 48 << 10
+        self.memory: Memory = _Memory()
+        self.usages = usages
+        self.largest: dict[Key, Launch] = {}
+
+    def lane(self, index: int) -> AbstractContextManager[None]:  # noqa: ARG002
+        return nullcontext()
+
+    def kernel(self, source: Source, name: str) -> "_PaperKernel":
+        return _PaperKernel(self, (describe(source), name))
+
+    def to_device(self, array: Any) -> Any:
+        return np.zeros_like(array)
+
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        return np.zeros(shape, dtype)
+
+    def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
+        return np.zeros(shape, dtype)
+
+    def to_host(self, array: Any, out: Any = None) -> Any:
+        if out is None:
+            return array
+        out[...] = array
+        return out
+
+    def times(self) -> Times:
+        return Times()
+
+    def forget(self) -> None:
+        """Nothing is kept for reuse."""
+
+
+class _PaperKernel:
+    def __init__(self, device: _PaperDevice, key: Key) -> None:
+        self._device = device
+        self._key = key
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],  # noqa: ARG002
+        shared_mem: int = 0,
+    ) -> None:
+        check_shape(self._key[1], grid, block)
+        launch, largest = Launch(prod(grid), prod(block), shared_mem), self._device.largest
+        before = largest.get(self._key)
+        if before is None or launch.blocks * launch.threads > before.blocks * before.threads:
+            largest[self._key] = launch
+
+    def blocks_per_multiprocessor(self, threads: int, shared_mem: int = 0) -> int:
+        used = self._device.usages.get(self._key)
+        if used is None or (used.threads is not None and threads > used.threads):
+            return int(used is None)
+        found = occupancy(self._device.architecture, threads, used.registers, used.shared + shared_mem)
+        return found.blocks if found else 1
