@@ -25,8 +25,8 @@
 // Cost: k fma (2 k operations) per element of the product. A tile of m x n takes k (m + n) elements from L2 or memory, so
 // matmul_large in f32 does 16,384 fma for each 1,024 bytes of a and b: 16 fma (32 operations) per byte, f64 5.3 fma; and
 // 16 fma (f64: 5.3) for each 16 bytes that a thread reads from shared memory. At 32 operations per byte the 4.8 TB/s of
-// an H200 would feed 150 Tflop/s, so the limit is the arithmetic: 128 fma per multiprocessor and clock in f32, 67 Tflop/s
-// there, from n of about 2,000 on, where two blocks have a place on every multiprocessor.
+// an H200 would feed 150 Tflop/s (f64: 51), so the limit is the arithmetic: 128 fma per multiprocessor and clock in f32, 67
+// Tflop/s there (f64: 64 and 34), from n of about 2,000 on, where two blocks have a place on every multiprocessor.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
