@@ -82,16 +82,16 @@ def measure(case: Case, device: Device, rates: Rates, inputs: Inputs, library: b
 
 def masked_sum(device: Device, rates: Rates, dim: int, goal: Goal, rows: int = 16) -> Row:
     """The unmasking kernel with no mask to remove: what the sums of the clients' vectors alone take."""
-    from kernels.secure_aggregation.gpu import SOURCES
+    from kernels.secure_aggregation.gpu import unmasking
 
-    kernel = device.kernel(next(source for source in SOURCES if source.defines["BITS"] == 32), "unmask")
+    kernel, blocks, threads = unmasking(device, 32, dim, masks=0)
     masked, total = device.zeros((rows, dim), np.uint32), device.empty(dim, np.uint32)
     none = device.zeros(8, np.uint32)
     arguments = (
         *(masked, np.uint32(rows), np.uint64(dim)),
         *(none, none, none, np.uint32(0), np.uint32(0), total),
     )
-    taken = [_seconds(device, lambda: kernel((-(-dim // 2048), 1), (128,), arguments), 1) for _ in range(9)]
+    taken = [_seconds(device, lambda: kernel(blocks, (threads,), arguments), 1) for _ in range(9)]
     part = 4 * (rows + 1) * dim / statistics.median(taken) / rates.copy
     row = Row(
         "secure_aggregation",

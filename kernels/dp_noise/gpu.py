@@ -13,6 +13,7 @@ from kernels.dp_noise import spec
 from kernels.dp_noise.plan import Plan, describe, plan
 from kernels.dp_noise.release import DOMAIN, NORM, as_bits, refused_as_out_of_range
 from kernels.dp_noise.spec import DpNoise
+from kernels.occupancy import resident
 from kernels.private import private_memory
 
 _SOURCE = Source(Path(__file__).with_name("dp_noise.cu"))
@@ -92,9 +93,8 @@ class _Release:
         kernel = self._device.kernel(_SOURCE, "sum_rows")
         width = min(_THREADS, 1 << (d - 1).bit_length())
         columns = -(-d // width)
-        resident = self._device.multiprocessors * max(1, kernel.blocks_per_multiprocessor(_THREADS))
         # Enough blocks for the device, and no more: each adds to the total once.
-        blocks = max(1, min(-(-n // _LEAST_ROWS), 2 * resident // columns, _GRID_Y))
+        blocks = max(1, min(-(-n // _LEAST_ROWS), 2 * resident(self._device, kernel, _THREADS) // columns, _GRID_Y))
         rows = -(-n // blocks)
         kernel(
             (columns, -(-n // rows)),
@@ -109,10 +109,9 @@ class _Release:
         kernel = self._device.kernel(
             _SOURCE, "laplace_noise" if params.mechanism == "discrete_laplace" else "gaussian_noise"
         )
-        resident = self._device.multiprocessors * max(1, kernel.blocks_per_multiprocessor(_THREADS))
         # All blocks are resident at once where that is possible. The more elements one has, the fewer of its threads
         # idle while it does again those that ran dry.
-        rounds = min(_MOST_ROUNDS, -(-given.size // (_THREADS * resident)))
+        rounds = min(_MOST_ROUNDS, -(-given.size // (_THREADS * resident(self._device, kernel, _THREADS))))
         with private_memory(self._device) as memory:
             numbers, flag = memory.to_device(given), memory.zeros(1, np.uint32)
             kernel(

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels import chunks
-from kernels.cuda import Device, Source
+from kernels.cuda import Device, Kernel, Source
+from kernels.occupancy import resident
 from kernels.private import private_memory
 from kernels.secure_aggregation.spec import SecureAggregation, columns, grid_of
 from kernels.secure_aggregation.unmask import Masks, answer, masks
@@ -42,23 +43,32 @@ def secure_aggregation(
     return answer(params, total)
 
 
+def unmasking(device: Device, bits: int, dim: int, masks: int) -> tuple[Kernel, tuple[int, int], int]:
+    """The kernel for words of `bits` bits, its blocks for so many columns and shares of the masks, their threads."""
+    kernel = device.kernel(_SOURCE[bits], "unmask")
+    blocks = -(-dim // (_THREADS * _words(bits)))
+    shares = max(1, min(resident(device, kernel, _THREADS) // blocks, masks // _LEAST_MASKS, _GRID_Y))
+    return kernel, (blocks, shares), _THREADS
+
+
+def _words(bits: int) -> int:
+    """Of a block of keystream."""
+    return 512 // bits
+
+
 def _unmask(
     params: SecureAggregation, part: NDArray[Any], remove: Masks, first: int, total: NDArray[Any], device: Device
 ) -> None:
     """Write the sum of `part`, columns from `first` on, without its masks to `total`."""
     rows, dim = part.shape
-    kernel = device.kernel(_SOURCE[params.modulus_bits], "unmask")
-    of_block = 512 // params.modulus_bits  # words
-    blocks = -(-dim // (_THREADS * of_block))
-    resident = device.multiprocessors * max(1, kernel.blocks_per_multiprocessor(_THREADS))
-    shares = max(1, min(resident // blocks, len(remove.seeds) // _LEAST_MASKS, _GRID_Y))
+    kernel, (blocks, shares), threads = unmasking(device, params.modulus_bits, dim, len(remove.seeds))
     # All of it is overwritten before the pool gives it to the next.
     with private_memory(device) as memory:
         seeds, nonces, subtract = (memory.to_device(array) for array in (remove.seeds, remove.nonces, remove.subtract))
         out = memory.empty(dim, part.dtype) if shares == 1 else memory.zeros(dim, part.dtype)
         kernel(
             (blocks, shares),
-            (_THREADS,),
+            (threads,),
             (
                 memory.to_device(part),
                 np.uint32(rows),
@@ -67,7 +77,7 @@ def _unmask(
                 nonces,
                 subtract,
                 np.uint32(len(remove.seeds)),
-                np.uint32(first // of_block),
+                np.uint32(first // _words(params.modulus_bits)),
                 out,
             ),
         )
