@@ -27,6 +27,7 @@ from rq import worker_registration as rq_registration
 from rq.exceptions import DeserializationError, StopRequested
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
+from rq.suspension import is_suspended
 from rq.utils import now as rq_now
 from rq.worker import WorkerStatus
 
@@ -237,9 +238,19 @@ class WarmWorker(Worker):
         super().heartbeat(timeout, pipeline)
 
     def check_for_suspension(self, burst: bool) -> None:
-        if time.monotonic() - self._suspension_seen_at > 1:
-            super().check_for_suspension(burst)
-            self._suspension_seen_at = time.monotonic()
+        """Take no job while `rq suspend` holds, and look after the GPU meanwhile, which RQ's own waiting would not."""
+        if time.monotonic() - self._suspension_seen_at <= 1:
+            return
+        while not self._stop_requested and is_suspended(self.connection, self):
+            if burst:
+                raise StopRequested
+            self.set_state(WorkerStatus.SUSPENDED)  # as RQ calls it; the next wait for a job ends it
+            self._children.await_ready()
+            if self._horse.has_died():
+                self._children.died_idle()
+            self._children.look_after_gpu()
+            self.pause(1.0, self._horse.pipe)
+        self._suspension_seen_at = time.monotonic()
 
     def set_state(self, state: str, pipeline: Any = None) -> None:
         if state != self._state or pipeline is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rq.suspension import resume, suspend
 
 from tests.workers.conftest import Desk
 from workers.horse import Horse
@@ -62,6 +63,20 @@ def test_a_gpu_that_hangs_while_it_is_idle_costs_its_process_and_no_job(desk: De
     assert told.gpu is not None
     assert told.gpu.faults == {"hang": 1}
     assert backend(desk, desk.submit()) == "gpu"
+
+
+def test_a_suspended_worker_looks_after_its_gpu_and_takes_no_job(desk: Desk) -> None:
+    desk.start_worker(**PAPER, WARPDESK_FAULTS="hang:canary@1/once", WARPDESK_CANARY_SECONDS="3")
+    with connect(desk.url) as connection:
+        suspend(connection)
+        desk.wait(desk.submit())  # as any of RQ's, an idle worker sees after a job that it is suspended
+        (name,) = connection.smembers("rq:workers")
+        desk.until(lambda: connection.hget(name, "state") == b"suspended", "it is not suspended")
+        job_id = desk.submit()
+        report(desk, restarts=1, state="healthy")
+        assert desk.queue.length() == 1
+        resume(connection)
+    assert backend(desk, job_id) == "gpu"
 
 
 def test_a_gpu_is_asked_the_canary_before_the_first_job_after_a_pause(desk: Desk) -> None:
