@@ -58,8 +58,14 @@ def filled(series: Series) -> Series:
 
 def _shape(series: Series) -> tuple[Any, ...]:
     whole = (np.int64(value) for value in (series.rows, series.time, series.tiles))
-    return (*whole, np.int32(series.packed), np.int32(series.width))
+    return (*whole, np.int32(_rows_together(series)), np.int32(series.width))
 
 
 def _launch(series: Series, name: str, *args: Any) -> None:
-    series.launch("gaps.cu", name, series.blocks, SEGMENTS, *args)
+    blocks = series.tasks if series.tiles > 1 else -(-series.rows // _rows_together(series))
+    series.launch("gaps.cu", name, blocks, SEGMENTS, *args)
+
+
+def _rows_together(series: Series) -> int:
+    """The rows that share a block of 64 segments."""
+    return SEGMENTS // series.width

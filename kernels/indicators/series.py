@@ -27,10 +27,7 @@ class Series:
         self.size = rows * time
         self.tiles = -(-time // TILE)
         self.tasks = rows * self.tiles
-        # A block has 64 segments: of a tile, or of so many rows, each of so many of them.
-        self.width = SEGMENTS if self.tiles > 1 else -(-time // SEGMENT)
-        self.packed = SEGMENTS // self.width
-        self.blocks = self.tasks if self.tiles > 1 else -(-rows // self.packed)
+        self.width = SEGMENTS if self.tiles > 1 else -(-time // SEGMENT)  # segments of a tile, or of a row in one
 
     def empty(self, size: int | None = None) -> Any:
         return self.device.empty(self.size if size is None else size, self.dtype)
