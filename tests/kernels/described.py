@@ -27,12 +27,14 @@ DESCRIPTIONS = (
 
 
 class DescribedDevice(EmulatedDevice):
-    """`shapes` are the launches: kernel, grid, block, bytes of dynamic shared memory."""
+    """`shapes` are the launches: kernel, grid, block, bytes of dynamic shared memory. `idle`: none is done."""
 
-    def __init__(self, description: Description, registers: int = _REGISTERS, **options: Any) -> None:
+    def __init__(
+        self, description: Description, registers: int = _REGISTERS, idle: bool = False, **options: Any
+    ) -> None:
         super().__init__(**options)
         self.name, self.multiprocessors = description.name, description.multiprocessors
-        self.described, self.registers = description, registers
+        self.described, self.registers, self.idle = description, registers, idle
         self.shapes: list[tuple[str, Any, Any, int]] = []
 
     def kernel(self, source: Source, name: str) -> Any:
@@ -65,7 +67,8 @@ class _DescribedKernel:
 
     def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
         self._device.shapes.append((self._kernel.name, grid, block, shared_mem))
-        self._kernel(grid, block, args, shared_mem)
+        if not self._device.idle:
+            self._kernel(grid, block, args, shared_mem)
 
     def blocks_per_multiprocessor(self, threads: int, shared_mem: int = 0) -> int:
         possible = self._kernel.blocks_per_multiprocessor(threads, shared_mem)

@@ -142,12 +142,28 @@ def test_every_shape_that_a_device_might_want_gives_the_same_bytes() -> None:
     assert {kernel for kernel, blocks in wanted.items() if len(blocks) == 1} == constant
 
 
+def test_a_large_job_has_the_shape_that_keeps_most_of_it_on_each_architecture() -> None:
+    """Of 500 rows of 2,520 bars: shared memory of an A100 holds 13 blocks of 21 blocks of bars, or 7 of 42; 19 or 10 of an
+    H200's."""
+    shapes = {}
+    for description in DESCRIPTIONS:
+        device = DescribedDevice(description, registers=40, idle=True)
+        _windows("bollinger", 20, 500, 2520).run(device)
+        shapes[description.name] = device.shapes
+    assert shapes["A100"] == [("bollinger", (1500,), (128,), 22240)]  # 14 of them in 2 rounds, or 28 in 2.15
+    assert shapes["H200"] == [("bollinger", (3000,), (64,), 11120)]  # 23 in 1.21 rounds, or 12 in 1.2
+
+
 def test_short_rows_fill_their_blocks() -> None:
     """Five eighths of the threads have bars to sum, whatever the length: the worst is a row of one thread more."""
     for time in (20, 60, 100, 252, 300, 504, 1025, 1100, 1300, 1500, 1800, 2048):
-        for period in (7, 20, 50):
-            device = DescribedDevice(DESCRIPTIONS[0])
-            _windows("sma", period, 200, time).run(device)
-            ((_, (blocks,), (threads,), _),) = device.shapes
-            eights = -(-time // 8) if period <= 12 else -(-time // period) * -(-period // 8)
-            assert 200 * eights >= 0.625 * blocks * threads, (time, period, blocks, threads)
+        for operation, period in (("sma", 7), ("sma", 20), ("sma", 50), ("ema", 7)):
+            device = DescribedDevice(DESCRIPTIONS[0], idle=True)
+            _windows(operation, period, 200, time).run(device)
+            [(kernel, (blocks,), (threads,), _)] = device.shapes
+            threads_of_a_row = {
+                "sma_short": -(-time // 8),  # eights
+                "sma": -(-time // period) * -(-period // 8),  # eights of blocks of bars
+                "ema": -(-time // 32),  # segments
+            }[kernel]
+            assert 200 * threads_of_a_row >= 0.625 * blocks * threads, (kernel, time, period, blocks, threads)
