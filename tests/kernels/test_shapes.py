@@ -143,8 +143,8 @@ def test_every_shape_that_a_device_might_want_gives_the_same_bytes() -> None:
 
 
 def test_a_large_job_has_the_shape_that_keeps_most_of_it_on_each_architecture() -> None:
-    """Of 500 rows of 2,520 bars. Shared memory of an A100's multiprocessor has room for 13 blocks of 21 blocks of bars, or
-    for 7 of 42, and that of an H200's for 19 or 10."""
+    """Of 500 rows of 2,520 bars, which are 126 blocks of bars: an A100's multiprocessor has the shared memory for 13
+    blocks of 21 of these or for 7 of 42, and an H200's for 19 or 10."""
     shapes = {}
     for description in DESCRIPTIONS:
         device = DescribedDevice(description, registers=40, idle=True)
