@@ -4,7 +4,7 @@
 1 once the worker is ready, those of one kernel where one is named, and the canary's only where it is named:
 
     oom@1           the first launch finds device memory exhausted
-    oom-alloc@3-5   allocations 3 to 5 find it exhausted, later ones do not
+    oom-alloc@3-5   allocations 3 to 5 of jobs find it exhausted, later ones do not
     full@1-2        while the first two jobs run, other processes have all of the device's memory
     launch:rsi@1-3  the first three launches of the kernel rsi are refused
     compile@1-3     the first three kernels that are asked for cannot be compiled
@@ -74,19 +74,24 @@ def parse(text: str) -> tuple[Fault, ...]:
 
 
 class FaultyDevice(WrappedDevice):
-    """A device whose launches are counted, and on which faults happen."""
+    """A device whose launches are counted, and on which faults happen.
 
-    def __init__(self, device: Device, faults: tuple[Fault, ...], markers: Path) -> None:
+    `folder` is where markers and `HAPPENED` are left; without one nothing is, and no fault happens `/once`.
+    """
+
+    def __init__(self, device: Device, faults: tuple[Fault, ...], folder: Path | None = None) -> None:
         super().__init__(device)
         self.lanes = 1  # else launches would have no order to be counted in
         self._faulty_memory = _FaultyMemory(self, device.memory)
         self.memory = cast(Memory, self._faulty_memory)
         self._counts = dict.fromkeys(faults, 0)
-        self._markers = markers
-        markers.mkdir(parents=True, exist_ok=True)
-        # Opened ahead: what is measured from a fault on does not count that.
-        self._happened = os.open(markers / HAPPENED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        weakref.finalize(self, os.close, self._happened)
+        self._folder = folder
+        self._happened: int | None = None
+        if folder is not None:
+            # Opened ahead: what is measured from a fault on does not count that.
+            folder.mkdir(parents=True, exist_ok=True)
+            self._happened = os.open(folder / HAPPENED, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            weakref.finalize(self, os.close, self._happened)
         self._armed = False
         self._corrupt = False
         self._lost: DeviceLost | None = None
@@ -136,7 +141,8 @@ class FaultyDevice(WrappedDevice):
 
     def tell(self, what: str) -> None:
         """Leave a line with the time."""
-        os.write(self._happened, f"{what} {time.time():.6f}\n".encode())
+        if self._happened is not None:
+            os.write(self._happened, f"{what} {time.time():.6f}\n".encode())
 
     def _alive(self) -> Device:
         if self._lost is not None:
@@ -150,7 +156,7 @@ class FaultyDevice(WrappedDevice):
             self.tell("full")
             _oom("an allocation")
         for fault in self._counts:
-            if fault.kind == "oom-alloc" and self._happens(fault):
+            if fault.kind == "oom-alloc" and self._faulty_memory.working and self._happens(fault):
                 _oom("an allocation")
         return self._alive()
 
@@ -161,8 +167,10 @@ class FaultyDevice(WrappedDevice):
         if not fault.first <= self._counts[fault] <= fault.last:
             return False
         if fault.once:
+            if self._folder is None:
+                return False
             try:
-                (self._markers / f"{fault.kind}-{fault.kernel or 'any'}-{fault.first}").touch(exist_ok=False)
+                (self._folder / f"{fault.kind}-{fault.kernel or 'any'}-{fault.first}").touch(exist_ok=False)
             except FileExistsError:
                 return False
         self.tell(fault.kind)
@@ -203,10 +211,10 @@ class _Faulty(WrappedKernel):
 
 
 class _FaultyMemory:
-    """Memory of which some is stuck, or all is other processes' while a job runs (`others`)."""
+    """Memory of which some is stuck, or all is other processes' (`others`) while a job runs (`working`)."""
 
     def __init__(self, device: FaultyDevice, memory: Memory) -> None:
-        self.others = False
+        self.working = self.others = False
         self._device = device
         self._memory = memory
         self._stuck = 0
@@ -216,12 +224,12 @@ class _FaultyMemory:
 
     @contextmanager
     def job(self) -> Iterator[JobMemory]:
-        self.others = self._device.before_job()
+        self.working, self.others = True, self._device.before_job()
         try:
             with self._memory.job() as account:
                 yield account
         finally:
-            self.others = False
+            self.working = self.others = False
 
     def room(self) -> int:
         return 0 if self.others else self._memory.room()

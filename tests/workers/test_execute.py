@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> SpoolStore:
 
 
 def gpu(faults: str = "") -> Probe:
-    device = FaultyDevice(PaperDevice(), parse(faults), Path("/nowhere"))
+    device = FaultyDevice(PaperDevice(), parse(faults))
     device.arm()
     return Probe(DeviceReport(backend="gpu", name="paper"), device)
 

@@ -107,13 +107,15 @@ def test_a_range_of_launches_fails_and_the_next_does_not(tmp_path: Path) -> None
     assert launch(device) == [2.0, 4.0]
 
 
-def test_allocations_are_counted_for_themselves_and_recover(tmp_path: Path) -> None:
+def test_allocations_of_jobs_are_counted_for_themselves_and_recover(tmp_path: Path) -> None:
     device = faulty("oom-alloc@2-3", tmp_path)
-    device.empty(1, "f8")
-    for allocate in (lambda: device.zeros(1, "f8"), lambda: device.to_device(np.zeros(1))):
-        with pytest.raises(OutOfMemory, match="an allocation needed 3221225472 bytes"):
-            allocate()
-    assert launch(device) == [2.0, 4.0]
+    canary.check(device)
+    with device.memory.job():
+        device.empty(1, "f8")
+        for allocate in (lambda: device.zeros(1, "f8"), lambda: device.to_device(np.zeros(1))):
+            with pytest.raises(OutOfMemory, match="an allocation needed 3221225472 bytes"):
+                allocate()
+        assert launch(device) == [2.0, 4.0]
 
 
 def test_a_kernel_is_not_compiled_when_it_is_asked_for_and_the_next_time_it_is(tmp_path: Path) -> None:
@@ -153,7 +155,7 @@ def test_each_fault_that_happens_is_told_with_its_time(tmp_path: Path) -> None:
     began = time.time()
     device = faulty("slow:another@1, compile@1, launch@2, oom-alloc@7/once", tmp_path)
     for error in (CompileFailed, None, LaunchFailed, OutOfMemory, None):
-        with nullcontext() if error is None else pytest.raises(error):
+        with nullcontext() if error is None else pytest.raises(error), device.memory.job():
             launch(device)
     lines = [line.split() for line in (tmp_path / "faults" / HAPPENED).read_text().splitlines()]
     assert [kind for kind, _ in lines] == ["compile", "launch", "oom-alloc"]

@@ -26,7 +26,7 @@ def calls() -> Calls:
 
 
 def watched(faults: str = "", device: PaperDevice | None = None, seen: Calls | None = None) -> WatchedDevice:
-    faulty = FaultyDevice(device or PaperDevice(), parse(faults), Path("/nowhere"))
+    faulty = FaultyDevice(device or PaperDevice(), parse(faults))
     faulty.arm()
     return WatchedDevice(faulty, seen or calls())
 
@@ -111,7 +111,7 @@ def test_a_fault_of_a_launch_is_noted_with_its_kernel(faults: str, error: type[E
 
 def test_a_fault_of_an_allocation_is_no_kernels() -> None:
     device = watched("oom-alloc@1")
-    with pytest.raises(OutOfMemory):
+    with pytest.raises(OutOfMemory), device.memory.job():
         launch(device)
     assert noted(device) == [("out-of-memory", "")]
 
