@@ -21,6 +21,7 @@ from benchmarks.on_cpu import Child
 from benchmarks.on_cpu import measure as measure_on_cpu
 from benchmarks.report import environment, print_table
 from benchmarks.rows import Row, document, shown, write_csv
+from kernels import install
 from kernels.cuda import Device, NoDevice
 
 _ALL: tuple[Case, ...] = (
@@ -168,7 +169,7 @@ def show(out: Run) -> None:
     for what, reason in sorted(out.left_out.items()):
         print(f"left out: {what} ({reason})")
     if out.missing:
-        print(f"to measure beside what is missing: {sys.executable} -m pip install {' '.join(sorted(out.missing))}")
+        print(f"to measure beside what is missing: {install.pip('install', *sorted(out.missing))}")
 
 
 def bench(chosen: argparse.Namespace, device: Device | None = None) -> int:
@@ -205,7 +206,7 @@ def _make_room(chosen: argparse.Namespace) -> None:
             if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
                 raise ValueError(f"{path} cannot be written")
     if chosen.picture and find_spec("matplotlib") is None:
-        raise ValueError(f"--picture needs matplotlib: {sys.executable} -m pip install matplotlib")
+        raise ValueError(f"--picture needs matplotlib: {install.pip('install', 'matplotlib')}")
 
 
 def finish(out: Run, chosen: argparse.Namespace, before: Mapping[str, Any] | None) -> int:

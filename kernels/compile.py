@@ -63,7 +63,7 @@ def compile_for(source: Source, architecture: int) -> list[Usage]:
     try:
         compiled = _compiler().compile(inline(source), source.path.name, f"sm_{architecture}")
     except CompileError as error:
-        raise CompileError(f"{describe(source)} for sm_{architecture}: {error}") from None
+        raise CompileError(f"{describe(source)} for sm_{architecture}: {error}", error.remedy) from None
     bounds = launch_bounds(compiled.cubin)
     return [replace(usage, threads=bounds.get(usage.kernel)) for usage in _usages(describe(source), compiled.log)]
 
@@ -97,7 +97,7 @@ def keep_all(cubins: Cubins, architectures: Iterable[str], jobs: int = 2) -> lis
         try:
             compiled = cubins.keep(text, source.path.name, architecture)
         except CompileError as error:
-            raise CompileError(f"{describe(source)} for {architecture}: {error}") from None
+            raise CompileError(f"{describe(source)} for {architecture}: {error}", error.remedy) from None
         return Kept(family, describe(source), architecture, compiled)
 
     with ThreadPoolExecutor(jobs) as pool:

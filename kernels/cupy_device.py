@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import canary, install, nvrtc
+from kernels import canary, nvrtc
 from kernels.cubins import Cubins, default_directory
 from kernels.cuda import (
     DeviceFault,
@@ -56,7 +56,7 @@ def _open(index: int, memory: str) -> "CupyDevice":
         import cupy
         from cupy.cuda import driver, runtime
     except Exception as error:  # noqa: BLE001 (a broken installation raises what it likes)
-        raise NoDevice(f"CuPy cannot be imported: {error}; {install.warpdesk('gpu')}") from None
+        raise NoDevice(f"CuPy cannot be imported: {error}") from None
     try:
         # First of all: a failing CuPy object prints from its destructor.
         count = runtime.getDeviceCount()
@@ -72,7 +72,7 @@ def _open(index: int, memory: str) -> "CupyDevice":
     if made_for > driven // 1000:
         raise NoDevice(
             f"the driver knows CUDA {driven // 1000}.{driven % 1000 // 10} and cannot load what NVRTC "
-            f"{compiler.version} in {compiler.path} makes: install a driver of CUDA {made_for}, or {nvrtc.INSTALL}"
+            f"{compiler.version} makes: it takes a driver of CUDA {made_for}, or NVRTC of CUDA {driven // 1000}"
         )
     device = CupyDevice(cupy, index, Cubins(default_directory(), compiler), memory)
     if int(device.architecture.removeprefix("sm_")) < _OLDEST:

@@ -24,7 +24,14 @@ _FILE = re.compile(r"libnvrtc\.so\.(\d+(?:\.\d+)*)")
 
 
 class CompileError(Exception):
-    """NVRTC refused a source, and the message is its log; or NVRTC is not here."""
+    """NVRTC refused a source, and the message is its log; or NVRTC is not here.
+
+    `remedy` is a command where one mends it: for who runs this machine, while the message may reach a client.
+    """
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ class Nvrtc:
         numbers = {int(name.removeprefix("sm_")) for name in known} - _TEGRA
         older = [number for number in numbers if number // 10 == wanted // 10 and number < wanted]
         if not older or wanted in _TEGRA:
-            raise CompileError(f"NVRTC {self.version} makes no code for {architecture}: {remedy(architecture)}")
+            raise CompileError(f"NVRTC {self.version} makes no code for {architecture}", remedy(architecture))
         return f"sm_{max(older)}"
 
     def compile(self, text: str, name: str, architecture: str, options: tuple[str, ...] = COMPILE_OPTIONS) -> Compiled:
@@ -134,7 +141,7 @@ def _load(path: Path) -> Any:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
-        raise CompileError(f"NVRTC cannot be loaded: {error}; {INSTALL}") from None
+        raise CompileError(f"NVRTC cannot be loaded: {error}", INSTALL) from None
 
 
 def remedy(architecture: str) -> str:
@@ -159,7 +166,7 @@ def find() -> Nvrtc:
     for path in _toolkits():
         named = _FILE.fullmatch(path.name)
         return Nvrtc(path, named[1] if named and named[1].count(".") >= 1 else "")
-    raise CompileError(f"NVRTC is not installed: {INSTALL}")
+    raise CompileError("NVRTC is not installed", INSTALL)
 
 
 def _wheels() -> Iterator[Path]:

@@ -332,7 +332,7 @@ def _warm(chosen: argparse.Namespace) -> int:
     except UnusableHome as error:
         raise Misconfigured(str(error)) from None
     except nvrtc.CompileError as error:
-        return _fail(str(error))
+        return _fail(f"{error}: {error.remedy}" if error.remedy else str(error))
     except OSError as error:
         return _fail(f"compiled kernels cannot be kept: {error}; set WARPDESK_KERNEL_CACHE to a directory of yours")
     print(json.dumps(warmed.as_json()) if chosen.json else warmed.as_text())

@@ -25,7 +25,7 @@ from workers.xid import meaning
 
 log = logging.getLogger("warpdesk.nvml")
 
-INTERVAL = 1.0  # seconds between two readings
+INTERVAL = 0.7  # seconds between two readings: with the deadline less than the two seconds in which a hang is told
 DEADLINE = 1.0  # seconds a call may take before it is said to hang; a whole reading takes a few milliseconds
 INIT_DEADLINE = 10.0  # the same for opening the library, which may load the driver's state onto the GPU first
 _WAIT = 0.2  # seconds of one wait for an event, so that the thread notices its end

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import canary, chunks, cuda, install, nvrtc, staging
+from kernels import canary, chunks, cuda, staging
 from kernels.compile import describe, sources
 from kernels.cubins import CubinCounts
 from kernels.cuda import (
@@ -145,7 +145,7 @@ def test_a_fault_is_told_by_its_number(code: int, kind: type[DeviceFault]) -> No
 
 def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(NoDevice, match=rf"CuPy cannot be imported: .*; {re.escape(install.warpdesk('gpu'))}"):
+    with pytest.raises(NoDevice, match="CuPy cannot be imported: "):
         open_device()
 
 
@@ -160,8 +160,8 @@ def test_without_cupy_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> Non
         (
             {"nvrtc": "13.5.1"},
             0,
-            "the driver knows CUDA 12.9 and cannot load what NVRTC 13.5.1 in libnvrtc.so makes: install a driver of "
-            f"CUDA 13, or {nvrtc.INSTALL}",
+            "the driver knows CUDA 12.9 and cannot load what NVRTC 13.5.1 makes: it takes a driver of CUDA 13, or "
+            "NVRTC of CUDA 12",
             None,
         ),
         (

@@ -46,9 +46,10 @@ def place(root: Path, *files: str) -> None:
         path.touch()
 
 
-def test_where_there_is_none_the_error_says_how_to_install_it(bare: Path) -> None:
-    with pytest.raises(CompileError, match=re.escape(f"not installed: {PIP} install 'nvidia-cuda-nvrtc-cu12==12.9.*'")):
+def test_where_there_is_none_the_error_knows_how_to_install_it(bare: Path) -> None:
+    with pytest.raises(CompileError, match=r"NVRTC is not installed$") as error:
         find()
+    assert error.value.remedy == f"{PIP} install 'nvidia-cuda-nvrtc-cu12==12.9.*'"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +105,9 @@ def test_of_a_toolkits_versions_the_newest_of_cuda_12_is_taken(
 def test_a_library_that_is_not_one_is_an_error_with_the_remedy(bare: Path) -> None:
     place(bare, CUDA_12)
     found = find()
-    with pytest.raises(CompileError, match=rf"NVRTC cannot be loaded: .*; {re.escape(PIP)} install"):
+    with pytest.raises(CompileError, match="NVRTC cannot be loaded: ") as error:
         found.version  # noqa: B018 (nothing says it, so NVRTC is asked)
+    assert error.value.remedy.startswith(f"{PIP} install")
     assert found.calls == 1
 
 
@@ -181,8 +183,9 @@ def test_a_gpu_of_a_major_version_that_nvrtc_does_not_know_is_an_error_with_the_
 ) -> None:
     compiler = Nvrtc(Path("libnvrtc.so"), "13.0.88")
     monkeypatch.setattr(compiler, "architectures", lambda: ("sm_75", "sm_100"))
-    with pytest.raises(CompileError, match=re.escape(f"NVRTC 13.0.88 makes no code for {wanted}: {remedy}")):
+    with pytest.raises(CompileError, match=rf"NVRTC 13\.0\.88 makes no code for {wanted}$") as error:
         compiler.compile("", "k.cu", wanted)
+    assert error.value.remedy == remedy
 
 
 def test_what_is_made_for_an_older_gpu_is_the_code_of_the_older_one(real: Nvrtc) -> None:

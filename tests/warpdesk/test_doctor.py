@@ -300,7 +300,7 @@ def test_one_cupy_alone_is_installed(
 
 def test_nvrtc_is_needed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Nvrtc:
-        raise CompileError(f"NVRTC is not installed: {nvrtc.INSTALL}")
+        raise CompileError("NVRTC is not installed", nvrtc.INSTALL)
 
     monkeypatch.setattr(nvrtc, "find", none)
     check, found = gpu.compiler(needed=False)

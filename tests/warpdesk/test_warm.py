@@ -133,7 +133,7 @@ def test_an_operation_that_fails_its_example_on_the_cpu_is_a_failure(
 
 def test_without_nvrtc_the_remedy_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def none() -> nvrtc.Nvrtc:
-        raise CompileError(f"NVRTC is not installed: {nvrtc.INSTALL}")
+        raise CompileError("NVRTC is not installed", nvrtc.INSTALL)
 
     monkeypatch.setattr(nvrtc, "find", none)
     assert main(["warm", "--arch", "sm_90"]) == 1

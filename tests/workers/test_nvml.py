@@ -40,7 +40,8 @@ class Bench:
 
     def __init__(self, script: Path, which: str = "", pid: int | None = None) -> None:
         self.clock = Clock()
-        self.monitor = Monitor(which, Replay(script, self.clock, self.clock.sleep), lambda: pid, clock=self.clock)
+        replayed = Replay(script, self.clock, self.clock.sleep)
+        self.monitor = Monitor(which, replayed, lambda: pid, interval=1.0, clock=self.clock)
         self.monitor._stopped.wait = self._wait  # type: ignore[method-assign]
 
     def _wait(self, timeout: float | None = None) -> bool:

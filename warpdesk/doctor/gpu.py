@@ -210,8 +210,7 @@ def compiler(needed: bool) -> tuple[Check, Nvrtc | None]:
         known = found.architectures()
     except CompileError as error:
         if needed:
-            said = str(error).partition(nvrtc.INSTALL)[0].rstrip(" :;")
-            return Check("nvrtc", "failed", said, nvrtc.INSTALL), None
+            return Check("nvrtc", "failed", str(error), error.remedy), None
         return Check("nvrtc", "absent", f"{error}; without a GPU it is not needed"), None
     said = f"{found.version} at {found.path}, for {known[0]} to {known[-1]}"
     if not f"{found.version}.".startswith(f"{asked}."):
@@ -245,9 +244,8 @@ def architecture(name: str, known: Nvrtc) -> Check:
     tested = [f"sm_{number}" for number in ARCHITECTURES]
     try:
         target = known.target(name)
-    except CompileError:
-        found = f"NVRTC {known.version} makes no code for {name}"
-        return Check("architecture", "failed", found, nvrtc.remedy(name))
+    except CompileError as error:
+        return Check("architecture", "failed", str(error), error.remedy)
     if target != name:
         found = f"NVRTC {known.version} does not know {name}, which runs what it makes for {target}"
         return Check("architecture", "warning", found, nvrtc.remedy(name))
