@@ -58,10 +58,12 @@ class Restless:
         pass  # nor is RQ here
 
 
-def test_what_nobody_says_is_looked_for_more_often_than_a_claim_is_renewed_and_told_at_once(redis_url: str) -> None:
+def test_what_nobody_says_is_looked_for_more_often_than_a_claim_is_renewed_and_told_at_once(
+    redis_url: str, tmp_path: Path
+) -> None:
     with connect(redis_url) as connection:
         worker = Restless(JobQueue(connection))
-        pulse = Pulse(redis_url, worker, lambda jobs: Endings(jobs, SpoolStore(Path("/nowhere")), {}))
+        pulse = Pulse(redis_url, worker, lambda jobs: Endings(jobs, SpoolStore(tmp_path), {}))
         pulse.start()
         while len(worker.up_to_date) < 4:
             time.sleep(0.05)
