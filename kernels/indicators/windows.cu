@@ -23,15 +23,19 @@
 // Bytes per bar in float64: 16 (sma, cutler), 32 (bollinger). The halo, one block of bars in 43 for a period of 20 and one in
 // two above 1,024, and of long windows a second and third reading of the prices, come from L2 where a period of prices
 // fits there. Operations of float64 per bar: 16 (sma), 55 with the root (bollinger), 60 with the division (cutler); an H200
-// has time for 55, or for 110 where 32 bytes are moved. Instructions of all kinds per bar, for a period of 20, counted in the
-// code for sm_90: 105 (sma), 200 (bollinger and cutler); an H200 issues 103 in the time of 16 bytes and 206 in that of 32. So
-// bandwidth and issue are about even for sma and bollinger, and cutler waits for its instructions. In float32, half the bytes
-// at nearly as many instructions, all three do. A bar costs 10 of them to load and 13 to store where all bars are there.
-// Registers in float64: up to 80 (sma), 115 (the others), without spills; for sma and *_short the compiler is left to find how
-// many, since any floor on the blocks of a multiprocessor made it take more. Shared memory for a period of 20: 11 KiB (sma),
-// 23 KiB (bollinger) for 128 threads; an eight takes nine slots, so that threads that walk along their eights never meet in a
-// bank. 10 and 5 such blocks fit an H200's multiprocessor, eight loads in flight per thread. Lanes load single numbers, side
-// by side: blocks of bars begin anywhere, so that wider loads would not be aligned.
+// has time for 55, or for 110 where 32 bytes are moved. Instructions of all kinds per bar, for a period of 20 and one long row in
+// blocks of 128 threads, counted in the code for sm_90: 120 (sma), 210 (bollinger), 205 (cutler); an H200 issues 103 in the time
+// of 16 bytes and 206 in that of 32. So bandwidth and issue are about even for bollinger; sma may come to 86 % of the bandwidth,
+// and cutler to half of it. In float32, half the bytes at nearly as many instructions, all three wait for them. Where all bars
+// are there, a bar costs 16 of them to load and 14 to store (29 for bands): 11 and 12 (25) of its own, the others are its share
+// of what a warp asks about 256 bars.
+// Registers in float64: up to 80 (sma), 107 (the others), without spills; for sma and *_short the compiler is left to find how
+// many, since any floor on the blocks of a multiprocessor made it take more. bollinger and cutler are bound to 96 by the bounds
+// of larger blocks than they have (BOUND): two blocks of 256 leave 128, of which cutler took up to 115, three leave 80, with which
+// it spills. Shared memory for a period of 20: 11 KiB (sma), 23 KiB (bollinger) for 128 threads; an eight takes nine slots, so
+// that threads that walk along their eights never meet in a bank. 10 and 6 such blocks fit an H200's multiprocessor, eight loads
+// in flight per thread. Lanes load single numbers, side by side: blocks of bars begin anywhere, so that wider loads would not be
+// aligned.
 // Not yet measured on a GPU.
 
 #include "device/types.cuh"
@@ -42,6 +46,7 @@
 #define GROUP 16
 #define GROUPS 32                  // of all blocks of bars of a block of threads, at most
 #define THREADS 256                // at most
+#define BOUND 320                  // threads, of which two blocks have 96 registers each
 #define SHORT_THREADS 128          // at most
 #define LONG_BARS (THREADS * EIGHT)  // 16 groups of 16 eights
 #define IN_FLIGHT 8
@@ -635,7 +640,7 @@ bollinger_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, 
                      {upper, middle, lower});
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(BOUND, 2)
 bollinger(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
     i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* upper, REAL* middle, REAL* lower) {
     show_blocks<Bands>({prices, time, origin, halo, period},
@@ -663,7 +668,7 @@ cutler_short(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64
                      {nullptr, middle, nullptr});
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(BOUND, 2)
 cutler(const REAL* prices, i64 time, i64 origin, i64 halo, i32 period, i64 rows, i64 first, i64 tiles, i32 eights, i32 many,
     i32 packed, i32 region, u32 reciprocal, i32 slots, REAL part, REAL own, REAL nan, REAL* middle) {
     show_blocks<Strengths>({prices, time, origin, halo, period},
