@@ -6,7 +6,7 @@ whether the GPU is to be left alone, when it is to be tried again, and what to t
     out of memory            nobody's fault; counted and told
     launch refused, or the   after three different jobs within a minute the kernel's breaker opens; one job alone may
     kernel not compiled      have asked for something odd
-    device lost              counts against the GPU, and against the kernel where one is named
+    device lost              counts against the GPU, and against the kernel where one is named; the GPU is suspected
     lost in an example       the example, and jobs like it, are kept off the GPU
     a job timed out, most    counts against the GPU as a lost device does: no kernel of ours should take so long
     of it in one call
@@ -155,6 +155,7 @@ class Condition:
             self._gpu.open(by.message, now)
         else:
             self._gpu.fault(job, by.message, now)
+            self.suspect(f"the device was lost ({by.message})")
 
     def timed_out(self, job: str, why: str, stuck: float, ran: float) -> None:
         """A job did not end in its time: it ran for so many seconds, and was in one call of the GPU for the last ones.

@@ -29,7 +29,8 @@ from workers.settings import WorkerSettings
 
 # How long a killed process may take to go. One that is stuck in a driver call stays behind as the kernel's problem.
 _REAP_SECONDS = 5.0
-# How long a parent that hears late of a question to the canary waits for the answer, which may be on its way.
+# How long a parent that hears late of a question to the canary, or of its deadline, waits for the answer, which may be
+# on its way.
 _LATE_SECONDS = 0.2
 
 
@@ -52,7 +53,7 @@ class Horse:
         self.starts = 0
         self.opening_seconds: float | None = None  # how long it took to open the GPU
         self._looking_since: float | None = None  # time.monotonic(), as below; it looks for a GPU
-        self._checking_since: float | None = None  # it asks the canary
+        self._answer_by: float | None = None  # it asks the canary, which may take so long
         self._heard_at = 0.0
 
     @property
@@ -91,11 +92,16 @@ class Horse:
 
     @property
     def canary_left(self) -> float | None:
-        """Seconds that the canary may take yet to answer; None where it is not asked."""
-        if self._checking_since is None:
+        """Seconds that the canary may take yet to answer; None where it is not asked.
+
+        Where the parent was not there when they were over, neither was the machine, perhaps: there are a few more.
+        """
+        if self._answer_by is None:
             return None
-        deadline = self._checking_since + self._settings.canary_deadline_seconds
-        return max(deadline, self._heard_at + _LATE_SECONDS) - time.monotonic()
+        now = time.monotonic()
+        if now > self._answer_by + _LATE_SECONDS:
+            self._answer_by = now + _LATE_SECONDS
+        return self._answer_by - now
 
     def spawn(self, orders: Orders) -> None:
         """Start the child and tell it what to leave alone."""
@@ -116,7 +122,7 @@ class Horse:
             os.close(seen)
         self.pipe = Connection(ours.detach())
         self.device = self.step = self.trial = self.lost = None
-        self.opening_seconds = self._looking_since = self._checking_since = None
+        self.opening_seconds = self._looking_since = self._answer_by = None
         self.starts += 1
         self._heard_at = time.monotonic()
         with suppress(OSError):  # it is dead already, and will be found so
@@ -135,11 +141,12 @@ class Horse:
         elif isinstance(message, Ready):
             self.device, self.trial = message.device, None
         elif isinstance(message, Checking):
-            self._checking_since = message.began
+            deadline = message.began + self._settings.canary_deadline_seconds
+            self._answer_by = max(deadline, self._heard_at + _LATE_SECONDS)
         elif isinstance(message, Checked):
-            self._checking_since = None
+            self._answer_by = None
         elif isinstance(message, Lost):
-            self.lost, self._checking_since = message, None
+            self.lost, self._answer_by = message, None
         return message
 
     def hear_out(self) -> None:

@@ -403,7 +403,7 @@ class WarmWorker(Worker):
                     self._children.condition.told(message)
                 elif isinstance(message, Lost):
                     return End.DIED
-            elif not ready:
+            elif not ready and not (end is End.HUNG and (self._horse.canary_left or 0.0) > 0):
                 return end
             self._drain_wake()
 

@@ -290,6 +290,14 @@ def test_no_answer_to_the_canary_is_a_suspicion_too(condition: Condition) -> Non
     assert condition.quarantined
 
 
+def test_a_lost_gpu_that_cannot_be_opened_again_is_quarantined_at_once(condition: Condition) -> None:
+    condition.lost("a", Lost(message="an illegal address"))
+    assert (condition.suspected, condition.quarantined) == (True, False)
+    condition.start_failed("it said nothing for 10 s", None, None)
+    why = "it said nothing for 10 s, after the device was lost (an illegal address)"
+    assert condition.no_gpu() == f"the GPU is quarantined: {why}"
+
+
 def test_a_suspicion_ends_when_a_child_has_heard_the_canary(condition: Condition) -> None:
     for _ in range(10):
         condition.suspect("a job was canceled in a call")

@@ -158,6 +158,19 @@ def test_a_parent_that_hears_late_of_a_question_does_not_take_the_answer_on_its_
         assert horse.canary_left is None
 
 
+def test_a_parent_that_was_stopped_as_the_time_to_answer_ended_hears_the_child_first(horse: Horse) -> None:
+    ours, theirs = Pipe()
+    assert isinstance(ours, Connection)
+    horse.pipe = ours
+    with ours, theirs:
+        send(theirs, Checking(began=time.monotonic() - 3600))
+        horse.hear()
+        time.sleep(0.5)  # nobody asks meanwhile, as on a machine that stands still
+        left = horse.canary_left
+        assert left is not None
+        assert left > 0
+
+
 def test_a_child_that_is_to_end_is_gone_before_it_has_ended(horse: Horse) -> None:
     horse.spawn(Orders(no_gpu="it is a test"))
     assert not horse.gone
