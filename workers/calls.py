@@ -28,7 +28,7 @@ class Calls:
     """Begun and ended by the threads of one process, looked at by another. Calls of one thread are not nested."""
 
     def __init__(self, descriptor: int) -> None:
-        """Keeps nothing of the descriptor, which may be closed."""
+        """The descriptor may be closed afterwards: the mapping has its own."""
         self._since = memoryview(mmap.mmap(descriptor, _BYTES)).cast("d")
         self._running: dict[int, float] = {}
         self._changing = threading.Lock()

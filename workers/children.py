@@ -22,8 +22,9 @@ from workers.settings import WorkerSettings
 log = logging.getLogger("warpdesk.worker")
 
 _LONGEST_DELAY = 300.0
-# How long a child may take to open a GPU that may hang, in seconds and as a multiple of how long it took before.
-_OPENING_SECONDS, _OPENING_TIMES = 10.0, 4.0
+# How long a child may take to open a GPU. Where it may hang: so many seconds, or a multiple of how long it took before.
+_OPENING_SECONDS = 60.0
+_SUSPECT_SECONDS, _SUSPECT_TIMES = 10.0, 4.0
 # A job that has been in one call of the GPU for so long is told: a kernel may be long or hang, and nobody can know yet.
 _LONG_CALL_SECONDS = 1.0
 
@@ -87,7 +88,8 @@ class Children:
                 self.respawn("there was no child", fault=False)
             if not self._parent.pause(1.0, self.horse.pipe):
                 if self.horse.silent_seconds > (patience := self._patience()):
-                    self._start_failed(f"the worker process said nothing for {patience:g} s {self.horse.doing}")
+                    why = f"the worker process said nothing for {patience:g} s {self.horse.doing}"
+                    self._start_failed(why, hung=self.horse.step == "looking for a GPU")
                 continue
             try:
                 message = self.horse.hear()
@@ -124,14 +126,12 @@ class Children:
         """End the child, whose GPU does not answer the canary; returns why."""
         why = f"the GPU did not answer the canary within {self._settings.canary_deadline_seconds:g} s"
         self.condition.hung(why)
-        self.kill(why)
+        self._dismiss(why)
         return why
 
     def kill(self, why: str) -> None:
         """End the child whatever it is doing. It is told before it has ended, which a driver may delay."""
-        self._why = why
-        self.horse.dismiss()
-        self._parent.news()
+        self._dismiss(why)
         self.horse.kill()
 
     def respawn(self, why: str, fault: bool = True) -> None:
@@ -150,6 +150,7 @@ class Children:
             until = time.monotonic() + delay
             while not self._parent.stopping and (left := until - time.monotonic()) > 0:
                 self._parent.pause(left)
+        self.horse.kill()
         if not self._parent.stopping:
             self.horse.spawn(Orders(no_gpu=self.condition.no_gpu(), skip=self.condition.skip()))
             self._parent.news()
@@ -252,24 +253,31 @@ class Children:
         log.info("ready on %s after %.1f s", message.device.name, message.seconds)
         self._parent.news()
 
-    def _start_failed(self, why: str) -> None:
+    def _dismiss(self, why: str) -> None:
+        self._why = why
+        self.horse.dismiss()
+        self._parent.news()
+
+    def _start_failed(self, why: str, hung: bool = False) -> None:
         """Start another child, which leaves the GPU alone once enough starts have failed on it.
 
         On a machine without a GPU nothing is counted: the CPU would be blamed on a GPU that is not there.
         """
         if self.horse.starts_on_gpu:
-            self.condition.start_failed(why, self.horse.lost, self.horse.trial)
+            self.condition.start_failed(why, self.horse.lost, self.horse.trial, hung)
             if self.condition.quarantined:
                 self.deaths = 0  # it was the GPU: a child that leaves it alone need not wait
         self.kill(why)
         self.respawn(why)
 
     def _patience(self) -> float:
-        """How long a starting child may say nothing: not long where it opens a GPU that may hang."""
+        """How long a starting child may say nothing: not long where it opens a GPU, less where that may hang."""
         longest = self._settings.start_seconds
-        if not self.condition.suspected or self.horse.step != "looking for a GPU":
+        if self.horse.step != "looking for a GPU":
             return longest
-        return min(longest, max(_OPENING_SECONDS, round(_OPENING_TIMES * self._opening_seconds)))
+        if not self.condition.suspected:
+            return min(longest, _OPENING_SECONDS)
+        return min(longest, max(_SUSPECT_SECONDS, round(_SUSPECT_TIMES * self._opening_seconds)))
 
     def _hear(self) -> bool:
         """All that was said; False where the child has ended, which is noticed elsewhere."""

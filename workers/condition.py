@@ -16,7 +16,8 @@ whether the GPU is to be left alone, when it is to be tried again, and what to t
                              replaced
     a child was ended in a   the GPU is suspected: it may hang or have been at work. The next child opens it in good
     call of a job            time and all is well, or the GPU is quarantined at once
-    a wrong answer to the    quarantined at once
+    opening it hangs, or a   quarantined at once
+    wrong answer to the
     canary
     full utilisation         no fault
 
@@ -184,8 +185,10 @@ class Condition:
         """A new child has opened it and heard the canary."""
         self._suspicion = None
 
-    def start_failed(self, why: str, by: Lost | None, trial: str | None) -> None:
-        """A child that looked for the GPU or warmed up on it ended, perhaps in the middle of an example."""
+    def start_failed(self, why: str, by: Lost | None, trial: str | None, hung: bool = False) -> None:
+        """A child that looked for the GPU or warmed up on it ended, perhaps in the middle of an example; or it `hung`
+        as it opened the GPU.
+        """
         now = self._clock()
         self._starts += 1
         if self._suspicion is not None:
@@ -193,7 +196,7 @@ class Condition:
         self._note("wrong-answer" if by is not None and by.wrong else "start", why, now)
         if trial is not None:
             self._examples.setdefault(trial, self._breaker(jobs=1)).open(why, now)
-        if self._suspicion is not None or (by is not None and by.wrong):
+        if hung or self._suspicion is not None or (by is not None and by.wrong):
             self._suspicion = None
             self._gpu.open(why, now)
         else:

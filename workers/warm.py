@@ -140,8 +140,9 @@ class WarmWorker(Worker):
     def dequeue_job_and_maintain_ttl(
         self, timeout: int | None, max_idle_time: int | None = None
     ) -> tuple[Job, Queue] | None:
-        """Wait for the child to be ready, then for a job, and look after the GPU while none comes."""
+        """Wait for the child to be ready, then for a job; look after the GPU, and at `rq suspend`, while none comes."""
         while True:
+            self.check_for_suspension(burst=timeout is None)
             self._children.await_ready()
             self._children.look_after_gpu()
             if not self._horse.ready and not self._stop_requested:

@@ -298,6 +298,15 @@ def test_a_lost_gpu_that_cannot_be_opened_again_is_quarantined_at_once(condition
     assert condition.no_gpu() == f"the GPU is quarantined: {why}"
 
 
+def test_a_gpu_whose_opening_hangs_is_quarantined_at_once_and_one_whose_opening_fails_is_not(
+    condition: Condition,
+) -> None:
+    condition.start_failed("ended while looking for a GPU", None, None)
+    assert not condition.quarantined
+    condition.start_failed("it said nothing for 60 s", None, None, hung=True)
+    assert condition.no_gpu() == "the GPU is quarantined: it said nothing for 60 s"
+
+
 def test_a_suspicion_ends_when_a_child_has_heard_the_canary(condition: Condition) -> None:
     for _ in range(10):
         condition.suspect("a job was canceled in a call")
