@@ -160,6 +160,7 @@ class EmulatedDevice:
             # Loaded later, a sanitizer would end the process.
             raise RuntimeError(f"sanitize={sanitize!r} needs {LIBRARIES[sanitize]} loaded first: use run_sanitized")
         self.name = "CUDA emulation"
+        self._kernels: dict[tuple[Source, str], EmulatedKernel] = {}
         self.multiprocessors = 4
         self.warp = 32
         self.shared_memory = _SHARED_MEMORY
@@ -186,10 +187,14 @@ class EmulatedDevice:
         return nullcontext()
 
     def kernel(self, source: Source, name: str) -> "EmulatedKernel":
-        module = load(compile_source(source, self.sanitize))
-        if name not in module.kernels:
-            raise LaunchFailed(f"{source.path.name} has no kernel {name!r}; it has {', '.join(module.kernels)}", 500)
-        return EmulatedKernel(self, source, module, module.kernels[name])
+        key = source, name
+        if key not in self._kernels:  # as on a GPU: a file is looked at once
+            module = load(compile_source(source, self.sanitize))
+            if name not in module.kernels:
+                there = ", ".join(module.kernels)
+                raise LaunchFailed(f"{source.path.name} has no kernel {name!r}; it has {there}", 500)
+            self._kernels[key] = EmulatedKernel(self, source, module, module.kernels[name])
+        return self._kernels[key]
 
     def to_device(self, array: Any) -> DeviceArray:
         array = np.asarray(array)
