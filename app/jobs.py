@@ -95,6 +95,7 @@ def _request(desk: Desk, caller: Key, checked: Checked, inputs: dict[str, str]) 
         seed=checked.seed,
         deadline=None if deadline_s is None else time.time() + deadline_s,
         timeout=settings.job_timeout,
+        work=checked.steps,
         result_ttl=submission.result_ttl_s or settings.result_ttl,
     )
 

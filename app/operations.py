@@ -31,6 +31,7 @@ class Checked:
     inline: dict[str, arrays.Numbers]
     infos: dict[str, ArrayInfo]
     seed: int | None
+    steps: float  # kernels.operation.Cost.steps
 
 
 def check(desk: Desk, owner: str, body: object) -> Checked:
@@ -47,11 +48,11 @@ def check(desk: Desk, owner: str, body: object) -> Checked:
         params = operation.validate(submission.params, infos)
     except InvalidRequest as error:
         raise Refusal("invalid-request", errors.sentence_of(error.problems), *error.problems) from None
-    cost = operation.cost(params, infos).bytes
-    if cost > desk.settings.max_job_bytes:
-        sentence = f"The job needs {cost} bytes while it runs; the limit is {desk.settings.max_job_bytes}"
+    cost = operation.cost(params, infos)
+    if cost.bytes > desk.settings.max_job_bytes:
+        sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {desk.settings.max_job_bytes}"
         raise refuse_at("job-too-large", "", sentence)
-    return Checked(submission, operation, stored, inline, infos, seed)
+    return Checked(submission, operation, stored, inline, infos, seed, cost.steps)
 
 
 def keep_inputs(desk: Desk, owner: str, checked: Checked) -> dict[str, str]:

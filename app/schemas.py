@@ -255,7 +255,10 @@ class GpuDevice(Reply):
     canary_age_seconds: float | None
     call_since: Annotated[
         datetime | None,
-        Field(description="Since when the running job has been in one call of it; a long kernel is no fault"),
+        Field(
+            description="Since when the running job has been in one call of it, told from one second on; where its "
+            "size does not explain that, the state is degraded"
+        ),
     ]
     last_fault: str | None
     last_fault_at: datetime | None

@@ -170,6 +170,11 @@ class Cost:
     bytes: int
     work: float = 0.0
 
+    @property
+    def steps(self) -> float:
+        """The work, or the bytes where the operation counts none."""
+        return max(self.work or self.bytes, 1.0)
+
 
 @dataclass(frozen=True)
 class Grid:

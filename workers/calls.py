@@ -1,4 +1,4 @@
-"""Since when a child is in a call of its device, in memory that its parent reads too.
+"""Since when a child is in a call of its device, and until when it may be, in memory that its parent reads too.
 
 A call that hangs may hold the interpreter, and then its process says nothing any more: no message could tell of it.
 """
@@ -10,7 +10,9 @@ import tempfile
 import threading
 import time
 
-_BYTES = 8  # one float64: it is written at once, so that it is never read in halves
+_BYTES = 16  # two float64: each is written at once, so that it is never read in halves
+# What is late a moment later as well did not only share a machine that stood still.
+_MOMENT = 0.15  # seconds
 
 
 def shared() -> int:
@@ -29,23 +31,37 @@ class Calls:
 
     def __init__(self, descriptor: int) -> None:
         """The descriptor may be closed afterwards: the mapping has its own."""
-        self._since = memoryview(mmap.mmap(descriptor, _BYTES)).cast("d")
-        self._running: dict[int, float] = {}
+        self._told = memoryview(mmap.mmap(descriptor, _BYTES)).cast("d")  # since when and until when; 0: in none
+        self._running: dict[int, tuple[float, float]] = {}
         self._changing = threading.Lock()
+        self._late = self._late_at = 0.0
 
-    def begin(self) -> None:
+    def begin(self, patience: float) -> None:
+        """A call that should take so many seconds at most."""
         with self._changing:
             now = time.monotonic()  # one clock for all processes of a machine
-            if not self._running:
-                self._since[0] = now
-            self._running[threading.get_ident()] = now
+            self._running[threading.get_ident()] = now, now + patience
+            self._tell()
 
     def end(self) -> None:
         with self._changing:
             del self._running[threading.get_ident()]
-            self._since[0] = next(iter(self._running.values()), 0.0)  # in the order in which they began
+            self._tell()
 
     def seconds(self) -> float | None:
         """For how long the oldest call that has not returned has run; None where there is none."""
-        since = self._since[0]
+        since = self._told[0]
         return time.monotonic() - since if since else None
+
+    def late(self) -> bool:
+        """Whether a call runs for longer than it should, and did so a moment ago."""
+        now, until = time.monotonic(), self._told[1]
+        if not until or now < until:
+            return False
+        if self._late != until:
+            self._late, self._late_at = until, now
+        return now - self._late_at >= _MOMENT
+
+    def _tell(self) -> None:
+        self._told[0] = min((since for since, _ in self._running.values()), default=0.0)
+        self._told[1] = min((until for _, until in self._running.values()), default=0.0)

@@ -124,7 +124,7 @@ class _Child:
         if device is not None:
             if work.canary:
                 self._check()
-            device.begin(work.refused)
+            device.begin(work.refused, work.request.work)
         outcome = execute.run(
             work.request, work.attempt, self._store, self._found, self._operations, work.keep_off_gpu, self._costs
         )

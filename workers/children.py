@@ -12,7 +12,7 @@ from typing import Protocol
 
 from workers import nvml
 from workers.candidate import Candidate
-from workers.condition import Condition, Phase, left_alone
+from workers.condition import Condition, LongCall, Phase, left_alone
 from workers.examples import Examples
 from workers.horse import Horse
 from workers.pipe import Answer, Assignment, Checked, Lost, Orders, Ready
@@ -25,7 +25,7 @@ _LONGEST_DELAY = 300.0
 # How long a child may take to open a GPU. Where it may hang: so many seconds, or a multiple of how long it took before.
 _OPENING_SECONDS = 60.0
 _SUSPECT_SECONDS, _SUSPECT_TIMES = 10.0, 4.0
-# A job that has been in one call of the GPU for so long is told: a kernel may be long or hang, and nobody can know yet.
+# A job that has been in one call of the GPU for so long is told.
 _LONG_CALL_SECONDS = 1.0
 
 
@@ -71,11 +71,11 @@ class Children:
         """What to tell of the GPU."""
         phase: Phase = "serving" if self.horse.ready else "gone" if self.horse.gone else "starting"
         driver = None if self._driver is None else self._driver.report()
-        report = self.condition.report(phase, self._examples.failed, driver, self._why)
         stuck = self.horse.call_seconds if phase == "serving" else None
-        if report is None or stuck is None or stuck < _LONG_CALL_SECONDS:
-            return report
-        return report.model_copy(update={"call_since": round(time.time() - stuck, 3)})
+        call = None
+        if stuck is not None and stuck >= _LONG_CALL_SECONDS:
+            call = LongCall(round(time.time() - stuck, 3), self.horse.call_late)
+        return self.condition.report(phase, self._examples.failed, driver, self._why, call)
 
     def driver_says(self) -> str | None:
         """Why the GPU's driver wants it left alone."""

@@ -8,6 +8,9 @@ whether the GPU is to be left alone, when it is to be tried again, and what to t
     kernel not compiled      have asked for something odd
     device lost              counts against the GPU, and against the kernel where one is named; the GPU is suspected
     lost in an example       the example, and jobs like it, are kept off the GPU
+    a job is in one call     told while it lasts: it may be long or hang, which its end or its time-out decides
+    longer than its size
+    explains
     a job timed out, most    counts against the GPU as a lost device does: no kernel of ours should take so long
     of it in one call
     three lost within ten    the GPU is quarantined: jobs run on the CPU, and after a cool-down a second child tries the
@@ -27,6 +30,8 @@ Times are Unix seconds, since they are told to people: a clock that is set costs
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 from workers.breaker import Breaker
@@ -55,6 +60,14 @@ _ABSENT = {None, 34, 35, 100, 101, 803, 804}
 _CANARY_PATIENCE = 3.0
 # A GPU that has shown nothing for this many seconds is asked the canary before a job is given to it.
 _PROOF_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class LongCall:
+    """A job has been in one call of the GPU since then, which may be later than it should have returned."""
+
+    since: float
+    late: bool
 
 
 class Condition:
@@ -289,11 +302,12 @@ class Condition:
         failed: Sequence[FailedExample] = (),
         driver: GpuReport | None = None,
         why: str | None = None,
+        call: LongCall | None = None,
     ) -> GpuCondition | None:
         """None until anything is known. `why` the child was started again."""
         now = self._clock()
         breakers = tuple(self._open_breakers(now))
-        state, reason = self._state(phase, breakers, failed, driver, why)
+        state, reason = self._state(phase, breakers, failed, driver, why, call)
         if state is None:
             return None
         if self._told is None or self._told[0] != state:
@@ -308,6 +322,7 @@ class Condition:
             next_probe=self._gpu.next_probe if self.quarantined else None,
             breakers=breakers,
             canary_at=self._canary_at,
+            call_since=None if call is None else call.since,
             last_fault=self._last_fault and self._last_fault[0],
             last_fault_at=self._last_fault and self._last_fault[1],
             faults=dict(self.faults),
@@ -322,6 +337,7 @@ class Condition:
         failed: Sequence[FailedExample],
         driver: GpuReport | None,
         why: str | None,
+        call: LongCall | None,
     ) -> tuple[ConditionState | None, str | None]:
         if self.quarantined:
             return "quarantined", self._gpu.reason
@@ -343,6 +359,10 @@ class Condition:
             reasons.append(f"{self._memory.used + self._memory.stuck} bytes of device memory are stuck")
         if self._canary_trouble is not None:
             reasons.append(f"the canary could not be asked: {self._canary_trouble}")
+        if call is not None and call.late:
+            began = datetime.fromtimestamp(call.since, UTC)
+            size = "longer than its size explains: it may hang"
+            reasons.append(f"a job has been in one call of it since {began:%H:%M:%S} UTC, {size}")
         # Not by the clock of who asks: the parent may not have come to hear what was said.
         if (silent := self._listened_at - self._spoke_at) > self._silence:
             reasons.append(f"its process has said nothing for {silent:.0f} s, not even that it asks the canary")

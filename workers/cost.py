@@ -160,7 +160,7 @@ def job_of(operation: Operation, params: Params, inputs: Mapping[str, ArrayInfo]
         str(getattr(params, name)) for name, about in type(params).model_fields.items() if _chooses(about.annotation)
     ]
     kind = " ".join([operation.name, *(info.dtype for info in inputs.values()), *chosen])
-    return Job(kind, max(cost.work or cost.bytes, 1.0), teaches=operation.randomness != "private")
+    return Job(kind, cost.steps, teaches=operation.randomness != "private")
 
 
 def _chooses(annotation: Any) -> bool:

@@ -91,6 +91,11 @@ class Horse:
         return self._calls.seconds() if self._process is not None else None
 
     @property
+    def call_late(self) -> bool:
+        """Whether that is longer than the job should take."""
+        return self._process is not None and self._calls.late()
+
+    @property
     def canary_left(self) -> float | None:
         """Seconds that the canary may take yet to answer; None where it is not asked.
 

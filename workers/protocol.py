@@ -70,6 +70,7 @@ class JobRequest(Message):
     seed: int | None = None
     deadline: float | None = None  # Unix seconds
     timeout: float  # seconds a single attempt may run
+    work: float = 0.0  # elementary steps, about: `kernels.operation.Cost.steps`
     result_ttl: float  # seconds
 
 

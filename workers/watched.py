@@ -9,6 +9,11 @@ from workers.calls import Calls
 from workers.pipe import FaultKind, KernelFault
 from workers.wrapped import WrappedDevice, WrappedKernel
 
+# How long a call should take at most: so many seconds, and more for more work. The slowest GPU that is of use does
+# more than ten times as many steps a second, copies over a narrow bus included.
+_CALL_SECONDS, _STEPS_A_SECOND = 1.2, 1e8
+_LOAD_SECONDS = 60.0  # a kernel may have to be compiled first, on the CPU
+
 _KINDS: dict[type[DeviceFault], FaultKind] = {
     OutOfMemory: "out-of-memory",
     LaunchFailed: "launch",
@@ -29,19 +34,21 @@ class WatchedDevice(WrappedDevice):
         self.launched: set[str] = set()
         self.faults: list[KernelFault] = []
         self._refused: Mapping[str, str] = {}
+        self._patience = _CALL_SECONDS
 
-    def begin(self, refused: Mapping[str, str]) -> None:
-        """From here on the kernels of `refused` are not launched, for the reasons it gives."""
+    def begin(self, refused: Mapping[str, str], work: float = 0.0) -> None:
+        """A job of so many elementary steps; the kernels of `refused` are not launched, for the reasons it gives."""
         self.launched = set()
         self.faults = []
         self._refused = refused
+        self._patience = _CALL_SECONDS + work / _STEPS_A_SECOND
 
     def kernel(self, source: Source, name: str) -> Kernel:
         if name in self._refused:
             refused = BreakerOpen(f"the kernel {name} is kept off the GPU: {self._refused[name]}")
             self.faults.append(KernelFault(kind="kept-off", kernel=name, message=str(refused)))
             raise refused
-        with self._noting(name):
+        with self._noting(name, _LOAD_SECONDS):
             return _Watched(self, name, self._device.kernel(source, name))
 
     def to_device(self, array: Any) -> Any:
@@ -70,8 +77,8 @@ class WatchedDevice(WrappedDevice):
         self.launched.add(name)
 
     @contextmanager
-    def _noting(self, kernel: str = "") -> Iterator[None]:
-        self._calls.begin()
+    def _noting(self, kernel: str = "", patience: float | None = None) -> Iterator[None]:
+        self._calls.begin(self._patience if patience is None else patience)
         try:
             yield
         except DeviceFault as fault:

@@ -77,6 +77,7 @@ def test_what_the_worker_gets_is_what_was_sent(api: Live) -> None:
     request = record.request
     assert (request.operation, request.params, request.owner) == ("scale", {"factor": 2.0}, "local")
     assert (request.priority, request.backend, request.result_ttl, request.seed) == ("research", "cpu", 50, None)
+    assert request.work > 0
     assert request.deadline == pytest.approx(record.submitted_at + 100, abs=5)
     stored = np.load(api.store.path("local", request.inputs["values"]))
     np.testing.assert_array_equal(stored, [1.0, np.nan, 3.0])

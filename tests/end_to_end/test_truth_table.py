@@ -91,10 +91,12 @@ ROWS = {
         "lost@1",
         environment={"WARPDESK_COOL_DOWN_SECONDS": "5"},
     ),
-    "a kernel that hangs": Row((LATE, "healthy"), ("restarting", "healthy"), "", "hang@1/once"),
+    "a kernel that hangs": Row(
+        (LATE, "healthy"), ("degraded", "restarting", "healthy"), "longer than its size explains", "hang@1/once"
+    ),
     "three jobs that hang": Row(
         (LATE, LATE, LATE, "quarantined", CPU),
-        ("restarting", "quarantined"),
+        ("degraded", "restarting", "quarantined"),
         '"timeout":3',
         "hang@1",
         environment={"WARPDESK_COOL_DOWN_SECONDS": "60"},

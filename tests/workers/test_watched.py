@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_of_several_calls_the_oldest_is_seen() -> None:
     began, done = threading.Event(), threading.Event()
 
     def call() -> None:
-        seen.begin()
+        seen.begin(3600)
         began.set()
         done.wait()
         seen.end()
@@ -84,7 +85,7 @@ def test_of_several_calls_the_oldest_is_seen() -> None:
     thread.start()
     began.wait()
     older = seen.seconds()
-    seen.begin()
+    seen.begin(3600)
     newer = seen.seconds()
     assert older is not None
     assert newer is not None
@@ -96,6 +97,55 @@ def test_of_several_calls_the_oldest_is_seen() -> None:
     done.set()
     thread.join()
     assert seen.seconds() is None
+
+
+def test_a_call_is_late_when_it_takes_longer_than_it_may_and_did_so_a_moment_ago() -> None:
+    seen = calls()
+    seen.begin(0)
+    assert not seen.late()  # the machine may have stood still
+    time.sleep(0.2)
+    assert seen.late()
+    seen.end()
+    assert not seen.late()
+
+
+def test_of_several_calls_the_one_that_is_due_first_is_late() -> None:
+    seen = calls()
+    thread = threading.Thread(target=seen.begin, args=(0,))
+    seen.begin(3600)
+    thread.start()
+    thread.join()
+    seen.late()
+    time.sleep(0.2)
+    assert seen.late()
+
+
+class Patient(Calls):
+    """It keeps what calls were given."""
+
+    def __init__(self) -> None:
+        descriptor = shared()
+        super().__init__(descriptor)
+        os.close(descriptor)
+        self.given: list[float] = []
+
+    def begin(self, patience: float) -> None:
+        self.given.append(patience)
+        super().begin(patience)
+
+
+def test_a_call_of_a_larger_job_may_take_longer_and_so_may_one_that_compiles() -> None:
+    seen = Patient()
+    device = watched(seen=seen)
+    device.begin({}, work=1.0)
+    device.to_device(np.ones(1))
+    device.begin({}, work=1e10)
+    device.to_device(np.ones(1))
+    device.kernel(SOURCE, "double_values")
+    small, large, load = seen.given
+    assert small < 2  # it is told within two seconds
+    assert large == pytest.approx(small + 100)
+    assert load >= 60
 
 
 @pytest.mark.parametrize(
