@@ -110,11 +110,13 @@ def _run(
         if choice.backend == "cpu" or request.backend == "gpu":
             raise
         let_go(fault)  # and so of what its job had on the device
-        log.warning("%s of %s falls back to the CPU: %s", operation.name, request.id, fault)
         choice = Choice("cpu", reason=str(fault))
         if operation.randomness == "private":
             arguments["key"] = os.urandom(32)
-        outputs = _compute(operation, request, params, arguments, choice, watch)
+        try:
+            outputs = _compute(operation, request, params, arguments, choice, watch)
+        finally:  # no fallback waits for a log to be written
+            log.warning("%s of %s fell back to the CPU: %s", operation.name, request.id, fault)
     if costs is not None and job is not None:
         costs.learn(choice.backend, job, watch.took)
     directory = store.new_result(request.id, attempt)
