@@ -56,7 +56,10 @@ class Goal:
 @dataclass(frozen=True)
 class Case:
     """One request and what it must do at the least: `moved` bytes in and out of memory, `multiplied` pairs of numbers,
-    `keystream` bytes of random words."""
+    `keystream` bytes of random words.
+
+    `burst` is for peers with threads of their own (report.interleave).
+    """
 
     operation: str
     label: str
@@ -69,6 +72,7 @@ class Case:
     multiplied: int = 0
     keystream: int = 0
     repeats: int = 21
+    burst: int = 0
 
     def parsed(self) -> Params:
         params: Params = OPERATIONS[self.operation].params.model_validate(dict(self.params), strict=False)

@@ -38,7 +38,7 @@ def _case(
 
 def _cases(sizes: Sizes, dtype: str, a: Shape, b: Shape, **more: Any) -> list[Case]:
     return [
-        _case(sizes, dtype, a, b, {"algorithm": "kernel"}, PEERS, **more),
+        _case(sizes, dtype, a, b, {"algorithm": "kernel"}, PEERS, burst=5, **more),
         _case(sizes, dtype, a, b, {"algorithm": "library"}, **more),
     ]
 

@@ -21,7 +21,7 @@ def measure(case: Case, child: "Child | None", left_out: dict[str, str]) -> list
     left_out |= {f"{case.operation}: {name}": reason for name, reason in ready.left_out.items()}
     calls: dict[tuple[str, str], Call] = {("Warpdesk", "compute"): case.call(inputs)}
     calls |= {(name, "peer"): call for name, call in ready.calls.items()}
-    times = interleave(calls, case.repeats)
+    times = interleave(calls, case.repeats, case.burst)
     if child is not None:
         # By itself: it writes files, and what is timed after it in turns would find caches and memory cold.
         times |= interleave({("Warpdesk", "end to end"): child.call(case, inputs)}, case.repeats)

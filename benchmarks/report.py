@@ -24,6 +24,8 @@ _LIBRARIES = (
 )
 _GPU_LIBRARIES = ("cupy-cuda12x", "cupy-cuda13x", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc")
 
+_PAUSE = 0.1  # seconds, after which idle threads of OpenBLAS and OpenMP sleep
+
 Row = Mapping[str, Any]
 Name = TypeVar("Name")
 
@@ -49,22 +51,30 @@ class Timing:
         return f"{self.median / scale:.4g} {unit} ({self.low / scale:.4g} to {self.high / scale:.4g})"
 
 
-def interleave(functions: Mapping[Name, Callable[[], object]], repeats: int = 7) -> dict[Name, Timing]:
+def interleave(functions: Mapping[Name, Callable[[], object]], repeats: int = 7, burst: int = 0) -> dict[Name, Timing]:
     """Time several functions in turns, so that a noisy moment of the machine strikes all of them.
 
     Each is called once before anything is counted. The order turns round on every repeat. A function that returns a
     function wants that called off the clock: it removes what was made.
+
+    With a `burst` so many calls of one follow each other, after a pause and a call that is not counted. It is for
+    libraries with threads of their own: those spin for a while when they have ended, in the way of whoever is next,
+    and take long to wake up from sleep.
     """
     for function in functions.values():
         _remove(function())
     seconds: dict[Name, list[float]] = {name: [] for name in functions}
     names = list(functions)
-    for _ in range(repeats):
+    for _ in range(-(-repeats // max(1, burst))):
         for name in names:
-            start = time.perf_counter()
-            made = functions[name]()
-            seconds[name].append(time.perf_counter() - start)
-            _remove(made)
+            if burst:
+                time.sleep(_PAUSE)
+                _remove(functions[name]())
+            for _ in range(max(1, burst)):
+                start = time.perf_counter()
+                made = functions[name]()
+                seconds[name].append(time.perf_counter() - start)
+                _remove(made)
         names.reverse()
     return {name: Timing.of(taken) for name, taken in seconds.items()}
 
