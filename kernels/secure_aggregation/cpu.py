@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.cores import share
 from kernels.device.chacha20 import LANES, WORDS, blocks, prepare
+from kernels.fetch import fetch
 from kernels.secure_aggregation.spec import SecureAggregation
 from kernels.secure_aggregation.unmask import answer, masks
 
@@ -54,6 +55,12 @@ def _add_rows(masked: NDArray[Any], first: int, sums: NDArray[Any]) -> None:
 
 
 @njit(cache=True)
+def _fetch(masked: NDArray[Any], at: int, count: int) -> None:
+    for j in range(0, count, 64 // masked.itemsize):
+        fetch(masked, at + j)
+
+
+@njit(cache=True)
 def _copy(words: NDArray[Any], out: NDArray[Any]) -> None:
     for j in range(out.size):
         out[j] = words[j]
@@ -80,6 +87,8 @@ def _unmask32(
             prepare(state, seeds[m], nonces[m], 0, 0)
             for lane in range(LANES):
                 state[12 * LANES + lane] = np.uint32(tile * LANES + lane)
+            if m < masked.shape[0]:
+                _fetch(masked, m * dim + tile * _TILE, _TILE)
             blocks(state, words)
             if subtract[m]:
                 for j in range(_TILE):
@@ -119,6 +128,8 @@ def _unmask64(
             prepare(state, seeds[m], nonces[m], 0, 0)
             for lane in range(LANES):
                 state[12 * LANES + lane] = np.uint32(tile * LANES + lane)
+            if m < masked.shape[0]:
+                _fetch(masked, m * dim + tile * half, half)
             blocks(state, words)
             for w in range(WORDS // 2):
                 for lane in range(LANES):

@@ -69,7 +69,7 @@ def _refuse_repeated(seeds: NDArray[np.uint32], self_seeds: int) -> None:
 
 def answer(params: SecureAggregation, total: NDArray[Any]) -> dict[str, Any]:
     """Decode the sum mod 2**b (uint32 or uint64, shape (dim,)) and say what it is."""
-    centred = total.view(np.int32 if params.modulus_bits == 32 else np.int64).astype(np.int64)
+    centred: NDArray[Any] = total.view(np.int32 if params.modulus_bits == 32 else np.int64)
     # Honest survivors cannot pass this; a wrong seed or a wrong vector gives noise all over the range.
     most = params.max_abs_sum_of_survivors
     # np.abs would wrap at -2**63.
@@ -81,7 +81,7 @@ def answer(params: SecureAggregation, total: NDArray[Any]) -> dict[str, Any]:
             f"{len(params.survivors)} vectors within the clip can: a seed, a vector or an id does not belong to this "
             "round",
         )
-    decoded: NDArray[Any] = centred
+    decoded: NDArray[Any] = centred.astype(np.int64, copy=False)
     if params.output != "int":
         unit = Fraction(Decimal(params.quantisation.scale))
         if params.output == "mean":
