@@ -82,7 +82,7 @@ def _case(sizes: Sizes, survivors: int, dropped: int, dim: int, bits: int, goal:
         goal or Goal(),
         moved=(survivors + 1) * dim * bits // 8,
         keystream=masks * dim * bits // 8,
-        repeats=7,
+        repeats=41,
     )
 
 
