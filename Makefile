@@ -31,8 +31,9 @@ run: $(RUN) ## start the service and stay up; PORT=8000, state in .warpdesk
 demo: $(RUN) ## send one job of each operation over HTTP on real prices; prints a table, saves demo.png
 	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
 
+# Most tests wait for processes they started: three files at a time keep two cores busy. Each has its own Redis and service.
 test: $(DEV) lint types kernels ## lint, types, every kernel compiled, every test
-	@$(BIN)/pytest
+	@$(BIN)/pytest --numprocesses=3 --dist=loadfile
 
 lint: $(DEV) ## ruff and the import layers
 	@$(BIN)/ruff check --quiet
