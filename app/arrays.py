@@ -241,7 +241,7 @@ def _parse_header(head: bytes) -> tuple[DType, bool, bool, tuple[int, ...]]:
     """dtype, whether to swap bytes, whether in Fortran order, shape."""
     prefix = 10 if head[6] == 1 else 12
     try:
-        text = head[prefix:].decode("latin-1" if head[6] < 3 else "utf-8").strip()
+        text = head[prefix:].decode("latin-1" if head[6] < 3 else "utf-8").lstrip(" \t")
         literal = ast.parse(text, mode="eval").body
         if not isinstance(literal, ast.Dict) or len(literal.keys) != 3:  # a key more, or one twice
             raise ValueError(text)

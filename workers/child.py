@@ -120,13 +120,21 @@ class _Child:
             self._answer(receive_assignment(self._pipe))
 
     def _answer(self, work: Assignment) -> None:
-        device = self._device
+        device, expect = self._device, None
         if device is not None:
+            expect = device.expect
             if work.canary:
                 self._check()
             device.begin(work.refused, work.request.work)
         outcome = execute.run(
-            work.request, work.attempt, self._store, self._found, self._operations, work.keep_off_gpu, self._costs
+            work.request,
+            work.attempt,
+            self._store,
+            self._found,
+            self._operations,
+            work.keep_off_gpu,
+            self._costs,
+            expect,
         )
         answer = Answer(job=work.request.id, attempt=work.attempt, outcome=outcome)
         if device is not None:

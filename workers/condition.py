@@ -8,9 +8,9 @@ whether the GPU is to be left alone, when it is to be tried again, and what to t
     kernel not compiled      have asked for something odd
     device lost              counts against the GPU, and against the kernel where one is named; the GPU is suspected
     lost in an example       the example, and jobs like it, are kept off the GPU
-    a job is in one call     told while it lasts: it may be long or hang, which its end or its time-out decides
-    longer than its size
-    explains
+    a job is in one call     degraded while that lasts: it may be long or hang, which its end or its time-out decides
+    for longer than its
+    size explains
     a job timed out, most    counts against the GPU as a lost device does: no kernel of ours should take so long
     of it in one call
     three lost within ten    the GPU is quarantined: jobs run on the CPU, and after a cool-down a second child tries the

@@ -204,6 +204,11 @@ class Costs:
         line = self._lines[backend].get(job.kind)
         return None if line is None else line.seconds(job.work)
 
+    def expected(self, job: Job) -> float | None:
+        """How long a job takes on the GPU; None where none of about its size ran there."""
+        line = self._lines["gpu"].get(job.kind)
+        return line.seconds(job.work) if line is not None and line.covers(job.work) else None
+
     def pick(self, job: Job) -> Pick:
         """The GPU until both are known at about this size, then the quicker.
 

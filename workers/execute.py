@@ -36,17 +36,19 @@ def run(
     operations: Mapping[str, Operation],
     keep_off_gpu: str | None = None,
     costs: Costs | None = None,
+    expect: Callable[[float], None] | None = None,
 ) -> Succeeded | Failed:
     """Compute and write the result of one attempt; nothing is visible until the caller commits it.
 
-    `costs` predicts which backend is the quicker, where the job leaves that open, and learns how long it took. Raises
-    DeviceLost, after which this process must end. Every other failure is a value whose message holds no data.
+    `costs` predicts which backend is the quicker, where the job leaves that open, and learns how long it took; `expect`
+    is told what jobs of the size took on the GPU. Raises DeviceLost, after which this process must end. Every other
+    failure is a value whose message holds no data.
     """
     operation = operations.get(request.operation)
     if operation is None:
         return Failed(code="invalid-input", message=f"this worker has no operation {request.operation!r}")
     try:
-        return _run(operation, request, attempt, store, found, keep_off_gpu, costs)
+        return _run(operation, request, attempt, store, found, keep_off_gpu, costs, expect)
     except DeviceLost:
         raise
     except InvalidRequest as error:
@@ -87,6 +89,7 @@ def _run(
     found: Probe,
     keep_off_gpu: str | None,
     costs: Costs | None,
+    expect: Callable[[float], None] | None,
 ) -> Succeeded:
     params, inputs = codec.decode(operation, request, store)
     arguments: dict[str, Any] = dict(inputs)
@@ -100,6 +103,8 @@ def _run(
     if costs is not None:
         job = job_of(operation, params, {name: _info(array) for name, array in inputs.items()})
         pick, clock = partial(costs.pick, job), costs.clock
+        if expect is not None and (seconds := costs.expected(job)) is not None:
+            expect(seconds)
     choice = choose(operation, request.backend, found, keep_off_gpu, pick)
     if choice.device is not None:
         choice.device.times()  # forget what an earlier job took
@@ -116,7 +121,7 @@ def _run(
         try:
             outputs = _compute(operation, request, params, arguments, choice, watch)
         finally:  # no fallback waits for a log to be written
-            log.warning("%s of %s fell back to the CPU: %s", operation.name, request.id, fault)
+            log.warning("%s of %s went from the GPU to the CPU: %s", operation.name, request.id, fault)
     if costs is not None and job is not None:
         costs.learn(choice.backend, job, watch.took)
     directory = store.new_result(request.id, attempt)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
@@ -339,6 +339,7 @@ def test_any_array_cut_anywhere_arrives_whole(api: Live, data: st.DataObject, dt
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(noise=st.binary(max_size=300), keep=st.integers(0, 160), position=st.integers(0, 200))
+@example(noise=b"\x1c", keep=1, position=npy(np.arange(5.0)).index(b"}") + 1)  # a space to strip alone
 def test_any_damage_to_a_file_is_refused_or_stored_as_it_says(
     api: Live, noise: bytes, keep: int, position: int
 ) -> None:

@@ -321,6 +321,25 @@ def answer(
     return outcome.provenance
 
 
+def test_whoever_waits_for_a_job_is_told_what_its_size_took_on_the_gpu(tmp_path: Path, clock: Clock) -> None:
+    store, costs, told = SpoolStore(tmp_path / "store"), Costs(GPU, clock=clock), list[float]()
+
+    def run(size: int) -> None:
+        request = JobRequest(
+            id=f"job_{size}", owner="key_a", operation="crunch", params={"size": size}, inputs={}, backend="gpu",
+            timeout=10.0, result_ttl=60.0,
+        )  # fmt: skip
+        outcome = execute.run(request, 1, store, Probe(GPU, PaperDevice()), timed.OPERATIONS, None, costs, told.append)
+        assert isinstance(outcome, Succeeded), outcome
+        store.delete_result(outcome.result)
+
+    run(1000)
+    run(1_000_000_000)  # of this size none ran before
+    assert told == []
+    run(1000)
+    assert told == [pytest.approx(LIGHT["gpu"](1000), rel=0.1)]
+
+
 def test_jobs_go_where_they_end_sooner_and_the_answer_says_why(tmp_path: Path, clock: Clock) -> None:
     store, costs = SpoolStore(tmp_path / "store"), Costs(GPU, clock=clock)
     for number in range(80):

@@ -3,7 +3,10 @@
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,21 +79,21 @@ def test_of_several_calls_the_oldest_is_seen() -> None:
     began, done = threading.Event(), threading.Event()
 
     def call() -> None:
-        seen.begin(3600)
+        call = seen.begin(3600)
         began.set()
         done.wait()
-        seen.end()
+        seen.end(call)
 
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     began.wait()
     older = seen.seconds()
-    seen.begin(3600)
+    second = seen.begin(3600)
     newer = seen.seconds()
     assert older is not None
     assert newer is not None
     assert newer >= older
-    seen.end()
+    seen.end(second)
     still = seen.seconds()
     assert still is not None
     assert still >= newer
@@ -101,23 +104,29 @@ def test_of_several_calls_the_oldest_is_seen() -> None:
 
 def test_a_call_is_late_when_it_takes_longer_than_it_may_and_did_so_a_moment_ago() -> None:
     seen = calls()
-    seen.begin(0)
+    call = seen.begin(0)
     assert not seen.late()  # the machine may have stood still
     time.sleep(0.2)
     assert seen.late()
-    seen.end()
+    seen.end(call)
     assert not seen.late()
 
 
 def test_of_several_calls_the_one_that_is_due_first_is_late() -> None:
     seen = calls()
-    thread = threading.Thread(target=seen.begin, args=(0,))
     seen.begin(3600)
-    thread.start()
-    thread.join()
+    time.sleep(0.5)
+    due = seen.begin(0)  # of another thread, or within the first
     seen.late()
     time.sleep(0.2)
     assert seen.late()
+    told = seen.seconds()
+    assert told is not None
+    seen.end(due)
+    longer = seen.seconds()
+    assert longer is not None
+    assert longer > told + 0.4  # its own time was told, not that of the first
+    assert not seen.late()
 
 
 class Patient(Calls):
@@ -129,9 +138,9 @@ class Patient(Calls):
         os.close(descriptor)
         self.given: list[float] = []
 
-    def begin(self, patience: float) -> None:
+    def begin(self, patience: float) -> int:
         self.given.append(patience)
-        super().begin(patience)
+        return super().begin(patience)
 
 
 def test_a_call_of_a_larger_job_may_take_longer_and_so_may_one_that_compiles() -> None:
@@ -142,10 +151,52 @@ def test_a_call_of_a_larger_job_may_take_longer_and_so_may_one_that_compiles() -
     device.begin({}, work=1e10)
     device.to_device(np.ones(1))
     device.kernel(SOURCE, "double_values")
-    small, large, load = seen.given
-    assert small < 2  # it is told within two seconds
-    assert large == pytest.approx(small + 100)
+    device.kernel(SOURCE, "double_values")
+    device.expect(0.01)
+    device.to_device(np.ones(1))
+    small, large, load, again, known = seen.given
+    assert small < 1.5  # and is told within two seconds
+    assert large == again == pytest.approx(small + 100)
     assert load >= 60
+    assert known == pytest.approx(small + 0.1)
+
+
+class Waiting(PaperDevice):
+    """It looks, wherever it may wait for the device, whether that is seen."""
+
+    def __init__(self, seen: Calls) -> None:
+        self.seen = seen
+        self.found: list[str] = []
+
+    def look(self, where: str) -> None:
+        assert self.seen.seconds() is not None, where
+        self.found.append(where)
+
+    @contextmanager
+    def lane(self, index: int) -> Iterator[None]:  # noqa: ARG002
+        self.look("in")
+        yield
+        self.look("out")
+
+    def library(self, work: Callable[[], Any], name: str) -> Any:
+        self.look(name)
+        return work()
+
+    def forget(self) -> None:
+        self.look("forget")
+
+
+def test_all_that_may_wait_for_the_device_is_a_call_and_what_a_job_does_in_a_lane_is_none() -> None:
+    seen = calls()
+    inner = Waiting(seen)
+    device = WatchedDevice(inner, seen)
+    with device.lane(1):
+        assert seen.seconds() is None
+        assert device.library(lambda: device.to_device(np.ones(2)).sum(), "cublas") == 2.0  # a call within a call
+    with pytest.raises(ValueError, match="of the lane"), device.lane(1):
+        raise ValueError("of the lane")
+    device.forget()
+    assert (inner.found, seen.seconds()) == (["in", "cublas", "out", "in", "forget"], None)
 
 
 @pytest.mark.parametrize(
