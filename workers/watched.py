@@ -36,7 +36,7 @@ class WatchedDevice(WrappedDevice):
         self.faults: list[KernelFault] = []
         self._refused: Mapping[str, str] = {}
         self._patience = _CALL_SECONDS
-        self._loaded: set[str] = set()
+        self._loaded: set[tuple[Source, str]] = set()
 
     def begin(self, refused: Mapping[str, str], work: float = 0.0) -> None:
         """A job of so many elementary steps; the kernels of `refused` are not launched, for the reasons it gives."""
@@ -57,9 +57,9 @@ class WatchedDevice(WrappedDevice):
             refused = BreakerOpen(f"the kernel {name} is kept off the GPU: {self._refused[name]}")
             self.faults.append(KernelFault(kind="kept-off", kernel=name, message=str(refused)))
             raise refused
-        with self._noting(name, None if name in self._loaded else _LOAD_SECONDS):
+        with self._noting(name, None if (source, name) in self._loaded else _LOAD_SECONDS):
             kernel = _Watched(self, name, self._device.kernel(source, name))
-        self._loaded.add(name)
+        self._loaded.add((source, name))
         return kernel
 
     def to_device(self, array: Any) -> Any:
