@@ -11,11 +11,13 @@ BackendWish = Literal["auto", "gpu", "cpu"]
 Priority = Literal["realtime", "batch", "research"]
 WorkerState = Literal["starting", "ready", "busy", "restarting"]
 
-QUEUE = "warpdesk"  # the one RQ queue; RQ pops from a single queue without a loss window, from several with one
+QUEUE = "warpdesk"  # what the names of RQ's queues begin with, and the queue RQ shows workers at
+PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
 TASK = "workers.execute.run"  # the only function a job may name
-MAX_ATTEMPTS = 3
+MAX_STRIKES = 3  # attempts that the job itself ended the worker with
+MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended
 
-DONE_CHANNEL = "warpdesk:done"  # pub/sub: the id of each job that reached a final state
+EVENTS = "warpdesk:events"  # pub/sub: each event of each job, an Event as JSON
 LEASES = "warpdesk:leases"  # sorted set: the running jobs, by the time their worker must have renewed its claim
 WORKERS = "warpdesk:workers"  # hash: each worker's name and the identity of its process
 
@@ -33,6 +35,11 @@ def owner_key(owner: str) -> str:
 def uses_key(owner: str, array_id: str) -> str:
     """Set: the live (queued or running) jobs that read an array."""
     return f"warpdesk:uses:{owner}:{array_id}"
+
+
+def events_key(job_id: str) -> str:
+    """Stream: the job's events; an entry's id is "<number>-0", its field "event" an Event as JSON."""
+    return f"warpdesk:events:{job_id}"
 
 
 def worker_key(name: str) -> str:
@@ -57,6 +64,15 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Together(Message):
+    """With which other jobs a job may run in one launch, and the limits of one."""
+
+    key: str  # digest of the operation's batch key, the backend wish and, for private operations, the owner
+    items: int
+    bytes: int
+    wait: float = 0.0  # seconds to wait for company
+
+
 class JobRequest(Message):
     """What a worker needs to run a job. Inputs are array ids in the owner's part of the store."""
 
@@ -71,7 +87,29 @@ class JobRequest(Message):
     deadline: float | None = None  # Unix seconds
     timeout: float  # seconds a single attempt may run
     work: float = 0.0  # elementary steps, about: `kernels.operation.Cost.steps`
+    size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
+    private: bool = False  # draws private random words: how long it runs tells of them
+    together: Together | None = None  # None: always alone
     result_ttl: float  # seconds
+
+
+EventName = Literal["queued", "running", "progress", "succeeded", "failed", "canceled", "expired"]
+
+
+class Event(Message):
+    """Something that happened to a job. Private jobs have no "running" and no "progress"."""
+
+    job: str
+    number: int  # 1, 2, ... of this job
+    event: EventName
+    at: float  # Unix seconds by Redis' clock
+    attempt: int
+    progress: float | None = None  # of "progress"
+    reason: str | None = None  # of "queued": why it is queued again
+
+    @property
+    def final(self) -> bool:
+        return self.event not in ("queued", "running", "progress")
 
 
 class Provenance(Message):
@@ -81,7 +119,9 @@ class Provenance(Message):
     device: str
     fallback_reason: str | None = None  # why not the GPU, where nobody asked for the CPU and it was not chosen
     backend_reason: str | None = None  # by what prediction this backend was chosen where both could compute it
-    batch_size: int = 1
+    batch_size: int = 1  # jobs in the same launch
+    batch_reason: str | None = None  # why the batch grew no further: "full", "bytes", "waited", "drained"
+    coalesced: bool = False  # an identical job of the same key, live at the time, was computed for this one too
     seed: int | None = None
     attempt: int
     queue_seconds: float | None = None
