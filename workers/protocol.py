@@ -18,6 +18,7 @@ MAX_STRIKES = 3  # attempts that the job itself ended the worker with
 MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended
 
 EVENTS = "warpdesk:events"  # pub/sub: each event of each job, an Event as JSON
+DONE_CHANNEL = "warpdesk:done"  # goes when the queue publishes EVENTS
 LEASES = "warpdesk:leases"  # sorted set: the running jobs, by the time their worker must have renewed its claim
 WORKERS = "warpdesk:workers"  # hash: each worker's name and the identity of its process
 
