@@ -7,7 +7,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pydantic_core import PydanticCustomError
 
 from kernels.array import DType
-from workers.protocol import BackendWish, ConditionState, GpuReport, Priority, Provenance, State, WorkerReport
+from workers.protocol import (
+    BackendWish,
+    ConditionState,
+    EventName,
+    GpuReport,
+    Priority,
+    Provenance,
+    State,
+    WorkerReport,
+)
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
 ARRAY_ID = r"^blake3:[0-9a-f]{64}$"
@@ -114,6 +123,7 @@ class Problem(Reply):
 class Links(Reply):
     self: str
     result: str
+    events: str
     cancel: str
 
 
@@ -162,6 +172,21 @@ class Job(Reply):
 class JobPage(Reply):
     jobs: list[Job]
     next: Annotated[str | None, Field(description="URL of the next, older page")]
+
+
+class JobEvent(Reply):
+    """Something that happened to a job. It is the `data` of a server-sent event, `number` its `id`, `event` its type.
+
+    The last one of a job is its end: `succeeded`, `failed`, `canceled` or `expired`.
+    """
+
+    job: str
+    number: Annotated[int, Field(description="1, 2, ... of this job: what `Last-Event-ID` takes")]
+    event: Annotated[EventName, Field(description="`running` and `progress` are not told of `private` operations")]
+    at: Annotated[datetime, Field(description="Of `private` operations rounded up to the second")]
+    attempt: int
+    progress: Annotated[float | None, Field(description="Of `progress`: the fraction done")]
+    reason: Annotated[str | None, Field(description="Of `queued`: why it waits again; null the first time")]
 
 
 class Array(Reply):

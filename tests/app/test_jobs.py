@@ -36,6 +36,7 @@ def test_an_accepted_job_says_where_it_is_and_when_to_ask(api: Live) -> None:
     assert body["links"] == {
         "self": f"/v1/jobs/{body['id']}",
         "result": f"/v1/jobs/{body['id']}/result",
+        "events": f"/v1/jobs/{body['id']}/events",
         "cancel": f"/v1/jobs/{body['id']}/cancel",
     }
     assert api.queue.length() == 1
