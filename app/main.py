@@ -40,7 +40,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         keep_freed_memory()
-        kept: Store = store if store is not None else SpoolStore(settings.store_directory)
+        kept: Store = store if store is not None else SpoolStore(settings.store_directory, settings.durability)
         queue = Queue(settings.redis_url, settings.redis_patience)
         metrics = Metrics(queue.jobs)
         limits = Limits(settings.submissions_per_second, settings.submission_burst)

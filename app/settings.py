@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from workers.settings import default_home
+from workers.settings import Durability, default_home
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -22,6 +22,7 @@ class Settings(BaseSettings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     redis_patience: Annotated[float, Field(gt=0)] = 1.0  # longest wait for Redis before a request answers 503
     store: Path | None = None  # the spool directory, <home>/store when unset
+    durability: Durability = "always"
     keys_file: Path | None = None  # <home>/keys.json when unset
     host: str = "127.0.0.1"  # what the server is bound to: without keys it must be a loopback address
 

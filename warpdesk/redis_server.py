@@ -22,6 +22,7 @@ from urllib.parse import quote
 import redis
 
 from warpdesk.processes import spawn, stop
+from workers.settings import Durability
 
 URL_VARIABLE = "WARPDESK_REDIS_URL"
 SOCKET_PATH_LIMIT = 107  # bytes of sockaddr_un.sun_path on Linux, without the final zero
@@ -76,8 +77,9 @@ def url(home: Path) -> str:
 class RedisServer:
     """One embedded server. `start` it from a thread that outlives it; a home has at most one at a time."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, durability: Durability = "always") -> None:
         self.home = home
+        self.durability = durability
         self.folder = home / "redis"
         self.log = self.folder / "redis.log"
         self.url = url(home)
@@ -105,7 +107,16 @@ class RedisServer:
             "--daemonize",
             "no",
         ]
-        command += ["--dir", self.folder.resolve(), "--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
+        command += [
+            "--dir",
+            self.folder.resolve(),
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            self.durability,
+            "--save",
+            "",
+        ]
         command += ["--maxmemory-policy", "noeviction", "--logfile", self.log.resolve()]
         self._process = spawn(
             command,

@@ -12,6 +12,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from kernels.fingerprint import fingerprint
 from kernels.operation import Operation
 
+# When something is on the disk. "always": arrays before their id is answered or a job that names them is enqueued,
+# results before they are visible, each change of Redis before it is confirmed. "everysec": within a second or so for
+# Redis, when the kernel sees fit for files. Survives a killed process either way; this is about power cuts.
+Durability = Literal["always", "everysec"]
+
 
 def default_home() -> Path:
     """`~/.local/state/warpdesk`, or below XDG_STATE_HOME where that is set (XDG Base Directory Specification)."""
@@ -27,6 +32,7 @@ class WorkerSettings(BaseSettings):
     home: Path = Field(default_factory=default_home)
     redis_url: str = "redis://127.0.0.1:6379/0"
     store: Path | None = None  # the spool directory, <home>/store when unset
+    durability: Durability = "always"
     device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU
     gpu_memory: str = ""  # what a worker takes of its GPU, in bytes or as a share: see kernels.memory.limit_of
     auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.cost

@@ -20,7 +20,7 @@ import secrets
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +30,8 @@ from blake3 import blake3
 
 from kernels.array import ArrayInfo, DType
 from workers import npy
+from workers.disk import force, force_directories
+from workers.settings import Durability, WorkerSettings
 
 log = logging.getLogger("warpdesk.store")
 
@@ -98,6 +100,11 @@ class Store(Protocol):
     def result(self, name: str) -> Path:
         """The directory: `result.json` (workers.protocol.ResultDocument) and one .npy file per array output."""
 
+    def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
+        """Keep what attempts have written, as surely as the store promises: call it for one result or for all of a
+        batch, once they are whole and before any of their outcomes is told. Returns why, for those that are not kept.
+        """
+
     def delete_result(self, name: str) -> None: ...
 
     def adopt(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
@@ -105,6 +112,11 @@ class Store(Protocol):
 
     def sweep(self, in_use: Callable[[str, str], bool]) -> int:
         """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
+
+
+def open_store(settings: WorkerSettings) -> Store:
+    """The store of a worker: parent and child each open it."""
+    return SpoolStore(settings.store_directory, settings.durability)
 
 
 def result_name(job_id: str, attempt: int) -> str:
@@ -115,11 +127,13 @@ def result_name(job_id: str, attempt: int) -> str:
 class SpoolStore:
     """A directory of memory-mappable .npy files, mode 0700, on the machine's own disk.
 
-    Files are not forced to the disk: after a crash of the machine the last ones may be missing or cut short.
+    With durability `always`, what was published, finished or deleted is so after a power cut too. With `everysec` it is
+    left to the kernel: the last files may then be missing or cut short.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, durability: Durability = "always") -> None:
         self._root = root
+        self._forced = durability == "always"
         for directory in (root, root / "owners", root / "uploads", root / "results"):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
@@ -146,7 +160,8 @@ class SpoolStore:
             return False
         with suppress(FileNotFoundError), _alone_in(self._directory(owner)):
             existed = _unlink(self._description(owner, array_id))
-            _unlink(self.path(owner, array_id))
+            if _unlink(self.path(owner, array_id)) or existed:
+                self._force(self._directory(owner))
             return existed
         return False
 
@@ -169,9 +184,20 @@ class SpoolStore:
             raise ValueError(f"{name!r} is not the name of a result")
         return self._root / "results" / name
 
+    def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
+        """Have whole results on the disk where that is promised. None of them is kept where the disk refuses one."""
+        if not self._forced:
+            return {}
+        try:
+            force_directories([self.result(name) for name in names], self._root / "results")
+        except OSError as error:
+            return dict.fromkeys(names, error)
+        return {}
+
     def delete_result(self, name: str) -> None:
         with suppress(FileNotFoundError):
             shutil.rmtree(self.result(name))
+            self._force(self._root / "results")
 
     def adopt(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
         """Publish a result's file as an array of its owner (a hard link, no copy)."""
@@ -215,11 +241,17 @@ class SpoolStore:
         return removed
 
     def _publish(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
-        """Move a finished file to its id. The same content again only lives longer."""
+        """Move a finished file to its id. The same content again only lives longer.
+
+        What is there is whole at any moment, also for whoever comes after a power cut: contents are forced before the
+        moves that make them visible, and the moves before anyone is told.
+        """
+        self._force(file)
         directory = self._directory(owner)
         if not (directory / "owner").exists():
             directory.mkdir(mode=0o700, exist_ok=True)
             self._written(owner.encode()).replace(directory / "owner")
+            self._force(directory.parent)
         with _alone_in(directory):
             now = time.time()
             before = self._described(owner, array_id)
@@ -234,6 +266,7 @@ class SpoolStore:
             file.replace(self.path(owner, array_id))
             _unlink(file)  # still there when both were links to one file: rename(2) then does nothing
             written.replace(self._description(owner, array_id))
+        self._force(directory)
         return stored
 
     def _written(self, text: bytes) -> Path:
@@ -241,10 +274,16 @@ class SpoolStore:
         file = self._root / "uploads" / secrets.token_hex(16)
         try:
             file.write_bytes(text)
+            self._force(file)
         except OSError:
             _unlink(file)
             raise
         return file
+
+    def _force(self, path: Path) -> None:
+        """Have a file or a directory on the disk, where that is promised."""
+        if self._forced:
+            force(path)
 
     def _described(self, owner: str, array_id: str) -> StoredArray | None:
         if not _ARRAY_ID.fullmatch(array_id):
@@ -377,6 +416,7 @@ def _secret(file: Path) -> bytes:
     with suppress(FileExistsError):
         os.link(temporary, file)  # unlike a rename, a link never replaces another process' secret
     temporary.unlink()
+    force(file.parent, file.parent.parent)  # the ids of every array depend on it
     return file.read_bytes()
 
 

@@ -16,6 +16,7 @@ import redis
 
 from warpdesk import processes, redis_server
 from warpdesk.redis_server import RedisServer, RedisUnavailable
+from workers.settings import Durability
 
 
 @pytest.fixture
@@ -37,6 +38,12 @@ def test_it_listens_on_a_unix_socket_only_and_in_a_directory_nobody_else_can_ent
         assert connection.config_get("maxmemory-policy")["maxmemory-policy"] == "noeviction"
         assert connection.config_get("save")["save"] == ""
         assert connection.config_get("appendonly")["appendonly"] == "yes"
+
+
+@pytest.mark.parametrize("durability", ["always", "everysec"])
+def test_it_forces_its_file_to_the_disk_as_the_durability_says(home: Path, durability: Durability) -> None:
+    with RedisServer(home, durability) as server, connect(server.url) as connection:
+        assert connection.config_get("appendfsync")["appendfsync"] == durability
 
 
 def test_a_restart_keeps_what_was_written(home: Path) -> None:
