@@ -1,44 +1,38 @@
-"""The job record in Redis and its transitions, each one atomic script: enqueue, start, finish, retry, cancel, erase.
+"""The job queue: every transition of a job is one call, one atomic script (workers.scripts, where the keys are too).
 
-    queued ──start──▶ running ──finish──▶ succeeded | failed
-      ▲  │              │  │
-      │  │              │  └─cancel, deadline──▶ canceled | expired
-      └──┼───retry──────┘
-         └──cancel, deadline──▶ canceled | expired
-
-The attempt number is a fence: `start` raises it, and whatever arrives with an older one is refused. A repeat of the
+The attempt number is a fence: a claim raises it, and whatever arrives with an older one is refused. A repeat of the
 same call after a lost reply changes nothing and answers the same.
 """
 
 import json
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, cast
-from uuid import uuid4
+from typing import Any, Literal, cast
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
-from rq import Queue
-from rq.job import Job
+from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
 from workers import scripts
 from workers.process import is_dead
 from workers.protocol import (
-    LEASES,
     MAX_ATTEMPTS,
     QUEUE,
     TASK,
     WORKERS,
+    Event,
     Failed,
     JobRequest,
     Provenance,
     State,
     Succeeded,
     WorkerReport,
+    events_key,
     job_key,
     owner_key,
     uses_key,
@@ -46,6 +40,63 @@ from workers.protocol import (
 )
 
 LEASE_SECONDS = 15.0
+RENEW_SECONDS = 5.0
+
+Finish = Literal["done", "queued", "dead", "stale"]
+
+
+class QueueFull(Exception):
+    """So many jobs wait already."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} jobs are waiting")
+        self.waiting = waiting
+
+
+class QuotaReached(Exception):
+    """The owner has so many live jobs already."""
+
+    def __init__(self, live: int) -> None:
+        super().__init__(f"{live} jobs of the owner are live")
+        self.live = live
+
+
+class KeyReused(Exception):
+    """The idempotency key belongs to a job that was asked for otherwise."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the key belongs to {job_id}")
+        self.job_id = job_id
+
+
+class InputsGone(Exception):
+    """Arrays that are being deleted, or were."""
+
+    def __init__(self, *arrays: str) -> None:
+        super().__init__(", ".join(arrays))
+        self.arrays = arrays
+
+
+@dataclass(frozen=True)
+class IdempotencyKey:
+    """Digests of the key and of what was sent with it."""
+
+    key: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The most jobs that may wait, and that the owner may have live, before this one."""
+
+    waiting: int
+    of_owner: int
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    job_id: str
+    replayed: bool = False  # the idempotency key's earlier job
 
 
 @dataclass(frozen=True)
@@ -62,19 +113,84 @@ class JobRecord:
     result: str | None = None  # name in the store
     result_expires_at: float | None = None
     erased: bool = False
+    strikes: int = 0  # attempts the job itself ended its worker with
+    dead: bool = False  # given up, and kept to be looked at and run again
     error: Failed | None = None
     provenance: Provenance | None = None
 
 
 @dataclass(frozen=True)
-class Lease:
-    """A running attempt and the worker that holds it."""
+class Held:
+    """An attempt that a worker has claimed."""
 
-    job_id: str
+    request: JobRequest
     attempt: int
+    strikes: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Jobs that run in one launch, and why there are no more: "full", "bytes" or "drained"."""
+
+    jobs: tuple[Held, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A worker's wish for jobs. Of a batch that waits for company, `only` is the key and the rest what it may take."""
+
     worker: str
-    process: str  # workers.process.identity of the worker
-    expired: bool
+    process: str = ""  # workers.process.identity of the worker
+    gpu: bool = False  # also those that insist on a GPU
+    only: str = ""
+    items: int = 0
+    bytes: int = 0
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def arguments(self) -> tuple[Any, ...]:
+        kinds = "any gpu" if self.gpu else "any"
+        lease = repr(LEASE_SECONDS)
+        return (
+            *(self.worker, self.process, self.token, lease, kinds, utcformat(now())),
+            *(self.only, self.items, self.bytes),
+        )
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt ends.
+
+    An outcome is committed. Without one the job's deadline has passed (`how` "expired"), or the job goes back to the
+    queue for `reason`: "returned" where that is no fault of its own, "struck" where it is, "retry" after the next of
+    `delays` for a fault that may pass. `failure` is what it ends with if it is given up.
+    """
+
+    job: Held
+    outcome: Succeeded | Failed | None = None
+    how: Literal["done", "expired", "returned", "struck", "retry"] = "done"
+    reason: str = ""
+    failure: Failed | None = None
+    delays: Sequence[float] = ()
+
+    def arguments(self) -> tuple[Any, ...]:
+        if isinstance(self.outcome, Succeeded):
+            how, value, provenance = "succeeded", self.outcome.result, self.outcome.provenance.model_dump_json()
+        elif isinstance(self.outcome, Failed):
+            how, value, provenance = "failed", self.outcome.model_dump_json(), ""
+        else:
+            how, value, provenance = self.how, "" if self.failure is None else self.failure.model_dump_json(), ""
+        delays = " ".join(f"{delay:g}" for delay in self.delays)
+        return self.job.request.id, self.job.attempt, how, value, provenance, self.reason, delays
+
+
+@dataclass(frozen=True)
+class Reaped:
+    """An attempt that was ended because its worker is gone, or a job that expired in the queue ("gone")."""
+
+    request: JobRequest
+    attempt: int
+    how: str  # "queued", "dead" or "gone"
 
 
 def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redis:
@@ -93,45 +209,69 @@ class JobQueue:
 
     def __init__(self, connection: Redis) -> None:
         self._redis = connection
-        self._rq = Queue(QUEUE, connection=connection, serializer=JSONSerializer)
 
-    def enqueue(self, request: JobRequest) -> None:
-        """Write the record and push the job, in one transaction."""
-        job = Job.create(
-            TASK,
-            args=(request.id,),
-            id=request.id,
-            connection=self._redis,
-            serializer=JSONSerializer,
-            description=request.operation,
-            timeout=ceil(request.timeout),
-            result_ttl=0,
+    def enqueue(
+        self,
+        request: JobRequest,
+        idempotency: IdempotencyKey | None = None,
+        same: str | None = None,
+        bounds: Bounds | None = None,
+    ) -> Enqueued:
+        """Write the record and queue the job, or find the one that the idempotency key had before.
+
+        `same` is a digest under which an identical live job of the owner computes for this one too. Raises QueueFull,
+        QuotaReached, KeyReused and InputsGone, and has changed nothing then.
+        """
+        together = request.together
+        outcome, *told = self._eval(
+            scripts.ENQUEUE,
+            request.id,
+            request.owner,
+            request.model_dump_json(),
+            json.dumps(sorted(set(request.inputs.values()))),
+            repr(request.result_ttl),
+            "" if request.deadline is None else repr(request.deadline),
+            lane_of(request),
+            "" if together is None else together.key,
+            1 if together is None else together.items,
+            0 if together is None else together.bytes,
+            request.size,
+            int(request.private),
+            "" if idempotency is None else idempotency.key,
+            "" if idempotency is None else idempotency.fingerprint,
+            same or "",
+            "" if bounds is None else bounds.waiting,
+            "" if bounds is None else bounds.of_owner,
+            *self._for_rq(request),
         )
-        with self._redis.pipeline() as pipe:
-            self._rq.enqueue_job(job, pipeline=pipe)  # first: it begins the transaction
-            pipe.eval(
-                scripts.ENQUEUE,
-                0,
-                request.id,
-                request.owner,
-                request.model_dump_json(),
-                json.dumps(sorted(set(request.inputs.values()))),
-                repr(request.result_ttl),
-                request.backend,
-                "" if request.deadline is None else repr(request.deadline),
-            )
-            pipe.execute()
+        match outcome:
+            case b"ok":
+                return Enqueued(told[0].decode())
+            case b"replayed":
+                return Enqueued(told[0].decode(), replayed=True)
+            case b"reused":
+                raise KeyReused(told[0].decode())
+            case b"full":
+                raise QueueFull(int(told[0]))
+            case b"quota":
+                raise QuotaReached(int(told[0]))
+        raise InputsGone(*(array.decode() for array in told))
+
+    def replay(self, owner: str, key: str) -> tuple[str, str] | None:
+        """The job an idempotency key has, and the fingerprint of what was sent with it."""
+        known = cast(bytes | None, self._redis.get(f"{scripts.IDEMPOTENCY}{owner}:{key}"))
+        if known is None:
+            return None
+        fingerprint, job_id = known.decode().split(" ")
+        return job_id, fingerprint
 
     def get(self, job_id: str) -> JobRecord | None:
         """The record; a queued job whose deadline has passed is turned into `expired` first."""
         return self._current(job_id, self._fields(job_id))
 
     def position(self, job_id: str) -> int | None:
-        """Jobs ahead of a queued job (0 = next), None when it is not queued."""
-        if self._redis.hget(job_key(job_id), "state") != b"queued":
-            return None
-        position = cast(int | None, self._redis.lpos(scripts.RQ_QUEUE, job_id))
-        return position if position is not None else 0  # a worker has popped it and is about to start it
+        """Jobs that will be claimed before a queued job as things are (0 = next), None when it is not queued."""
+        return cast(int | None, self._eval(scripts.POSITION, job_id))
 
     def cancel(self, job_id: str) -> State:
         """Queued: canceled at once, never runs. Running: the same, and its worker is told to stop. Final: unchanged.
@@ -183,8 +323,45 @@ class JobQueue:
         return records
 
     def in_use(self, owner: str, array_id: str) -> bool:
-        """Whether a live job of the owner reads the array."""
+        """Whether a live job of the owner, or a dead letter, reads the array."""
         return bool(self._redis.scard(uses_key(owner, array_id)))
+
+    def forbid(self, owner: str, array_id: str) -> bool:
+        """Before an array is deleted: no job can be enqueued with it from now on, for a minute. False when one is."""
+        return bool(self._eval(scripts.FORBID, owner, array_id))
+
+    def allow(self, owner: str, array_id: str) -> None:
+        """The array is there again."""
+        self._redis.delete(f"{scripts.FORBIDDEN}{owner}:{array_id}")
+
+    def events(self, job_id: str, after: int = 0) -> list[Event]:
+        """What happened to a job beyond the event of that number, oldest first; the oldest of very many are gone."""
+        entries = cast(list[Any], self._redis.xrange(events_key(job_id), min=f"({after}-0"))
+        return [Event.model_validate_json(fields[b"event"]) for _, fields in entries]
+
+    def dead_letters(self, limit: int, before: str | None = None) -> Sequence[JobRecord]:
+        """Jobs of every owner that were given up, the latest first, those after the id `before`."""
+        start = 0
+        if before is not None:
+            rank = cast(int | None, self._redis.zrevrank(scripts.DEAD, before))
+            start = 0 if rank is None else rank + 1
+        ids = cast(list[bytes], self._redis.zrevrange(scripts.DEAD, start, start + limit - 1))
+        found = (self.get(entry.decode()) for entry in ids)
+        return [record for record in found if record is not None]
+
+    def rerun(self, job_id: str) -> bool:
+        """Queue a dead letter again, its strikes and deadline forgotten; False when it is none.
+
+        Raises InputsGone where they were not kept because they are private.
+        """
+        fields = self._fields(job_id)
+        if "dead" not in fields:
+            return False
+        request = JobRequest.model_validate_json(fields["request"]).model_copy(update={"deadline": None})
+        done = int(self._eval(scripts.RERUN, job_id, request.model_dump_json(), *self._for_rq(request)))
+        if done < 0:
+            raise InputsGone(*sorted(set(request.inputs.values())))
+        return bool(done)
 
     def workers(self) -> Sequence[WorkerReport]:
         """The workers that reported within their time to live; those of this host that have ended are left out."""
@@ -195,90 +372,52 @@ class JobQueue:
         return [WorkerReport.model_validate_json(report) for report in reports if report is not None]
 
     def length(self) -> int:
-        return self._redis.llen(scripts.RQ_QUEUE)
+        """Jobs that wait for a worker."""
+        return self._redis.zcard(scripts.WAITING)
+
+    def oldest(self) -> float | None:
+        """Seconds the oldest of them has waited."""
+        first = cast(list[tuple[bytes, float]], self._redis.zrange(scripts.WAITING, 0, 0, withscores=True))
+        return max(0.0, self.time() - first[0][1]) if first else None
 
     # Called by a worker's parent process.
 
-    def start(
-        self,
-        job_id: str,
-        worker: str = "",
-        process: str = "",
-        execution: str = "",
-        leave_gpu_jobs: bool = False,
-    ) -> tuple[JobRequest, int] | None:
-        """Raise the attempt (the fence) and mark the job running; None when it is final, canceled or past its deadline.
+    def claim(self, claim: Claim) -> Batch | None:
+        """Take jobs that run together; None when there is nothing to do. The same claim again has the same answer."""
+        return _batch(self._eval(scripts.CLAIM, *claim.arguments()))
 
-        With `leave_gpu_jobs`, a job that wants a GPU goes back to the end of the queue for a worker that has one.
-        """
-        started = self._eval(
-            scripts.START,
-            job_id,
-            worker,
-            process,
-            execution or uuid4().hex,
-            repr(LEASE_SECONDS),
-            int(leave_gpu_jobs),
-            utcformat(now()),
-        )
-        if started is None:
-            return None
-        request, attempt = started
-        return JobRequest.model_validate_json(request), int(attempt)
+    def renew(self, held: Sequence[Held]) -> list[Held]:
+        """Extend the claims; returns those that are no longer the worker's (canceled, expired, taken over)."""
+        told = [part for job in held for part in (job.request.id, job.attempt)]
+        kept = self._eval(scripts.RENEW, repr(LEASE_SECONDS), repr(RENEW_SECONDS), *told)
+        return [job for job, still in zip(held, kept, strict=True) if not still]
 
-    def renew(self, job_id: str, attempt: int) -> bool:
-        """Extend the claim; False when the attempt is no longer the one that runs (canceled, expired, taken over)."""
-        return bool(self._eval(scripts.RENEW, job_id, attempt, repr(LEASE_SECONDS)))
+    def finish(
+        self, endings: Sequence[Ending], worker: str = "", *, idle: bool = True, then: Claim | None = None
+    ) -> tuple[list[Finish], Batch | None]:
+        """End attempts, each by itself: make an outcome visible, or give the job back. An attempt that is not the one
+        that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip."""
+        told = [part for ending in endings for part in ending.arguments()]
+        if then is None:
+            return _finishes(self._eval(scripts.FINISH, worker, int(idle), *told)), None
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.eval(scripts.FINISH, 0, worker, 0, *told)
+            pipe.eval(scripts.CLAIM, 0, *then.arguments())
+            finished, claimed = pipe.execute()
+        return _finishes(finished), _batch(claimed)
 
-    def strikes(self, job_id: str) -> int:
-        """How many workers have died of this job."""
-        return int(cast(bytes | None, self._redis.hget(job_key(job_id), "strikes")) or 0)
+    def progress(self, job_id: str, attempt: int, done: float) -> None:
+        """How far a running job is, 0 to 1; nothing when the attempt is stale."""
+        self._eval(scripts.PROGRESS, job_id, attempt, repr(round(done, 4)))
 
-    def finish(self, job_id: str, attempt: int, outcome: Succeeded | Failed) -> bool:
-        """Make one outcome visible. False when the attempt is stale or the job is already final: the caller deletes
-        what the attempt wrote, unread."""
-        if isinstance(outcome, Succeeded):
-            told = (State.SUCCEEDED, "result", outcome.result, outcome.provenance.model_dump_json())
-        else:
-            told = (State.FAILED, "error", outcome.model_dump_json(), "")
-        return bool(self._eval(scripts.FINISH, job_id, attempt, *told))
-
-    def expire(self, job_id: str, attempt: int) -> bool:
-        """The running job's deadline has passed; False when the attempt is stale or the job is already final."""
-        return bool(self._eval(scripts.EXPIRE, job_id, attempt))
-
-    def retry(self, job_id: str, attempt: int, strike: bool = True) -> bool:
-        """Put a job whose worker died back at the front of the queue; False when it is stale, final or out of attempts.
-
-        Without `strike` (a worker that stops gives its job back) the attempt is not counted against the job.
-        """
-        return bool(self._eval(scripts.RETRY, job_id, attempt, int(strike), MAX_ATTEMPTS))
-
-    def leases(self) -> Sequence[Lease]:
-        """Every running attempt."""
-        at = self.time()
-        held = []
-        for entry, expires_at in cast(list[tuple[bytes, float]], self._redis.zrange(LEASES, 0, -1, withscores=True)):
-            job_id = entry.decode()
-            fields = cast(list[bytes | None], self._redis.hmget(job_key(job_id), "attempt", "worker", "process"))
-            attempt, worker, process = (field.decode() if field else "" for field in fields)
-            held.append(Lease(job_id, int(attempt or 0), worker, process, expires_at <= at))
-        return held
-
-    def drop_lease(self, job_id: str) -> None:
-        """Forget the claim on a job that has no record any more."""
-        self._redis.zrem(LEASES, job_id)
-
-    def popped(self) -> frozenset[str]:
-        """Ids that a worker took from the queue and has not started yet."""
-        return frozenset(
-            entry.decode() for entry in cast(list[bytes], self._redis.lrange(scripts.RQ_INTERMEDIATE, 0, -1))
-        )
-
-    def restore(self, job_id: str) -> bool:
-        """Put an id back whose worker died between pop and start. Doing so wrongly is harmless: the second pop of an id
-        finds the job running or final."""
-        return bool(self._eval(scripts.RESTORE, job_id))
+    def reap(self, dead: Sequence[str], *, judge_leases: bool, most: int = 256) -> list[Reaped]:
+        """Return the jobs of dead workers and, if leases may be judged, of late ones to the queue; expire queued jobs
+        past their deadline; wake those whose backoff is over; forget old dead letters."""
+        gone = Failed(code="worker-died", message=f"{MAX_ATTEMPTS} workers were gone before the job was done")
+        ended = self._eval(scripts.REAP, int(judge_leases), gone.model_dump_json(), most, *dead)
+        return [
+            Reaped(JobRequest.model_validate_json(request), attempt, how.decode()) for _, request, attempt, how in ended
+        ]
 
     def report(self, report: WorkerReport, ttl: float, process: str = "") -> None:
         with self._redis.pipeline() as pipe:
@@ -301,6 +440,7 @@ class JobQueue:
         """Forget a worker that has gone, in our records and in RQ's."""
         with self._redis.pipeline() as pipe:
             pipe.hdel(WORKERS, name)
+            pipe.hdel(scripts.CLAIMS, name)
             pipe.delete(worker_key(name), f"rq:worker:{name}")
             pipe.srem("rq:workers", f"rq:worker:{name}")
             pipe.srem(f"rq:workers:{QUEUE}", f"rq:worker:{name}")
@@ -320,8 +460,44 @@ class JobQueue:
             fields = self._fields(job_id)
         return _record(fields) if fields else None
 
+    def _for_rq(self, request: JobRequest) -> list[Any]:
+        """RQ's own record of a queued job, as field, value, field, value."""
+        job = Job.create(
+            TASK,
+            args=(request.id,),
+            id=request.id,
+            connection=self._redis,
+            serializer=JSONSerializer,
+            description=request.operation,
+            timeout=ceil(request.timeout),
+            result_ttl=0,
+            origin=f"{QUEUE}-{lane_of(request)}-{request.owner}",
+            status=JobStatus.QUEUED,
+        )
+        job.enqueued_at = now()
+        return [part for pair in job.to_dict().items() for part in pair]
+
     def _eval(self, script: str, *arguments: Any) -> Any:
         return self._redis.eval(script, 0, *arguments)
+
+
+def lane_of(request: JobRequest) -> str:
+    return f"{request.priority}-gpu" if request.backend == "gpu" else request.priority
+
+
+def _batch(claimed: list[Any]) -> Batch | None:
+    """None also where a repeated claim finds that all its jobs were taken from it meanwhile."""
+    if len(claimed) < 2:
+        return None
+    reason, *jobs = claimed
+    return Batch(
+        tuple(Held(JobRequest.model_validate_json(request), attempt, strikes) for request, attempt, strikes in jobs),
+        reason.decode(),
+    )
+
+
+def _finishes(answers: list[bytes]) -> list[Finish]:
+    return [cast(Finish, answer.decode()) for answer in answers]
 
 
 def _text(fields: dict[bytes, bytes]) -> dict[str, str]:
@@ -335,7 +511,8 @@ def _record(fields: dict[str, str]) -> JobRecord:
     submitted_at, started_at = float(fields["submitted_at"]), number("started_at")
     provenance = Provenance.model_validate_json(fields["provenance"]) if "provenance" in fields else None
     if provenance is not None and started_at is not None:
-        provenance = provenance.model_copy(update={"queue_seconds": round(started_at - submitted_at, 6)})
+        waited = max(0.0, round(started_at - submitted_at, 6))
+        provenance = provenance.model_copy(update={"queue_seconds": waited, "coalesced": "coalesced" in fields})
     return JobRecord(
         request=JobRequest.model_validate_json(fields["request"]),
         state=State(fields["state"]),
@@ -347,6 +524,8 @@ def _record(fields: dict[str, str]) -> JobRecord:
         result=fields.get("result"),
         result_expires_at=number("result_expires_at"),
         erased="erased" in fields,
+        strikes=int(fields.get("strikes", 0)),
+        dead="dead" in fields,
         error=Failed.model_validate_json(fields["error"]) if "error" in fields else None,
         provenance=provenance,
     )

@@ -1,34 +1,90 @@
-"""The job's transitions as Lua: each is one atomic step in Redis, and all times come from Redis' clock.
+"""The transitions of jobs as Lua: each is one atomic step in Redis, and all times come from Redis' clock.
 
-Two sets of keys change together: our record, which is the truth, and what RQ keeps about the same job, so that `rq
-info` shows the service as it is. RQ's key names are taken from RQ's own classes. Scripts are sent whole: Redis caches
-them by digest, and a script named by digest alone would be unknown after a restart.
+    enqueue ─▶ queued ──claim──▶ running ──finish──▶ succeeded | failed | expired
+                 ▲                 │  ▲│
+                 │                 │  └┘ renew
+                 └─finish (given back), reap (its worker is gone)
+    cancel: queued or running ─▶ canceled        reap: queued past its deadline ─▶ expired
+    rerun: a dead letter (failed, struck or claimed too often) ─▶ queued
+
+Two sets of keys change together: our records, which are the truth, and what RQ keeps about the same jobs, so that `rq
+info` shows the service as it is. RQ's key names are taken from RQ's own classes. Scripts name keys they are not given,
+so they need one primary, not a cluster. They are sent whole: Redis caches them by digest, and a script named by digest
+alone would be unknown after a restart.
+
+Keys, beside those that `workers.protocol` names:
+
+    rq:queue:warpdesk-<lane>-<owner>   list     the ids that wait, RQ's queue; a lane is a priority, or "<priority>-gpu"
+    rq:wip:warpdesk-<lane>-<owner>     zset     the ids that run, RQ's registry
+    warpdesk:ring:<lane>               zset     owners with ids in that lane, by the turn they were served last
+    warpdesk:served                    hash     lane -> when a claim took from it last; "turn" -> how many have
+    warpdesk:waiting                   zset     every queued id, by the time of its submission
+    warpdesk:delayed                   zset     queued ids in no list: they wait out a backoff, by its end
+    warpdesk:deadlines                 zset     queued ids with a deadline, by it
+    warpdesk:live:<owner>              set      queued and running ids
+    warpdesk:bell:any, warpdesk:bell:gpu  list  one token while there may be something to claim
+    warpdesk:claims                    hash     worker -> its latest claim: the same claim again answers the same
+    warpdesk:dead                      zset     dead letters, by when they were given up
+    warpdesk:idempotency:<owner>:<key> string   fingerprint and job id
+    warpdesk:same:<owner>:<digest>     string   the live job that computes for identical ones
+    warpdesk:followers:<id>            set      the jobs it computes for beside itself
+    warpdesk:shared:<result>           set      the jobs whose result it is, where they are several
+    warpdesk:forbidden:<owner>:<array> string   the array is about to be deleted: no job may be enqueued with it
 """
 
 from rq import Queue, Worker
 from rq.command import PUBSUB_CHANNEL_TEMPLATE
-from rq.executions import ExecutionRegistry
-from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job
 from rq.registry import StartedJobRegistry
 
-from workers.protocol import DONE_CHANNEL, LEASES, QUEUE, job_key, owner_key, uses_key
+from workers.protocol import (
+    EVENTS,
+    LEASES,
+    MAX_ATTEMPTS,
+    MAX_STRIKES,
+    PRIORITIES,
+    QUEUE,
+    events_key,
+    job_key,
+    owner_key,
+    uses_key,
+)
 
-RQ_QUEUE = f"{Queue.redis_queue_namespace_prefix}{QUEUE}"
-RQ_INTERMEDIATE = IntermediateQueue.get_intermediate_queue_key(RQ_QUEUE)
-RQ_STARTED = StartedJobRegistry.key_template.format(QUEUE)
+RQ_QUEUES = f"{Queue.redis_queue_namespace_prefix}{QUEUE}-"
+RQ_STARTED = StartedJobRegistry.key_template.format(f"{QUEUE}-")
 
+WAITING = "warpdesk:waiting"
+DEAD = "warpdesk:dead"
+BELL = "warpdesk:bell:"
+LIVE = "warpdesk:live:"
+FORBIDDEN = "warpdesk:forbidden:"
+IDEMPOTENCY = "warpdesk:idempotency:"
+CLAIMS = "warpdesk:claims"
+
+# RQ's own clean-up, which any `rq info` triggers, fails what is past its score in its registry: never ours, whose
+# leases say who is abandoned.
 _RQ_EXECUTION_SECONDS = 30 * 24 * 3600
 
 # A record outlives its result by a day, so that a late question gets "the result has expired" and not "no such job".
 # Redis must hold the records of every job of that time.
 TOMBSTONE_SECONDS = 24 * 3600
+DEAD_SECONDS = 7 * 24 * 3600
+IDEMPOTENCY_SECONDS = 24 * 3600
+FORBIDDEN_SECONDS = 60
+
+# A lane that nobody claimed from for so long goes before lanes of higher priority, once.
+AGING_SECONDS = {"realtime": 0, "batch": 5, "research": 20}
+# Ids looked at for one batch. Each costs a look at its record, and Redis does nothing else meanwhile.
+WINDOW = 256
+_OWNERS = 64
 
 _PRELUDE = f"""
-local JOB, USES, LEASES = '{job_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
-local RQ_QUEUE, RQ_POPPED, RQ_STARTED = '{RQ_QUEUE}', '{RQ_INTERMEDIATE}', '{RQ_STARTED}'
-local RQ_JOB, RQ_EXECUTION, RQ_WORKER = '{Job.key_for("")}', 'rq:execution:', '{Worker.redis_worker_namespace_prefix}'
-local RQ_EXECUTIONS = '{ExecutionRegistry.key_template.format("")}'
+local JOB, EVENTS, USES, LEASES = '{job_key("")}', '{events_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
+local WAITING, DELAYED, DEADLINES, LIVE = '{WAITING}', 'warpdesk:delayed', 'warpdesk:deadlines', '{LIVE}'
+local RING, SERVED, BELL, CLAIMS, DEAD = 'warpdesk:ring:', 'warpdesk:served', '{BELL}', '{CLAIMS}', '{DEAD}'
+local SAME, FOLLOWERS, SHARED = 'warpdesk:same:', 'warpdesk:followers:', 'warpdesk:shared:'
+local RQ_QUEUES, RQ_STARTED = '{RQ_QUEUES}', '{RQ_STARTED}'
+local RQ_JOB, RQ_WORKER = '{Job.key_for("")}', '{Worker.redis_worker_namespace_prefix}'
 
 local function now()
   local time = redis.call('TIME')
@@ -39,43 +95,152 @@ local function seconds(time)
   return string.format('%.6f', time)
 end
 
-local function forget_in_rq(id)
-  redis.call('DEL', RQ_JOB .. id, RQ_JOB .. id .. ':dependents')
+local function get(id, ...)
+  return unpack(redis.call('HMGET', JOB .. id, ...))
 end
 
--- End the attempt that runs: its lease, and RQ's record of the execution.
-local function leave(id)
-  local execution, worker = unpack(redis.call('HMGET', JOB .. id, 'execution', 'worker'))
-  if execution then
-    redis.call('ZREM', RQ_STARTED, id .. ':' .. execution)
-    redis.call('DEL', RQ_EXECUTION .. id .. ':' .. execution, RQ_EXECUTIONS .. id)
-    redis.call('HDEL', JOB .. id, 'execution')
-    if redis.call('EXISTS', RQ_WORKER .. worker) == 1 then
-      redis.call('HSET', RQ_WORKER .. worker, 'state', 'idle', 'current_job_working_time', 0)
-      redis.call('HDEL', RQ_WORKER .. worker, 'current_job')
-    end
+-- Append to the job's events and publish.
+local function tell(id, name, field, value)
+  local private, attempt = get(id, 'private', 'attempt')
+  if private == '1' and (name == 'running' or name == 'progress') then return end
+  local number = redis.call('HINCRBY', JOB .. id, 'events', 1)
+  local event = {{job = id, number = number, event = name, at = now(), attempt = tonumber(attempt)}}
+  if field then event[field] = value end
+  local text = cjson.encode(event)
+  redis.call('XADD', EVENTS .. id, 'MAXLEN', '~', 200, number .. '-0', 'event', text)
+  redis.call('PUBLISH', '{EVENTS}', text)
+end
+
+local function ring_bell(lane)
+  local bell = BELL .. (string.find(lane, '-gpu', 1, true) and 'gpu' or 'any')
+  if redis.call('EXISTS', bell) == 0 then redis.call('RPUSH', bell, 1) end
+end
+
+-- RQ lists a queue while something waits or runs in it.
+local function show_in_rq(lane, owner)
+  local name = lane .. '-' .. owner
+  if redis.call('EXISTS', RQ_QUEUES .. name, RQ_STARTED .. name) > 0 then
+    redis.call('SADD', '{Queue.redis_queues_keys}', RQ_QUEUES .. name)
+  else
+    redis.call('SREM', '{Queue.redis_queues_keys}', RQ_QUEUES .. name)
   end
-  redis.call('ZREM', LEASES, id)
-  redis.call('LREM', RQ_POPPED, 0, id)
 end
 
--- Enter a final state and tell whoever waits.
-local function settle(id, state)
-  local key = JOB .. id
-  leave(id)
-  local owner, inputs, result_ttl = unpack(redis.call('HMGET', key, 'owner', 'inputs', 'result_ttl'))
+-- Into its owner's list: at the end, or at the front what waited there before.
+local function push(id, front)
+  local lane, owner = get(id, 'lane', 'owner')
+  if redis.call('EXISTS', RING .. lane) == 0 then redis.call('HSET', SERVED, lane, seconds(now())) end
+  redis.call('ZADD', RING .. lane, 'NX', redis.call('HGET', SERVED, 'turn') or 0, owner)
+  redis.call(front and 'LPUSH' or 'RPUSH', RQ_QUEUES .. lane .. '-' .. owner, id)
+  show_in_rq(lane, owner)
+  ring_bell(lane)
+end
+
+-- Out of whatever a queued job waits in.
+local function unqueue(id)
+  local lane, owner, leader = get(id, 'lane', 'owner', 'leader')
+  redis.call('ZREM', DEADLINES, id)
+  if leader then
+    redis.call('SREM', FOLLOWERS .. leader, id)
+    return
+  end
+  redis.call('ZREM', WAITING, id)
+  if redis.call('ZREM', DELAYED, id) == 1 then return end
+  local list = RQ_QUEUES .. lane .. '-' .. owner
+  redis.call('LREM', list, 1, id)
+  if redis.call('EXISTS', list) == 0 then redis.call('ZREM', RING .. lane, owner) end
+end
+
+local function enter_queue(id, front, delay, reason)
+  local submitted_at, deadline = get(id, 'submitted_at', 'deadline')
+  redis.call('HSET', JOB .. id, 'state', 'queued')
+  redis.call('ZADD', WAITING, submitted_at, id)
+  if deadline then redis.call('ZADD', DEADLINES, deadline, id) end
+  if delay > 0 then
+    redis.call('ZADD', DELAYED, seconds(now() + delay), id)
+  else
+    push(id, front)
+  end
+  tell(id, 'queued', reason and 'reason', reason)
+end
+
+-- End the attempt that runs: its lease, and what RQ shows of it.
+local function leave(id)
+  local lane, owner = get(id, 'lane', 'owner')
+  redis.call('ZREM', LEASES, id)
+  redis.call('ZREM', RQ_STARTED .. lane .. '-' .. owner, id .. ':1')
+  show_in_rq(lane, owner)
+end
+
+local function release_inputs(id)
+  local owner, inputs = get(id, 'owner', 'inputs')
   for _, array in ipairs(cjson.decode(inputs)) do
     redis.call('SREM', USES .. owner .. ':' .. array, id)
   end
+end
+
+local function keep_for(id, time)
+  redis.call('EXPIRE', JOB .. id, time)
+  redis.call('EXPIRE', EVENTS .. id, time)
+end
+
+-- Enter a final state and tell whoever waits. A dead letter keeps its inputs, unless they are private.
+local function settle_one(id, state, dead)
+  local key = JOB .. id
+  local before, owner, result_ttl, private = get(id, 'state', 'owner', 'result_ttl', 'private')
+  if before == 'running' then leave(id) else unqueue(id) end
   redis.call('HSET', key, 'state', state, 'ended_at', seconds(now()))
-  redis.call('EXPIRE', key, math.ceil(tonumber(result_ttl)) + {TOMBSTONE_SECONDS})
-  forget_in_rq(id)
-  redis.call('PUBLISH', '{DONE_CHANNEL}', id)
+  if state == 'succeeded' then
+    redis.call('HSET', key, 'progress', 1, 'result_expires_at', seconds(now() + tonumber(result_ttl)))
+  end
+  redis.call('SREM', LIVE .. owner, id)
+  redis.call('DEL', RQ_JOB .. id, RQ_JOB .. id .. ':dependents')
+  if dead then
+    redis.call('HSET', key, 'dead', 1)
+    redis.call('ZADD', DEAD, seconds(now()), id)
+  end
+  if not dead or private == '1' then release_inputs(id) end
+  if not dead then keep_for(id, math.ceil(tonumber(result_ttl)) + {TOMBSTONE_SECONDS}) end
+  tell(id, state)
+end
+
+-- The same for a job and those it computes for. Where it was stopped rather than done, the first of them takes over.
+local function settle(id, state, dead)
+  local owner, same = get(id, 'owner', 'same')
+  settle_one(id, state, dead)
+  if not same then return end
+  if redis.call('GET', SAME .. owner .. ':' .. same) == id then redis.call('DEL', SAME .. owner .. ':' .. same) end
+  local followers = redis.call('SMEMBERS', FOLLOWERS .. id)
+  redis.call('DEL', FOLLOWERS .. id)
+  if #followers == 0 then return end
+  table.sort(followers)
+  if state == 'canceled' or state == 'expired' then
+    local heir = table.remove(followers, 1)
+    redis.call('HDEL', JOB .. heir, 'leader')
+    redis.call('SET', SAME .. owner .. ':' .. same, heir)
+    for _, follower in ipairs(followers) do
+      redis.call('HSET', JOB .. follower, 'leader', heir)
+      redis.call('SADD', FOLLOWERS .. heir, follower)
+    end
+    enter_queue(heir, true, 0, 'the identical job that computed for it was ' .. state)
+    return
+  end
+  local result, provenance, failure, started_at = get(id, 'result', 'provenance', 'error', 'started_at')
+  for _, follower in ipairs(followers) do
+    local given = {{'coalesced', 1}}
+    for name, value in pairs({{result = result, provenance = provenance, error = failure, started_at = started_at}}) do
+      if value then table.insert(given, name) table.insert(given, value) end
+    end
+    redis.call('HSET', JOB .. follower, unpack(given))
+    if result then redis.call('SADD', SHARED .. result, id, follower) end
+    settle_one(follower, state, false)
+  end
+  if result then redis.call('EXPIRE', SHARED .. result, redis.call('TTL', JOB .. id)) end
 end
 
 -- True when the attempt is the one that runs now; any other is a stale fence.
 local function runs(id, attempt)
-  local state, current = unpack(redis.call('HMGET', JOB .. id, 'state', 'attempt'))
+  local state, current = get(id, 'state', 'attempt')
   return state == 'running' and current == attempt
 end
 
@@ -83,27 +248,417 @@ local function overdue(id)
   local deadline = redis.call('HGET', JOB .. id, 'deadline')
   return deadline and tonumber(deadline) <= now()
 end
+
+-- How often it was claimed, since it was run again as a dead letter if it was.
+local function claims(id)
+  local attempt, forgiven = get(id, 'attempt', 'forgiven')
+  return tonumber(attempt) - tonumber(forgiven or 0)
+end
+
+-- Back to the front of the queue, or given up: what is run again for ever takes the place of others.
+local function again(id, delay, reason, failure)
+  local key = JOB .. id
+  if tonumber(redis.call('HGET', key, 'strikes') or 0) >= {MAX_STRIKES} or claims(id) >= {MAX_ATTEMPTS} then
+    redis.call('HSET', key, 'error', failure)
+    settle(id, 'failed', true)
+    return 'dead'
+  end
+  leave(id)
+  redis.call('HDEL', key, 'started_at', 'worker', 'progress')
+  redis.call('HSET', RQ_JOB .. id, 'status', 'queued', 'started_at', '', 'worker_name', '')
+  enter_queue(id, true, delay, reason)
+  return 'queued'
+end
+
+-- Its worker is gone or gives it back. That is not the job's fault: only from the third time on it has to wait.
+local function give_back(id, reason, failure)
+  local so_far = claims(id)
+  return again(id, so_far < 3 and 0 or math.min(8, 0.5 * 2 ^ (so_far - 3)), reason, failure)
+end
+
+local function wake_delayed()
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', DELAYED, '-inf', seconds(now()), 'LIMIT', 0, 64)) do
+    redis.call('ZREM', DELAYED, id)
+    push(id, true)
+  end
+end
 """
 
-# id, owner, request, inputs, result_ttl, backend, deadline or ''
-#   ->  1, or 0 when the job exists (a repeat after a lost reply)
+# id, owner, request, inputs, result_ttl, deadline or '', lane, key or '', items, bytes, size, private, idempotency key
+# or '', fingerprint, same or '', most waiting or '', most of the owner or '', then field and value of RQ's record
+#   ->  {'ok' | 'replayed' | 'reused' | 'full' | 'quota' | 'gone', the job's id, or a number, or the arrays}
 ENQUEUE = (
     _PRELUDE
     + f"""
-local id, owner, request, inputs, result_ttl, backend, deadline = unpack(ARGV)
-if redis.call('EXISTS', JOB .. id) == 1 then return 0 end
-redis.call('HSET', JOB .. id, 'state', 'queued', 'attempt', 0, 'submitted_at', seconds(now()), 'owner', owner,
-  'request', request, 'inputs', inputs, 'result_ttl', result_ttl, 'backend', backend)
+local id, owner, request, inputs, result_ttl, deadline, lane, key, items, bytes, size, private, idempotency,
+  fingerprint, same, most, most_of_owner = unpack(ARGV, 1, 17)
+if redis.call('EXISTS', JOB .. id) == 1 then return {{'ok', id}} end  -- the same again, after a lost reply
+local remembered = '{IDEMPOTENCY}' .. owner .. ':' .. idempotency
+if idempotency ~= '' then
+  local before = redis.call('GET', remembered)
+  if before then
+    local known, job = string.match(before, '^(%S+) (%S+)$')
+    return {{known == fingerprint and 'replayed' or 'reused', job}}
+  end
+end
+local arrays, gone = cjson.decode(inputs), {{}}
+for _, array in ipairs(arrays) do
+  if redis.call('EXISTS', '{FORBIDDEN}' .. owner .. ':' .. array) == 1 then table.insert(gone, array) end
+end
+if #gone > 0 then return {{'gone', unpack(gone)}} end
+local waiting, live = redis.call('ZCARD', WAITING), redis.call('SCARD', LIVE .. owner)
+if most ~= '' and waiting >= tonumber(most) then return {{'full', waiting}} end
+if most_of_owner ~= '' and live >= tonumber(most_of_owner) then return {{'quota', live}} end
+
+redis.call('HSET', JOB .. id, 'attempt', 0, 'submitted_at', seconds(now()), 'owner', owner, 'request', request,
+  'inputs', inputs, 'result_ttl', result_ttl, 'lane', lane, 'key', key, 'items', items, 'bytes', bytes, 'size', size,
+  'private', private)
 if deadline ~= '' then redis.call('HSET', JOB .. id, 'deadline', deadline) end
+if idempotency ~= '' then redis.call('SET', remembered, fingerprint .. ' ' .. id, 'EX', {IDEMPOTENCY_SECONDS}) end
+redis.call('SADD', LIVE .. owner, id)
 local mine = '{owner_key("")}' .. owner
 redis.call('ZADD', mine, 0, id)
 for _, oldest in ipairs(redis.call('ZRANGE', mine, 0, 1)) do  -- forget the ids of records whose time is over
   if redis.call('EXISTS', JOB .. oldest) == 0 then redis.call('ZREM', mine, oldest) end
 end
-for _, array in ipairs(cjson.decode(inputs)) do
+for _, array in ipairs(arrays) do
   redis.call('SADD', USES .. owner .. ':' .. array, id)
 end
-return 1
+redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 18))
+
+if same ~= '' then
+  redis.call('HSET', JOB .. id, 'same', same)
+  local leader = redis.call('GET', SAME .. owner .. ':' .. same)
+  if leader then
+    redis.call('HSET', JOB .. id, 'state', 'queued', 'leader', leader)
+    redis.call('SADD', FOLLOWERS .. leader, id)
+    if deadline ~= '' then redis.call('ZADD', DEADLINES, deadline, id) end
+    tell(id, 'queued', 'reason', 'an identical job of the same key computes for it')
+    return {{'ok', id}}
+  end
+  redis.call('SET', SAME .. owner .. ':' .. same, id)
+end
+enter_queue(id, false, 0)
+return {{'ok', id}}
+"""
+)
+
+# worker, process, token of this claim, lease seconds, 'any' or 'any gpu', now as RQ writes it, key or '' for any, most
+# items, most bytes (both of a claim for a key alone)
+#   ->  {why the batch ends, {request, attempt, strikes} of each job}; {} when there is nothing to claim
+CLAIM = (
+    _PRELUDE
+    + f"""
+local worker, process, token, lease, kinds, rq_now, only, most_items, most_bytes = unpack(ARGV)
+local remembered = redis.call('HGET', CLAIMS, worker)
+if remembered and remembered ~= '' then  -- the same claim again, after a lost reply
+  local before = cjson.decode(remembered)
+  if before.token == token then
+    local answer = {{before.reason}}
+    for at, id in ipairs(before.ids) do
+      if runs(id, before.attempts[at]) then
+        local request, strikes = get(id, 'request', 'strikes')
+        table.insert(answer, {{request, tonumber(before.attempts[at]), tonumber(strikes or 0)}})
+      end
+    end
+    return answer
+  end
+end
+wake_delayed()
+
+local at = now()
+local PRIORITIES = {{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}
+local AGING = {{{", ".join(f"{name} = {time}" for name, time in AGING_SECONDS.items())}}}
+
+-- The lane to claim from: one that waited beyond its age, else the first by priority.
+local function choose()
+  local first, aged, longest = nil, nil, 0
+  for _, priority in ipairs(PRIORITIES) do
+    for kind in string.gmatch(kinds, '%S+') do
+      local lane = kind == 'gpu' and priority .. '-gpu' or priority
+      if redis.call('EXISTS', RING .. lane) == 1 then
+        local waited = at - tonumber(redis.call('HGET', SERVED, lane) or at)
+        if AGING[priority] > 0 and waited > AGING[priority] and waited / AGING[priority] > longest then
+          aged, longest = lane, waited / AGING[priority]
+        end
+        if not first or (first.priority == priority and waited > first.waited) then
+          first = {{lane = lane, priority = priority, waited = waited}}
+        end
+      end
+    end
+  end
+  return aged or (first and first.lane)
+end
+
+-- A queued job in time, or nil; what is neither leaves the list.
+local function claimable(id, list)
+  local state, deadline, key, size, strikes = get(id, 'state', 'deadline', 'key', 'size', 'strikes')
+  if state ~= 'queued' then  -- nothing of ours, whoever put it there
+    redis.call('LREM', list, 0, id)
+    return nil
+  end
+  if deadline and tonumber(deadline) <= at then
+    settle(id, 'expired')
+    return nil
+  end
+  return {{id = id, key = key, size = tonumber(size), alone = key == '' or strikes ~= false, list = list}}
+end
+
+local batch, reason, lane, owners = {{}}, 'drained', nil, {{}}
+while #batch == 0 do
+  lane = choose()
+  if not lane then break end
+  owners = redis.call('ZRANGE', RING .. lane, 0, {_OWNERS - 1})
+  for _, owner in ipairs(owners) do
+    local list = RQ_QUEUES .. lane .. '-' .. owner
+    while #batch == 0 and only == '' do
+      local id = redis.call('LINDEX', list, 0)
+      if not id then break end
+      local job = claimable(id, list)
+      if job then
+        job.owner = owner
+        batch[1] = job
+      end
+    end
+    if redis.call('EXISTS', list) == 0 then redis.call('ZREM', RING .. lane, owner) end
+    if #batch > 0 then break end
+  end
+  if only ~= '' then break end
+end
+
+local key, items, room = only, tonumber(most_items), tonumber(most_bytes)
+if #batch > 0 then
+  local first = batch[1]
+  key = first.key
+  local most, bytes = get(first.id, 'items', 'bytes')
+  items, room = tonumber(most), tonumber(bytes) - first.size
+  if first.alone then items = 1 end
+end
+if lane and items > #batch and (#batch > 0 or only ~= '') then
+  -- Owners in turn, so that a burst of one does not fill the batch.
+  local chosen, place, looked, left = {{}}, {{}}, 0, #owners
+  local ids = {{}}
+  local window = math.max(16, math.floor({WINDOW} / math.max(1, #owners)))
+  for turn, owner in ipairs(owners) do
+    ids[turn] = redis.call('LRANGE', RQ_QUEUES .. lane .. '-' .. owner, 0, window - 1)
+    place[turn] = 1
+  end
+  local start = 1
+  for turn, owner in ipairs(owners) do
+    if #batch > 0 and owner == batch[1].owner then start = turn + 1 end
+  end
+  if #batch > 0 then chosen[batch[1].id] = true end
+  local turn, idle = start, 0
+  while #owners > 0 and idle < #owners and #batch < items do
+    if turn > #owners then turn = 1 end
+    local list, found = RQ_QUEUES .. lane .. '-' .. owners[turn], nil
+    while not found and place[turn] <= #ids[turn] and looked < {WINDOW} do
+      local id = ids[turn][place[turn]]
+      place[turn] = place[turn] + 1
+      looked = looked + 1
+      if not chosen[id] then
+        local job = claimable(id, list)
+        if job and job.key == key and not job.alone then found = job end
+      end
+    end
+    if found and found.size > room then
+      reason = 'bytes'
+      break
+    end
+    if found then
+      found.owner = owners[turn]
+      chosen[found.id] = true
+      table.insert(batch, found)
+      room = room - found.size
+      idle = 0
+    else
+      idle = idle + 1
+    end
+    turn = turn + 1
+  end
+  if #batch >= items then reason = 'full' end
+end
+if #batch == 1 and items == 1 then reason = 'full' end
+
+local answer = {{reason}}
+local ids, attempts = {{}}, {{}}
+for _, job in ipairs(batch) do
+  local id, record = job.id, JOB .. job.id
+  unqueue(id)
+  local attempt = redis.call('HINCRBY', record, 'attempt', 1)
+  redis.call('HSET', record, 'state', 'running', 'started_at', seconds(at), 'worker', worker, 'process', process)
+  redis.call('ZADD', LEASES, seconds(at + tonumber(lease)), id)
+  -- What RQ's prepare_job_execution writes. Of an id RQ sees one execution at a time.
+  redis.call('ZADD', RQ_STARTED .. lane .. '-' .. job.owner, seconds(at + {_RQ_EXECUTION_SECONDS}), id .. ':1')
+  redis.call('HSET', RQ_JOB .. id, 'status', 'started', 'started_at', rq_now, 'last_heartbeat', rq_now,
+    'worker_name', worker)
+  tell(id, 'running')
+  local request, strikes = get(id, 'request', 'strikes')
+  table.insert(answer, {{request, attempt, tonumber(strikes or 0)}})
+  table.insert(ids, id)
+  table.insert(attempts, tostring(attempt))
+end
+if #batch > 0 then
+  redis.call('HSET', SERVED, lane, seconds(at))
+  for _, job in ipairs(batch) do
+    if not owners[job.owner] then
+      owners[job.owner] = true
+      if redis.call('EXISTS', RQ_QUEUES .. lane .. '-' .. job.owner) == 1 then
+        redis.call('ZADD', RING .. lane, redis.call('HINCRBY', SERVED, 'turn', 1), job.owner)
+      end
+    end
+  end
+  redis.call('HSET', CLAIMS, worker, cjson.encode({{token = token, reason = reason, ids = ids, attempts = attempts}}))
+  if redis.call('EXISTS', RQ_WORKER .. worker) == 1 then
+    redis.call('HSET', RQ_WORKER .. worker, 'state', 'busy', 'current_job', ids[1], 'current_job_working_time', 0)
+  end
+end
+-- The bells of what is left, for others; silence where nothing is.
+for kind in string.gmatch(kinds, '%S+') do
+  local left = false
+  for _, priority in ipairs(PRIORITIES) do
+    if redis.call('EXISTS', RING .. (kind == 'gpu' and priority .. '-gpu' or priority)) == 1 then left = true end
+  end
+  if not left then redis.call('DEL', BELL .. kind)
+  elseif redis.call('EXISTS', BELL .. kind) == 0 then redis.call('RPUSH', BELL .. kind, 1) end
+end
+if #batch == 0 then
+  local shown = RQ_WORKER .. worker
+  if redis.call('HGET', shown, 'state') == 'busy' then
+    redis.call('HSET', shown, 'state', 'idle', 'current_job_working_time', 0)
+    redis.call('HDEL', shown, 'current_job')
+  end
+  return {{}}
+end
+return answer
+"""
+)
+
+# lease seconds, seconds after which a lease is renewed, then id and attempt of each
+#   ->  of each 1 while the attempt is the one that runs, else 0
+RENEW = (
+    _PRELUDE
+    + """
+local lease, after = tonumber(ARGV[1]), tonumber(ARGV[2])
+local answer = {}
+for at = 3, #ARGV, 2 do
+  local id, attempt = ARGV[at], ARGV[at + 1]
+  local held = runs(id, attempt)
+  if held and tonumber(redis.call('ZSCORE', LEASES, id) or 0) < now() + lease - after then
+    redis.call('ZADD', LEASES, 'XX', seconds(now() + lease), id)
+  end
+  table.insert(answer, held and 1 or 0)
+end
+return answer
+"""
+)
+
+# worker or '', '1' if it is idle after this, then of each: id, attempt, how, value, provenance or '', reason, delays
+#   how   succeeded (value: the result's name), failed (value: the error), expired,
+#         returned (not its fault; value: the error if it is given up, reason: why),
+#         struck (its own fault; the same),
+#         retry (a fault that may pass; the same, delays: seconds before each next try, separated by spaces)
+#   ->  of each: 'done', 'queued', 'dead' or 'stale'
+FINISH = (
+    _PRELUDE
+    + """
+local worker, idle = ARGV[1], ARGV[2]
+local answer, busy, good, bad = {}, 0, 0, 0
+
+local function finish(id, attempt, how, value, provenance, reason, delays)
+  local key = JOB .. id
+  local field = how == 'succeeded' and 'result' or 'error'
+  if not runs(id, attempt) then
+    local state, current, before, dead = get(id, 'state', 'attempt', field, 'dead')
+    -- The same finish again, after a lost reply, is the same commit.
+    if current ~= attempt then return 'stale' end
+    if state == how and (how == 'expired' or before == value) then return 'done' end
+    if how ~= 'returned' and how ~= 'struck' and how ~= 'retry' then return 'stale' end
+    if state == 'queued' then return 'queued' end
+    if state == 'failed' and before == value then return dead and 'dead' or 'done' end
+    return 'stale'
+  end
+  busy = math.max(busy, now() - tonumber(redis.call('HGET', key, 'started_at')))
+  if how == 'succeeded' then good = good + 1 else bad = bad + 1 end
+  if how == 'expired' then
+    settle(id, how)
+    return 'done'
+  end
+  if how == 'returned' then return give_back(id, reason, value) end
+  if how == 'struck' then
+    redis.call('HINCRBY', key, 'strikes', 1)
+    return again(id, 0, reason, value)
+  end
+  if how == 'retry' then
+    local tries, delay = redis.call('HINCRBY', key, 'retries', 1), nil
+    for text in string.gmatch(delays, '%S+') do
+      tries = tries - 1
+      if tries == 0 then delay = tonumber(text) end
+    end
+    if delay then return again(id, delay, reason, value) end
+    how = 'failed'
+  end
+  redis.call('HSET', key, field, value)
+  if provenance ~= '' then redis.call('HSET', key, 'provenance', provenance) end
+  settle(id, how)
+  return 'done'
+end
+
+for at = 3, #ARGV, 7 do
+  table.insert(answer, finish(unpack(ARGV, at, at + 6)))
+end
+local shown = RQ_WORKER .. worker
+if worker ~= '' and redis.call('EXISTS', shown) == 1 then
+  if good > 0 then redis.call('HINCRBY', shown, 'successful_job_count', good) end
+  if bad > 0 then redis.call('HINCRBY', shown, 'failed_job_count', bad) end
+  redis.call('HINCRBYFLOAT', shown, 'total_working_time', seconds(busy))
+  if idle == '1' then
+    redis.call('HSET', shown, 'state', 'idle', 'current_job_working_time', 0)
+    redis.call('HDEL', shown, 'current_job')
+  end
+end
+return answer
+"""
+)
+
+# '1' to judge leases, the error of a job that is given up, the most it looks at, then the names of dead workers
+#   ->  {id, request, attempt, 'queued' | 'dead' | 'gone'} of each attempt that was ended
+REAP = (
+    _PRELUDE
+    + f"""
+local judge, failure, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local dead, ended, at = {{}}, {{}}, now()
+for place = 4, #ARGV do dead[ARGV[place]] = true end
+local leases = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')
+for place = 1, #leases, 2 do
+  local id = leases[place]
+  local state, worker, request, attempt = get(id, 'state', 'worker', 'request', 'attempt')
+  local late = judge == '1' and tonumber(leases[place + 1]) < at
+  if state ~= 'running' then
+    redis.call('ZREM', LEASES, id)  -- Redis lost the record, or a crash of Redis lost half of a step
+  elseif #ended < most and (late or dead[worker]) then
+    local why = dead[worker] and 'its worker is gone' or 'its worker did not renew its claim'
+    table.insert(ended, {{id, request, tonumber(attempt), give_back(id, why, failure)}})
+  end
+end
+wake_delayed()
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', seconds(at), 'LIMIT', 0, most)) do
+  if redis.call('HGET', JOB .. id, 'state') == 'queued' then
+    local request, attempt = get(id, 'request', 'attempt')
+    settle(id, 'expired')
+    table.insert(ended, {{id, request, tonumber(attempt), 'gone'}})
+  else
+    redis.call('ZREM', DEADLINES, id)
+  end
+end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEAD, '-inf', seconds(at - {DEAD_SECONDS}), 'LIMIT', 0, most)) do
+  redis.call('ZREM', DEAD, id)
+  if redis.call('EXISTS', JOB .. id) == 1 then
+    release_inputs(id)
+    redis.call('DEL', JOB .. id, EVENTS .. id)
+  end
+end
+return ended
 """
 )
 
@@ -112,131 +667,52 @@ EXPIRE_IF_OVERDUE = (
     _PRELUDE
     + """
 local id = ARGV[1]
-if redis.call('HGET', JOB .. id, 'state') == 'queued' and overdue(id) then
-  redis.call('LREM', RQ_QUEUE, 0, id)
-  settle(id, 'expired')
+if redis.call('HGET', JOB .. id, 'state') == 'queued' and overdue(id) then settle(id, 'expired') end
+"""
+)
+
+# id, attempt, share that is done
+PROGRESS = (
+    _PRELUDE
+    + """
+local id, attempt, done = unpack(ARGV)
+if not runs(id, attempt) then return end
+redis.call('HSET', JOB .. id, 'progress', done)
+tell(id, 'progress', 'progress', tonumber(done))
+for _, follower in ipairs(redis.call('SMEMBERS', FOLLOWERS .. id)) do
+  redis.call('HSET', JOB .. follower, 'progress', done)
+  tell(follower, 'progress', 'progress', tonumber(done))
 end
 """
 )
 
-# id, worker, process, execution, lease seconds, '1' to leave gpu jobs to others, now as RQ writes it
-#   ->  {request, attempt}, or nil
-START = (
+# id  ->  jobs that will be claimed before it, as far as is known, or nil when it is not queued
+POSITION = (
     _PRELUDE
     + f"""
-local id, worker, process, execution, lease, no_gpu, rq_now = unpack(ARGV)
-local key = JOB .. id
-local state, current = unpack(redis.call('HMGET', key, 'state', 'execution'))
-if state == 'running' and current == execution then  -- the same start again, after a lost reply
-  return redis.call('HMGET', key, 'request', 'attempt')
+local id = ARGV[1]
+local state, lane, owner, leader = get(id, 'state', 'lane', 'owner', 'leader')
+if state ~= 'queued' then return nil end
+if leader then
+  id = leader
+  if redis.call('HGET', JOB .. id, 'state') ~= 'queued' then return 0 end
 end
-if state ~= 'queued' then
-  redis.call('LREM', RQ_POPPED, 1, id)
-  if state ~= 'running' then forget_in_rq(id) end
-  return nil
+local place = redis.call('LPOS', RQ_QUEUES .. lane .. '-' .. owner, id) or 0
+local ahead = place
+local function waits(name, but)
+  local sum = 0
+  for _, other in ipairs(redis.call('ZRANGE', RING .. name, 0, -1)) do
+    local length = redis.call('LLEN', RQ_QUEUES .. name .. '-' .. other)
+    if but == nil then sum = sum + length elseif other ~= but then sum = sum + math.min(length, place) end
+  end
+  return sum
 end
-if overdue(id) then
-  settle(id, 'expired')
-  return nil
+local kind = string.find(lane, '-gpu', 1, true) and '-gpu' or ''
+for _, priority in ipairs({{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}) do
+  if priority .. kind == lane then break end
+  ahead = ahead + waits(priority .. kind, nil)
 end
-if no_gpu == '1' and redis.call('HGET', key, 'backend') == 'gpu' then
-  redis.call('LREM', RQ_POPPED, 0, id)
-  redis.call('RPUSH', RQ_QUEUE, id)
-  return nil
-end
-local at = now()
-local attempt = redis.call('HINCRBY', key, 'attempt', 1)
-redis.call('HSET', key, 'state', 'running', 'started_at', seconds(at), 'worker', worker, 'process', process,
-  'execution', execution)
-redis.call('ZADD', LEASES, at + tonumber(lease), id)
-redis.call('LREM', RQ_POPPED, 0, id)
-
--- What RQ's prepare_execution and prepare_job_execution write. The execution's score is so far off that RQ's own
--- clean-up, which any `rq info` triggers, never takes the job for abandoned: that is for our leases to say.
-local kept = {_RQ_EXECUTION_SECONDS}
-local rq_execution = RQ_EXECUTION .. id .. ':' .. execution
-redis.call('HSET', rq_execution, 'id', execution, 'created_at', seconds(at), 'last_heartbeat', seconds(at),
-  'worker_name', worker)
-redis.call('EXPIRE', rq_execution, kept)
-redis.call('ZADD', RQ_EXECUTIONS .. id, seconds(at + kept), execution)
-redis.call('EXPIRE', RQ_EXECUTIONS .. id, kept)
-redis.call('ZADD', RQ_STARTED, seconds(at + kept), id .. ':' .. execution)
-redis.call('HSET', RQ_JOB .. id, 'status', 'started', 'started_at', rq_now, 'last_heartbeat', rq_now,
-  'worker_name', worker)
-if redis.call('EXISTS', RQ_WORKER .. worker) == 1 then
-  redis.call('HSET', RQ_WORKER .. worker, 'state', 'busy', 'current_job', id, 'current_job_working_time', 0)
-end
-return {{redis.call('HGET', key, 'request'), attempt}}
-"""
-)
-
-# id, attempt, lease seconds  ->  1 while the attempt is the one that runs, else 0
-RENEW = (
-    _PRELUDE
-    + """
-local id, attempt, lease = unpack(ARGV)
-if not runs(id, attempt) then return 0 end
-redis.call('ZADD', LEASES, 'XX', now() + tonumber(lease), id)
-return 1
-"""
-)
-
-# id, attempt, state, field ('result' or 'error'), its value, provenance or ''  ->  1, or 0 for a stale attempt
-FINISH = (
-    _PRELUDE
-    + """
-local id, attempt, state, field, value, provenance = unpack(ARGV)
-local key = JOB .. id
-if not runs(id, attempt) then
-  local before = redis.call('HMGET', key, 'state', 'attempt', field)
-  -- The same finish again, after a lost reply, is the same commit.
-  if before[1] == state and before[2] == attempt and before[3] == value then return 1 end
-  return 0
-end
-redis.call('HSET', key, field, value)
-if provenance ~= '' then redis.call('HSET', key, 'provenance', provenance) end
-if state == 'succeeded' then
-  redis.call('HSET', key, 'progress', 1, 'result_expires_at',
-    seconds(now() + tonumber(redis.call('HGET', key, 'result_ttl'))))
-end
-local worker = RQ_WORKER .. redis.call('HGET', key, 'worker')
-if redis.call('EXISTS', worker) == 1 then
-  local took = now() - tonumber(redis.call('HGET', key, 'started_at'))
-  redis.call('HINCRBY', worker, state == 'succeeded' and 'successful_job_count' or 'failed_job_count', 1)
-  redis.call('HINCRBYFLOAT', worker, 'total_working_time', seconds(took))
-end
-settle(id, state)
-return 1
-"""
-)
-
-# id, attempt  ->  1, or 0 for a stale attempt; a running job's deadline has passed
-EXPIRE = (
-    _PRELUDE
-    + """
-local id, attempt = unpack(ARGV)
-if not runs(id, attempt) then return 0 end
-settle(id, 'expired')
-return 1
-"""
-)
-
-# id, attempt, strike (1 when the worker died of it, 0 when it was asked to stop), allowed attempts  ->  1 or 0
-RETRY = (
-    _PRELUDE
-    + f"""
-local id, attempt, strike, allowed = unpack(ARGV)
-local key = JOB .. id
-if not runs(id, attempt) then return 0 end
-local strikes = tonumber(redis.call('HGET', key, 'strikes') or 0) + tonumber(strike)
-if strikes >= tonumber(allowed) then return 0 end
-leave(id)
-redis.call('HDEL', key, 'started_at', 'worker', 'process')
-redis.call('HSET', key, 'state', 'queued', 'strikes', strikes)
-redis.call('HSET', RQ_JOB .. id, 'status', 'queued', 'started_at', '', 'worker_name', '')
-redis.call('SADD', '{Queue.redis_queues_keys}', RQ_QUEUE)
-redis.call('LPUSH', RQ_QUEUE, id)
-return 1
+return ahead + waits(lane, owner)
 """
 )
 
@@ -245,11 +721,9 @@ CANCEL = (
     _PRELUDE
     + f"""
 local id = ARGV[1]
-local key = JOB .. id
-local state, worker = unpack(redis.call('HMGET', key, 'state', 'worker'))
+local state, worker = get(id, 'state', 'worker')
 if state == 'queued' then
-  redis.call('LREM', RQ_QUEUE, 0, id)
-  if overdue(id) then state = 'expired' else state = 'canceled' end
+  state = overdue(id) and 'expired' or 'canceled'
   settle(id, state)
 elseif state == 'running' then
   state = 'canceled'
@@ -262,33 +736,63 @@ return state
 """
 )
 
-# id, the request without parameters and inputs  ->  {result or '', array ids no live job of the owner reads}
+# id, the request without parameters and inputs
+#   ->  {result no other job has or '', array ids no live job of the owner reads}
 ERASE = (
     _PRELUDE
-    + """
+    + f"""
 local id, stripped = unpack(ARGV)
 local key = JOB .. id
-local owner, inputs, result = unpack(redis.call('HMGET', key, 'owner', 'inputs', 'result'))
-if not owner then return {''} end
-local answer = {result or ''}
+local owner, inputs, result, dead, result_ttl = get(id, 'owner', 'inputs', 'result', 'dead', 'result_ttl')
+if not owner then return {{''}} end
+release_inputs(id)
+local answer = {{result or ''}}
+if result and redis.call('SREM', SHARED .. result, id) == 1 and redis.call('EXISTS', SHARED .. result) == 1 then
+  answer[1] = ''
+end
 for _, array in ipairs(cjson.decode(inputs)) do
   if redis.call('SCARD', USES .. owner .. ':' .. array) == 0 then table.insert(answer, array) end
 end
-redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress')  -- an error may quote data
+redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead')  -- errors quote data
 redis.call('HSET', key, 'request', stripped, 'inputs', '[]', 'erased', 1)
+redis.call('DEL', EVENTS .. id)
+if dead then
+  redis.call('ZREM', DEAD, id)
+  keep_for(id, math.ceil(tonumber(result_ttl)) + {TOMBSTONE_SECONDS})
+end
 return answer
 """
 )
 
-# id  ->  1 when an id that was popped and never started went back to the front of the queue
-RESTORE = (
+# id, the request without its deadline, then field and value of RQ's record  ->  1, 0 when it is no dead letter, -1 when its inputs were let go of
+RERUN = (
     _PRELUDE
     + """
 local id = ARGV[1]
-if redis.call('LREM', RQ_POPPED, 0, id) == 0 then return 0 end
-if redis.call('HGET', JOB .. id, 'state') ~= 'queued' then return 0 end
-redis.call('LREM', RQ_QUEUE, 0, id)
-redis.call('LPUSH', RQ_QUEUE, id)
+local key = JOB .. id
+local dead, private, owner, inputs, deadline = get(id, 'dead', 'private', 'owner', 'inputs', 'deadline')
+if not dead then return 0 end
+if private == '1' and inputs ~= '[]' then return -1 end
+redis.call('ZREM', DEAD, id)
+redis.call('HDEL', key, 'dead', 'strikes', 'retries', 'error', 'ended_at', 'started_at', 'worker', 'deadline', 'same')
+-- The fence goes on rising: its claims are counted from here.
+redis.call('HSET', key, 'forgiven', redis.call('HGET', key, 'attempt'), 'request', ARGV[2])
+redis.call('PERSIST', key)
+redis.call('PERSIST', EVENTS .. id)
+redis.call('SADD', LIVE .. owner, id)
+redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 3))
+enter_queue(id, true, 0, 'it was a dead letter and is run again')
+return 1
+"""
+)
+
+# owner, array  ->  1, or 0 when a live job reads it
+FORBID = (
+    _PRELUDE
+    + f"""
+local owner, array = unpack(ARGV)
+if redis.call('SCARD', USES .. owner .. ':' .. array) > 0 then return 0 end
+redis.call('SET', '{FORBIDDEN}' .. owner .. ':' .. array, 1, 'EX', {FORBIDDEN_SECONDS})
 return 1
 """
 )
