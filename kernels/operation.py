@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidatorFunctionWr
 from pydantic_core import PydanticCustomError
 
 from kernels.array import ArrayInfo, DType
+from kernels.batching import Batching, Joint
 
 Backend = Literal["cpu", "gpu"]
 
@@ -213,6 +214,7 @@ class Operation:
     `check` sees the parameters and the inputs' descriptions together and raises InvalidRequest.
     `variants` are further requests that run as shown, one for each other piece of compiled code that parameters or
     dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
+    `batching` says which jobs may run together; None where each runs alone.
     """
 
     name: str
@@ -227,6 +229,43 @@ class Operation:
     randomness: Literal["none", "seed", "private"] = "none"
     variants: tuple[Example, ...] = ()
     grid: Callable[[Any, Mapping[str, ArrayInfo]], Grid] = lambda params, inputs: Grid(1, 0)  # noqa: ARG005
+    batching: Batching | None = None
+
+    @property
+    def confidential(self) -> bool:
+        """Whether it draws private randomness or takes a secret: what it held is overwritten, and its jobs run together
+        with those of their own owner at most."""
+        return self.randomness == "private" or any(given.secret for given in self.inputs)
+
+    @property
+    def coalescible(self) -> bool:
+        """Whether one computation may answer several identical jobs: equal parameters, input arrays and chosen seed. A
+        seed that was drawn for a job makes it like no other."""
+        return not self.confidential
+
+    def batch_key(self, params: Params, inputs: Mapping[str, ArrayInfo]) -> str | None:
+        """What jobs have in common that may run together, as JSON; None for one that runs alone.
+
+        The caller adds what the operation does not know: the backend that is wished for, and the owner of what is
+        confidential.
+        """
+        if self.batching is None:
+            return None
+        cost = self.cost(params, inputs)
+        if cost.steps > self.batching.steps or cost.bytes > self.batching.bytes:
+            return None
+        alike: list[Any] = []
+        if self.batching.alike:
+            alike = [{name: (info.dtype, info.shape) for name, info in inputs.items()}, params.model_dump(mode="json")]
+        return json.dumps([self.name, *alike], sort_keys=True)
+
+    def join(self, params: Params, jobs: Sequence[Mapping[str, Any]]) -> Joint | None:
+        """One call for the inputs of several jobs with these parameters, of equal dtypes and shapes each. None where
+        they run one after another."""
+        if self.batching is None or not self.batching.alike:
+            return None
+        joint: Joint | None = importlib.import_module(f"{self.package}.batch").join(params, jobs)
+        return joint
 
     def implementation(self, backend: Backend) -> Callable[..., dict[str, Any]]:
         """Import and return the function that computes this operation on a backend."""

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from kernels.amount import Amount
 from kernels.array import ArrayInfo
+from kernels.batching import Batching
 from kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params
 
 Norm = Literal["l1", "l2", "linf"]
@@ -169,6 +170,7 @@ OPERATION = Operation(
     cost=cost,
     check=check,
     grid=grid,
+    batching=Batching(steps=5e5, alike=False),  # each has a key of its own
     randomness="private",
     variants=(
         Example(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kernels.array import ITEMSIZE, ArrayInfo
+from kernels.batching import Batching
 from kernels.indicators.cuts import Cut
 from kernels.indicators.recurrence import GROUP, TILE, Recurrence, ema_recurrence, look_back, rsi_recurrence
 from kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params, refuse
@@ -16,6 +17,7 @@ LONGEST_PERIOD = 100_000
 # beside the memory of any GPU.
 CHUNK_BARS = 1 << 22
 _LONG_WINDOW = 2048  # bars of a window whose sums go through device memory
+_BATCHING = Batching(steps=2e6)  # gaps that are skipped cost ten times what prices without a gap do
 _ROUNDING = 1 << 14  # an allocator rounds each array up to 512 bytes
 
 NanPolicy = Literal["window", "skip", "ffill", "error"]
@@ -199,6 +201,7 @@ SMA = Operation(
     cost=_cost(outputs=1),
     grid=_grid(outputs=1),
     check=_check,
+    batching=_BATCHING,
     # Every indicator closes gaps by the same code.
     variants=(_with_a_gap(period=10, nan_policy="skip"), _with_a_gap(period=10, nan_policy="ffill")),
 )
@@ -214,6 +217,7 @@ EMA = Operation(
     cost=_cost(outputs=1),
     grid=_grid(outputs=1),
     check=_check,
+    batching=_BATCHING,
 )
 
 RSI = Operation(
@@ -227,6 +231,7 @@ RSI = Operation(
     cost=_cost(outputs=1),
     grid=_grid(outputs=1),
     check=_check,
+    batching=_BATCHING,
     variants=(_example(period=14, convention="cutler"),),  # windows; the other conventions are one recursion
 )
 
@@ -245,4 +250,5 @@ BOLLINGER = Operation(
     cost=_cost(outputs=3),
     grid=_grid(outputs=3),
     check=_check,
+    batching=_BATCHING,
 )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kernels.array import ITEMSIZE, ArrayInfo
+from kernels.batching import Batching
 from kernels.operation import Cost, Example, Grid, Input, InvalidRequest, Operation, Output, Params, Problem
 
 Precision = Literal["ieee", "tf32", "bf16", "fp16"]
@@ -256,6 +257,7 @@ OPERATION = Operation(
     cost=_cost,
     grid=_grid,
     check=_check,
+    batching=Batching(steps=1e8),
     variants=(
         Example({"algorithm": "kernel"}, _factors("float64")),
         # On a GPU, CuPy compiles what rounds to each format.

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from kernels.array import ArrayInfo
+from kernels.batching import Batching
 from kernels.operation import Cost, Example, Grid, InvalidRequest, Operation, Output, Params, Problem
 
 Payoff = Literal[
@@ -217,6 +218,8 @@ OPERATION = Operation(
     cost=_cost,
     check=_check,
     grid=grid,
+    # Each has its own seed, and its paths fill a device. They run one by one, so the bytes of one are taken at a time.
+    batching=Batching(steps=2e6, alike=False, bytes=512 << 20),
     randomness="seed",
     # On a GPU each of these is compiled by itself; on the CPU one function serves them all.
     variants=(

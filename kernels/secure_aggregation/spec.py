@@ -9,6 +9,7 @@ from pydantic import Field
 
 from kernels.amount import Amount
 from kernels.array import ITEMSIZE, ArrayInfo
+from kernels.batching import Batching
 from kernels.operation import EXACT, Cost, Example, Grid, Input, InvalidRequest, Operation, Output, Params, Problem
 
 STATEMENT = (
@@ -313,5 +314,6 @@ OPERATION = Operation(
     cost=cost,
     check=check,
     grid=grid,
+    batching=Batching(steps=1e7, alike=False),  # each has seeds of its own
     variants=(_example(64, _MASKED_64),),
 )

@@ -7,12 +7,14 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kernels.array import ITEMSIZE, ArrayInfo
+from kernels.batching import Batching
 from kernels.operation import Cost, Example, Grid, Input, Operation, Output, Params, refuse
 
 # What is added up by itself before tiles are paired: part of what a sum is, and so of its bytes.
 TILE = 8192
 # Elements of one array in a chunk on a device; it changes no byte.
 CHUNK = 1 << 22
+_BATCHING = Batching(steps=2e6)  # above, arrays take longer to be joined than two claims
 
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 
@@ -131,6 +133,7 @@ def _elementwise(name: str, summary: str, doc: str, params: type[Params] = Eleme
         cost=_elementwise_cost,
         check=_check,
         grid=_elementwise_grid,
+        batching=_BATCHING,
     )
 
 
@@ -147,6 +150,7 @@ def _reduction(
         example=_example(),
         cost=_reduction_cost,
         grid=_reduction_grid,
+        batching=_BATCHING,
         variants=variants,
     )
 
@@ -169,6 +173,7 @@ DOT = Operation(
     cost=_reduction_cost,
     check=_check,
     grid=_reduction_grid,
+    batching=_BATCHING,
 )
 SUM = _reduction("sum", "Sum of all elements or of each row, in float64.", f"the sum: {_FLOAT64}")
 NORM = _reduction(

@@ -1,0 +1,20 @@
+"""Indicators of several jobs in one call: their prices are rows of one array, and no row sees another."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.batching import Answer, Joint
+
+
+def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:
+    """One call for prices of equal shape (time) or (assets, time)."""
+    shape = jobs[0]["prices"].shape
+    prices = np.stack([job["prices"] for job in jobs]).reshape(-1, shape[-1])
+
+    def parts(outputs: Answer) -> list[dict[str, Any]]:
+        rows = {name: output.reshape(len(jobs), *shape) for name, output in outputs.items()}
+        return [{name: own[job] for name, own in rows.items()} for job in range(len(jobs))]
+
+    return Joint(params, {"prices": prices}, parts)

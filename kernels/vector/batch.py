@@ -1,0 +1,30 @@
+"""Vector operations of several jobs in one call: arrays end to end, or for a reduction all their rows.
+
+A row's tree of sums depends on its length alone, so it is the same tree among other rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.batching import Answer, Joint
+from kernels.vector.spec import Reduction, rows
+
+
+def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:
+    """One call for arrays of equal shape."""
+    shape = jobs[0]["x"].shape
+    if isinstance(params, Reduction):
+        length = rows(params, shape)[1]
+        own = (1,) if params.axis == "all" or len(shape) == 1 else shape[:-1]
+        params = params.model_copy(update={"axis": "last"})
+    else:
+        length, own = jobs[0]["x"].size, shape
+    inputs = {name: np.stack([job[name] for job in jobs]).reshape(-1, length) for name in jobs[0]}
+
+    def parts(outputs: Answer) -> list[dict[str, Any]]:
+        (name, output), *_ = outputs.items()
+        return [{name: part} for part in output.reshape(len(jobs), *own)]
+
+    return Joint(params, inputs, parts)
