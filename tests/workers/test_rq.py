@@ -1,0 +1,181 @@
+"""What plain RQ does where our queue does otherwise, and what RQ's own tools make of our keys.
+
+The first part runs RQ alone. Each name says what RQ does: one that fails tells that RQ has mended it, and that a reason
+for something of ours is gone.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from rq import Queue
+from rq.intermediate_queue import IntermediateQueue
+from rq.job import Job
+from rq.registry import FailedJobRegistry, StartedJobRegistry
+from rq.serializers import JSONSerializer
+
+from tests.conftest import ROOT
+from tests.workers import plain_rq
+from warpdesk.redis_server import RedisServer
+from workers.queue import connect
+
+SIMPLE = "rq.SimpleWorker"
+KILLED_AT_THE_POP = "tests.workers.plain_rq.KilledAtThePop"
+
+
+@dataclass
+class Plain:
+    """RQ as anyone would run it: its command line, its workers, a Redis."""
+
+    url: str
+    home: Path
+    connection: Redis
+    processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+
+    def queue(self, name: str = "one") -> Queue:
+        return Queue(name, connection=self.connection, serializer=JSONSerializer)
+
+    def enqueue(self, function: Any, *arguments: str, queue: str = "one", **options: Any) -> Job:
+        return self.queue(queue).enqueue(function, *arguments, **options)
+
+    def rq(self, command: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self.home / "rq.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rq.cli", command, "--url", self.url, *arguments],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.processes.append(process)
+        return process
+
+    def worker(self, *queues: str, kind: str = SIMPLE, burst: bool = False) -> "subprocess.Popen[bytes]":
+        options = ("--worker-class", kind, "--serializer", "rq.serializers.JSONSerializer")
+        return self.rq("worker", *options, *(("--burst",) if burst else ()), *queues)
+
+    @contextmanager
+    def at_a_gate(self, function: Any, **options: Any) -> Iterator[Job]:
+        """A job that waits as long as this context lasts."""
+        with (self.home / "gate").open("w") as gate:
+            flock(gate, LOCK_EX)
+            yield self.enqueue(function, gate.name, str(self.home / "marker"), **options)
+
+    def until(self, true: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 60
+        while not true():
+            assert time.monotonic() < deadline, (self.home / "rq.log").read_text()[-4000:]
+            time.sleep(0.01)
+
+    def begun(self) -> None:
+        self.until((self.home / "marker").exists)
+
+    def found(self, job: Job) -> list[str]:
+        """Every list and sorted set that holds the job, or an execution of it."""
+        holding = []
+        for key in self.connection.scan_iter("rq:*"):
+            kind = self.connection.type(key)
+            if kind == b"list":
+                entries = self.connection.lrange(key, 0, -1)
+            elif kind == b"zset":
+                entries = self.connection.zrange(key, 0, -1)
+            else:
+                continue
+            if any(entry.startswith(job.id.encode()) for entry in entries):
+                holding.append(key.decode())
+        return holding
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def plain(redis_url: str, tmp_path: Path) -> Iterator[Plain]:
+    with connect(redis_url) as connection:
+        made = Plain(redis_url, tmp_path, connection)
+        yield made
+        made.close()
+
+
+def test_rq_loses_a_job_whose_worker_of_two_queues_is_killed_at_the_pop(plain: Plain) -> None:
+    job = plain.enqueue(time.sleep, "0", queue="two")
+    assert plain.worker("one", "two", kind=KILLED_AT_THE_POP).wait(60) == -signal.SIGKILL
+    assert plain.rq("info").wait(60) == plain.worker("one", "two", burst=True).wait(60) == 0  # they clean up
+    assert (plain.found(job), job.get_status()) == ([], "queued")
+
+
+def test_rq_keeps_a_job_whose_worker_of_one_queue_is_killed_at_the_pop_where_only_maintenance_looks(
+    plain: Plain,
+) -> None:
+    job = plain.enqueue(time.sleep, "0")
+    assert plain.worker("one", kind=KILLED_AT_THE_POP).wait(60) == -signal.SIGKILL
+    assert plain.rq("info").wait(60) == 0
+    assert plain.found(job) == [IntermediateQueue.get_intermediate_queue_key(plain.queue().key)]
+    assert plain.worker("one", burst=True).wait(60) == 0
+    assert job.get_status() == "queued"
+
+
+def test_rq_ends_with_0_and_loses_the_result_when_redis_is_away_at_the_end_of_a_job(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path / "r")
+    with server, connect(server.url) as connection:
+        plain = Plain(server.url, tmp_path, connection)
+        try:
+            with plain.at_a_gate(plain_rq.wait_at) as job:
+                worker = plain.worker("one")
+                plain.begun()
+                server.stop()
+            assert worker.wait(60) == 0
+            server.start()
+            assert (job.get_status(), job.return_value()) == ("started", None)
+            assert plain.worker("one", burst=True).wait(60) == 0
+            assert job.get_status() == "started"
+        finally:
+            plain.close()
+
+
+def test_rq_fails_a_job_of_a_killed_worker_when_anyone_looks_at_it(plain: Plain) -> None:
+    with plain.at_a_gate(plain_rq.wait_at) as job:
+        worker = plain.worker("one")
+        plain.begun()
+        worker.kill()
+        worker.wait()
+    started = StartedJobRegistry("one", connection=plain.connection)
+    ((entry, _),) = plain.connection.zrange(started.key, 0, -1, withscores=True)
+    plain.connection.zadd(started.key, {entry: 1.0})  # its time is over, four minutes later by default
+    assert plain.rq("info").wait(60) == 0
+    assert job.get_status() == "failed"
+    assert plain.found(job) == [FailedJobRegistry("one", connection=plain.connection).key]
+    failure = job.latest_result()
+    assert failure is not None
+    assert "AbandonedJobError" in str(failure.exc_string)
+
+
+def test_rq_does_not_interrupt_native_code_at_a_time_out(plain: Plain) -> None:
+    with plain.at_a_gate(plain_rq.wait_natively_at, job_timeout=1) as job:
+        plain.worker("one")
+        plain.begun()
+        time.sleep(2.0)  # the alarm rings after one
+        assert job.get_status() == "started"
+    plain.until(lambda: job.get_status() == "failed")
+    failure = job.latest_result()
+    assert failure is not None
+    assert "JobTimeoutException" in str(failure.exc_string)
+
+
+def test_rq_runs_any_importable_function_whatever_the_serializer(plain: Plain) -> None:
+    job = plain.enqueue("os.mkdir", str(plain.home / "made"))
+    assert plain.worker("one", burst=True).wait(60) == 0
+    assert job.get_status() == "finished"
+    assert (plain.home / "made").is_dir()
