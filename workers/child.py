@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -31,6 +32,7 @@ from workers.pipe import (
     Checking,
     Lost,
     Orders,
+    Progressed,
     Ready,
     Starting,
     Step,
@@ -46,6 +48,8 @@ from workers.warmup import documented, start_second_compiler, variants, warm_up
 from workers.watched import WatchedDevice
 
 log = logging.getLogger("warpdesk.child")
+
+PROGRESS_SECONDS = 0.25
 
 
 def main(descriptor: int, calls: int, parent: int) -> int:
@@ -125,23 +129,28 @@ class _Child:
             expect = device.expect
             if work.canary:
                 self._check()
-            device.begin(work.refused, work.request.work)
-        outcome = execute.run(
-            work.request,
-            work.attempt,
-            self._store,
-            self._found,
-            self._operations,
-            work.keep_off_gpu,
-            self._costs,
-            expect,
-        )
-        answer = Answer(job=work.request.id, attempt=work.attempt, outcome=outcome)
+            device.begin(work.refused, sum(job.request.work for job in work.jobs))
+        alone = len(work.jobs) == 1 and not work.first.private
+        outcomes = [
+            execute.run(
+                job.request,
+                job.attempt,
+                self._store,
+                self._found,
+                self._operations,
+                work.keep_off_gpu,
+                self._costs,
+                expect,
+            )
+            for job in work.jobs
+        ]
+        del alone
+        answer = Answer(job=work.first.id, outcomes=tuple(outcomes))
         if device is not None:
             noted = {"kernels": tuple(sorted(device.launched)), "faults": tuple(device.faults)}
             try:
                 answer = answer.model_copy(update={**noted, **self._of_device()})
-            except DeviceLost:  # after the job was computed: it is answered all the same
+            except DeviceLost:  # after the jobs were computed: they are answered all the same
                 send(self._pipe, answer)
                 raise
         send(self._pipe, answer)
@@ -193,6 +202,25 @@ class _Child:
             return {}
         memory = DeviceMemory(**asdict(self._device.memory.report()))
         return {"canary_at": self._canary_at, "memory": memory}
+
+
+class _Teller:
+    """Tells the parent how far a job is, a few times a second however often it is called, from any thread."""
+
+    def __init__(self, pipe: Connection, job_id: str) -> None:
+        self._pipe = pipe
+        self._job_id = job_id
+        self._due = 0.0
+        self._telling = threading.Lock()
+
+    def __call__(self, done: float) -> None:
+        if time.monotonic() < self._due or not self._telling.acquire(blocking=False):
+            return
+        try:
+            self._due = time.monotonic() + PROGRESS_SECONDS
+            send(self._pipe, Progressed(job=self._job_id, done=done))
+        finally:
+            self._telling.release()
 
 
 if __name__ == "__main__":

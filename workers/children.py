@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol
 
@@ -15,8 +16,9 @@ from workers.candidate import Candidate
 from workers.condition import Condition, LongCall, Phase, left_alone
 from workers.examples import Examples
 from workers.horse import Horse
-from workers.pipe import Answer, Assignment, Checked, Lost, Orders, Ready
-from workers.protocol import GpuCondition, JobRequest, Succeeded
+from workers.pipe import Answer, Assignment, Attempt, Checked, Lost, Orders, Ready
+from workers.protocol import MAX_STRIKES, GpuCondition, JobRequest, Succeeded
+from workers.queue import Held
 from workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")
@@ -111,7 +113,7 @@ class Children:
 
     def await_canary(self) -> None:
         """Between jobs: hear the child, and replace it where its GPU is lost or does not answer the canary in time."""
-        while self._hear() and self.horse.ready and not self._parent.stopping:
+        while self.listen() and self.horse.ready and not self._parent.stopping:
             left = self.horse.canary_left
             if left is None:
                 return
@@ -155,12 +157,12 @@ class Children:
             self.horse.spawn(Orders(no_gpu=self.condition.no_gpu(), skip=self.condition.skip()))
             self._parent.news()
 
-    def assignment(self, request: JobRequest, attempt: int, strikes: str | None) -> Assignment:
-        """A job as the child is given it, with what is kept off the GPU; `strikes` is what speaks against the job."""
-        keep_off = strikes or self._lost_in_an_example(request) or self.driver_says()
+    def assignment(self, jobs: Sequence[Held]) -> Assignment:
+        """Jobs as the child is given them, with what is kept off the GPU."""
+        request = jobs[0].request
+        keep_off = _struck(jobs[0]) or self._lost_in_an_example(request) or self.driver_says()
         return Assignment(
-            request=request,
-            attempt=attempt,
+            jobs=tuple(Attempt(request=job.request, attempt=job.attempt) for job in jobs),
             keep_off_gpu=keep_off,
             refused=self.condition.refused(),
             canary=request.backend != "cpu" and keep_off is None and self.condition.canary_wanted(),
@@ -170,13 +172,18 @@ class Children:
         """Learn from an answer: what works, what does not, and what kept the GPU from giving it."""
         self.deaths = 0
         news = self.condition.answered(answer)
-        if isinstance(answer.outcome, Succeeded):
-            how = answer.outcome.provenance
-            for failure in self._examples.forgive(work.request, how.backend):
+        kinds: set[str] = set()
+        for outcome in answer.outcomes:
+            if not isinstance(outcome, Succeeded):
+                continue
+            how = outcome.provenance
+            kinds.add(how.backend)
+            if how.backend == "cpu" and work.first.backend != "cpu" and how.fallback_reason is not None:
+                self.fallbacks[self._what_kept_it_off(work, answer)] += 1
+        for backend in ("cpu", "gpu"):
+            for failure in self._examples.forgive(work.first, backend) if backend in kinds else ():
                 news = True
                 self.condition.example_answered(failure.trial)
-            if how.backend == "cpu" and work.request.backend != "cpu" and how.fallback_reason is not None:
-                self.fallbacks[self._what_kept_it_off(work, answer)] += 1
         if news:
             self._parent.news()
 
@@ -279,7 +286,7 @@ class Children:
             return min(longest, _OPENING_SECONDS)
         return min(longest, max(_SUSPECT_SECONDS, round(_SUSPECT_TIMES * self._opening_seconds)))
 
-    def _hear(self) -> bool:
+    def listen(self) -> bool:
         """All that was said; False where the child has ended, which is noticed elsewhere."""
         try:
             while self.horse.ready and self.horse.pipe.poll():
@@ -322,3 +329,10 @@ class Children:
         else:
             self.condition.trial_failed(outcome, tried.trial)
         self._parent.news()
+
+
+def _struck(job: Held) -> str | None:
+    """A reason to keep off the GPU: the last attempt of a job that two workers died of runs on the CPU."""
+    if job.strikes < MAX_STRIKES - 1:
+        return None
+    return f"{job.strikes} attempts on the GPU ended with the worker's death"

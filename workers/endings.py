@@ -1,67 +1,72 @@
-"""How an attempt ends: committed, taken back, given up. What did not commit is deleted unread."""
+"""How attempts end: what is committed in Redis, and what is deleted from the store."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kernels.operation import Operation
-from workers.protocol import MAX_ATTEMPTS, Failed, JobRequest, Succeeded
-from workers.queue import JobQueue
+from workers.protocol import Failed, JobRequest
+from workers.queue import Batch, Claim, Ending, JobQueue, Reaped
 from workers.store import Store, result_name
 
 log = logging.getLogger("warpdesk.worker")
+
+# What may pass while the job waits: another worker, or this one later, may have the room or the device.
+_MAY_PASS = frozenset({"storage-full", "out-of-memory", "device-fault", "no-gpu-worker"})
 
 
 class Endings:
     """The steps of an ending, in the order that leaves nothing behind wherever a crash falls between them."""
 
-    def __init__(self, queue: JobQueue, store: Store, operations: Mapping[str, Operation]) -> None:
+    def __init__(
+        self, queue: JobQueue, store: Store, operations: Mapping[str, Operation], retry_delays: Sequence[float] = ()
+    ) -> None:
         self._queue = queue
         self._store = store
         self._operations = operations
+        self._retry_delays = tuple(retry_delays)
 
-    def commit(self, request: JobRequest, attempt: int, outcome: Succeeded | Failed) -> bool:
-        """Make an outcome the job's one visible outcome; False when another attempt or a cancel came first."""
-        if isinstance(outcome, Failed):
-            self._store.delete_result(result_name(request.id, attempt))
-        committed = self._queue.finish(request.id, attempt, outcome)
-        if not committed:
-            self._store.delete_result(result_name(request.id, attempt))
-            log.info("%s attempt %d came too late, its result is deleted", request.id, attempt)
-        self._erase_secrets(request)
-        return committed
+    def end(
+        self, endings: Sequence[Ending], worker: str = "", *, idle: bool = True, then: Claim | None = None
+    ) -> Batch | None:
+        """End attempts in one step, each by itself; `then` claims in the same one.
 
-    def died(self, request: JobRequest, attempt: int, why: Failed) -> None:
-        """The attempt's worker died: back to the front of the queue, or failed once too many have died of the job."""
-        self._store.delete_result(result_name(request.id, attempt))
-        if self._queue.retry(request.id, attempt):
-            log.warning("%s attempt %d: %s; the job is queued again", request.id, attempt, why.message)
-            return
-        last = why.model_copy(update={"message": f"{why.message}, {MAX_ATTEMPTS} times; the job was given up"})
-        self.commit(request, attempt, last)
-
-    def released(self, request: JobRequest, attempt: int) -> None:
-        """The worker stops and gives its job back; that is no strike against the job."""
-        self._store.delete_result(result_name(request.id, attempt))
-        if not self._queue.retry(request.id, attempt, strike=False):  # canceled meanwhile, and nobody else runs it
+        An outcome becomes the job's one visible outcome, unless another attempt or a cancel came first. A failure that
+        may pass is tried again while there are delays left.
+        """
+        endings = [self._retried(ending) for ending in endings]
+        for ending in endings:
+            if not ending.succeeded:
+                self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt))
+        if not endings and then is None:
+            return None
+        finished, batch = self._queue.finish(endings, worker, idle=idle, then=then)
+        for ending, how in zip(endings, finished, strict=True):
+            request, attempt = ending.job.request, ending.job.attempt
+            if how == "stale":
+                self._store.delete_result(result_name(request.id, attempt))
+                log.info("%s attempt %d came too late, its result is deleted", request.id, attempt)
+            elif how == "queued":
+                log.warning("%s attempt %d: %s; the job is queued again", request.id, attempt, ending.reason)
+                continue
+            elif how == "dead":
+                log.error("%s attempt %d: %s; the job was given up", request.id, attempt, ending.reason)
             self._erase_secrets(request)
+        return batch
 
-    def expired(self, request: JobRequest, attempt: int) -> None:
-        """The deadline passed while the attempt ran."""
-        self._store.delete_result(result_name(request.id, attempt))
-        self._queue.expire(request.id, attempt)
-        self._erase_secrets(request)
+    def reaped(self, ended: Sequence[Reaped]) -> None:
+        """Attempts were ended whose workers are gone, and jobs expired in the queue."""
+        for reaped in ended:
+            self._store.delete_result(result_name(reaped.request.id, reaped.attempt))
+            if reaped.how != "queued":
+                self._erase_secrets(reaped.request)
+            if reaped.how != "gone":
+                log.warning("%s attempt %d: its worker is gone; %s", reaped.request.id, reaped.attempt, reaped.how)
 
-    def canceled(self, request: JobRequest, attempt: int) -> None:
-        """Someone canceled the job or took it over: the attempt was stopped."""
-        self._store.delete_result(result_name(request.id, attempt))
-        self._erase_secrets(request)
-
-    def not_started(self, job_id: str) -> None:
-        """The job was popped and not to be started: if it became final in the queue, after an attempt perhaps, no later
-        attempt erases its secrets."""
-        record = self._queue.get(job_id)
-        if record is not None and record.state.final:
-            self._erase_secrets(record.request)
+    def _retried(self, ending: Ending) -> Ending:
+        failed = ending.outcome
+        if not isinstance(failed, Failed) or failed.code not in _MAY_PASS or not self._retry_delays:
+            return ending
+        return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=self._retry_delays)
 
     def _erase_secrets(self, request: JobRequest) -> None:
         """Delete secret inputs as soon as no live job reads them: not before a retry could need them, never later."""

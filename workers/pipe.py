@@ -18,14 +18,23 @@ class Orders(Message):
     skip: dict[str, str] = Field(default_factory=dict)
 
 
-class Assignment(Message):
-    """Parent to child: run this attempt."""
-
+class Attempt(Message):
     request: JobRequest
     attempt: int
+
+
+class Assignment(Message):
+    """Parent to child: run these attempts in one launch. Where they are several, they have the same batch key."""
+
+    jobs: tuple[Attempt, ...]
     keep_off_gpu: str | None = None
     refused: dict[str, str] = Field(default_factory=dict)  # kernels that are kept off the GPU, and why
     canary: bool = False  # ask the GPU what is known first: the job is the first to try something again
+
+    @property
+    def first(self) -> JobRequest:
+        """What is true of the operation, its parameters and its inputs' shapes is true of all."""
+        return self.jobs[0].request
 
 
 # "kept-off" is none: the kernel's breaker was open, and it was not tried.
@@ -67,13 +76,20 @@ class Ready(OfDevice):
     failed: tuple[FailedExample, ...] = ()
 
 
+class Progressed(Message):
+    """Child to parent: how much of a lone job is done."""
+
+    kind: Literal["progressed"] = "progressed"
+    job: str
+    done: float  # 0 to 1
+
+
 class Answer(OfDevice):
-    """Child to parent: the outcome of the attempt that was assigned."""
+    """Child to parent: the outcomes of the attempts that were assigned, in their order."""
 
     kind: Literal["answer"] = "answer"
-    job: str
-    attempt: int
-    outcome: Annotated[Succeeded | Failed, Field(discriminator="kind")]
+    job: str  # the first
+    outcomes: tuple[Annotated[Succeeded | Failed, Field(discriminator="kind")], ...]
     kernels: tuple[str, ...] = ()  # that were launched, and nothing was wrong with
     faults: tuple[KernelFault, ...] = ()
 
@@ -101,7 +117,7 @@ class Lost(Message):
     wrong: bool = False  # it answered a known question wrongly
 
 
-FromChild = Starting | Ready | Answer | Checking | Checked | Lost
+FromChild = Starting | Ready | Progressed | Answer | Checking | Checked | Lost
 _FROM_CHILD: TypeAdapter[FromChild] = TypeAdapter(Annotated[FromChild, Field(discriminator="kind")])
 
 

@@ -1,13 +1,13 @@
 """The worker's heartbeat: a thread of the parent that goes on while a job runs and while Redis is away.
 
-It renews the claim on the running job, reports the worker, keeps RQ's record of it alive, and looks after the jobs of
-workers that are gone. It has a connection of its own: the main thread may be waiting for Redis or for the child.
+It renews the claims on the jobs that run, reports the worker, keeps RQ's record of it alive, and looks after the jobs
+of workers that are gone. It has a connection of its own: the main thread may be waiting for Redis or for the child.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import redis
@@ -15,22 +15,20 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from workers.endings import Endings
-from workers.protocol import JobRequest, WorkerReport
-from workers.queue import LEASE_SECONDS, JobQueue, connect
+from workers.protocol import WorkerReport
+from workers.queue import LEASE_SECONDS, Held, JobQueue, connect
 from workers.recovery import Recovery
 
 log = logging.getLogger("warpdesk.worker")
 
 LOOK_SECONDS = 0.2  # what nobody says by `beat`, as that the driver hangs, is told this much later
-RENEWAL_SECONDS = 1.0  # a cancel whose message was lost is noticed this much later
+RENEWAL_SECONDS = 1.0  # a cancel whose message was lost is noticed this much later; leases are renewed as they age
 REPORT_SECONDS = 5.0
 WORDS_SECONDS = 1.0  # how long another reason of the same state may wait, since some count seconds
 REPORT_TTL = 15.0
 RECOVERY_SECONDS = 2.0
 # Everyone alive has renewed its lease this long after Redis answers again.
-SETTLE_SECONDS = REPORT_SECONDS + 2.0
-
-Held = tuple[JobRequest, int]  # the running attempt
+SETTLE_SECONDS = LEASE_SECONDS
 
 
 class Beating(Protocol):
@@ -39,12 +37,13 @@ class Beating(Protocol):
     name: str
     process: str
 
-    def held(self) -> Held | None: ...
+    def held(self) -> Sequence[Held]:
+        """The attempts that this worker has claimed."""
 
     def report(self) -> WorkerReport: ...
 
-    def revoke(self, held: Held) -> None:
-        """The attempt is no longer this worker's: stop it."""
+    def revoke(self, jobs: Collection[Held]) -> None:
+        """These are no longer this worker's: stop them."""
 
     def keep_registered(self, connection: redis.Redis) -> None:
         """Renew RQ's record of this worker."""
@@ -65,9 +64,15 @@ class Pulse(threading.Thread):
         self._words: str | None = None
         self._report_at = self._words_at = self._renew_at = self._recover_at = 0.0
         self._in_touch_since: float | None = None
+        self._progress: tuple[str, int, float] | None = None
 
     def beat(self) -> None:
         self._report_at = 0.0
+        self._wanted.set()
+
+    def progress(self, job_id: str, attempt: int, done: float) -> None:
+        """Tell how far a running job is; the latest word counts."""
+        self._progress = job_id, attempt, done
         self._wanted.set()
 
     def stop(self) -> None:
@@ -99,9 +104,12 @@ class Pulse(threading.Thread):
             self._report_at, self._words_at = now + REPORT_SECONDS, now + WORDS_SECONDS
         if now >= self._renew_at:
             held = self._worker.held()
-            if held is not None and not self._queue.renew(held[0].id, held[1]):
-                self._worker.revoke(held)
+            if held and (lost := self._queue.renew(held)):
+                self._worker.revoke(lost)
             self._renew_at = now + RENEWAL_SECONDS
+        told, self._progress = self._progress, None
+        if told is not None:
+            self._queue.progress(*told)
         if self._in_touch_since is None:
             self._in_touch_since = now
         if now >= self._recover_at:

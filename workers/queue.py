@@ -28,6 +28,7 @@ from workers.protocol import (
     Event,
     Failed,
     JobRequest,
+    Priority,
     Provenance,
     State,
     Succeeded,
@@ -121,11 +122,15 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class Held:
-    """An attempt that a worker has claimed."""
+    """An attempt that a worker has claimed. The job's id and the attempt tell it from others."""
 
-    request: JobRequest
+    request: JobRequest = field(compare=False)
     attempt: int
-    strikes: int = 0
+    strikes: int = field(default=0, compare=False)
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", self.request.id)
 
 
 @dataclass(frozen=True)
@@ -172,6 +177,10 @@ class Ending:
     reason: str = ""
     failure: Failed | None = None
     delays: Sequence[float] = ()
+
+    @property
+    def succeeded(self) -> bool:
+        return isinstance(self.outcome, Succeeded)
 
     def arguments(self) -> tuple[Any, ...]:
         if isinstance(self.outcome, Succeeded):
@@ -374,6 +383,13 @@ class JobQueue:
     def length(self) -> int:
         """Jobs that wait for a worker."""
         return self._redis.zcard(scripts.WAITING)
+
+    def waiting_by_owner(self) -> dict[Priority, dict[str, int]]:
+        """The same by priority and owner, without those that wait out a backoff."""
+        counts: dict[Priority, dict[str, int]] = {}
+        for priority, owner, count in self._eval(scripts.WAITING_BY_OWNER):
+            counts.setdefault(cast(Priority, priority.decode()), {})[owner.decode()] = count
+        return counts
 
     def oldest(self) -> float | None:
         """Seconds the oldest of them has waited."""

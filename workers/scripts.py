@@ -716,6 +716,24 @@ return ahead + waits(lane, owner)
 """
 )
 
+#   ->  {{priority, owner, how many ids wait} of each that has any}
+WAITING_BY_OWNER = (
+    _PRELUDE
+    + f"""
+local answer = {{}}
+for _, priority in ipairs({{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}) do
+  local counts = {{}}
+  for _, lane in ipairs({{priority, priority .. '-gpu'}}) do
+    for _, owner in ipairs(redis.call('ZRANGE', RING .. lane, 0, -1)) do
+      counts[owner] = (counts[owner] or 0) + redis.call('LLEN', RQ_QUEUES .. lane .. '-' .. owner)
+    end
+  end
+  for owner, count in pairs(counts) do table.insert(answer, {{priority, owner, count}}) end
+end
+return answer
+"""
+)
+
 # id  ->  the state after, or nil for an unknown job
 CANCEL = (
     _PRELUDE
@@ -764,7 +782,8 @@ return answer
 """
 )
 
-# id, the request without its deadline, then field and value of RQ's record  ->  1, 0 when it is no dead letter, -1 when its inputs were let go of
+# id, the request without its deadline, then field and value of RQ's record
+#   ->  1, 0 when it is no dead letter, -1 when its inputs were let go of
 RERUN = (
     _PRELUDE
     + """

@@ -1,7 +1,8 @@
 """The worker: an RQ worker whose work horse is one warm child instead of a fork per job.
 
-The parent, this process, pops jobs and commits outcomes. It never touches the device or a kernel, so it can end a job
+The parent, this process, claims jobs and commits outcomes. It never touches the device or a kernel, so it can end a job
 at any moment, native code or not, by killing the child, and a crash of the child never costs more than an attempt.
+What it waits for (the queue's bell, the child, signals, commands) it waits for in one place at a time, by `wait`.
 """
 
 # ruff: noqa: ARG002 (the signatures are RQ's)
@@ -13,8 +14,10 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from multiprocessing.connection import Connection, wait
 from types import FrameType
@@ -24,47 +27,43 @@ import redis
 from redis.retry import Retry
 from rq import Queue, Worker
 from rq import worker_registration as rq_registration
-from rq.exceptions import DeserializationError, StopRequested
-from rq.job import Job, JobStatus
+from rq.command import parse_payload
+from rq.exceptions import StopRequested
 from rq.serializers import JSONSerializer
 from rq.suspension import is_suspended
-from rq.utils import now as rq_now
 from rq.worker import WorkerStatus
 
+from workers.bell import Bell
 from workers.children import Children
 from workers.endings import Endings
 from workers.examples import Examples
 from workers.horse import Horse
 from workers.patience import Patience
-from workers.pipe import Answer, Assignment, Checked, Lost, send
+from workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
 from workers.process import identity
-from workers.protocol import (
-    MAX_ATTEMPTS,
-    QUEUE,
-    TASK,
-    Failed,
-    JobRequest,
-    Succeeded,
-    WorkerReport,
-    WorkerState,
-)
-from workers.pulse import Held, Pulse
-from workers.queue import JobQueue, connect
+from workers.protocol import MAX_ATTEMPTS, MAX_STRIKES, QUEUE, Failed, Succeeded, WorkerReport, WorkerState
+from workers.pulse import Pulse
+from workers.queue import Batch, Claim, Ending, Held, JobQueue, connect
+from workers.scripts import BELL
 from workers.settings import WorkerSettings
-from workers.store import SpoolStore
+from workers.store import open_store
 
 log = logging.getLogger("warpdesk.worker")
 
-# RQ's worker time to live: the longest blocking pop is 15 s less, and RQ takes a silent worker for dead 60 s after it.
-_WORKER_TTL = 20
+_WORKER_TTL = 20  # RQ takes a silent worker for dead 60 s after it
+_REDIS_SECONDS = 5.0  # how long one answer of Redis may take; it is asked again then
 _LEAVE_SECONDS = 0.05
 # How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
 # waits for the answer, and not for a job, when its time is over.
 IDLE_SECONDS = 1
 
 
+# How long the others of a launch run on after one of them was canceled or its deadline passed.
+_COMPANY_SECONDS = 1.0
+
+
 class End(Enum):
-    """Why an attempt ended without an answer."""
+    """Why a launch ended without an answer."""
 
     CANCELED = "canceled"
     TIMEOUT = "timed out"
@@ -74,22 +73,23 @@ class End(Enum):
     RELEASED = "released"
 
 
-@dataclass(frozen=True)
-class Running:
+@dataclass
+class Launch:
+    """What the child computes now."""
+
     work: Assignment
+    jobs: tuple[Held, ...]
     since: float  # time.monotonic()
+    gone: dict[Held, float] = field(default_factory=dict)  # jobs that are not wanted any more, since when
+    overdue: set[Held] = field(default_factory=set)  # those of them whose deadline passed
 
     @property
-    def request(self) -> JobRequest:
-        return self.work.request
+    def live(self) -> list[Held]:
+        return [job for job in self.jobs if job not in self.gone]
 
     @property
-    def held(self) -> Held:
-        return self.work.request, self.work.attempt
-
-
-class HorseDied(Exception):
-    """The idle child has died."""
+    def ends_at(self) -> float:
+        return self.since + min(job.request.timeout for job in self.jobs)
 
 
 class WarmWorker(Worker):
@@ -102,22 +102,22 @@ class WarmWorker(Worker):
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
-        self._running: Running | None = None
-        self._revoked: Held | None = None
+        self._held: tuple[Held, ...] = ()  # every attempt that is claimed and not ended
+        self._revoked: set[Held] = set()  # those of them that are this worker's no more
+        self._stopped_in_rq: set[Held] = set()  # those of them that RQ's stop-job command names
         self._kill_wanted = False
-        self._interruptible = False
         self._stop_at: float | None = None
         self._started_at = time.time()
         self._suspension_seen_at = self._heartbeat_at = 0.0
         self._others_seen_at, self._others_have_gpu = 0.0, False
         self.undelivered = False
         operations = settings.catalogue()
-        self._store = SpoolStore(settings.store_directory)
+        self._store = open_store(settings)
         self._examples = Examples(operations, self._store)
         # First of all: it warms up while Redis may still be away.
         self._children = Children(settings, self._examples, self)
 
-        connection = connect(settings.redis_url, Retry(self.patience, -1), timeout=_WORKER_TTL)
+        connection = connect(settings.redis_url, Retry(self.patience, -1), timeout=_REDIS_SECONDS)
         super().__init__(
             [Queue(QUEUE, connection=connection, serializer=JSONSerializer)],
             name=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}",
@@ -128,98 +128,117 @@ class WarmWorker(Worker):
         )
         self.log_result_lifespan = False
         self._jobs = JobQueue(connection)
-        self._endings = Endings(self._jobs, self._store, operations)
+        self._bell = Bell(connection, IDLE_SECONDS)
+        self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays)
         self._pulse = Pulse(settings.redis_url, self, lambda queue: Endings(queue, self._store, operations))
 
-    # What RQ's loop calls around a job.
-
-    def bootstrap(self, *arguments: Any, **options: Any) -> None:
-        super().bootstrap(*arguments, **options)
+    def work(self) -> None:
+        """Claim and run jobs until asked to stop."""
+        self.bootstrap("WARNING")
         self._pulse.start()
-
-    def dequeue_job_and_maintain_ttl(
-        self, timeout: int | None, max_idle_time: int | None = None
-    ) -> tuple[Job, Queue] | None:
-        """Wait for the child to be ready, then for a job; look after the GPU, and at `rq suspend`, while none comes."""
-        while True:
-            self.check_for_suspension(burst=timeout is None)
-            self._children.await_ready()
-            self._children.look_after_gpu()
-            if not self._horse.ready and not self._stop_requested:
-                continue
-            try:
-                self._interruptible = True
-                if self._stop_requested:
-                    raise StopRequested
-                if self._horse.has_died():
-                    raise HorseDied
-                if timeout is None:  # a burst
-                    return super().dequeue_job_and_maintain_ttl(timeout, max_idle_time)
-                if popped := super().dequeue_job_and_maintain_ttl(IDLE_SECONDS, IDLE_SECONDS):
-                    return popped
-            except HorseDied:
-                self._interruptible = False
-                self._children.died_idle()
-                self._restore_popped()
-            except Exception as error:
-                self._interruptible = False
-                if not hasattr(error, "job_id"):
-                    raise
-                # RQ cannot read what is on the queue under this id: not a job of ours.
-                log.error("%s on the queue is not a job: %s", error.job_id, type(error).__name__)
-                self.connection.lrem(self.queues[0].intermediate_queue_key, 0, error.job_id)
-            finally:
-                self._interruptible = False
-
-    def prepare_execution(self, job: Job) -> None:
-        """Nothing: `JobQueue.start` writes RQ's execution in the step that claims the job."""
-
-    def fork_work_horse(self, job: Job, queue: Queue) -> None:
-        """Claim the job and hand it to the child."""
-        if not _is_ours(job):
-            self._refuse(job, queue)
-            return
-        leaves = self._leaves_gpu_jobs()
-        self._children.await_canary()
-        if not self._horse.ready:  # it hung: the job waits for the next child
-            self._restore_popped()
-            return
-        started = self._jobs.start(job.id, self.name, self.process, secrets.token_hex(16), leave_gpu_jobs=leaves)
-        if started is None:
-            self._endings.not_started(job.id)
-            if leaves:  # it may be a job that only goes round until the worker with the GPU is free
-                wait([self._wake_reader], _LEAVE_SECONDS)
-            return
-        request, attempt = started
-        self._revoked = self._stopped_job_id = None
-        self._kill_wanted = False
-        work = self._children.assignment(request, attempt, self._strikes(request, attempt))
-        self._running = Running(work, time.monotonic())
-        self._horse_pid = self._horse.pid or 0
-        self._state = WorkerStatus.BUSY  # as `start` wrote it
+        self._install_signal_handlers()
         try:
-            send(self._horse.pipe, work)
-        except OSError:
-            log.warning("%s: the child was gone before it got the job", request.id)
-
-    def monitor_work_horse(self, job: Job, queue: Queue) -> None:
-        """Wait for the child's answer, the time-out, the deadline, a cancel or the end of the drain; then conclude."""
-        running = self._running
-        if running is None:
-            return
-        try:
-            end = self._watch(running)
-            self._conclude(running, end)
+            batch: Batch | None = None
+            while not self._stop_requested:
+                self.check_for_suspension()
+                self._children.await_ready()
+                self._children.look_after_gpu()
+                if self._stop_requested or not self._horse.ready:
+                    continue
+                if batch is None:
+                    batch = self._jobs.claim(self._claim())
+                if batch is None:
+                    self._wait_for_work()
+                    continue
+                self._held = batch.jobs
+                batch = self._run(batch)
+            if batch is not None:
+                self._endings.end([_given_back(job) for job in batch.jobs], self.name)
         except StopRequested:
-            self.undelivered = True
+            self.undelivered = bool(self._held)
             raise
         finally:
-            self._running = None
-            self._horse_pid = 0
-            self._state = WorkerStatus.IDLE  # as every ending writes it
+            self._held = ()
+            self.teardown()
+
+    def _claim(self, **only: Any) -> Claim:
+        return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), **only)
+
+    def _wait_for_work(self) -> None:
+        """Until the bell rings, the child says something, or there is something else to do; a second at most."""
+        bells = [f"{BELL}any", *([] if self._leaves_gpu_jobs() else [f"{BELL}gpu"])]
+        rope = self._bell.listen(bells)
+        ready = wait([*rope, self._horse.pipe, self._wake_reader], IDLE_SECONDS)
+        if rope and rope[0] in ready:
+            self._bell.hear()
+        self._drain_wake()
+        if self._horse.pipe in ready and not self._children.listen():
+            self._children.died_idle()
+
+    def _run(self, batch: Batch) -> Batch | None:
+        """Run what was claimed; returns what was claimed in the same step in which the last of it ended."""
+        batch = self._with_company(batch)
+        waiting = deque([batch.jobs])
+        while waiting:
+            jobs = waiting.popleft()
+            self._children.await_canary()
+            if not self._horse.ready:  # it hung or died: the jobs need not wait for the next child
+                waiting.appendleft(jobs)
+                break
+            launch = self._start(jobs)
+            end = self._watch(launch)
+            rest = self._learn(launch, end)
+            if isinstance(end, Answer) and not waiting and not rest:
+                return self._commit(launch, end, batch.reason)
+            waiting.extendleft((job,) for job in reversed(rest))
+            self._conclude(launch, end, batch.reason, idle=not waiting)
+            self._held = tuple(job for jobs in waiting for job in jobs)
+            if waiting and not self._stop_requested:
+                self._children.await_ready()
+            if self._stop_at is not None and time.monotonic() >= self._stop_at:
+                break
+        left = [job for jobs in waiting for job in jobs]
+        self._endings.end([_given_back(job) for job in left], self.name)
+        self._held = ()
+        return None
+
+    def _with_company(self, batch: Batch) -> Batch:
+        """Wait for more jobs of the same key, as long as their operation wants to."""
+        first = batch.jobs[0].request
+        if first.together is None or not first.together.wait or batch.reason != "drained":
+            return batch
+        until = time.monotonic() + first.together.wait
+        room = first.together.bytes - sum(job.request.size for job in batch.jobs)
+        while not self._stop_requested and (left := until - time.monotonic()) > 0:
+            items = first.together.items - len(batch.jobs)
+            more = self._jobs.claim(self._claim(only=first.together.key, items=items, bytes=room))
+            if more is None:
+                rope = self._bell.listen([f"{BELL}any"])
+                if rope and rope[0] in wait([*rope, self._wake_reader], left):
+                    self._bell.hear()
+                self._drain_wake()
+                continue
+            room -= sum(job.request.size for job in more.jobs)
+            batch = Batch((*batch.jobs, *more.jobs), more.reason)
+            self._held = batch.jobs
+            if more.reason != "drained":
+                return batch
+        return Batch(batch.jobs, "waited")
+
+    def _start(self, jobs: tuple[Held, ...]) -> Launch:
+        """Hand jobs to the child."""
+        self._kill_wanted = False
+        launch = Launch(self._children.assignment(jobs), jobs, time.monotonic())
+        self._horse_pid = self._horse.pid or 0
+        self._state = WorkerStatus.BUSY  # as the claim wrote it
+        try:
+            send(self._horse.pipe, launch.work)
+        except OSError:
+            log.warning("%s: the child was gone before it got the job", jobs[0].request.id)
+        return launch
 
     def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
-        """Ask the main thread to end the running job (RQ calls this on a stop-job or kill-horse command)."""
+        """Ask the main thread to end what runs (RQ calls this on a kill-horse command)."""
         self._kill_wanted = True
         self._wake()
 
@@ -228,6 +247,16 @@ class WarmWorker(Worker):
         pid = self._horse.pid
         self._horse.reap()
         return pid, None, None
+
+    def handle_payload(self, message: Any) -> None:
+        """RQ's stop-job command names one of several jobs; the others are RQ's."""
+        payload = parse_payload(message)
+        if payload.get("command") != "stop-job":
+            super().handle_payload(message)
+            return
+        named = [job for job in self._held if job.request.id == payload.get("job_id")]
+        self._stopped_in_rq.update(named)
+        self.revoke(named)
 
     # Fewer round trips than RQ's: once per second or per five seconds instead of several times per job.
 
@@ -238,13 +267,11 @@ class WarmWorker(Worker):
             self._heartbeat_at = time.monotonic()
         super().heartbeat(timeout, pipeline)
 
-    def check_for_suspension(self, burst: bool) -> None:
+    def check_for_suspension(self, burst: bool = False) -> None:
         """Take no job while `rq suspend` holds, and look after the GPU meanwhile, which RQ's own waiting would not."""
         if time.monotonic() - self._suspension_seen_at <= 1:
             return
         while not self._stop_requested and is_suspended(self.connection, self):
-            if burst:
-                raise StopRequested
             self.set_state(WorkerStatus.SUSPENDED)  # as RQ calls it; the next wait for a job ends it
             self._children.await_ready()
             if self._horse.has_died():
@@ -258,12 +285,8 @@ class WarmWorker(Worker):
             super().set_state(state, pipeline)
 
     def get_current_job_id(self, pipeline: Any = None) -> str | None:
-        running = self._running
-        return None if running is None else running.request.id
-
-    def run_maintenance_tasks(self) -> None:
-        """Not RQ's, which fails jobs it takes for abandoned; `workers.recovery` returns them to the queue instead."""
-        self.last_cleaned_at = rq_now()
+        held = self._held
+        return held[0].request.id if held else None
 
     # Signals and the end.
 
@@ -277,16 +300,6 @@ class WarmWorker(Worker):
         self._stop_requested = True
         self.patience.end_by = self._stop_at + 3
         self._wake()
-        if self._interruptible:
-            raise StopRequested
-
-    def _install_signal_handlers(self) -> None:
-        super()._install_signal_handlers()
-        signal.signal(signal.SIGCHLD, self._on_child)
-
-    def _on_child(self, signum: int, frame: FrameType | None) -> None:
-        if self._interruptible and self._horse.has_died():
-            raise HorseDied
 
     def _pubsub_exception_handler(self, exc: Exception, pubsub: Any, pubsub_thread: Any) -> None:
         if self._stop_requested or isinstance(exc, StopRequested):
@@ -305,7 +318,7 @@ class WarmWorker(Worker):
         self.patience.end_by = time.monotonic() + 3 if self.patience.end_by is None else self.patience.end_by
         self._pulse.stop()
         self._children.end()
-        self._restore_popped()
+        self._bell.close()
         super().teardown()
         self._pulse.join(timeout=2)
         self._jobs.unregister(self.name)
@@ -331,18 +344,17 @@ class WarmWorker(Worker):
 
     # What the pulse asks.
 
-    def held(self) -> Held | None:
-        running = self._running
-        return None if running is None else running.held
+    def held(self) -> Sequence[Held]:
+        return self._held
 
-    def revoke(self, held: Held) -> None:
-        self._revoked = held
+    def revoke(self, jobs: Collection[Held]) -> None:
+        self._revoked.update(jobs)
         self._wake()
 
     def report(self) -> WorkerReport:
         state: WorkerState
         if self._horse.ready:
-            state = "ready" if self._running is None else "busy"
+            state = "busy" if self._held else "ready"
         else:
             state = "starting" if self._horse.starts <= 1 else "restarting"
         return WorkerReport(
@@ -371,24 +383,27 @@ class WarmWorker(Worker):
             self.heartbeat(pipeline=pipe)
             pipe.execute()
 
-    # A job.
+    # A launch.
 
-    def _watch(self, running: Running) -> Succeeded | Failed | End:
-        ends_at = running.since + running.request.timeout
-        reason = End.TIMEOUT
-        if running.request.deadline is not None:
-            deadline = time.monotonic() + running.request.deadline - time.time()
-            if deadline < ends_at:
-                ends_at, reason = deadline, End.DEADLINE
+    def _watch(self, launch: Launch) -> Answer | End:
+        """Until the child answers, a time is over, or nobody wants the answer any more."""
         while True:
-            if self._revoked == running.held or self._stopped_job_id == running.request.id:
-                return End.CANCELED
-            if self._kill_wanted and self._stopped_job_id is None:
+            now = time.monotonic()
+            self._leave_out(launch, now)
+            live = launch.live
+            if not live:
+                only_late = launch.overdue == set(launch.gone)
+                return End.DEADLINE if only_late else End.CANCELED
+            if self._kill_wanted:
                 return End.DIED  # RQ's kill-horse command
-            until, end = ends_at, reason
+            until, end = launch.ends_at, End.TIMEOUT
+            if launch.gone and (patience := min(launch.gone.values()) + _COMPANY_SECONDS) < until:
+                until, end = patience, End.CANCELED
+            if (deadline := _next_deadline(live, now)) is not None and deadline < until:
+                until, end = deadline, End.DEADLINE
             if self._stop_at is not None and self._stop_at < until:
                 until, end = self._stop_at, End.RELEASED
-            left = until - time.monotonic()
+            left = until - now
             if (canary_left := self._horse.canary_left) is not None and canary_left < left:
                 left, end = canary_left, End.HUNG
             ready = wait([self._horse.pipe, self._wake_reader], max(0.0, left))
@@ -398,73 +413,132 @@ class WarmWorker(Worker):
                 except (EOFError, OSError):
                     return End.DIED
                 if isinstance(message, Answer):
-                    self._children.answered(running.work, message)
-                    return message.outcome
-                if isinstance(message, Checked):
+                    return message
+                if isinstance(message, Progressed):
+                    self._pulse.progress(message.job, launch.jobs[0].attempt, message.done)
+                elif isinstance(message, Checked):
                     self._children.condition.told(message)
                 elif isinstance(message, Lost):
                     return End.DIED
+            elif not ready and end is End.DEADLINE:
+                continue  # `_leave_out` sees it
             elif not ready and not (end is End.HUNG and (self._horse.canary_left or 0.0) > 0):
                 return end
             self._drain_wake()
 
-    def _conclude(self, running: Running, end: Succeeded | Failed | End) -> None:
-        request, attempt = running.held
-        if isinstance(end, Succeeded | Failed):
-            self._endings.commit(request, attempt, end)
-            return
-        if end is End.DIED:
-            self._died(running)
-            return
-        if end is End.HUNG:  # before the job began: no strike against it
+    def _leave_out(self, launch: Launch, now: float) -> None:
+        """Note which jobs are not wanted any more."""
+        for job in launch.live:
+            deadline = job.request.deadline
+            if job in self._revoked:
+                launch.gone[job] = now
+            elif deadline is not None and deadline <= time.time():
+                launch.gone[job] = now
+                launch.overdue.add(job)
+
+    def _learn(self, launch: Launch, end: Answer | End) -> list[Held]:
+        """What an end tells of the child and its device. Returns the jobs that run again at once, each by itself.
+
+        Who of several ended the child, or took too long, is not known: alone, each shows. One more death at most tells,
+        where halving a batch would take one for each halving.
+        """
+        if isinstance(end, Answer):
+            self._children.answered(launch.work, end)
+            return []
+        if len(launch.jobs) == 1 or end in (End.RELEASED, End.HUNG):
+            return []
+        return launch.live
+
+    def _commit(self, launch: Launch, answer: Answer, reason: str) -> Batch | None:
+        """End what was answered and claim the next in the same round trip, if there may be a next."""
+        then = None
+        if not self._stop_requested and self._horse.ready and time.monotonic() - self._suspension_seen_at <= 1:
+            then = self._claim()
+        batch = self._endings.end(self._outcomes(launch, answer, reason), self.name, then=then)
+        self._held = () if batch is None else batch.jobs
+        self._idle(launch)
+        return batch
+
+    def _idle(self, launch: Launch) -> None:
+        self._revoked.difference_update(launch.jobs)
+        if not self._held:
+            self._horse_pid = 0
+            self._state = WorkerStatus.IDLE  # as every ending writes it
+
+    def _outcomes(self, launch: Launch, answer: Answer, reason: str) -> list[Ending]:
+        """What was answered, and why the launch was as large as it was; late jobs are expired all the same."""
+        endings = []
+        for job, outcome in zip(launch.jobs, answer.outcomes, strict=True):
+            if job in launch.overdue:
+                endings.append(Ending(job, how="expired"))
+                continue
+            if isinstance(outcome, Succeeded) and job.request.together is not None:
+                how = outcome.provenance.model_copy(update={"batch_reason": reason})
+                outcome = outcome.model_copy(update={"provenance": how})
+            endings.append(Ending(job, outcome))
+        return endings
+
+    def _conclude(self, launch: Launch, end: Answer | End, reason: str, *, idle: bool) -> None:
+        """Commit what is known. Jobs are ended, or queued again, before anything else is done."""
+        if isinstance(end, Answer):
+            self._endings.end(self._outcomes(launch, end, reason), self.name, idle=idle)
+        elif end is End.DIED:
+            self._died(launch, idle=idle)
+        elif end is End.HUNG:  # before a job began: no strike against it
             why = self._children.hung()
-            self._endings.released(request, attempt)
+            self._endings.end([_given_back(job, why) for job in launch.jobs], self.name)
             self._children.respawn(why)
-            return
-        # The child is of no use any more. What it was writing is deleted after its death.
+        else:
+            self._killed(launch, end, idle=idle)
+        self._idle(launch)
+
+    def _killed(self, launch: Launch, end: End, *, idle: bool) -> None:
+        """The child is of no use any more. What it was writing is deleted after its death."""
+        first = launch.jobs[0].request
         why = f"a job was {end.value}, and its process ended with it"
         if end is not End.RELEASED:
-            ran = time.monotonic() - running.since
-            self._children.ended_in_job(request, f"was {end.value}", ran, timed_out=end is End.TIMEOUT)
+            ran = time.monotonic() - launch.since
+            self._children.ended_in_job(first, f"was {end.value}", ran, timed_out=end is End.TIMEOUT)
         self._children.kill(why)
-        log.warning("%s attempt %d: %s, the child was killed", request.id, attempt, end.value)
-        if end is End.TIMEOUT:
-            late = Failed(code="timeout", message=f"an attempt may run {request.timeout:g} s, and this one ran longer")
-            self._endings.commit(request, attempt, late)
-        elif end is End.DEADLINE:
-            self._endings.expired(request, attempt)
-        elif end is End.CANCELED:
-            if self._stopped_job_id == request.id:
-                self._jobs.cancel(request.id)  # unchanged, unless it was RQ's command that stopped it
-            self._endings.canceled(request, attempt)
-        else:
-            self._endings.released(request, attempt)
+        log.warning("%s attempt %d: %s, the child was killed", first.id, launch.jobs[0].attempt, end.value)
+        endings = []
+        for job in launch.jobs:
+            if job in launch.overdue:
+                endings.append(Ending(job, how="expired"))
+            elif job in launch.gone:
+                if job in self._stopped_in_rq:
+                    self._jobs.cancel(job.request.id)  # unchanged, unless it was RQ's command that stopped it
+                self._stopped_in_rq.discard(job)
+                endings.append(_given_back(job))  # stale: what it wrote is deleted
+            elif end is End.RELEASED:
+                endings.append(_given_back(job))
+            elif end is End.TIMEOUT and len(launch.jobs) == 1:
+                late = f"an attempt may run {job.request.timeout:g} s, and this one ran longer"
+                endings.append(Ending(job, Failed(code="timeout", message=late)))
+        self._endings.end(endings, self.name, idle=idle)
         if end is not End.RELEASED:
             self._children.respawn(why, fault=False)
 
-    def _died(self, running: Running) -> None:
-        """The child ended in the middle of a job: the job is queued again before anything else is done."""
-        request, attempt = running.held
+    def _died(self, launch: Launch, *, idle: bool) -> None:
+        """The child ended in the middle of a launch."""
         lost = self._horse.lost
-        if lost is not None:  # it does nothing any more but end, which may take the driver a while
-            why = f"the device was lost ({lost.message})"
-            self._endings.died(request, attempt, Failed(code="device-fault", message=why, retryable=True))
-            self._children.lost(request, lost)
+        # One that lost its device does nothing any more but end, which may take the driver a while.
+        why = f"the device was lost ({lost.message})" if lost is not None else self._horse.reap()
+        kind = "worker-died" if self._horse.lost is None else "device-fault"
+        endings = []
+        for job in launch.jobs:
+            if job in launch.gone:
+                endings.append(_given_back(job))
+            elif len(launch.jobs) == 1:
+                failure = Failed(code=kind, message=f"{why}, {MAX_STRIKES} times; the job was given up", retryable=True)
+                endings.append(Ending(job, how="struck", reason=why, failure=failure))
+        self._endings.end(endings, self.name, idle=idle)
+        if lost is not None:
+            self._children.lost(launch.jobs[0].request, lost)
             self._horse.reap()
-        else:
-            why = self._horse.reap()
-            kind = "worker-died" if self._horse.lost is None else "device-fault"
-            self._endings.died(request, attempt, Failed(code=kind, message=why, retryable=True))
         self._children.respawn(why)
 
     # Small questions.
-
-    def _strikes(self, request: JobRequest, attempt: int) -> str | None:
-        """A reason to keep off the GPU: the last attempt of a job that two workers died of runs on the CPU."""
-        if attempt < MAX_ATTEMPTS:
-            return None
-        strikes = self._jobs.strikes(request.id)
-        return f"{strikes} attempts on the GPU ended with the worker's death" if strikes >= MAX_ATTEMPTS - 1 else None
 
     def _leaves_gpu_jobs(self) -> bool:
         """A worker without a GPU leaves jobs that insist on one to a worker that has one, as long as there is one."""
@@ -476,20 +550,6 @@ class WarmWorker(Worker):
                 report.device is not None and report.device.backend == "gpu" for report in self._jobs.workers()
             )
         return self._others_have_gpu
-
-    def _refuse(self, job: Job, queue: Queue) -> None:
-        """Fail a job of someone else's on our queue, by RQ's own means, without importing what it names."""
-        log.error("%s on the queue does not name %s: refused", job.id, TASK)
-        with self.connection.pipeline() as pipe:
-            job.set_status(JobStatus.FAILED, pipeline=pipe)
-            queue.failed_job_registry.add(job, ttl=24 * 3600, pipeline=pipe)
-            pipe.lrem(queue.intermediate_queue_key, 0, job.id)
-            pipe.execute()
-
-    def _restore_popped(self) -> None:
-        """Nothing may stay between pop and start when the pop was interrupted."""
-        for job_id in self._jobs.popped():
-            self._jobs.restore(job_id)
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # it is full of calls already
@@ -510,17 +570,21 @@ def run(settings: WorkerSettings | None = None) -> int:
         signal.signal(signum, lambda *_: sys.exit(0))  # nothing has begun: there is nothing to finish
     worker = WarmWorker(settings or WorkerSettings())
     try:
-        worker.work(logging_level="WARNING")
+        worker.work()
     except StopRequested:
         log.warning("stopped while Redis was away")
     return 0 if worker._stop_requested and not worker.undelivered else 1
 
 
-def _is_ours(job: Job) -> bool:
-    try:
-        return bool(job.func_name == TASK and list(job.args) == [job.id] and not job.kwargs)
-    except DeserializationError:
-        return False
+def _given_back(job: Held, reason: str = "its worker stopped") -> Ending:
+    gone = f"{MAX_ATTEMPTS} workers took the job and gave it back or were gone"
+    return Ending(job, how="returned", reason=reason, failure=Failed(code="worker-died", message=gone, retryable=True))
+
+
+def _next_deadline(jobs: Sequence[Held], now: float) -> float | None:
+    """On this process' clock."""
+    deadlines = [job.request.deadline for job in jobs if job.request.deadline is not None]
+    return now + min(deadlines) - time.time() if deadlines else None
 
 
 if __name__ == "__main__":

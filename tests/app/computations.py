@@ -9,8 +9,9 @@ from pydantic import Field
 
 from kernels.array import ArrayInfo
 from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
+from tests.claims import finish, take
 from workers import codec
-from workers.protocol import QUEUE, Failed, JobRequest, Provenance, Succeeded
+from workers.protocol import Failed, Provenance, Succeeded
 from workers.queue import JobQueue
 from workers.store import Store
 
@@ -86,7 +87,8 @@ def compute(name: str, params: Any, arrays: Mapping[str, Any], seed: int | None)
 
 def work(queue: JobQueue, store: Store, job_id: str) -> None:
     """Do as a worker does with one job: start, decode, compute, encode, commit."""
-    request, attempt = _take(queue, job_id)
+    job = take(queue, job_id)
+    request, attempt = job.request, job.attempt
     operation = COMPUTATIONS[request.operation]
     params, arrays = codec.decode(operation, request, store)
     outputs = compute(operation.name, params, arrays, request.seed)
@@ -99,17 +101,8 @@ def work(queue: JobQueue, store: Store, job_id: str) -> None:
         attempt=attempt,
         compute_seconds=None if operation.randomness == "private" else 0.5,
     )
-    assert queue.finish(job_id, attempt, Succeeded(result=directory.name, provenance=provenance))
+    assert finish(queue, job, Succeeded(result=directory.name, provenance=provenance)) == "done"
 
 
 def fail(queue: JobQueue, job_id: str, code: str = "operation-error", message: str = "it failed after 3 steps") -> None:
-    _, attempt = _take(queue, job_id)
-    assert queue.finish(job_id, attempt, Failed(code=code, message=message))
-
-
-def _take(queue: JobQueue, job_id: str) -> tuple[JobRequest, int]:
-    """Pop as RQ does, then start."""
-    queue._redis.lrem(f"rq:queue:{QUEUE}", 1, job_id)
-    started = queue.start(job_id)
-    assert started is not None
-    return started
+    assert finish(queue, take(queue, job_id), Failed(code=code, message=message)) == "done"

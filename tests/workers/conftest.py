@@ -70,6 +70,7 @@ class Desk:
                     "WARPDESK_OPERATIONS": "tests.workers.operations:OPERATIONS",
                     "WARPDESK_DEVICE": "cpu",
                     "WARPDESK_AUTO": "gpu",  # a stand-in's times say nothing
+                    "WARPDESK_RETRY_DELAYS": "[]",
                     **environment,
                 },
                 stdin=subprocess.DEVNULL,

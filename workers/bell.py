@@ -1,0 +1,56 @@
+"""Wait for work without holding a thread: a blocking pop on the queue's bell, whose socket can be waited for.
+
+A ring that is lost with its connection costs a worker the time until it looks by itself, never a job.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from socket import socket
+from typing import Any
+
+import redis
+
+log = logging.getLogger("warpdesk.worker")
+
+
+class Bell:
+    """A connection of its own, made when it is first listened to."""
+
+    def __init__(self, connection: redis.Redis, seconds: int) -> None:
+        """Redis answers after so many seconds even where nobody rang."""
+        self._pool = connection.connection_pool
+        self._seconds = seconds
+        self._connection: Any = None
+        self._asked: tuple[str, ...] = ()  # the bells Redis has been asked for and has not answered yet
+
+    def listen(self, bells: Sequence[str]) -> list[socket]:
+        """What becomes readable when one of the bells rings; nothing while Redis is away."""
+        try:
+            if self._asked != tuple(bells):
+                if self._asked:
+                    self.close()
+                if self._connection is None:
+                    self._connection = self._pool.make_connection()
+                    self._connection.connect()
+                self._connection.send_command("BLPOP", *bells, self._seconds)
+                self._asked = tuple(bells)
+        except (redis.RedisError, OSError):
+            self.close()
+            return []
+        return [self._connection._sock]
+
+    def hear(self) -> None:
+        """Take the answer, once there is one."""
+        try:
+            self._connection.read_response()
+        except (redis.RedisError, OSError):
+            self.close()
+        self._asked = ()
+
+    def close(self) -> None:
+        """Redis forgets what it was asked with the connection."""
+        if self._connection is not None:
+            with suppress(redis.RedisError, OSError):
+                self._connection.disconnect()
+        self._connection, self._asked = None, ()
