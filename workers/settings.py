@@ -43,6 +43,8 @@ class WorkerSettings(BaseSettings):
     canary_deadline_seconds: Annotated[float, Field(gt=0)] = 1.5  # how long its answer may take: no word is a hang
     cool_down_seconds: Annotated[float, Field(gt=0)] = 30.0  # how long what failed on a GPU is kept off it at first
     start_seconds: Annotated[float, Field(gt=0)] = 300.0  # how long a starting child may be silent, trying one example
+    # How long a job waits before each next try after a fault that may pass, as a full disk: a JSON list.
+    retry_delays: tuple[float, ...] = (1.0, 4.0, 16.0)
     drain_seconds: Annotated[float, Field(ge=0)] = 20.0  # how long a stopping worker lets its job run on
 
     @property
