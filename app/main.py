@@ -10,7 +10,7 @@ import anyio.to_thread
 from fastapi import Depends, FastAPI
 from prometheus_client import start_http_server
 
-from app import docs, document, errors, health, jobs, observe, operations, problems, queries, results, uploads
+from app import docs, document, errors, events, health, jobs, observe, operations, problems, queries, results, uploads
 from app.auth import Gate
 from app.limits import Limits
 from app.memory import keep_freed_memory
@@ -93,6 +93,7 @@ def create_app(
         uploads.router,
         jobs.router,
         results.router,
+        events.router,
         health.router,
         problems.router,
         docs.router,

@@ -9,11 +9,12 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
+from pydantic import ValidationError
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
 from app.errors import Refusal
-from workers.protocol import DONE_CHANNEL
+from workers.protocol import EVENTS, Event
 from workers.queue import JobQueue, JobRecord, connect
 
 log = logging.getLogger("warpdesk.api")
@@ -23,8 +24,13 @@ T = TypeVar("T")
 # Redis may hang rather than refuse; then this many threads are stuck at most, and requests still answer in time.
 THREADS = 32
 
-# How long a waiter trusts the subscription alone. A message can be lost with its connection, a job cannot.
+# Seconds after which a waiter asks by itself, and a reader that could not read tries again. The subscription tells all
+# else; where no worker is alive, a queued job's deadline passes for whoever asks.
 SAFETY_POLL = 5.0
+
+SILENCE = 5.0  # seconds without a word of Redis until it is asked for one, and as many until the connection is given up
+KEPT = 32  # events that wait for a slow reader; it reads later ones from Redis
+AT_ONCE = 256  # records read in one turn of a thread
 
 
 class Queue:
@@ -66,49 +72,91 @@ class Queue:
 
 @dataclass(eq=False)
 class Watch:
-    """One waiter for one job."""
+    """One who waits for the end of one job."""
 
     woken: asyncio.Event = field(default_factory=asyncio.Event)
-    record: JobRecord | None = None
+    record: JobRecord | None = None  # once it is final
+
+
+@dataclass(eq=False)
+class Feed:
+    """One who reads the events of one job, and has had those up to `last`."""
+
+    job_id: str
+    last: int
+    fresh: list[Event] = field(default_factory=list)
+    behind: bool = True  # there may be events that only Redis has
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, event: Event) -> None:
+        if len(self.fresh) >= KEPT:
+            self.fall_behind()
+        elif not self.behind:
+            self.fresh.append(event)
+        self.woken.set()
+
+    def fall_behind(self) -> None:
+        self.fresh.clear()
+        self.behind = True
+        self.woken.set()
+
+    def take(self) -> list[Event]:
+        """What came and was not had yet, in order; one that is missing in between leaves the reader behind."""
+        taken = [event for event in self.fresh if event.number > self.last]
+        self.fresh.clear()
+        if [event.number for event in taken] != [self.last + place for place in range(1, len(taken) + 1)]:
+            self.fall_behind()
+            return []
+        return taken
 
 
 class Completions:
-    """Tells who waits for a job that it is done. One Redis connection for any number of waiters."""
+    """Tells who waits for a job that it is done, and who reads its events what happens. One Redis connection for all.
+
+    Jobs that ended are read once, however many wait for them: each is told to `seen`, for the counters.
+    """
 
     def __init__(self, url: str, queue: Queue, seen: Callable[[JobRecord], Awaitable[None]]) -> None:
         self._url = url
         self._queue = queue
         self._seen = seen
         self._watches: dict[str, set[Watch]] = {}
-        self._released = False
+        self._feeds: dict[str, set[Feed]] = {}
+        self._ended: dict[str, None] = {}  # jobs to be read, in the order of their ends
+        self._any_ended = asyncio.Event()
+        self.released = False
 
     @contextmanager
     def watch(self, job_id: str) -> Iterator[Watch]:
         """Begin before the job is enqueued, so that no end is missed."""
-        watch = Watch()
-        self._watches.setdefault(job_id, set()).add(watch)
-        try:
+        with _entered(self._watches, job_id, Watch()) as watch:
             yield watch
-        finally:
-            watches = self._watches[job_id]
-            watches.discard(watch)
-            if not watches:
-                del self._watches[job_id]
+
+    @contextmanager
+    def follow(self, job_id: str, after: int) -> Iterator[Feed]:
+        """Read a job's events after that number, with `news`."""
+        with _entered(self._feeds, job_id, Feed(job_id, after)) as feed:
+            yield feed
 
     def release(self) -> None:
         """Answer everyone who waits with the job as it is: this process is about to end, the jobs go on."""
-        self._released = True
-        self._wake_all()
+        self.released = True
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.woken.set()
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.woken.set()
 
     async def until_done(self, watch: Watch, job_id: str, seconds: float) -> JobRecord | None:
         """The record once it is final, or as it is when the time is over; survives a Redis that goes and comes back."""
         record: JobRecord | None = None
         with anyio.move_on_after(seconds):
-            while not self._released:
+            while not self.released:
                 with anyio.move_on_after(SAFETY_POLL):
                     await watch.woken.wait()
                 watch.woken.clear()
-                if watch.record is not None and watch.record.state.final:
+                if watch.record is not None:
                     return watch.record
                 try:
                     record = await self._queue(lambda jobs: jobs.get(job_id))
@@ -121,8 +169,43 @@ class Completions:
         except Refusal:
             return record
 
+    async def news(self, feed: Feed, seconds: float) -> list[Event]:
+        """The events the reader has not had, in order and each once; none if there are none within some seconds.
+
+        What it missed while it was slow, or while there was no connection, comes from Redis.
+        """
+        with anyio.move_on_after(seconds):
+            while not self.released:
+                if feed.behind:
+                    events = await self._missed(feed)
+                else:
+                    await feed.woken.wait()
+                    feed.woken.clear()
+                    events = feed.take()
+                if events:
+                    feed.last = events[-1].number
+                    return events
+        return []
+
+    async def _missed(self, feed: Feed) -> list[Event]:
+        feed.behind = False  # what comes from now on is kept, so that none is lost between the two
+        try:
+            return await self._queue(lambda jobs: jobs.events(feed.job_id, feed.last))
+        except Refusal:
+            feed.fall_behind()
+            await asyncio.sleep(SAFETY_POLL)
+            return []
+        except BaseException:
+            feed.fall_behind()
+            raise
+
     async def listen(self) -> None:
         """Run for as long as the API does."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._hear())
+            tasks.create_task(self._look_up())
+
+    async def _hear(self) -> None:
         pause = 0.1
         while True:
             try:
@@ -135,39 +218,81 @@ class Completions:
                         # redis-py refuses the option for a unix socket, which needs none.
                         **({} if self._url.startswith("unix:") else {"socket_keepalive": True}),
                     ) as client,
-                    client.pubsub(ignore_subscribe_messages=True) as channel,
+                    client.pubsub() as channel,
                 ):
-                    await channel.subscribe(DONE_CHANNEL)
-                    self._wake_all()  # for what ended while nobody listened
+                    await channel.subscribe(EVENTS)
+                    asked = False
                     while True:
-                        message = await channel.get_message(timeout=5.0)
-                        pause = 0.1
+                        message = await channel.get_message(timeout=SILENCE)
                         if message is None:
-                            continue
-                        done = [message["data"]]
-                        while (message := await channel.get_message(timeout=0.0)) is not None:
-                            done.append(message["data"])
-                        await self._announce(done)
+                            if asked:
+                                raise TimeoutError(f"no word of Redis for {2 * SILENCE:g} seconds")
+                            await channel.ping()
+                        elif message["type"] == "message":
+                            self._tell(message["data"])
+                            await asyncio.sleep(0)  # messages that are there already are read without a pause
+                        elif message["type"] == "subscribe":  # redis-py may have connected again without a word
+                            pause = 0.1
+                            self._catch_up()
+                        asked = message is None
             except Exception as error:  # noqa: BLE001 - whatever breaks it, waiters need it back
-                log.warning("no news of finished jobs, trying again in %.1f s: %r", pause, error)
+                log.warning("no news of jobs, trying again in %.1f s: %r", pause, error)
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)
 
-    async def _announce(self, done: list[str]) -> None:
-        """Read each finished job once, for the counters and for everyone who waits for it."""
-        records: list[JobRecord | None]
+    def _tell(self, message: str) -> None:
         try:
-            records = await self._queue(lambda jobs: [jobs.get(job_id) for job_id in done])
-        except Refusal:
-            records = [None] * len(done)
-        for job_id, record in zip(done, records, strict=True):
-            for watch in self._watches.get(job_id, ()):
-                watch.record = record
-                watch.woken.set()
-            if record is not None:
+            event = Event.model_validate_json(message)
+        except ValidationError as error:
+            log.warning("an event that cannot be read: %s", error)
+            return
+        for feed in self._feeds.get(event.job, ()):
+            feed.put(event)
+        if event.final:
+            self._ended[event.job] = None
+            self._any_ended.set()
+
+    def _catch_up(self) -> None:
+        """What happened while nobody listened is not told again: readers read, and every job waited for is looked at"""
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.fall_behind()
+        self._ended.update(dict.fromkeys(self._watches))
+        self._any_ended.set()
+
+    async def _look_up(self) -> None:
+        """Read the records of jobs that ended, for everyone who waits for them and for the counters."""
+        while True:
+            await self._any_ended.wait()
+            asked = list(self._ended)[:AT_ONCE]
+            try:
+                records = await self._queue(lambda jobs: [jobs.get(job_id) for job_id in asked])  # noqa: B023
+            except Refusal:
+                await asyncio.sleep(1.0)
+                continue
+            for job_id in asked:
+                del self._ended[job_id]
+            if not self._ended:
+                self._any_ended.clear()
+            final = [record for record in records if record is not None and record.state.final]
+            for record in final:
+                for watch in self._watches.get(record.request.id, ()):
+                    watch.record = record
+                    watch.woken.set()
+            for record in final:
                 await self._seen(record)
 
-    def _wake_all(self) -> None:
-        for watches in self._watches.values():
-            for watch in watches:
-                watch.woken.set()
+
+L = TypeVar("L", Watch, Feed)
+
+
+@contextmanager
+def _entered(register: dict[str, set[L]], job_id: str, listener: L) -> Iterator[L]:
+    register.setdefault(job_id, set()).add(listener)
+    try:
+        yield listener
+    finally:
+        listeners = register[job_id]
+        listeners.discard(listener)
+        if not listeners:
+            del register[job_id]

@@ -37,9 +37,8 @@ def view(desk: Desk, record: JobRecord, position: int | None = None) -> schemas.
     """
     request = record.request
     started_at, ended_at, expires_at = record.started_at, record.ended_at, record.result_expires_at
-    operation = desk.operations.get(request.operation)
-    if operation is None or operation.randomness == "private":
-        started_at, ended_at, expires_at = None, _whole_second(ended_at), _whole_second(expires_at)
+    if hides_times(desk, request.operation):
+        started_at, ended_at, expires_at = None, whole_second(ended_at), whole_second(expires_at)
     at = f"/v1/jobs/{request.id}"
     error = record.error
     submitted_at = schemas.moment(record.submitted_at)
@@ -66,7 +65,12 @@ def view(desk: Desk, record: JobRecord, position: int | None = None) -> schemas.
     )
 
 
-def _whole_second(unix: float | None) -> float | None:
+def hides_times(desk: Desk, operation: str) -> bool:
+    known = desk.operations.get(operation)
+    return known is None or known.randomness == "private"
+
+
+def whole_second(unix: float | None) -> float | None:
     return None if unix is None else float(math.ceil(unix))
 
 

@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     submissions_per_second: Annotated[float, Field(gt=0)] = 1000.0  # jobs and uploads of one key, in each API process
     submission_burst: Annotated[int, Field(ge=1)] = 2000
     max_wait: int = 55  # below the 60 seconds after which most proxies give up
+    event_comment_seconds: Annotated[float, Field(gt=0)] = 15.0  # an event stream says something at least so often
 
     array_ttl: float = DAY
     inline_ttl: float = 3600.0  # a live job keeps its inputs beyond this

@@ -14,7 +14,7 @@ from app.settings import Settings
 
 
 class _Server(uvicorn.Server):
-    """Lets go of requests that wait for a job (`Prefer: wait`) when it is told to end: they get a 202."""
+    """Lets go of requests that wait for a job when it is told to end: they get a 202, and streams of events end."""
 
     def __init__(self, api: FastAPI) -> None:
         super().__init__(

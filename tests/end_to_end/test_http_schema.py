@@ -70,7 +70,8 @@ ROUTES = (
     "GET /v1/operations", "GET /v1/operations/{name}", "PUT /v1/arrays", "GET /v1/arrays/{array_id}",
     "HEAD /v1/arrays/{array_id}", "DELETE /v1/arrays/{array_id}", "POST /v1/jobs", "GET /v1/jobs",
     "GET /v1/jobs/{job_id}", "DELETE /v1/jobs/{job_id}", "POST /v1/jobs/{job_id}/cancel",
-    "GET /v1/jobs/{job_id}/result", "GET /v1/jobs/{job_id}/result/{output}", "GET /livez", "GET /readyz",
+    "GET /v1/jobs/{job_id}/result", "GET /v1/jobs/{job_id}/result/{output}",
+    "GET /v1/jobs/{job_id}/events", "GET /livez", "GET /readyz",
     "GET /health", "GET /gpu-health", "GET /gpu-memory", "GET /performance-metrics", "GET /metrics",
     "GET /problems/{code}",
 )  # fmt: skip
