@@ -28,6 +28,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "malformed-json": (400, "The body is not JSON", False),
     "duplicate-key": (400, "The body names a field twice", False),
     "bad-request": (400, "The request could not be understood", False),
+    "invalid-idempotency-key": (400, "The Idempotency-Key cannot be used", False),
     "disconnected": (400, "The client went away before the body was complete", True),
     "unauthorized": (401, "No valid API key was given", False),
     "missing-scope": (403, "The API key lacks the scope this needs", False),
@@ -39,6 +40,10 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "method-not-allowed": (405, "This path does not take this method", False),
     "not-acceptable": (406, "None of the accepted media types can be given", False),
     "array-in-use": (409, "A live job reads this array", True),
+    "not-a-dead-letter": (409, "The job was not given up", False),
+    "inputs-gone": (409, "Inputs of the job were deleted", False),
+    "stale-attempt": (409, "The attempt is not the one that runs", False),
+    "result-committed": (409, "The result is the answer of its job", False),
     "job-failed": (409, "The job failed", False),
     "job-canceled": (409, "The job was canceled", False),
     "job-expired": (409, "The job's deadline passed before it was done", False),
@@ -49,15 +54,20 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "range-not-satisfiable": (416, "The range begins after the end", False),
     "invalid-request": (422, "The request does not fit the operation", False),
     "unknown-operation": (422, "There is no such operation", False),
+    "idempotency-key-reused": (422, "The Idempotency-Key belongs to another request", False),
     "job-too-large": (422, "The job needs more memory than one job may", False),
     "malformed-array": (422, "The body is not the array it says it is", False),
+    "malformed-result": (422, "The body is not the result it says it is", False),
     "malformed-csv": (422, "The CSV cannot be read as numbers", False),
     "rate-limited": (429, "The API key submits too often", True),
+    "quota-reached": (429, "The API key has too many jobs that are not done", True),
     "head-too-large": (431, "The request line and headers are larger than the limit", False),
     "internal-error": (500, "The service failed", True),
     "storage-full": (503, "There is no room for more arrays", True),
     "no-gpu-worker": (503, "No GPU worker is alive", True),
     "queue-full": (503, "The queue is full", True),
+    "queue-memory": (503, "Redis is nearly out of memory", True),
+    "deadline-unreachable": (503, "The queue is too long for the deadline", True),
     "queue-unavailable": (503, "The queue cannot be reached", True),
 }
 
@@ -71,12 +81,14 @@ class Refusal(Exception):
         detail: str,
         *problems: operation.Problem,
         headers: Mapping[str, str] | None = None,
+        job: str | None = None,
     ) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.problems = problems
         self.headers = dict(headers or {})
+        self.job = job
 
     @property
     def status(self) -> int:
@@ -100,8 +112,9 @@ def response(refusal: Refusal) -> Response:
         errors=[
             schemas.ErrorDetail(pointer=problem.pointer, detail=problem.detail) for problem in refusal.problems[:TOLD]
         ],
+        job=refusal.job,
     )
-    return Response(problem.model_dump_json(), status, refusal.headers, MEDIA_TYPE)
+    return Response(problem.model_dump_json(exclude_none=True), status, refusal.headers, MEDIA_TYPE)
 
 
 def escape(part: object) -> str:
@@ -137,8 +150,9 @@ def install(api: FastAPI) -> None:
     """Give the application one form of error, the framework's own included."""
 
     @api.exception_handler(Refusal)
-    async def refused(_: Request, error: Exception) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)  # noqa: S101
+        request.app.state.desk.metrics.refused(error.code)
         return response(error)
 
     @api.exception_handler(HTTPException)

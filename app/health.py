@@ -10,6 +10,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from app import errors, schemas
+from app.admission import ABLE
 from app.auth import Reader
 from app.errors import Refusal
 from app.schemas import moment
@@ -18,7 +19,10 @@ from workers.protocol import FailedExample, GpuCondition, WorkerReport
 
 router = APIRouter(tags=["health"])
 
-_ABLE = ("ready", "busy")
+# A worker replaces its child after a cancel, a deadline or a fault, and takes jobs meanwhile: within this many seconds
+# they wait and no more.
+_REPLACING_SECONDS = 5.0
+
 _CALLER = errors.documented("unauthorized", "missing-scope", "foreign-host", "queue-unavailable")
 _UNAVAILABLE: dict[int | str, dict[str, object]] = {
     503: {"model": schemas.Health, "description": "Jobs cannot be run now; `reasons` says why"}
@@ -56,20 +60,26 @@ async def _health(desk: Desk) -> schemas.Health:
         workers = await desk.queue(lambda jobs: jobs.workers())
     except Refusal as refusal:
         return schemas.Health(status="unavailable", reasons=[refusal.detail])
-    able = [worker for worker in workers if worker.state in _ABLE]
+    able = [worker for worker in workers if _is_able(desk, worker)]
     if not able:
         states = ", ".join(sorted(worker.state for worker in workers))
         sentence = f"None of {len(workers)} live workers is ready" + (f": {states}" if states else "")
         return schemas.Health(status="unavailable", reasons=[sentence, *_gpus(workers), *_failures(workers)])
-    troubles = [*_waiting(workers), *_gpus(workers), *_failures(able)]
+    troubles = [*desk.admission.troubles(), *_waiting(workers), *_gpus(workers), *_failures(able)]
     if desk.operations and all(_disabled(worker) >= desk.operations.keys() for worker in able):
         sentence = f"None of {len(able)} ready workers can run any operation"
         return schemas.Health(status="unavailable", reasons=[sentence, *troubles])
     return schemas.Health(status="degraded" if troubles else "ok", reasons=troubles)
 
 
+def _is_able(desk: Desk, worker: WorkerReport) -> bool:
+    if worker.state == "restarting":
+        return desk.admission.able_lately(worker, _REPLACING_SECONDS)
+    return worker.state in ABLE
+
+
 def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
-    waiting = [worker for worker in workers if worker.state not in _ABLE]
+    waiting = [worker for worker in workers if worker.state not in ABLE]
     return [f"{len(waiting)} of {len(workers)} live workers are starting or restarting"] if waiting else []
 
 

@@ -10,8 +10,25 @@ import anyio.to_thread
 from fastapi import Depends, FastAPI
 from prometheus_client import start_http_server
 
-from app import docs, document, errors, events, health, jobs, observe, operations, problems, queries, results, uploads
+from app import (
+    dead_letters,
+    docs,
+    document,
+    errors,
+    events,
+    health,
+    jobs,
+    observe,
+    operations,
+    problems,
+    queries,
+    results,
+    submissions,
+    uploads,
+)
+from app.admission import Admission
 from app.auth import Gate
+from app.drain import Drain
 from app.limits import Limits
 from app.memory import keep_freed_memory
 from app.metrics import Metrics
@@ -44,16 +61,20 @@ def create_app(
         queue = Queue(settings.redis_url, settings.redis_patience)
         metrics = Metrics(queue.jobs)
         limits = Limits(settings.submissions_per_second, settings.submission_burst)
+        drain = Drain()
+        admission = Admission(settings, drain)
 
         async def seen(record: JobRecord) -> None:
             metrics.finished(record)
+            drain.ended(record)
             if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
                 await results.erase_secrets(api.state.desk, record)
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
-        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics, limits, threads)
+        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics, limits, admission, threads)
         tasks = [
+            asyncio.create_task(admission.look(), name="admission"),
             asyncio.create_task(completions.listen(), name="listen"),
             asyncio.create_task(_sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),
             asyncio.create_task(_watch_keys(api.state.gate), name="keys"),
@@ -73,6 +94,7 @@ def create_app(
                 await anyio.to_thread.run_sync(server.shutdown)
                 server.server_close()
             threads.shutdown()
+            admission.close()
             queue.close()
 
     api = FastAPI(
@@ -91,9 +113,11 @@ def create_app(
     for router in (
         operations.router,
         uploads.router,
+        submissions.router,
         jobs.router,
         results.router,
         events.router,
+        dead_letters.router,
         health.router,
         problems.router,
         docs.router,
@@ -109,7 +133,8 @@ async def _sweep(store: Store, queue: JobQueue, every: float) -> None:
     while True:
         await asyncio.sleep(every)
         try:
-            removed = await anyio.to_thread.run_sync(store.sweep, queue.in_use)
+            # What is about to be deleted is forbidden first, so that no job is enqueued with it in between.
+            removed = await anyio.to_thread.run_sync(store.sweep, lambda owner, array: not queue.forbid(owner, array))
         except Exception as error:  # noqa: BLE001 - Redis away, a full disk: the API must go on
             log.warning("nothing swept: %s: %s", type(error).__name__, error)
         else:

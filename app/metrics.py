@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
 from app import schemas
-from workers.protocol import WorkerReport
+from workers.protocol import PRIORITIES, WorkerReport
 from workers.queue import JobQueue, JobRecord
 
 KEPT = 1000  # finished jobs of each operation that quantiles are taken over
@@ -29,7 +29,8 @@ class _QueueCollector(Collector):
     def collect(self) -> Iterator[Any]:
         up = GaugeMetricFamily("warpdesk_queue_up", "1 while the queue can be reached")
         try:
-            length, workers = self._jobs.length(), self._jobs.workers()
+            length, oldest, workers = self._jobs.length(), self._jobs.oldest(), self._jobs.workers()
+            lanes = self._jobs.waiting_by_owner()
         except (RedisError, OSError):
             up.add_metric([], 0)
             yield up
@@ -39,6 +40,11 @@ class _QueueCollector(Collector):
         queued = GaugeMetricFamily("warpdesk_queue_length", "Jobs that wait for a worker")
         queued.add_metric([], length)
         yield queued
+        waited = GaugeMetricFamily("warpdesk_queue_oldest_seconds", "How long the oldest of them has waited")
+        waited.add_metric([], oldest or 0.0)
+        yield waited
+        counts = {priority: sum(lanes.get(priority, {}).values()) for priority in PRIORITIES}
+        yield _gauge("warpdesk_queue_lane_length", "Jobs that wait, those in a backoff left out", "priority", counts)
         alive = GaugeMetricFamily("warpdesk_workers", "Live workers", labels=["state", "backend"])
         for labels, count in Counter(
             (worker.state, worker.device.backend if worker.device else "unknown") for worker in workers
@@ -117,10 +123,43 @@ class Metrics:
             ["operation", "state"],
             registry=self.registry,
         )
+        self._replayed = PrometheusCounter(
+            "warpdesk_jobs_replayed", "Submissions answered with their Idempotency-Key's job", registry=self.registry
+        )
+        self._refused = PrometheusCounter(
+            "warpdesk_refusals", "Requests this process refused", ["code"], registry=self.registry
+        )
+        self._together = Histogram(
+            "warpdesk_batch_jobs",
+            "Jobs in the launch that computed a job, counted for each job",
+            ["operation"],
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+            registry=self.registry,
+        )
+        self._batches = PrometheusCounter(
+            "warpdesk_batches",
+            "Launches of several jobs or of one, by why there were no more; each job counts as its share of one",
+            ["operation", "reason"],
+            registry=self.registry,
+        )
+        self._coalesced = PrometheusCounter(
+            "warpdesk_jobs_coalesced", "Jobs that an identical one was computed for", ["operation"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._redelivered = PrometheusCounter(
+            "warpdesk_redeliveries", "Attempts beyond the first of jobs that ended", ["operation"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._strikes = PrometheusCounter(
+            "warpdesk_strikes", "Attempts that ended their worker, of jobs that ended", ["operation"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._dead = PrometheusCounter(
+            "warpdesk_dead_letters", "Jobs that were given up", ["operation"], registry=self.registry
+        )
         self.registry.register(_QueueCollector(jobs))
         self._finished: dict[str, _Finished] = {}
         self._recent: deque[float] = deque(maxlen=100_000)
-        self._service: deque[float] = deque(maxlen=KEPT)  # seconds from start to end, of all operations
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         self._requests.labels(method, route, str(status)).inc()
@@ -129,17 +168,22 @@ class Metrics:
     def submitted(self, operation: str) -> None:
         self._submitted.labels(operation).inc()
 
+    def replayed(self) -> None:
+        self._replayed.inc()
+
+    def refused(self, code: str) -> None:
+        self._refused.labels(code).inc()
+
     def finished(self, record: JobRecord) -> None:
         """Count a job that has reached a final state."""
         if not record.state.final:
             return
         self._recent.append(time.monotonic())
-        if record.started_at is not None and record.ended_at is not None:
-            self._service.append(max(0.0, record.ended_at - record.started_at))
         operation = record.request.operation
         self._ended.labels(operation, record.state.value).inc()
         finished = self._finished.setdefault(operation, _Finished())
         finished.states[record.state.value] += 1
+        self._delivered(operation, record)
         if record.provenance is not None:
             finished.backends[record.provenance.backend] += 1
             for name, times in finished.times.items():
@@ -147,24 +191,26 @@ class Metrics:
                 if value is not None:
                     times.append(value)
 
+    def _delivered(self, operation: str, record: JobRecord) -> None:
+        """How often it was tried, and with how many others it ran at last."""
+        self._redelivered.labels(operation).inc(max(0, record.attempt - 1))
+        self._strikes.labels(operation).inc(record.strikes)
+        self._dead.labels(operation).inc(record.dead)
+        provenance = record.provenance
+        if provenance is None:
+            return
+        if provenance.coalesced:
+            self._coalesced.labels(operation).inc()
+            return
+        self._together.labels(operation).observe(provenance.batch_size)
+        self._batches.labels(operation, provenance.batch_reason or "alone").inc(1 / provenance.batch_size)
+
     def finished_per_second(self) -> float:
         """Over the last minute, or since the start where that is less."""
         now = time.monotonic()
         while self._recent and self._recent[0] < now - RATE_SECONDS:
             self._recent.popleft()
         return len(self._recent) / min(RATE_SECONDS, max(1.0, time.time() - self._started))
-
-    def drain_seconds(self, jobs: int) -> int:
-        """How long `jobs` jobs take, as a Retry-After: 1 to 60 seconds.
-
-        One worker takes their number times what a job took of late. A service at work tells the rate of several
-        workers or of jobs computed together; one that was idle has a rate that says nothing, so the least counts.
-        """
-        rate = self.finished_per_second()
-        if not self._service or rate <= 0:
-            return 1
-        one_worker = jobs * sum(self._service) / len(self._service)
-        return max(1, min(60, math.ceil(min(one_worker, jobs / rate))))
 
     def performance(self, queue_length: int) -> schemas.Performance:
         operations = {

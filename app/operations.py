@@ -1,7 +1,7 @@
 """The catalogue over HTTP, and the check that nothing wrong is ever enqueued."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from app.errors import Refusal, refuse_at
 from app.settings import Settings
 from app.shared import Desk, Shared
 from kernels.array import ArrayInfo
-from kernels.operation import InvalidRequest, Operation, Problem, problems_of
+from kernels.operation import Cost, InvalidRequest, Operation, Params, Problem, problems_of
+from workers.store import StoredArray
 
 router = APIRouter(tags=["operations"])
 
@@ -27,11 +28,15 @@ class Checked:
 
     submission: schemas.Submission
     operation: Operation
+    params: Params
     stored: dict[str, str]
     inline: dict[str, arrays.Numbers]
     infos: dict[str, ArrayInfo]
     seed: int | None
-    steps: float  # kernels.operation.Cost.steps
+    cost: Cost
+
+    def is_secret(self, name: str) -> bool:
+        return any(expected.secret for expected in self.operation.inputs if expected.name == name)
 
 
 def check(desk: Desk, owner: str, body: object) -> Checked:
@@ -52,22 +57,20 @@ def check(desk: Desk, owner: str, body: object) -> Checked:
     if cost.bytes > desk.settings.max_job_bytes:
         sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {desk.settings.max_job_bytes}"
         raise refuse_at("job-too-large", "", sentence)
-    return Checked(submission, operation, stored, inline, infos, seed, cost.steps)
+    return Checked(submission, operation, params, stored, inline, infos, seed, cost)
 
 
-def keep_inputs(desk: Desk, owner: str, checked: Checked) -> dict[str, str]:
-    """Store the arrays that came with a submission and return the ids of all. Writes files: call it in a thread.
+def keep_inputs(desk: Desk, owner: str, checked: Checked) -> dict[str, StoredArray]:
+    """Store the arrays that came with a submission. Writes files: call it in a thread.
 
     Secrets are erased when their job is done, so those of one job must not be those of another with the same content.
     """
-    secret = {expected.name for expected in checked.operation.inputs if expected.secret}
-    kept = {
+    return {
         name: arrays.store(
-            desk.store, owner, numbers, checked.infos[name], desk.settings.inline_ttl, unique=name in secret
-        ).id
+            desk.store, owner, numbers, checked.infos[name], desk.settings.inline_ttl, unique=checked.is_secret(name)
+        )
         for name, numbers in checked.inline.items()
     }
-    return {**checked.stored, **kept}
 
 
 def _find(operations: Mapping[str, Operation], name: str) -> Operation:
@@ -101,7 +104,7 @@ def _inputs(
         if isinstance(value, schemas.StoredInput):
             found = desk.store.find(owner, value.array)
             if found is None:
-                problems.append(Problem(f"{pointer}/array", f"there is no array {value.array[:80]!r}"))
+                problems.append(_missing(name, value.array))
             else:
                 stored[name], infos[name] = found.id, found.info
             continue
@@ -115,6 +118,16 @@ def _inputs(
     if problems:
         raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)
     return inline, stored, infos
+
+
+def missing(inputs: Mapping[str, str], gone: Container[str]) -> Refusal:
+    """Stored inputs were deleted after they were looked at: the same as if they had never been there."""
+    problems = tuple(_missing(name, array_id) for name, array_id in inputs.items() if array_id in gone)
+    return Refusal("invalid-request", errors.sentence_of(problems), *problems)
+
+
+def _missing(name: str, array_id: str) -> Problem:
+    return Problem(f"/inputs/{errors.escape(name)}/array", f"there is no array {array_id[:80]!r}")
 
 
 def describe(operation: Operation, settings: Settings) -> schemas.OperationDescription:

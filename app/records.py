@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 
 from fastapi import Response
 
@@ -74,13 +75,13 @@ def whole_second(unix: float | None) -> float | None:
     return None if unix is None else float(math.ceil(unix))
 
 
-def answer(desk: Desk, record: JobRecord, status: int, position: int | None, headers: dict[str, str]) -> Response:
+def answer(desk: Desk, record: JobRecord, status: int, position: int | None, headers: Mapping[str, str]) -> Response:
     content = view(desk, record, position).model_dump_json()
     return Response(content, status, headers, "application/json")
 
 
-def pending(desk: Desk, record: JobRecord, position: int | None, headers: dict[str, str]) -> Response:
+def pending(desk: Desk, record: JobRecord, position: int | None, headers: Mapping[str, str]) -> Response:
     """202: where the job is, and when to ask again."""
-    wait = desk.metrics.drain_seconds(1 if position is None else position + 1)
-    told = {"Location": f"/v1/jobs/{record.request.id}", "Retry-After": str(wait), **headers}
+    wait = desk.admission.drain.retry_after(1 if position is None else position + 1)
+    told = {"Location": f"/v1/jobs/{record.request.id}", "Retry-After": wait, **headers}
     return answer(desk, record, 202, position, told)

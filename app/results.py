@@ -131,6 +131,7 @@ def render(desk: Desk, record: JobRecord) -> dict[str, Any]:
                 desk.store.adopt(record.request.owner, file, found.id, found.info, ttl)
             except FileNotFoundError:
                 raise _outlived() from None
+            desk.allow(record.request.owner, found.id)
         outputs[key] = {"array": found.id, "dtype": found.dtype, "shape": list(found.shape)}
     assert record.provenance is not None  # noqa: S101 - a job that succeeded says how
     return {
@@ -193,7 +194,7 @@ async def erase_secrets(desk: Desk, record: JobRecord) -> None:
         return
     owner = record.request.owner
     try:
-        unused = await desk.queue(lambda jobs: [array for array in secrets if not jobs.in_use(owner, array)])
+        unused = await desk.queue(lambda jobs: [array for array in secrets if jobs.forbid(owner, array)])
     except Refusal:
         return  # Redis is away: the time to live of the arrays remains
     for array in unused:

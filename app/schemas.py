@@ -118,6 +118,7 @@ class Problem(Reply):
     code: Annotated[str, Field(description="Stable word for programs")]
     retryable: Annotated[bool, Field(description="Whether the same request may succeed later")]
     errors: list[ErrorDetail] = Field(default_factory=list)
+    job: Annotated[str | None, Field(description="The job that an Idempotency-Key belongs to")] = None
 
 
 class Links(Reply):
@@ -187,6 +188,26 @@ class JobEvent(Reply):
     attempt: int
     progress: Annotated[float | None, Field(description="Of `progress`: the fraction done")]
     reason: Annotated[str | None, Field(description="Of `queued`: why it waits again; null the first time")]
+
+
+class DeadLetter(Reply):
+    """A job that was given up: it ended its worker three times, or no worker lived long enough for it."""
+
+    id: str
+    owner: Annotated[str, Field(description="Id of the API key it belongs to")]
+    operation: str
+    backend: BackendWish
+    priority: Priority
+    attempt: int
+    strikes: Annotated[int, Field(description="Attempts that ended their worker")]
+    submitted_at: datetime
+    ended_at: datetime | None
+    error: JobError | None
+
+
+class DeadLetterPage(Reply):
+    dead_letters: list[DeadLetter]
+    next: Annotated[str | None, Field(description="URL of the next, older page")]
 
 
 class Array(Reply):

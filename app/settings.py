@@ -33,6 +33,8 @@ class Settings(BaseSettings):
     max_result_numbers: int = 100_000  # an output with more comes as an array id
     max_job_bytes: int = 4 * GIB
     max_queue: int = 10_000
+    max_live_jobs: Annotated[int, Field(ge=1)] = 5000  # of one key, queued or running
+    max_redis_memory: Annotated[float, Field(gt=0, le=1)] = 0.8  # of its maxmemory; beyond it no new job is taken
     submissions_per_second: Annotated[float, Field(gt=0)] = 1000.0  # jobs and uploads of one key, in each API process
     submission_burst: Annotated[int, Field(ge=1)] = 2000
     max_wait: int = 55  # below the 60 seconds after which most proxies give up

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
+from redis.exceptions import RedisError
 
+from app.admission import Admission
 from app.limits import Limits
 from app.metrics import Metrics
 from app.queue import Completions, Queue
@@ -24,7 +27,15 @@ class Desk:
     completions: Completions
     metrics: Metrics
     limits: Limits
+    admission: Admission
     threads: ThreadPoolExecutor  # in which uploads are written
+
+    def allow(self, owner: str, array_id: str) -> None:
+        """An array was published that may have been deleted a moment ago: jobs may read it again. Asks Redis: call it
+        in a thread. While Redis is away its id stays refused, for a minute after it was deleted."""
+        if self.admission.reachable:
+            with suppress(RedisError, OSError):
+                self.queue.jobs.allow(owner, array_id)
 
 
 async def _of(request: Request) -> Desk:  # (FastAPI would call a plain function in a thread)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from app import arrays, bodies, downloads, errors, schemas
+from app import arrays, bodies, downloads, durability, errors, schemas
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
 from app.shared import Desk, Shared
@@ -35,7 +35,9 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
     status_code=201,
     response_model=schemas.Array,
     responses={
-        201: {"headers": {"Location": {"description": "The array", "schema": {"type": "string"}}}},
+        201: {
+            "headers": {"Location": {"description": "The array", "schema": {"type": "string"}}, **durability.DOCUMENTED}
+        },
         **errors.documented(
             *_CALLER, "storage-full", "disconnected", "body-too-large", "array-too-large", "unsupported-media-type",
             "malformed-array", "malformed-csv", "invalid-request", "rate-limited",
@@ -73,7 +75,8 @@ async def upload(
         raise errors.refuse_at("invalid-request", "/query/columns", sentence)
     else:
         stored = await _npy(request, caller, desk)
-    return Response(view(stored).model_dump_json(), 201, {"Location": f"/v1/arrays/{stored.id}"}, JSON)
+    headers = {"Location": f"/v1/arrays/{stored.id}", durability.HEADER: desk.admission.durability}
+    return Response(view(stored).model_dump_json(), 201, headers, JSON)
 
 
 async def _csv(request: Request, caller: Key, desk: Desk, columns: list[str] | None) -> StoredArray:
@@ -82,7 +85,9 @@ async def _csv(request: Request, caller: Key, desk: Desk, columns: list[str] | N
 
     def keep() -> StoredArray:
         numbers = arrays.from_csv(body, chosen)
-        return arrays.store(desk.store, caller.id, numbers, arrays.describe(numbers), desk.settings.array_ttl)
+        stored = arrays.store(desk.store, caller.id, numbers, arrays.describe(numbers), desk.settings.array_ttl)
+        desk.allow(caller.id, stored.id)
+        return stored
 
     return await anyio.to_thread.run_sync(keep)
 
@@ -120,7 +125,7 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
                     continue
                 await _done(thread)
             thread, waiting = desk.threads.submit(incoming.flush), 0
-        thread = desk.threads.submit(incoming.finish, thread)
+        thread = desk.threads.submit(_finish, incoming, thread, desk, caller)
         stored: StoredArray = await _done(thread)
     except BaseException:
         if thread is not None:
@@ -128,6 +133,12 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
                 await _done(thread)  # what the thread writes must be deleted after it
         await anyio.to_thread.run_sync(incoming.discard)
         raise
+    return stored
+
+
+def _finish(incoming: arrays.NpyUpload, flushing: "Future[None] | None", desk: Desk, caller: Key) -> StoredArray:
+    stored = incoming.finish(flushing)
+    desk.allow(caller.id, stored.id)
     return stored
 
 
@@ -190,8 +201,8 @@ router.add_api_route(
 )
 async def delete(array_id: str, caller: Submitter, desk: Shared) -> Response:
     stored = await anyio.to_thread.run_sync(_own, desk, caller, array_id)
-    if await desk.queue(lambda jobs: jobs.in_use(caller.id, stored.id)):
-        raise Refusal("array-in-use", f"A queued or running job reads {stored.id}; cancel it or wait")
+    if not await desk.queue(lambda jobs: jobs.forbid(caller.id, stored.id)):
+        raise Refusal("array-in-use", f"A job that is not done, or was given up, reads {stored.id}; erase it or wait")
     await anyio.to_thread.run_sync(desk.store.delete, caller.id, stored.id)
     return Response(status_code=204)
 

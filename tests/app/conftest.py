@@ -1,5 +1,6 @@
 """A live API (uvicorn, real HTTP, real Redis, real files) without workers."""
 
+import itertools
 import socket
 import threading
 import time
@@ -25,6 +26,13 @@ from workers.store import SpoolStore, Store
 
 # A submission with an answer that is an array and a number.
 SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, None, 3.0]}}}
+
+_factors = itertools.count(3)
+
+
+def unlike() -> dict[str, Any]:
+    """The like of it, but of no other: equal jobs that are not done yet are computed once."""
+    return {**SCALE, "params": {"factor": float(next(_factors))}}
 
 
 @dataclass(frozen=True)

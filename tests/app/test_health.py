@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.app.computations import COMPUTATIONS, fail, work
-from tests.app.conftest import SCALE, Live, live, wait_until
+from tests.app.conftest import SCALE, Live, live, unlike, wait_until
 from tests.app.test_uploads import NPY, npy
 from tests.conftest import free_port
 from tests.workers.conftest import Desk
@@ -299,7 +299,7 @@ def test_a_gpu_job_needs_a_gpu_worker(api: Live) -> None:
 
 def test_metrics_count_what_happened(serve_api: Callable[..., Any]) -> None:
     with serve_api() as api:
-        done, failed, queued = (api.submit(**SCALE) for _ in range(3))
+        done, failed, queued = (api.submit(**unlike()) for _ in range(3))
         work(api.queue, api.store, done)
         fail(api.queue, failed)
         api.queue.report(report("one", "ready"), ttl=60)
@@ -345,7 +345,7 @@ def test_metrics_have_a_private_port(serve_api: Callable[..., Any]) -> None:
 def test_a_full_queue_refuses_and_says_when_to_come_back(serve_api: Callable[..., Any]) -> None:
     with serve_api(max_queue=2) as api:
         for _ in range(2):
-            api.submit(**SCALE)
+            api.submit(**unlike())
         before = api.queued()
 
         refused = api.http.post("/v1/jobs", json=SCALE)

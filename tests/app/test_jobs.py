@@ -5,18 +5,16 @@ import io
 import math
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import pytest
 
-from app.jobs import new_job_id
+from app.submissions import new_job_id
 from tests.app.computations import fail, work
-from tests.app.conftest import SCALE, Live, wait_until
-from workers.protocol import State
+from tests.app.conftest import SCALE, Live, unlike, wait_until
+from tests.claims import finish, take
+from workers.queue import Claim
 
 
 def wait_for_job(api: Live) -> str:
@@ -40,33 +38,6 @@ def test_an_accepted_job_says_where_it_is_and_when_to_ask(api: Live) -> None:
         "cancel": f"/v1/jobs/{body['id']}/cancel",
     }
     assert api.queue.length() == 1
-
-
-def test_an_idle_service_asks_for_no_longer_wait_than_its_jobs_take(serve_api: Callable[..., Any]) -> None:
-    with serve_api() as api:
-        time.sleep(1.1)  # so that one job is less than one a second
-        job_id = api.submit(**SCALE)
-        work(api.queue, api.store, job_id)
-        wait_until(lambda: api.app.state.desk.metrics.finished_per_second() > 0)
-
-        answer = api.http.post("/v1/jobs", json=SCALE)
-
-        assert api.app.state.desk.metrics.finished_per_second() < 1
-        assert answer.headers["Retry-After"] == "1"
-
-
-def test_the_wait_grows_with_the_queue_and_with_what_jobs_take(serve_api: Callable[..., Any]) -> None:
-    with serve_api() as api:
-        metrics = api.app.state.desk.metrics
-        job_id = api.submit(**SCALE)
-        record = api.queue.get(job_id)
-        assert record is not None
-        done = replace(record, state=State.SUCCEEDED, started_at=100.0, ended_at=100.25)
-        for _ in range(50):
-            metrics.finished(done)
-        metrics._started = time.time() - 50  # one job a second, a quarter of a second each
-
-        assert [metrics.drain_seconds(jobs) for jobs in (1, 4, 8, 40, 100_000)] == [1, 1, 2, 10, 60]
 
 
 def test_what_the_worker_gets_is_what_was_sent(api: Live) -> None:
@@ -94,12 +65,10 @@ def test_of_many_problems_the_first_twenty_are_told_and_the_rest_counted(api: Li
 
 
 def test_the_status_of_a_job_is_always_200(api: Live) -> None:
-    failed, canceled, expired = (api.submit(**SCALE) for _ in range(3))
+    failed, canceled, expired = (api.submit(**unlike()) for _ in range(3))
     fail(api.queue, failed)
     api.queue.cancel(canceled)
-    started = api.queue.start(expired)
-    assert started is not None
-    api.queue.expire(expired, started[1])
+    assert finish(api.queue, take(api.queue, expired), how="expired") == "done"
 
     answers = [api.http.get(f"/v1/jobs/{job_id}") for job_id in (failed, canceled, expired)]
 
@@ -194,7 +163,7 @@ def test_a_canceled_job_never_runs(api: Live) -> None:
 
     assert (first.status_code, first.json()["status"]) == (200, "canceled")
     assert (second.status_code, second.json()["status"]) == (200, "canceled")
-    assert api.queue.start(job_id) is None
+    assert api.queue.claim(Claim("a worker")) is None
 
 
 def test_the_secrets_of_a_job_that_never_ran_are_erased_with_it(api: Live) -> None:
@@ -228,17 +197,15 @@ def test_uploaded_secrets_are_erased_with_the_last_live_job_that_reads_them(api:
 def test_the_secrets_of_a_job_that_ran_and_went_back_to_the_queue_are_erased_when_it_is_canceled(api: Live) -> None:
     inputs = {"values": {"data": [1.0]}, "seeds": {"data": [0.125, 0.5]}}
     job_id = api.submit(operation="hide", params={"count": 1}, inputs=inputs)
-    started = api.queue.start(job_id)
-    assert started is not None
-    request, attempt = started
-    assert api.queue.retry(job_id, attempt, strike=False)
+    held = take(api.queue, job_id)
+    assert finish(api.queue, held, how="returned") == "queued"
 
     api.http.post(f"/v1/jobs/{job_id}/cancel")
 
     record = api.queue.get(job_id)
     assert record is not None
     assert (record.state.value, record.attempt) == ("canceled", 1)
-    wait_until(lambda: api.store.find("local", request.inputs["seeds"]) is None)
+    wait_until(lambda: api.store.find("local", held.request.inputs["seeds"]) is None)
 
 
 def test_the_time_a_private_job_took_is_not_told(api: Live) -> None:
@@ -312,7 +279,7 @@ def test_erasing_a_job_deletes_its_large_output_too(api: Live) -> None:
 
 
 def test_jobs_are_listed_newest_first_in_pages_that_join(api: Live) -> None:
-    ids = [api.submit(**SCALE) for _ in range(5)]
+    ids = [api.submit(**unlike()) for _ in range(5)]
 
     pages: list[list[str]] = []
     url: str | None = "/v1/jobs?limit=2"

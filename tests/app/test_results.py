@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.app.computations import fail, work
-from tests.app.conftest import SCALE, Live, wait_until
+from tests.app.conftest import SCALE, Live, unlike, wait_until
 
 
 def test_a_finished_job_tells_its_answer_and_how_it_was_computed(api: Live) -> None:
@@ -208,7 +208,7 @@ def test_a_large_output_is_given_as_npy_alone(api: Live) -> None:
 
 
 def test_a_job_without_a_result_says_why(api: Live) -> None:
-    pending, failed, canceled = (api.submit(**SCALE) for _ in range(3))
+    pending, failed, canceled = (api.submit(**unlike()) for _ in range(3))
     fail(api.queue, failed)
     api.queue.cancel(canceled)
 

@@ -1,0 +1,209 @@
+"""Who is let in: what cannot be served is refused before its body is read, by what was seen a moment ago.
+
+Under overload most requests are refusals, and those must cost less than the work they ask for. So none of them asks
+Redis: one task looks several times a second, and requests are judged by what it saw. The exact bounds are checked again
+where the job is enqueued, in one step with it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.to_thread
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+
+from app import durability
+from app.drain import Drain
+from app.durability import Durability
+from app.errors import Refusal
+from app.settings import Settings
+from workers.protocol import PRIORITIES, Priority, WorkerReport
+from workers.queue import Bounds, JobQueue, connect
+
+log = logging.getLogger("warpdesk.api")
+
+LOOK_SECONDS = 0.2
+WORKERS_SECONDS = 1.0
+DURABILITY_SECONDS = 5.0
+
+# A look is a small part of what a process does, however long the queue's lists are.
+_LOOKING = 0.05
+
+# The queue's rate is an average of unlike jobs, and others come while a job waits.
+MARGIN = 1.25
+
+ABLE = ("ready", "busy")
+
+
+@dataclass
+class View:
+    """What was seen of Redis and the queue; jobs that this process enqueued since are counted in."""
+
+    waiting: int = 0
+    by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)  # waiting
+    memory: int = 0  # bytes that Redis has taken
+    max_memory: int = 0  # 0: as much as it likes
+
+    def ahead(self, owner: str, priority: Priority) -> int:
+        """Jobs that will be taken before the owner's next one. Priorities go in order; within one, owners in turn."""
+        before = 0
+        for other in PRIORITIES[: PRIORITIES.index(priority)]:
+            before += sum(self.by_owner.get(other, {}).values())
+        beside = self.by_owner.get(priority, {})
+        own = beside.get(owner, 0)
+        return before + own + sum(min(count, own + 1) for other_owner, count in beside.items() if other_owner != owner)
+
+
+class Admission:
+    """The view of one API process, and the decisions taken from it."""
+
+    def __init__(self, settings: Settings, drain: Drain) -> None:
+        self._settings = settings
+        self.drain = drain
+        self._redis = connect(settings.redis_url, retry=Retry(NoBackoff(), 0), timeout=settings.redis_patience)
+        self._jobs = JobQueue(self._redis)
+        self._thread = anyio.CapacityLimiter(1)
+        self._view = View()
+        self._away: str | None = None  # why Redis could not be looked at
+        self._over: dict[str, tuple[float, int]] = {}  # owners at their quota: until when, and their live jobs
+        self._able_at: dict[str, float] = {}  # workers, and when each was last seen able to run a job
+        self._redis_durability: Durability = "unknown"
+        self._workers_at = self._durability_at = 0.0
+        self.bounds = Bounds(waiting=settings.max_queue, of_owner=settings.max_live_jobs)
+
+    # What requests ask.
+
+    def require_redis(self) -> None:
+        """Refuse what needs Redis while it is known to be away."""
+        if self._away is not None:
+            raise Refusal("queue-unavailable", self._away, headers={"Retry-After": "1"})
+
+    def admit(self, owner: str) -> None:
+        """Refuse a submission that is certain to be refused."""
+        view = self._view
+        if view.max_memory and view.memory >= self._settings.max_redis_memory * view.max_memory:
+            raise self.memory()
+        if view.waiting >= self._settings.max_queue:
+            raise self.full(view.waiting)
+        until, live = self._over.get(owner, (0.0, 0))
+        if time.monotonic() < until:
+            raise self.quota(live)
+
+    def meet(self, owner: str, priority: Priority, deadline_s: float | None) -> None:
+        """Refuse a deadline that passes while others are computed. As long as nothing is measured, it is tried."""
+        ahead = self._view.ahead(owner, priority)
+        seconds = self.drain.takes(ahead)
+        if deadline_s is None or seconds is None or seconds * MARGIN <= max(deadline_s, LOOK_SECONDS):
+            return  # what was seen is as old as a look
+        rate = ahead / seconds
+        sentence = (
+            f"{ahead} jobs are ahead and {rate:.3g} are done a second: with some room that takes "
+            f"{seconds * MARGIN:.3g} seconds; the deadline is {deadline_s:.3g} seconds away"
+        )
+        after = self.drain.retry_after(ahead - deadline_s / MARGIN * rate)
+        raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
+
+    def count(self, owner: str, priority: Priority) -> None:
+        """A job was enqueued: it counts before the next look."""
+        view = self._view
+        view.waiting += 1
+        owners = view.by_owner.setdefault(priority, {})
+        owners[owner] = owners.get(owner, 0) + 1
+
+    def full(self, waiting: int) -> Refusal:
+        most = self._settings.max_queue
+        sentence = f"{waiting} jobs are waiting; the limit is {most}"
+        return Refusal("queue-full", sentence, headers={"Retry-After": self.drain.retry_after(waiting - most + 1)})
+
+    def quota(self, live: int) -> Refusal:
+        most = self._settings.max_live_jobs
+        turns = max(1, sum(len(owners) for owners in self._view.by_owner.values()))  # owners are served in turn
+        sentence = f"{live} jobs of the key are queued or running; the limit is {most}"
+        after = self.drain.retry_after((live - most + 1) * turns)
+        return Refusal("quota-reached", sentence, headers={"Retry-After": after})
+
+    def remember(self, owner: str, live: int) -> None:
+        """The owner is at its quota: until the next look nobody needs to ask again."""
+        now = time.monotonic()
+        self._over = {key: told for key, told in self._over.items() if told[0] > now}
+        self._over[owner] = (now + LOOK_SECONDS, live)
+
+    def memory(self) -> Refusal:
+        view, share = self._view, self._settings.max_redis_memory
+        sentence = (
+            f"Redis holds {view.memory} of {view.max_memory} bytes; new jobs are taken below {share:.0%}"
+            if view.max_memory
+            else "Redis has no memory left for new jobs"
+        )
+        return Refusal("queue-memory", sentence, headers={"Retry-After": "10"})
+
+    @property
+    def durability(self) -> Durability:
+        """What a job and its arrays survive, by what Redis said of late."""
+        if self._away is not None:
+            return "unknown"
+        return durability.told(self._redis_durability, self._settings.durability)
+
+    @property
+    def reachable(self) -> bool:
+        return self._away is None
+
+    def troubles(self) -> list[str]:
+        """Why new jobs are refused although those that were taken run."""
+        view, settings = self._view, self._settings
+        told = []
+        if view.max_memory and view.memory >= settings.max_redis_memory * view.max_memory:
+            told.append(self.memory().detail)
+        if view.waiting >= settings.max_queue:
+            told.append(self.full(view.waiting).detail)
+        return told
+
+    def able_lately(self, worker: WorkerReport, within: float) -> bool:
+        """Whether it was seen ready or busy in the last so many seconds."""
+        return time.monotonic() - self._able_at.get(worker.name, -within) < within
+
+    # The task.
+
+    async def look(self) -> None:
+        """Run for as long as the API does."""
+        while True:
+            started = time.monotonic()
+            try:
+                view = await anyio.to_thread.run_sync(self._look, limiter=self._thread)
+            except (RedisError, OSError) as error:
+                if self._away is None:
+                    log.warning("the queue cannot be looked at: %s: %s", type(error).__name__, error)
+                self._away = f"Redis cannot be used: {type(error).__name__}"
+                self._durability_at = 0.0  # another server may answer next
+            else:
+                self._view, self._away = view, None
+            took = time.monotonic() - started
+            await asyncio.sleep(max(LOOK_SECONDS, took / _LOOKING) if self._away is None else LOOK_SECONDS)
+
+    def _look(self) -> View:
+        now = time.monotonic()
+        memory, max_memory = self._memory()
+        view = View(self._jobs.length(), self._jobs.waiting_by_owner(), memory, max_memory)
+        if now >= self._workers_at:
+            able = {worker.name: now for worker in self._jobs.workers() if worker.state in ABLE}
+            kept = {name: at for name, at in self._able_at.items() if now - at < 60}
+            self._able_at, self._workers_at = {**kept, **able}, now + WORKERS_SECONDS
+        if now >= self._durability_at:
+            self._redis_durability, self._durability_at = durability.of_redis(self._redis), now + DURABILITY_SECONDS
+        self.drain.look(view.waiting, sum(now - at < 2 * WORKERS_SECONDS for at in self._able_at.values()))
+        return view
+
+    def _memory(self) -> tuple[int, int]:
+        try:
+            told: Mapping[str, int] = self._redis.info("memory")
+        except ResponseError:  # a server or a user without INFO: then Redis itself refuses, when it is full
+            return 0, 0
+        return told.get("used_memory", 0), told.get("maxmemory", 0)
+
+    def close(self) -> None:
+        self._redis.close()

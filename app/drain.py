@@ -1,0 +1,78 @@
+"""How fast the queue drains: what a Retry-After says, and whether a deadline can be met."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+
+from workers.protocol import State
+from workers.queue import JobRecord
+
+# From so many seconds of a queue that never was empty its rate is known. The last so many of a minute count.
+_TRUSTED = 3.0
+_REMEMBERED = 20.0
+_RECENT = 60.0
+# Two looks further apart than this, and nobody knows what happened between them.
+_FORGOTTEN = 2.0
+_JOBS = 1000
+
+
+class Drain:
+    """Jobs a second, of all workers together.
+
+    While jobs wait, what ends in a second is what the workers can do. A rate over all time would say how many jobs
+    came, not how many could have been computed, so the time of an empty queue is left out. Where no queue stood for
+    long enough, the rate is that of the live workers, each taking as long for a job as jobs took of late; jobs of one
+    launch share its time. Jobs that another was computed for did not wait in the queue and count for neither.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._took: deque[float] = deque(maxlen=_JOBS)  # seconds of a worker, for each job
+        self._spans: deque[tuple[float, float, int]] = (
+            deque()
+        )  # until when, seconds while jobs waited, jobs ended in them
+        self._looked_at: float | None = None
+        self._waited = False
+        self._ended = 0
+        self._workers = 1
+        self.rate: float | None = None  # None: nothing has run yet
+
+    def ended(self, record: JobRecord) -> None:
+        """Count a job that a worker has ended."""
+        provenance = record.provenance
+        if record.state not in (State.SUCCEEDED, State.FAILED) or (provenance is not None and provenance.coalesced):
+            return
+        self._ended += 1
+        if record.started_at is not None and record.ended_at is not None:
+            together = 1 if provenance is None else provenance.batch_size
+            self._took.append(max(0.0, record.ended_at - record.started_at) / together)
+
+    def look(self, waiting: int, workers: int) -> None:
+        """Called several times a second with the queue's length and the number of workers that take jobs."""
+        now = self._clock()
+        ended, self._ended = self._ended, 0
+        if self._looked_at is not None and self._waited and waiting > 0 and now - self._looked_at < _FORGOTTEN:
+            self._spans.append((now, now - self._looked_at, ended))
+        while self._spans and (self._spans[0][0] < now - _RECENT or self._waited_for() > _REMEMBERED):
+            self._spans.popleft()
+        self._looked_at, self._waited, self._workers = now, waiting > 0, max(1, workers)
+        self.rate = self._measured()
+
+    def _waited_for(self) -> float:
+        return sum(seconds for _, seconds, _ in self._spans)
+
+    def _measured(self) -> float | None:
+        waited = self._waited_for()
+        if waited >= _TRUSTED:  # none in all that time: fewer than one
+            return max(1, sum(ended for *_, ended in self._spans)) / waited
+        took = sum(self._took)
+        return len(self._took) * self._workers / took if took > 0 else None
+
+    def takes(self, jobs: float) -> float | None:
+        """Seconds until so many jobs are done; None while nothing is known."""
+        return None if self.rate is None else jobs / self.rate
+
+    def retry_after(self, jobs: float) -> str:
+        """The same as the value of a Retry-After: 1 to 60 seconds, 1 while nothing is known."""
+        return str(max(1, min(60, math.ceil(round(self.takes(jobs) or 1, 3)))))

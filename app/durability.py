@@ -1,0 +1,49 @@
+"""What a power cut leaves: how soon the connected Redis and the store have on the disk what they take."""
+
+from typing import Literal
+
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from workers.settings import Durability as Forced
+
+Durability = Literal["always", "everysec", "none", "unknown"]
+
+_POLICIES: dict[str, Durability] = {"always": "always", "everysec": "everysec"}
+
+HEADER = "Warpdesk-Durability"
+DOCUMENTED = {
+    HEADER: {
+        "description": "When what was taken is on the disk: `always` before this answer, `everysec` about a second "
+        "later, `none` at some time or never; `unknown` where Redis does not tell",
+        "schema": {"type": "string", "enum": ["always", "everysec", "none", "unknown"]},
+    }
+}
+
+
+def told(redis: Durability, store: Forced) -> Durability:
+    """What holds for a job and its arrays together: the less of both. Files that are not forced are written when the
+    kernel sees fit, some half a minute later."""
+    return redis if store == "always" or redis == "unknown" else "none"
+
+
+def of_redis(connection: Redis) -> Durability:
+    """`always`: each write is on the disk before it is confirmed; `everysec`: about a second later; `none`: at some
+    time or never. A server that does not tell is `unknown`. Raises RedisError where it cannot be asked."""
+    try:
+        found = connection.config_get("*append*")
+    except ResponseError:  # a managed server without CONFIG, or a user who may not ask
+        return _by_information(connection)
+    if found.get("appendonly") != "yes":
+        return "none"
+    if found.get("no-appendfsync-on-rewrite") == "yes":
+        return "none"  # while the file is rewritten nothing is forced
+    return _POLICIES.get(found.get("appendfsync") or "", "none")
+
+
+def _by_information(connection: Redis) -> Durability:
+    try:
+        enabled = connection.info("persistence").get("aof_enabled")
+    except ResponseError:
+        return "unknown"
+    return "none" if enabled == 0 else "unknown"

@@ -1,0 +1,336 @@
+"""Submit a job: let in, checked, known by its Idempotency-Key, queued."""
+
+import hashlib
+import json
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import anyio.to_thread
+from fastapi import APIRouter, Request, Response
+from redis.exceptions import RedisError, ResponseError
+
+from app import arrays, bodies, durability, errors, operations, schemas
+from app.auth import Key, Submitter
+from app.errors import Refusal
+from app.jobs import APPLIED, CALLER, NOT_DONE, PREFER, waited
+from app.operations import Checked
+from app.records import own_job, pending, positioned
+from app.shared import Desk, Shared
+from workers.protocol import JobRequest, State, Together
+from workers.queue import (
+    Enqueued,
+    IdempotencyKey,
+    InputsGone,
+    JobQueue,
+    JobRecord,
+    KeyReused,
+    QueueFull,
+    QuotaReached,
+)
+from workers.store import StoredArray
+
+router = APIRouter(tags=["jobs"])
+
+LONGEST_KEY = 255  # characters of an Idempotency-Key
+
+_HEADERS = {
+    **durability.DOCUMENTED,
+    "Idempotent-Replayed": {
+        "description": "`true`: the Idempotency-Key was sent before, and this is the job it has",
+        "schema": {"type": "string", "enum": ["true"]},
+    },
+}
+_IDEMPOTENCY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "Any printable text, kept for a day: the same request with the same key is answered with the job "
+    "there is, and never runs twice",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
+    "example": "order-7731",
+}
+
+
+@dataclass(frozen=True)
+class _Submission:
+    """All that becomes a job, and what was written for it."""
+
+    owner: str
+    checked: Checked
+    job: JobRequest
+    key: IdempotencyKey | None
+    same: str | None
+    kept: Mapping[str, StoredArray]  # inputs that came with it
+
+
+@router.post(
+    "/v1/jobs",
+    summary="Submit a job",
+    status_code=202,
+    response_model=schemas.Job,
+    responses={
+        200: {
+            "model": schemas.Job,
+            "description": "Done within `Prefer: wait`",
+            "headers": {**APPLIED, **_HEADERS},
+        },
+        202: {**NOT_DONE, "headers": {**NOT_DONE["headers"], **_HEADERS}},
+        **errors.documented(
+            *CALLER, "malformed-json", "duplicate-key", "invalid-idempotency-key", "disconnected", "unknown-job",
+            "body-too-large", "unsupported-media-type", "invalid-request", "unknown-operation",
+            "idempotency-key-reused", "job-too-large", "rate-limited", "quota-reached", "storage-full",
+            "no-gpu-worker", "queue-full", "queue-memory", "deadline-unreachable",
+        ),
+    },
+    openapi_extra={"parameters": [*PREFER["parameters"], _IDEMPOTENCY]},
+)  # fmt: skip
+async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
+    """Everything is checked before anything is queued. With `Prefer: wait=N` a quick answer comes at once.
+
+    With an `Idempotency-Key` the job is queued once, however often and at however many servers the request arrives: the
+    first one makes the job, and all get it in its current state. With another body the key is refused.
+    """
+    text = _idempotency_key(request)
+    desk.limits.take(caller.id)
+    desk.admission.require_redis()
+    key = None if text is None else keyed(desk, caller.id, "idempotency-key", text)
+    known = None if key is None else await desk.queue(lambda jobs: jobs.replay(caller.id, key))
+    if known is None:
+        desk.admission.admit(caller.id)
+    body = await bodies.read_json(request, desk.settings.max_body)
+    wait = bodies.preferred_wait(request, desk.settings.max_wait) if caller.allows("read") else None
+
+    def look() -> tuple[str, Checked | None]:
+        fingerprint = "" if key is None else keyed(desk, caller.id, "submission", _canonical(body))
+        return fingerprint, operations.check(desk, caller.id, body) if known is None else None
+
+    fingerprint, checked = await anyio.to_thread.run_sync(look)
+    if checked is None:
+        assert known is not None  # noqa: S101
+        if known[1] != fingerprint:
+            raise _reused(known[0])
+        return await _replayed(desk, caller, known[0], wait)
+    wish = checked.submission
+    desk.admission.meet(caller.id, wish.priority, wish.deadline_s)
+    if wish.backend == "gpu":
+        await desk.queue(_require_gpu)
+    kept = await anyio.to_thread.run_sync(operations.keep_inputs, desk, caller.id, checked) if checked.inline else {}
+    submission = _Submission(
+        caller.id,
+        checked,
+        _request(desk, caller, checked, kept),
+        None if key is None else IdempotencyKey(key, fingerprint),
+        _same(desk, caller.id, checked, kept),
+        kept,
+    )
+    job_id = submission.job.id
+    with desk.completions.watch(job_id) as watch:
+        enqueued, record, position = await _enqueue(desk, submission, positioned_too=wait is None)
+        if enqueued.replayed:
+            return await _replayed(desk, caller, enqueued.job_id, wait)
+        desk.admission.count(caller.id, wish.priority)
+        desk.metrics.submitted(record.request.operation)
+        headers = {durability.HEADER: desk.admission.durability}
+        if wait is None:
+            return pending(desk, record, position, headers)
+        record = await desk.completions.until_done(watch, job_id, wait) or record
+    return await waited(desk, record, wait, headers)
+
+
+async def _replayed(desk: Desk, caller: Key, job_id: str, wait: int | None) -> Response:
+    """The job that is there, as a new one would be answered. A key that may not read learns only that it was taken."""
+    desk.metrics.replayed()
+    headers = {durability.HEADER: desk.admission.durability, "Idempotent-Replayed": "true"}
+    with desk.completions.watch(job_id) as watch:
+        record = await own_job(desk, caller, job_id)
+        if not caller.allows("read"):
+            record = JobRecord(record.request, State.QUEUED, 0, record.submitted_at)
+        if wait is None:
+            return pending(desk, record, None, headers)
+        if not record.state.final:
+            record = await desk.completions.until_done(watch, job_id, wait) or record
+    return await waited(desk, record, wait, headers)
+
+
+def _idempotency_key(request: Request) -> str | None:
+    sent = request.headers.getlist("idempotency-key")
+    if not sent:
+        return None
+    if len(sent) > 1:
+        raise Refusal("invalid-idempotency-key", f"Idempotency-Key is given {len(sent)} times and has one value")
+    try:
+        key = sent[0].encode("latin-1").decode()  # what a header is decoded with
+    except UnicodeDecodeError:
+        raise Refusal("invalid-idempotency-key", "Idempotency-Key is not UTF-8") from None
+    if not 1 <= len(key) <= LONGEST_KEY:
+        sentence = f"Idempotency-Key should be 1 to {LONGEST_KEY} characters long, got {len(key)}"
+        raise Refusal("invalid-idempotency-key", sentence)
+    odd = next((place for place, character in enumerate(key) if not character.isprintable()), None)
+    if odd is not None:
+        raise Refusal("invalid-idempotency-key", f"Character {odd} of Idempotency-Key cannot be printed")
+    return key
+
+
+def keyed(desk: Desk, owner: str, purpose: str, text: str) -> str:
+    """A digest under the owner's secret: Redis learns nothing that could be guessed and compared."""
+    data = f"{purpose}\0{text}".encode()
+    return desk.store.digest(owner, "uint8", (len(data),), data)
+
+
+def _canonical(body: object) -> str:
+    """The same text for the same JSON, however its fields were ordered and spaced."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"))
+
+
+def _request(desk: Desk, caller: Key, checked: Checked, kept: Mapping[str, StoredArray]) -> JobRequest:
+    settings, submission = desk.settings, checked.submission
+    deadline_s = submission.deadline_s
+    return JobRequest(
+        id=new_job_id(),
+        owner=caller.id,
+        operation=checked.operation.name,
+        params=submission.params,
+        inputs={**checked.stored, **{name: array.id for name, array in kept.items()}},
+        backend=submission.backend,
+        priority=submission.priority,
+        seed=checked.seed,
+        deadline=None if deadline_s is None else time.time() + deadline_s,
+        timeout=settings.job_timeout,
+        work=checked.cost.steps,
+        size=checked.cost.bytes,
+        private=checked.operation.randomness == "private",
+        together=_together(caller.id, checked),
+        result_ttl=submission.result_ttl_s or settings.result_ttl,
+    )
+
+
+def _together(owner: str, checked: Checked) -> Together | None:
+    operation = checked.operation
+    alike, batching = operation.batch_key(checked.params, checked.infos), operation.batching
+    if alike is None or batching is None:
+        return None
+    apart = [alike, checked.submission.backend, owner if operation.confidential else None]
+    key = hashlib.blake2b(json.dumps(apart).encode(), digest_size=16).hexdigest()
+    return Together(key=key, items=batching.items, bytes=batching.bytes, wait=batching.wait)
+
+
+def _same(desk: Desk, owner: str, checked: Checked, kept: Mapping[str, StoredArray]) -> str | None:
+    """Under which digest an identical live job of the owner may answer for this one; None where none is identical."""
+    operation, submission = checked.operation, checked.submission
+    drawn = operation.randomness == "seed" and submission.seed is None
+    if not operation.coalescible or drawn:
+        return None
+    inputs = {**checked.stored, **{name: array.id for name, array in kept.items()}}
+    params = checked.params.model_dump(mode="json")
+    wishes = [submission.backend, submission.priority, submission.result_ttl_s, checked.seed]
+    return keyed(desk, owner, "same", _canonical([operation.name, params, inputs, wishes]))
+
+
+def _require_gpu(jobs: JobQueue) -> None:
+    workers = jobs.workers()
+    if any(worker.device is not None and worker.device.backend == "gpu" for worker in workers):
+        return
+    reasons = sorted({worker.device.reason for worker in workers if worker.device and worker.device.reason})
+    why = f": {'; '.join(reasons)}" if reasons else ""
+    sentence = f"The job asks for a GPU; of {len(workers)} live workers none has one{why}"
+    raise Refusal("no-gpu-worker", sentence, headers={"Retry-After": "30"})
+
+
+async def _enqueue(
+    desk: Desk, submission: _Submission, *, positioned_too: bool
+) -> tuple[Enqueued, JobRecord, int | None]:
+    """Queue it, or raise the refusal; what was written for a job that did not come about is deleted."""
+    job = submission.job
+    fresh = JobRecord(job, State.QUEUED, 0, time.time())
+    given_up = threading.Event()
+
+    def enqueue(jobs: JobQueue) -> tuple[Enqueued, JobRecord, int | None]:
+        if given_up.is_set():
+            _discard(desk, jobs, submission)
+            return Enqueued(job.id), fresh, None
+        try:
+            enqueued = _insist(desk, jobs, submission)
+        except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
+            refusal = _refusal(desk, submission, error)
+            _discard(desk, jobs, submission)
+            raise refusal from None
+        if enqueued.replayed:
+            _discard(desk, jobs, submission)
+            return enqueued, fresh, None
+        if given_up.is_set() and submission.key is None:
+            jobs.cancel(job.id)  # its caller was told 503; one who has a key will ask for it again
+        record, position = positioned(jobs, jobs.get(job.id) or fresh) if positioned_too else (fresh, None)
+        return enqueued, record, position
+
+    try:
+        return await desk.queue(enqueue)
+    except BaseException:
+        given_up.set()
+        raise
+
+
+def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
+    """An array that came with the submission may have the content, and so the id, of one that is being deleted. Then it
+    gets an id of its own, and nobody deletes it."""
+    job, kept = submission.job, submission.kept
+    told = (submission.key, submission.same, desk.admission.bounds)
+    try:
+        return jobs.enqueue(job, *told)
+    except InputsGone as gone:
+        again = [name for name, array in kept.items() if array.id in gone.arrays]
+        if not again or any(array_id in gone.arrays for array_id in submission.checked.stored.values()):
+            raise
+    ttl, checked = desk.settings.inline_ttl, submission.checked
+    own = {
+        name: arrays.store(desk.store, submission.owner, checked.inline[name], checked.infos[name], ttl, unique=True).id
+        for name in again
+    }
+    return jobs.enqueue(job.model_copy(update={"inputs": {**job.inputs, **own}}), *told)
+
+
+def _refusal(desk: Desk, submission: _Submission, error: Exception) -> Refusal:
+    match error:
+        case QueueFull():
+            return desk.admission.full(error.waiting)
+        case QuotaReached():
+            desk.admission.remember(submission.owner, error.live)
+            return desk.admission.quota(error.live)
+        case KeyReused():
+            return _reused(error.job_id)
+        case InputsGone():
+            return operations.missing(submission.checked.stored, error.arrays)
+    if "OOM command not allowed" in str(error):
+        return desk.admission.memory()
+    raise error
+
+
+def _reused(job_id: str) -> Refusal:
+    sentence = f"The Idempotency-Key was sent before with another body, which became {job_id}"
+    return Refusal("idempotency-key-reused", sentence, job=job_id)
+
+
+def _discard(desk: Desk, jobs: JobQueue, submission: _Submission) -> None:
+    """Delete the arrays that came with a submission that came to nothing, but none that was there before, that was
+    uploaded since, or that a job reads."""
+    owner, ttl = submission.owner, desk.settings.inline_ttl
+    for name, array in submission.kept.items():
+        if submission.checked.is_secret(name):  # its id is its own
+            desk.store.delete(owner, array.id)
+            continue
+        made_for_it = array.expires_at == array.created_at + ttl and desk.store.find(owner, array.id) == array
+        with suppress(RedisError):
+            if made_for_it and jobs.forbid(owner, array.id):
+                desk.store.delete(owner, array.id)
+
+
+def new_job_id() -> str:
+    """`job_` and a UUIDv7 (RFC 9562 section 5.7) whose 12 bits after the millisecond are its fraction (method 3), so
+    that the ids of one process sort by time of submission."""
+    nanoseconds = time.time_ns()
+    milliseconds, rest = divmod(nanoseconds, 1_000_000)
+    fraction = rest * 4096 // 1_000_000
+    number = (milliseconds << 80) | (0x7 << 76) | (fraction << 64) | (0b10 << 62) | secrets.randbits(62)
+    return f"job_{number:032x}"

@@ -1,0 +1,111 @@
+"""How fast the queue drains: measured while jobs wait, else reckoned from what jobs took."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.drain import Drain
+from workers.protocol import Failed, JobRequest, Provenance, State
+from workers.queue import JobRecord
+
+REQUEST = JobRequest(id="job_1", owner="a", operation="scale", params={}, inputs={}, timeout=1, result_ttl=1)
+CPU = Provenance(backend="cpu", device="here", attempt=1)
+DONE = JobRecord(REQUEST, State.SUCCEEDED, 1, 90.0, started_at=100.0, ended_at=100.25, provenance=CPU)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def drained(*, seconds: float, each_look: int, waiting: int = 5, record: JobRecord = DONE) -> tuple[Drain, Clock]:
+    """What is known after so many seconds, looked at five times a second, while so many jobs end before each look."""
+    clock = Clock()
+    drain = Drain(clock)
+    drain.look(waiting, 1)
+    for _ in range(round(seconds / 0.2)):
+        clock.now += 0.2
+        for _ in range(each_look):
+            drain.ended(record)
+        drain.look(waiting, 1)
+    return drain, clock
+
+
+def test_nothing_is_known_before_a_job_has_run() -> None:
+    drain = Drain()
+    drain.look(100, 3)
+
+    assert (drain.rate, drain.takes(5), drain.retry_after(5)) == (None, None, "1")
+
+
+def test_while_jobs_wait_the_rate_is_what_ends() -> None:
+    drain, _ = drained(seconds=4, each_look=20)
+
+    assert drain.rate == pytest.approx(100)
+    assert drain.retry_after(1000) == "10"
+    assert [drain.retry_after(jobs) for jobs in (1, 100_000)] == ["1", "60"]
+
+
+@pytest.mark.parametrize("idle", [5.0, 40.0])
+def test_the_time_of_an_empty_queue_does_not_count(idle: float) -> None:
+    drain, clock = drained(seconds=4, each_look=20)
+    for _ in range(round(idle / 0.2)):
+        clock.now += 0.2
+        drain.look(0, 1)
+
+    assert drain.rate == pytest.approx(100, rel=0.1)
+
+
+def test_an_idle_service_is_as_quick_as_its_workers() -> None:
+    drain, _ = drained(seconds=1, each_look=1, waiting=0)
+
+    assert drain.rate == pytest.approx(4)
+    drain.look(0, 3)
+    assert drain.rate == pytest.approx(12)
+
+
+def test_jobs_of_one_launch_share_its_time() -> None:
+    together = replace(DONE, provenance=CPU.model_copy(update={"batch_size": 50}))
+    drain, _ = drained(seconds=1, each_look=1, waiting=0, record=together)
+
+    assert drain.rate == pytest.approx(200)
+
+
+def test_a_queue_of_which_nothing_ends_is_slow_and_not_unknown() -> None:
+    drain, _ = drained(seconds=10, each_look=0)
+
+    assert drain.rate == pytest.approx(0.1)
+    assert drain.retry_after(5) == "50"
+
+
+def test_what_was_measured_a_minute_ago_no_longer_counts() -> None:
+    drain, clock = drained(seconds=4, each_look=0)
+    clock.now += 100
+    drain.ended(DONE)
+    drain.look(0, 1)
+
+    assert drain.rate == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        replace(DONE, state=State.CANCELED),
+        replace(DONE, state=State.EXPIRED),
+        replace(DONE, provenance=CPU.model_copy(update={"coalesced": True})),
+    ],
+    ids=["canceled", "expired", "coalesced"],
+)
+def test_what_no_worker_computed_is_no_work_done(record: JobRecord) -> None:
+    drain, _ = drained(seconds=1, each_look=1, waiting=0, record=record)
+
+    assert drain.rate is None
+
+
+def test_a_failed_job_took_its_worker_as_long() -> None:
+    failed = replace(DONE, state=State.FAILED, provenance=None, error=Failed(code="timeout", message="late"))
+    drain, _ = drained(seconds=1, each_look=1, waiting=0, record=failed)
+
+    assert drain.rate == pytest.approx(4)
