@@ -172,7 +172,7 @@ class WarmWorker(Worker):
         if rope and rope[0] in ready:
             self._bell.hear()
         self._drain_wake()
-        if self._horse.pipe in ready and not self._children.listen():
+        if self._horse.pipe in ready and (not self._children.listen() or self._horse.lost is not None):
             self._children.died_idle()
 
     def _run(self, batch: Batch) -> Batch | None:

@@ -52,7 +52,7 @@ def test_an_idle_worker_waits_for_a_job_for_less_time_than_the_canary_has(desk: 
     desk.start_worker(**PAPER)
     with connect(desk.url) as connection, connection.monitor() as commands:
         command = ""
-        while not command.startswith("BLMOVE"):
+        while not command.startswith("BLPOP"):
             command = commands.next_command()["command"]
     assert float(command.split()[-1]) < WorkerSettings().canary_deadline_seconds
 
