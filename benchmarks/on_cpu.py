@@ -89,7 +89,7 @@ class Child:
                 result_ttl=600.0,
                 backend="cpu" if self._probe.device is None else "gpu",
             )
-            outcome = self._run(request, 1, self._store, self._probe, self._operations)
+            (outcome,) = self._run([(request, 1)], self._store, self._probe, self._operations)
             if isinstance(outcome, self._failed):
                 raise RuntimeError(f"{case.operation}, {case.label}: {outcome.message}")
             return lambda: self._store.delete_result(outcome.result)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from kernels import progress
 from kernels.cuda import Device, DeviceLost, OutOfMemory
 from kernels.memory import let_go
 from kernels.operation import Grid
@@ -21,6 +22,7 @@ PATIENCE = 0.5  # seconds to wait for memory that others have: about what a job 
 # The least a part is worth a copy of its own beside the next one's, in bytes: 2 ms of a PCIe 4 link, where a part costs
 # some 0.1 ms to begin and to end.
 PART = 64 << 20
+_TOLD = 20  # parts at least, as far as there are chunks, where somebody listens how far the job is
 _TICK = 0.01  # seconds between looks at what other processes have left
 
 
@@ -33,6 +35,7 @@ def run(device: Device, grid: Grid, work: Work, *, overlap: bool = False) -> Non
 
     Parts whose calls share nothing that they change may `overlap`: on a device with lanes a large job then runs in
     several threads, one part's copies beside another's, in any order, and the parts are smaller than memory asks for.
+    They are also smaller where somebody listens how far the job is (kernels.progress).
 
     Raises OutOfMemory where one chunk does not fit, with the bytes, and what the device said as its cause. Any other
     failure of a part ends the job: it is raised once, when no lane is at work any more.
@@ -50,7 +53,9 @@ class _Job:
         self._grid = grid
         self._work = work
         self._todo = [(0, grid.chunks)] if grid.chunks else []
-        self._resident = grid.chunks  # at most so many are in one part
+        self._most = -(-grid.chunks // _TOLD) if progress.heard() else grid.chunks
+        self._resident = self._most  # at most so many chunks are in one part
+        self._done = 0
         self._lock = threading.Lock()
         self._stop = False
         self._failures: list[BaseException] = []
@@ -85,7 +90,7 @@ class _Job:
             return
         self._resident = min(-(-grid.chunks // parts), self._count(lanes))
         if self._resident < 1:
-            self._resident = grid.chunks
+            self._resident = self._most
             return
         # Asked for here: a lane begins after what this thread has prepared, and does not wait for its first part too.
         others = [self._device.lane(index) for index in range(1, lanes)]
@@ -146,6 +151,9 @@ class _Job:
         except BaseException as error:
             let_go(error)  # as the caller may compute on while it handles it
             raise
+        with self._lock:
+            self._done += end - first
+        progress.report(self._done / self._grid.chunks)
         return None
 
     def _need(self, count: int) -> int:

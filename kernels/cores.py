@@ -8,29 +8,40 @@ from functools import cache
 
 import numba
 
+from kernels import progress
+
+_TOLD = 32  # parts at least where somebody listens how far the tasks are
+
 
 def share(tasks: int, run: Callable[[int, int], None], at_least: int = 1) -> None:
     """Call run(first, end) on consecutive parts of range(tasks), of `at_least` tasks or more, until all are done.
 
     `run` must release the GIL and may run in several threads at once. A thread that the machine does not schedule holds
     nobody up, as it would at the barrier of an OpenMP loop; and Numba compiles a plain loop several times faster than
-    a parallel one.
+    a parallel one. What is done is reported in the thread of the caller (kernels.progress).
     """
-    threads = min(numba.get_num_threads(), -(-tasks // at_least))
-    if threads <= 1:
+    threads, heard = min(numba.get_num_threads(), -(-tasks // at_least)), progress.heard()
+    if threads <= 1 and not heard:
         run(0, tasks)
         return
-    part = max(at_least, -(-tasks // (8 * threads)))
-    starts, lock = iter(range(0, tasks, part)), threading.Lock()
+    part = max(at_least, -(-tasks // max(8 * threads, _TOLD * heard)))
+    starts, lock, done = iter(range(0, tasks, part)), threading.Lock(), 0
 
     def work() -> None:
+        nonlocal done
         while True:
             with lock:
                 first = next(starts, None)
             if first is None:
                 return
             run(first, min(first + part, tasks))
+            with lock:
+                done += min(first + part, tasks) - first
+            progress.report(done / tasks)
 
+    if threads <= 1:
+        work()
+        return
     pool = _pool(os.getpid())
     others = [pool.submit(work) for _ in range(threads - 1)]
     try:

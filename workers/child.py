@@ -131,20 +131,16 @@ class _Child:
                 self._check()
             device.begin(work.refused, sum(job.request.work for job in work.jobs))
         alone = len(work.jobs) == 1 and not work.first.private
-        outcomes = [
-            execute.run(
-                job.request,
-                job.attempt,
-                self._store,
-                self._found,
-                self._operations,
-                work.keep_off_gpu,
-                self._costs,
-                expect,
-            )
-            for job in work.jobs
-        ]
-        del alone
+        outcomes = execute.run(
+            [(job.request, job.attempt) for job in work.jobs],
+            self._store,
+            self._found,
+            self._operations,
+            work.keep_off_gpu,
+            self._costs,
+            expect,
+            _Teller(self._pipe, work.first.id) if alone else None,
+        )
         answer = Answer(job=work.first.id, outcomes=tuple(outcomes))
         if device is not None:
             noted = {"kernels": tuple(sorted(device.launched)), "faults": tuple(device.faults)}

@@ -1,6 +1,9 @@
-"""Turn a job's array ids into memory-mapped arrays, and what an operation returned into files."""
+"""Turn a job's array ids into arrays, and what an operation returned into files."""
 
+import json
 import math
+import mmap
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,25 +16,38 @@ from workers import npy
 from workers.protocol import ArrayOutput, JobRequest, ResultDocument, ValueOutput
 from workers.store import Store
 
+# A smaller file is read: to map it, to have its pages looked up and to forget them takes longer.
+_MAPPED = 256 << 10
 
-def decode(operation: Operation, request: JobRequest, store: Store) -> tuple[Params, dict[str, np.ndarray]]:
-    """The parsed parameters and the inputs.
+_DTYPES = {np.dtype(dtype): dtype for dtype in DTYPES}
 
-    Inputs are private maps of the files: writable memory, so that they have the type of ordinary arrays for Numba, and
-    nothing written reaches the file. Raises InvalidRequest, also for an input that has gone.
+# Parameters that were found valid before, by their JSON and the descriptions of the inputs.
+Known = dict[tuple[Any, ...], Params]
+
+
+def decode(
+    operation: Operation, request: JobRequest, store: Store, known: Known
+) -> tuple[Params, dict[str, np.ndarray]]:
+    """The parsed parameters and the inputs; jobs of one batch share `known`.
+
+    Inputs are writable memory, so that they have the type of ordinary arrays for Numba, and nothing written reaches a
+    file. Raises InvalidRequest, also for an input that has gone.
     """
+    secret = {given.name for given in operation.inputs if given.secret}
     described: dict[str, ArrayInfo] = {}
     arrays: dict[str, np.ndarray] = {}
     for name, array_id in request.inputs.items():
         stored = store.find(request.owner, array_id)
         try:
-            file = store.path(request.owner, array_id)
-            info, start = npy.read_header(file)
-            arrays[name] = _map(file, info, start)
+            arrays[name], info = _read(store.path(request.owner, array_id), mapped=name in secret)
         except (FileNotFoundError, ValueError):
             raise refuse(f"/inputs/{name}", "the array was erased, or its time was over, before the job ran") from None
         described[name] = info if stored is None else stored.info
-    return operation.validate(request.params, described), arrays
+    key = operation.name, json.dumps(request.params), *described.items()
+    params = known.get(key)
+    if params is None:
+        params = known[key] = operation.validate(request.params, described)
+    return params, arrays
 
 
 def encode(
@@ -55,35 +71,65 @@ def encode(
         },
         expires_at=now + request.result_ttl,
     )
-    (directory / "result.json").write_text(document.model_dump_json())
+    _write(f"{directory}/result.json", document.model_dump_json().encode())
 
 
-def _map(file: Path, info: ArrayInfo, start: int) -> np.ndarray:
+def _read(file: Path, mapped: bool) -> tuple[np.ndarray, ArrayInfo]:
+    """The array in a file, and what its header says; a secret is mapped, so that no copy of it stays in memory.
+
+    Raises ValueError for a file that is none of ours, or is cut short.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        data: bytearray | mmap.mmap
+        if mapped or size >= _MAPPED:
+            data = mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+        else:
+            data = bytearray(size)
+            size = os.readv(descriptor, [data])
+    finally:
+        os.close(descriptor)
+    info, start = npy.read_header(data)
+    if size < start + info.nbytes:
+        raise ValueError(f"the file has {size} bytes, and its header says {start + info.nbytes}")
     if info.size == 0:
-        return np.empty(info.shape, info.dtype)
-    return np.asarray(np.memmap(file, dtype=info.dtype, mode="c", offset=start, shape=info.shape))
+        return np.empty(info.shape, info.dtype), info
+    return np.frombuffer(data, info.dtype, info.size, start).reshape(info.shape), info
 
 
 def _array(name: str, value: Any, owner: str, directory: Path, store: Store) -> ArrayOutput:
     array = np.asarray(value)
-    dtype = next((known for known in DTYPES if array.dtype == np.dtype(known)), None)
+    dtype = _DTYPES.get(array.dtype)
     if dtype is None:
         raise TypeError(f"output {name!r} has dtype {array.dtype}, which is not one of {', '.join(DTYPES)}")
     array = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes a vector of a scalar
     data = array.reshape(-1).view(np.uint8).data
-    file = directory / f"{name}.npy"
-    with file.open("xb") as stream:
-        stream.write(npy.header(dtype, array.shape))
-        stream.write(data)
-    real = array.dtype.kind == "f"
+    file = f"{name}.npy"
+    _write(f"{directory}/{file}", npy.header(dtype, array.shape), data)
+    special = array.dtype.kind == "f" and not np.isfinite(array).all()
     return ArrayOutput(
-        file=file.name,
+        file=file,
         dtype=dtype,
         shape=array.shape,
         id=store.digest(owner, dtype, array.shape, data),
-        has_nan=real and bool(np.isnan(array).any()),
-        has_inf=real and bool(np.isinf(array).any()),
+        has_nan=special and bool(np.isnan(array).any()),
+        has_inf=special and bool(np.isinf(array).any()),
     )
+
+
+def _write(file: str, *pieces: bytes | memoryview) -> None:
+    """Make a file of these pieces, in one call unless the kernel takes less of them."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        written = os.writev(descriptor, pieces)
+        for piece in pieces:
+            rest = memoryview(piece)[written:]
+            written = max(0, written - len(piece))
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+    finally:
+        os.close(descriptor)
 
 
 def _plain(value: Any) -> Any:

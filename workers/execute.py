@@ -1,24 +1,25 @@
-"""Run one attempt of a job: decode, choose, compute, encode."""
+"""Run attempts of jobs: decode, choose, compute in one launch, encode."""
 
 import errno
 import logging
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
+from kernels import progress
 from kernels.array import ArrayInfo, DType
 from kernels.cuda import Device, DeviceLost, NoDevice, OutOfMemory
 from kernels.memory import let_go
-from kernels.operation import InvalidRequest, Operation
+from kernels.operation import InvalidRequest, Operation, Params
 from workers import codec
 from workers.backend import RECOVERABLE, Choice, choose
-from workers.cost import Costs, job_of
+from workers.cost import Costs, Job, job_of
 from workers.device import Probe, cpu_name
 from workers.protocol import Failed, JobRequest, Provenance, Succeeded
 from workers.store import Store
@@ -27,52 +28,51 @@ log = logging.getLogger("warpdesk.execute")
 
 _BLOCKS_TOLD = 5  # of a leak
 
+Outcome = Succeeded | Failed
+
 
 def run(
-    request: JobRequest,
-    attempt: int,
+    jobs: Sequence[tuple[JobRequest, int]],
     store: Store,
     found: Probe,
     operations: Mapping[str, Operation],
     keep_off_gpu: str | None = None,
     costs: Costs | None = None,
     expect: Callable[[float], None] | None = None,
-) -> Succeeded | Failed:
-    """Compute and write the result of one attempt; nothing is visible until the caller commits it.
+    tell: Callable[[float], None] | None = None,
+) -> list[Outcome]:
+    """Compute and write the results of jobs and their attempts' numbers; nothing is visible until the caller commits.
 
-    `costs` predicts which backend is the quicker, where the job leaves that open, and learns how long it took; `expect`
-    is told what jobs of the size took on the GPU. Raises DeviceLost, after which this process must end. Every other
-    failure is a value whose message holds no data.
+    Jobs of one operation that are alike run in one launch, others one after another. What fails of several is tried
+    again in halves, so that whoever fails does so alone, and with its own error.
+
+    `costs` predicts which backend is the quicker, where the jobs leave that open, and learns how long a launch took;
+    `expect` is told what launches of the size took on the GPU. `tell` hears what fraction of a lone job is done, in
+    this thread, except where it draws private randomness. Raises DeviceLost, after which this process must end. Every
+    other failure is a value whose message holds no data.
     """
-    operation = operations.get(request.operation)
-    if operation is None:
-        return Failed(code="invalid-input", message=f"this worker has no operation {request.operation!r}")
+    batch = _Batch(store, found, keep_off_gpu, costs, expect)
+    outcomes: list[Outcome | None] = [None] * len(jobs)
+    items = []
+    for at, (request, attempt) in enumerate(jobs):
+        operation = operations.get(request.operation)
+        if operation is None:
+            message = f"this worker has no operation {request.operation!r}"
+            outcomes[at] = Failed(code="invalid-input", message=message)
+        else:
+            items.append((at, _Item(operation, request, attempt)))
+    alone = len(items) == 1 and items[0][1].operation.randomness != "private"
     try:
-        return _run(operation, request, attempt, store, found, keep_off_gpu, costs, expect)
-    except DeviceLost:
-        raise
-    except InvalidRequest as error:
-        return Failed(code="invalid-input", message=str(error))
-    except NoDevice as error:
-        return Failed(code="no-gpu-worker", message=f"backend gpu was asked for, but: {error}", retryable=True)
-    except OutOfMemory as error:
-        return Failed(code="out-of-memory", message=str(error), retryable=True)
-    except RECOVERABLE as error:
-        return Failed(code="device-fault", message=str(error), retryable=True)
-    except MemoryError as error:
-        return Failed(code="out-of-memory", message=f"out of memory on the CPU: {error}", retryable=True)
-    except Exception as error:  # noqa: BLE001 (a bug in an operation must not end the worker)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            log.error("%s of %s: the disk is full", operation.name, request.id)
-            return Failed(code="storage-full", message="the disk that holds results is full", retryable=True)
-        # Where it failed is logged; what it failed on is not: a message may quote the caller's data.
-        places = "".join(traceback.format_tb(error.__traceback__))
-        log.error("%s of %s failed with %s\n%s", operation.name, request.id, type(error).__name__, places)
-        return Failed(code="operation-error", message=f"{operation.name} failed with {type(error).__name__}")
+        with progress.telling(tell if alone else None):
+            batch.run([item for _, item in items])
     finally:
-        if found.device is not None and request.backend != "cpu" and _is_private(operation):
-            # Outside the attempt, whose arrays are let go of by now; a device that is lost says so here too.
+        wanted = any(item.operation.confidential and item.request.backend != "cpu" for _, item in items)
+        if found.device is not None and wanted:
+            # Outside the attempts, whose arrays are let go of by now; a device that is lost says so here too.
             found.device.forget()
+    for at, item in items:
+        outcomes[at] = item.outcome
+    return cast(list[Outcome], outcomes)
 
 
 def prepare(operations: Iterable[Operation]) -> None:
@@ -81,56 +81,190 @@ def prepare(operations: Iterable[Operation]) -> None:
         operation.implementation("cpu")
 
 
-def _run(
-    operation: Operation,
-    request: JobRequest,
-    attempt: int,
-    store: Store,
-    found: Probe,
-    keep_off_gpu: str | None,
-    costs: Costs | None,
-    expect: Callable[[float], None] | None,
-) -> Succeeded:
-    params, inputs = codec.decode(operation, request, store)
-    arguments: dict[str, Any] = dict(inputs)
-    if operation.randomness == "seed":
-        arguments["seed"] = request.seed
-    elif operation.randomness == "private":
-        # Drawn for this attempt, known to no one, kept nowhere: an attempt that does not commit takes it along.
-        arguments["key"] = os.urandom(32)
-    job = pick = None
-    clock = time.perf_counter
-    if costs is not None:
-        job = job_of(operation, params, {name: _info(array) for name, array in inputs.items()})
-        pick, clock = partial(costs.pick, job), costs.clock
-        if expect is not None and (seconds := costs.expected(job)) is not None:
-            expect(seconds)
-    choice = choose(operation, request.backend, found, keep_off_gpu, pick)
-    if choice.device is not None:
-        choice.device.times()  # forget what an earlier job took
-    watch = _Watch(clock)
-    try:
-        outputs = _compute(operation, request, params, arguments, choice, watch)
-    except RECOVERABLE as fault:
-        if choice.backend == "cpu" or request.backend == "gpu":
-            raise
-        let_go(fault)  # and so of what its job had on the device
-        choice = Choice("cpu", reason=str(fault))
-        if operation.randomness == "private":
+@dataclass
+class _Item:
+    """One attempt, and what has become of it."""
+
+    operation: Operation
+    request: JobRequest
+    attempt: int
+    params: Params = field(default_factory=Params)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    outcome: Outcome | None = None
+
+    def fail(self, error: Exception) -> None:
+        self.outcome = _failed(self.operation, self.request, error)
+
+    def is_like(self, other: "_Item") -> bool:
+        """Whether one launch can compute both. A claim should hold no others; if it does, none is computed wrongly."""
+        return (
+            self.operation is other.operation
+            and self.request.backend == other.request.backend
+            and self.params == other.params
+            and self.inputs.keys() == other.inputs.keys()
+            and all(
+                (array.dtype, array.shape) == (other.inputs[name].dtype, other.inputs[name].shape)
+                for name, array in self.inputs.items()
+            )
+        )
+
+
+@dataclass
+class _Launch:
+    """One call of an implementation, for one job or for several that are alike."""
+
+    items: Sequence[_Item]
+    params: Params
+    inputs: Mapping[str, np.ndarray]
+    parts: Callable[[dict[str, Any]], list[dict[str, Any]]]
+
+    @property
+    def operation(self) -> Operation:
+        return self.items[0].operation
+
+    @property
+    def name(self) -> str:
+        """What a log calls it."""
+        first = self.items[0].request.id
+        of = first if len(self.items) == 1 else f"{first} and {len(self.items) - 1} more"
+        return f"{self.operation.name} of {of}"
+
+    def arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = dict(self.inputs)
+        if self.operation.randomness == "seed":
+            arguments["seed"] = self.items[0].request.seed
+        elif self.operation.randomness == "private":
+            # Drawn for this attempt, known to no one, kept nowhere: an attempt that does not commit takes it along.
             arguments["key"] = os.urandom(32)
+        return arguments
+
+    def job(self) -> Job:
+        """What it is to those who predict: a job of the kind of its items, as large as all of them."""
+        first = self.items[0]
+        job = job_of(first.operation, first.params, {name: _info(array) for name, array in first.inputs.items()})
+        return Job(job.kind, job.work * len(self.items), job.teaches)
+
+
+@dataclass
+class _Batch:
+    """What the launches of one call of `run` share."""
+
+    store: Store
+    found: Probe
+    keep_off_gpu: str | None
+    costs: Costs | None
+    expect: Callable[[float], None] | None
+
+    def run(self, items: Sequence[_Item]) -> None:
+        """Give each item its outcome."""
+        known: codec.Known = {}
+        for item in items:
+            try:
+                item.params, item.inputs = codec.decode(item.operation, item.request, self.store, known)
+            except Exception as error:  # noqa: BLE001 (as in _attempt)
+                item.fail(error)
+        decoded = [item for item in items if item.outcome is None]
+        if all(item.is_like(decoded[0]) for item in decoded):
+            self._attempt(decoded)
+        else:
+            for item in decoded:
+                self._attempt([item])
+        written = {item.outcome.result: item for item in decoded if isinstance(item.outcome, Succeeded)}
+        for name, unkept in self.store.finish_results(list(written)).items():
+            written[name].fail(unkept)
+
+    def _attempt(self, items: Sequence[_Item]) -> None:
+        if not items:
+            return
         try:
-            outputs = _compute(operation, request, params, arguments, choice, watch)
-        finally:  # no fallback waits for a log to be written
-            log.warning("%s of %s went from the GPU to the CPU: %s", operation.name, request.id, fault)
-    if costs is not None and job is not None:
-        costs.learn(choice.backend, job, watch.took)
-    directory = store.new_result(request.id, attempt)
-    codec.encode(operation, request, outputs, directory, store, time.time())
-    return Succeeded(result=directory.name, provenance=_provenance(operation, request, attempt, choice, watch))
+            launch = _launch_of(items)
+            if launch is not None:
+                self._launch(launch)
+                return
+            size = 1
+        except DeviceLost:
+            raise
+        except Exception as error:  # noqa: BLE001 (a bug in an operation must not end the worker)
+            if len(items) == 1:
+                items[0].fail(error)
+                return
+            log.warning(
+                "%d jobs of %s failed together with %s: they are tried in halves",
+                *(len(items), items[0].operation.name, type(error).__name__),
+            )
+            size = -(-len(items) // 2)
+        # Outside the handler: what the failed call had, on the device too, is let go of.
+        for first in range(0, len(items), size):
+            self._attempt(items[first : first + size])
+
+    def _launch(self, launch: _Launch) -> None:
+        """Compute in one call, and write what came of each item."""
+        operation, first = launch.operation, launch.items[0].request
+        job = pick = None
+        clock = time.perf_counter
+        if self.costs is not None:
+            job = launch.job()
+            pick, clock = partial(self.costs.pick, job), self.costs.clock
+            if self.expect is not None and (seconds := self.costs.expected(job)) is not None:
+                self.expect(seconds)
+        choice = choose(operation, first.backend, self.found, self.keep_off_gpu, pick)
+        if choice.device is not None:
+            choice.device.times()  # forget what an earlier job took
+        watch = _Watch(clock)
+        try:
+            outputs = _compute(launch, choice, watch)
+        except RECOVERABLE as fault:
+            if choice.backend == "cpu" or first.backend == "gpu":
+                raise
+            let_go(fault)  # and so of what its job had on the device
+            choice = Choice("cpu", reason=str(fault))
+            try:
+                outputs = _compute(launch, choice, watch)
+            finally:  # no fallback waits for a log to be written
+                log.warning("%s went from the GPU to the CPU: %s", launch.name, fault)
+        if self.costs is not None and job is not None:
+            self.costs.learn(choice.backend, job, watch.took)
+        provenance, now = _provenance(launch, choice, watch), time.time()
+        for item, own in zip(launch.items, launch.parts(outputs), strict=True):
+            try:
+                directory = self.store.new_result(item.request.id, item.attempt)
+                codec.encode(operation, item.request, own, directory, self.store, now)
+            except Exception as error:  # noqa: BLE001 (as in _attempt)
+                item.fail(error)
+                continue
+            seed = item.request.seed if operation.randomness == "seed" else None
+            told = provenance.model_copy(update={"attempt": item.attempt, "seed": seed})
+            item.outcome = Succeeded(result=directory.name, provenance=told)
 
 
-def _is_private(operation: Operation) -> bool:
-    return operation.randomness == "private" or any(given.secret for given in operation.inputs)
+def _launch_of(items: Sequence[_Item]) -> _Launch | None:
+    """One call for jobs that are alike; None where they have to run one after another."""
+    first = items[0]
+    if len(items) == 1:
+        return _Launch(items, first.params, first.inputs, lambda outputs: [outputs])
+    joint = first.operation.join(first.params, [item.inputs for item in items])
+    return None if joint is None else _Launch(items, joint.params, joint.inputs, joint.parts)
+
+
+def _failed(operation: Operation, request: JobRequest, error: Exception) -> Failed:
+    """What is told of an error, other than DeviceLost, to whoever sent the job."""
+    if isinstance(error, InvalidRequest):
+        return Failed(code="invalid-input", message=str(error))
+    if isinstance(error, NoDevice):
+        return Failed(code="no-gpu-worker", message=f"backend gpu was asked for, but: {error}", retryable=True)
+    if isinstance(error, OutOfMemory):
+        return Failed(code="out-of-memory", message=str(error), retryable=True)
+    if isinstance(error, RECOVERABLE):
+        return Failed(code="device-fault", message=str(error), retryable=True)
+    if isinstance(error, MemoryError):
+        return Failed(code="out-of-memory", message=f"out of memory on the CPU: {error}", retryable=True)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        log.error("%s of %s: the disk is full", operation.name, request.id)
+        return Failed(code="storage-full", message="the disk that holds results is full", retryable=True)
+    # Where it failed is logged; what it failed on is not: a message may quote the caller's data.
+    places = "".join(traceback.format_tb(error.__traceback__))
+    log.error("%s of %s failed with %s\n%s", operation.name, request.id, type(error).__name__, places)
+    return Failed(code="operation-error", message=f"{operation.name} failed with {type(error).__name__}")
 
 
 def _info(array: np.ndarray) -> ArrayInfo:
@@ -155,10 +289,9 @@ class _Watch:
         return None if self.failed is None else self.began - self.failed
 
 
-def _compute(
-    operation: Operation, request: JobRequest, params: Any, arguments: Mapping[str, Any], choice: Choice, watch: _Watch
-) -> dict[str, Any]:
-    compute = operation.implementation(choice.backend)
+def _compute(launch: _Launch, choice: Choice, watch: _Watch) -> dict[str, Any]:
+    compute, params = launch.operation.implementation(choice.backend), launch.params
+    arguments = launch.arguments()
     if choice.device is None:
         watch.began = watch.clock()
         outputs = compute(params, **arguments)
@@ -174,9 +307,8 @@ def _compute(
         watch.ended = watch.clock()
     if account.left:
         log.error(
-            "%s of %s left %d blocks of %d bytes on the device: %s",
-            operation.name,
-            request.id,
+            "%s left %d blocks of %d bytes on the device: %s",
+            launch.name,
             len(account.left),
             sum(block.nbytes for block in account.left),
             "; ".join(str(block) for block in account.left[:_BLOCKS_TOLD]),
@@ -184,16 +316,17 @@ def _compute(
     return outputs
 
 
-def _provenance(operation: Operation, request: JobRequest, attempt: int, choice: Choice, watch: _Watch) -> Provenance:
-    private = operation.randomness == "private"  # how long an exact sampler took tells something of its noise
+def _provenance(launch: _Launch, choice: Choice, watch: _Watch) -> Provenance:
+    """What all jobs of a launch have in common; each has its own attempt and seed."""
+    private = launch.operation.randomness == "private"  # how long an exact sampler took tells something of its noise
     times = choice.device.times() if choice.device is not None and not private else None
     return Provenance(
         backend=choice.backend,
         device=_name(choice.device),
         fallback_reason=choice.reason,
         backend_reason=choice.picked,
-        seed=request.seed if operation.randomness == "seed" else None,
-        attempt=attempt,
+        batch_size=len(launch.items),
+        attempt=launch.items[0].attempt,
         copy_seconds=times.copy if times else None,
         kernel_seconds=times.kernel if times else None,
         compute_seconds=None if private else watch.took,

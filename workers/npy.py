@@ -5,12 +5,14 @@ and its data begin at a multiple of 64 bytes, so that a memory map of it is alig
 """
 
 import ast
-from pathlib import Path
+from functools import lru_cache
+from mmap import mmap
 from typing import cast
 
 from kernels.array import DTYPES, ArrayInfo, DType
 
 _MAGIC = b"\x93NUMPY\x01\x00"
+_START = len(_MAGIC) + 2  # and the length of what follows
 _DESCR: dict[str, str] = {
     "float64": "<f8",
     "float32": "<f4",
@@ -31,17 +33,21 @@ def header(dtype: DType, shape: tuple[int, ...]) -> bytes:
     return _MAGIC + len(body).to_bytes(2, "little") + body
 
 
-def read_header(file: Path) -> tuple[ArrayInfo, int]:
+def read_header(data: bytes | bytearray | mmap) -> tuple[ArrayInfo, int]:
     """What one of our own files holds (without its NaN and infinity marks), and where its data begin.
 
     Raises ValueError when the file is not one `header` began.
     """
-    with file.open("rb") as stream:
-        start = stream.read(len(_MAGIC) + 2)
-        if len(start) != len(_MAGIC) + 2 or not start.startswith(_MAGIC):
-            raise ValueError(f"{file.name} does not begin with an npy 1.0 header")
-        length = int.from_bytes(start[-2:], "little")
-        fields = ast.literal_eval(stream.read(length).decode("latin1"))
+    start = bytes(data[:_START])
+    if len(start) < _START or not start.startswith(_MAGIC):
+        raise ValueError("the file does not begin with an npy 1.0 header")
+    end = _START + int.from_bytes(start[len(_MAGIC) :], "little")
+    return _parsed(bytes(data[_START:end])), end
+
+
+@lru_cache(maxsize=256)  # jobs that come together have arrays of one shape
+def _parsed(text: bytes) -> ArrayInfo:
+    fields = ast.literal_eval(text.decode("latin1"))
     if fields["fortran_order"] or fields["descr"] not in _DTYPE:
-        raise ValueError(f"{file.name} holds {fields['descr']}, fortran_order={fields['fortran_order']}")
-    return ArrayInfo(_DTYPE[fields["descr"]], cast(tuple[int, ...], fields["shape"])), len(start) + length
+        raise ValueError(f"the file holds {fields['descr']}, fortran_order={fields['fortran_order']}")
+    return ArrayInfo(_DTYPE[fields["descr"]], cast(tuple[int, ...], fields["shape"]))

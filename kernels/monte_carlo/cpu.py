@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kernels import progress
 from kernels.cores import share
 from kernels.device.elementary import exp64
 from kernels.device.normal import box_muller
@@ -41,7 +42,8 @@ def monte_carlo(params: MonteCarloParams, *, seed: int) -> dict[str, object]:
     for first in range(0, params.paths, spec.CHUNK):
         blocks = -(-min(spec.CHUNK, params.paths - first) // BLOCK)
         partials = np.empty((blocks, SUMS))
-        _simulate(job, discounts, np.uint64(k0), np.uint64(k1), first, partials, counts)
+        with progress.stage(first / params.paths, min(first + spec.CHUNK, params.paths) / params.paths):
+            _simulate(job, discounts, np.uint64(k0), np.uint64(k1), first, partials, counts)
         chunks.append(pairwise_sum(partials))
     return estimate(params, job, pairwise_sum(np.array(chunks)), counts)
 

@@ -315,7 +315,7 @@ def answer(
         timeout=10.0, result_ttl=60.0,
     )  # fmt: skip
     found = found or Probe(GPU, PaperDevice())
-    outcome = execute.run(request, 1, store, found, timed.OPERATIONS, None, costs)
+    (outcome,) = execute.run([(request, 1)], store, found, timed.OPERATIONS, None, costs)
     assert isinstance(outcome, Succeeded), outcome
     store.delete_result(outcome.result)
     return outcome.provenance
@@ -329,7 +329,8 @@ def test_whoever_waits_for_a_job_is_told_what_its_size_took_on_the_gpu(tmp_path:
             id=f"job_{size}", owner="key_a", operation="crunch", params={"size": size}, inputs={}, backend="gpu",
             timeout=10.0, result_ttl=60.0,
         )  # fmt: skip
-        outcome = execute.run(request, 1, store, Probe(GPU, PaperDevice()), timed.OPERATIONS, None, costs, told.append)
+        found = Probe(GPU, PaperDevice())
+        (outcome,) = execute.run([(request, 1)], store, found, timed.OPERATIONS, None, costs, told.append)
         assert isinstance(outcome, Succeeded), outcome
         store.delete_result(outcome.result)
 

@@ -85,7 +85,7 @@ def test_an_adopted_result_survives_a_power_cut(power: Disk) -> None:
     (name,) = results(store, 1)
     store.finish_results([name])
     file = store.result(name) / "rsi.npy"
-    info, start = npy.read_header(file)
+    info, start = npy.read_header(file.read_bytes())
     data = file.read_bytes()[start:]
     stored = store.adopt(A, file, store.digest(A, info.dtype, info.shape, data), info, 60)
     after = SpoolStore(power.cut() / "spool")

@@ -47,7 +47,8 @@ def request(operation: str, inputs: dict[str, str] | None = None, **fields: Any)
 def run(
     store: SpoolStore, wanted: JobRequest, found: Probe = CPU, attempt: int = 1, keep_off_gpu: str | None = None
 ) -> Succeeded | Failed:
-    return execute.run(wanted, attempt, store, found, OPERATIONS, keep_off_gpu)
+    (outcome,) = execute.run([(wanted, attempt)], store, found, OPERATIONS, keep_off_gpu)
+    return outcome
 
 
 def double(store: SpoolStore, found: Probe = CPU, values: Any = (1.0, 2.0), **fields: Any) -> Succeeded | Failed:

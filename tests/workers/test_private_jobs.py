@@ -102,7 +102,7 @@ def test_a_refusal_by_dp_noise_does_not_tell_redis_the_value_it_refused(desk: De
     started = desk.queue.start(job_id)
     assert started is not None
     request, attempt = started
-    outcome = execute.run(request, attempt, desk.store, without_gpu("not needed"), OPERATIONS)
+    (outcome,) = execute.run([(request, attempt)], desk.store, without_gpu("not needed"), OPERATIONS)
     assert isinstance(outcome, Failed)
     assert outcome.code == "invalid-input"
     assert "2**53" in outcome.message  # the reason is told
