@@ -76,6 +76,7 @@ FORBIDDEN_SECONDS = 60
 AGING_SECONDS = {"realtime": 0, "batch": 5, "research": 20}
 # Ids looked at for one batch. Each costs a look at its record, and Redis does nothing else meanwhile.
 WINDOW = 256
+_PASSED = 4096  # ids whose time is over, on the way to the first that can be claimed: the next claim goes on from there
 _OWNERS = 64
 
 _PRELUDE = f"""
@@ -390,35 +391,34 @@ local function choose()
   return aged or (first and first.lane)
 end
 
--- A queued job in time, or nil; what is neither leaves the list.
-local function claimable(id, list)
+-- A queued job in time, or nil; what is neither leaves the list. What is late is expired by whoever asks for it or
+-- by the reaper, which knows what to erase then.
+local function claimable(id, lane, owner)
+  local list = RQ_QUEUES .. lane .. '-' .. owner
   local state, deadline, key, size, strikes = get(id, 'state', 'deadline', 'key', 'size', 'strikes')
-  if state ~= 'queued' then  -- nothing of ours, whoever put it there
-    redis.call('LREM', list, 0, id)
+  if state ~= 'queued' or (deadline and tonumber(deadline) <= at) then
+    redis.call('LREM', list, 1, id)
+    if redis.call('EXISTS', list) == 0 then
+      redis.call('ZREM', RING .. lane, owner)
+      show_in_rq(lane, owner)
+    end
     return nil
   end
-  if deadline and tonumber(deadline) <= at then
-    settle(id, 'expired')
-    return nil
-  end
-  return {{id = id, key = key, size = tonumber(size), alone = key == '' or strikes ~= false, list = list}}
+  return {{id = id, key = key, size = tonumber(size), alone = key == '' or strikes ~= false, owner = owner}}
 end
 
-local batch, reason, lane, owners = {{}}, 'drained', nil, {{}}
-while #batch == 0 do
+local batch, reason, lane, owners, passed = {{}}, 'drained', nil, {{}}, 0
+while #batch == 0 and passed < {_PASSED} do
   lane = choose()
   if not lane then break end
   owners = redis.call('ZRANGE', RING .. lane, 0, {_OWNERS - 1})
   for _, owner in ipairs(owners) do
     local list = RQ_QUEUES .. lane .. '-' .. owner
-    while #batch == 0 and only == '' do
+    while #batch == 0 and only == '' and passed < {_PASSED} do
+      passed = passed + 1
       local id = redis.call('LINDEX', list, 0)
       if not id then break end
-      local job = claimable(id, list)
-      if job then
-        job.owner = owner
-        batch[1] = job
-      end
+      batch[1] = claimable(id, lane, owner)
     end
     if redis.call('EXISTS', list) == 0 then redis.call('ZREM', RING .. lane, owner) end
     if #batch > 0 then break end
@@ -436,7 +436,7 @@ if #batch > 0 then
 end
 if lane and items > #batch and (#batch > 0 or only ~= '') then
   -- Owners in turn, so that a burst of one does not fill the batch.
-  local chosen, place, looked, left = {{}}, {{}}, 0, #owners
+  local chosen, place, looked = {{}}, {{}}, 0
   local ids = {{}}
   local window = math.max(16, math.floor({WINDOW} / math.max(1, #owners)))
   for turn, owner in ipairs(owners) do
@@ -451,13 +451,13 @@ if lane and items > #batch and (#batch > 0 or only ~= '') then
   local turn, idle = start, 0
   while #owners > 0 and idle < #owners and #batch < items do
     if turn > #owners then turn = 1 end
-    local list, found = RQ_QUEUES .. lane .. '-' .. owners[turn], nil
+    local found = nil
     while not found and place[turn] <= #ids[turn] and looked < {WINDOW} do
       local id = ids[turn][place[turn]]
       place[turn] = place[turn] + 1
       looked = looked + 1
       if not chosen[id] then
-        local job = claimable(id, list)
+        local job = claimable(id, lane, owners[turn])
         if job and job.key == key and not job.alone then found = job end
       end
     end
@@ -466,7 +466,6 @@ if lane and items > #batch and (#batch > 0 or only ~= '') then
       break
     end
     if found then
-      found.owner = owners[turn]
       chosen[found.id] = true
       table.insert(batch, found)
       room = room - found.size
