@@ -641,7 +641,8 @@ for place = 1, #leases, 2 do
   end
 end
 wake_delayed()
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', seconds(at), 'LIMIT', 0, most)) do
+local left = most - #ended
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', seconds(at), 'LIMIT', 0, left)) do
   if redis.call('HGET', JOB .. id, 'state') == 'queued' then
     local request, attempt = get(id, 'request', 'attempt')
     settle(id, 'expired')
