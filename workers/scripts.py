@@ -676,7 +676,7 @@ PROGRESS = (
     _PRELUDE
     + """
 local id, attempt, done = unpack(ARGV)
-if not runs(id, attempt) then return end
+if not runs(id, attempt) or redis.call('HGET', JOB .. id, 'private') == '1' then return end
 redis.call('HSET', JOB .. id, 'progress', done)
 tell(id, 'progress', 'progress', tonumber(done))
 for _, follower in ipairs(redis.call('SMEMBERS', FOLLOWERS .. id)) do
