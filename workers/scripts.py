@@ -188,8 +188,13 @@ end
 -- Enter a final state and tell whoever waits. A dead letter keeps its inputs, unless they are private.
 local function settle_one(id, state, dead)
   local key = JOB .. id
-  local before, owner, result_ttl, private = get(id, 'state', 'owner', 'result_ttl', 'private')
-  if before == 'running' then leave(id) else unqueue(id) end
+  local before, lane, owner, result_ttl, private = get(id, 'state', 'lane', 'owner', 'result_ttl', 'private')
+  if before == 'running' then
+    leave(id)
+  else
+    unqueue(id)
+    show_in_rq(lane, owner)
+  end
   redis.call('HSET', key, 'state', state, 'ended_at', seconds(now()))
   if state == 'succeeded' then
     redis.call('HSET', key, 'progress', 1, 'result_expires_at', seconds(now() + tonumber(result_ttl)))
