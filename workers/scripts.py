@@ -794,11 +794,15 @@ RERUN = (
     + """
 local id = ARGV[1]
 local key = JOB .. id
-local dead, private, owner, inputs, deadline = get(id, 'dead', 'private', 'owner', 'inputs', 'deadline')
-if not dead then return 0 end
+local dead, private, owner, inputs = get(id, 'dead', 'private', 'owner', 'inputs')
+if not dead then
+  local state, attempt, forgiven = get(id, 'state', 'attempt', 'forgiven')
+  return state == 'queued' and attempt == forgiven and 1 or 0  -- the same again, after a lost reply
+end
 if private == '1' and inputs ~= '[]' then return -1 end
 redis.call('ZREM', DEAD, id)
-redis.call('HDEL', key, 'dead', 'strikes', 'retries', 'error', 'ended_at', 'started_at', 'worker', 'deadline', 'same')
+redis.call('HDEL', key, 'dead', 'strikes', 'retries', 'error', 'ended_at', 'started_at', 'worker', 'progress',
+  'deadline', 'same')
 -- The fence goes on rising: its claims are counted from here.
 redis.call('HSET', key, 'forgiven', redis.call('HGET', key, 'attempt'), 'request', ARGV[2])
 redis.call('PERSIST', key)
