@@ -293,14 +293,15 @@ class JobQueue:
         return State(state.decode())
 
     def erase(self, job_id: str) -> tuple[str | None, tuple[str, ...]]:
-        """Cancel if live, then forget parameters, inputs, result, provenance and error; how it ended stays. Returns the
-        result's name and the array ids that no other live job of the owner uses, for the store to delete."""
+        """Cancel if live, and forget parameters, inputs, result, provenance and error; how it ended stays. Returns the
+        result's name and the array ids that no other live job of the owner uses, for the store to delete: for a minute,
+        so that a caller who was not told, or died before it deleted them, can ask again."""
         fields = self._fields(job_id)
         if not fields:
             return None, ()
-        self.cancel(job_id)
         request = JobRequest.model_validate_json(fields["request"])
-        stripped = request.model_copy(update={"params": {}, "inputs": {}, "seed": None})
+        nothing = {"params": {}, "inputs": {}, "seed": None, "together": None, "work": 0.0, "size": 0}
+        stripped = request.model_copy(update=nothing)
         result, *arrays = self._eval(scripts.ERASE, job_id, stripped.model_dump_json())
         return (result.decode() or None), tuple(array.decode() for array in arrays)
 

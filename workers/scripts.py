@@ -30,6 +30,7 @@ Keys, beside those that `workers.protocol` names:
     warpdesk:followers:<id>            set      the jobs it computes for beside itself
     warpdesk:shared:<result>           set      the jobs whose result it is, where they are several
     warpdesk:forbidden:<owner>:<array> string   the array is about to be deleted: no job may be enqueued with it
+    warpdesk:erased:<id>               string   for a minute, the names of what its caller has to delete in the store
 """
 
 from rq import Queue, Worker
@@ -71,6 +72,7 @@ TOMBSTONE_SECONDS = 24 * 3600
 DEAD_SECONDS = 7 * 24 * 3600
 IDEMPOTENCY_SECONDS = 24 * 3600
 FORBIDDEN_SECONDS = 60
+ERASED_SECONDS = 60
 
 # A lane that nobody claimed from for so long goes before lanes of higher priority, once.
 AGING_SECONDS = {"realtime": 0, "batch": 5, "research": 20}
@@ -739,23 +741,30 @@ return answer
 """
 )
 
+_STOP = f"""
+-- Cancel what is live. The state after, or nil for an unknown job.
+local function stop(id)
+  local state, worker = get(id, 'state', 'worker')
+  if state == 'queued' then
+    state = overdue(id) and 'expired' or 'canceled'
+    settle(id, state)
+  elseif state == 'running' then
+    state = 'canceled'
+    settle(id, state)
+    -- RQ's own stop-job command, as rq.command.send_stop_job_command sends it.
+    redis.call('PUBLISH', string.format('{PUBSUB_CHANNEL_TEMPLATE}', worker),
+      cjson.encode({{command = 'stop-job', job_id = id}}))
+  end
+  return state
+end
+"""
+
 # id  ->  the state after, or nil for an unknown job
 CANCEL = (
     _PRELUDE
-    + f"""
-local id = ARGV[1]
-local state, worker = get(id, 'state', 'worker')
-if state == 'queued' then
-  state = overdue(id) and 'expired' or 'canceled'
-  settle(id, state)
-elseif state == 'running' then
-  state = 'canceled'
-  settle(id, state)
-  -- RQ's own stop-job command, as rq.command.send_stop_job_command sends it.
-  redis.call('PUBLISH', string.format('{PUBSUB_CHANNEL_TEMPLATE}', worker),
-    cjson.encode({{command = 'stop-job', job_id = id}}))
-end
-return state
+    + _STOP
+    + """
+return stop(ARGV[1])
 """
 )
 
@@ -763,20 +772,28 @@ return state
 #   ->  {result no other job has or '', array ids no live job of the owner reads}
 ERASE = (
     _PRELUDE
+    + _STOP
     + f"""
 local id, stripped = unpack(ARGV)
-local key = JOB .. id
+local key, remembered = JOB .. id, 'warpdesk:erased:' .. id
+stop(id)
 local owner, inputs, result, dead, result_ttl = get(id, 'owner', 'inputs', 'result', 'dead', 'result_ttl')
 if not owner then return {{''}} end
 release_inputs(id)
-local answer = {{result or ''}}
-if result and redis.call('SREM', SHARED .. result, id) == 1 and redis.call('EXISTS', SHARED .. result) == 1 then
-  answer[1] = ''
+if result then redis.call('SREM', SHARED .. result, id) end
+local before = redis.call('GET', remembered)
+if before then
+  inputs, result = unpack(cjson.decode(before))  -- the same again, after a lost reply
+else
+  result = result or ''
+  redis.call('SET', remembered, cjson.encode({{inputs, result}}), 'EX', {ERASED_SECONDS})
 end
+local answer = {{redis.call('EXISTS', SHARED .. result) == 1 and '' or result}}
 for _, array in ipairs(cjson.decode(inputs)) do
   if redis.call('SCARD', USES .. owner .. ':' .. array) == 0 then table.insert(answer, array) end
 end
-redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead')  -- errors quote data
+-- Errors quote data, and digests of parameters can be guessed.
+redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead', 'key', 'same', 'size')
 redis.call('HSET', key, 'request', stripped, 'inputs', '[]', 'erased', 1)
 redis.call('DEL', EVENTS .. id)
 if dead then
