@@ -45,6 +45,11 @@ RENEW_SECONDS = 5.0
 
 Finish = Literal["done", "queued", "dead", "stale"]
 
+# What a job ends with that was claimed too often, where nothing better is known.
+GIVEN_UP = Failed(
+    code="worker-died", message=f"{MAX_ATTEMPTS} workers took the job and were gone or gave it back", retryable=True
+)
+
 
 class QueueFull(Exception):
     """So many jobs wait already."""
@@ -175,7 +180,7 @@ class Ending:
     outcome: Succeeded | Failed | None = None
     how: Literal["done", "expired", "returned", "struck", "retry"] = "done"
     reason: str = ""
-    failure: Failed | None = None
+    failure: Failed = GIVEN_UP
     delays: Sequence[float] = ()
 
     @property
@@ -188,7 +193,7 @@ class Ending:
         elif isinstance(self.outcome, Failed):
             how, value, provenance = "failed", self.outcome.model_dump_json(), ""
         else:
-            how, value, provenance = self.how, "" if self.failure is None else self.failure.model_dump_json(), ""
+            how, value, provenance = self.how, self.failure.model_dump_json(), ""
         delays = " ".join(f"{delay:g}" for delay in self.delays)
         return self.job.request.id, self.job.attempt, how, value, provenance, self.reason, delays
 
@@ -430,8 +435,7 @@ class JobQueue:
     def reap(self, dead: Sequence[str], *, judge_leases: bool, most: int = 256) -> list[Reaped]:
         """Return the jobs of dead workers and, if leases may be judged, of late ones to the queue; expire queued jobs
         past their deadline; wake those whose backoff is over; forget old dead letters."""
-        gone = Failed(code="worker-died", message=f"{MAX_ATTEMPTS} workers were gone before the job was done")
-        ended = self._eval(scripts.REAP, int(judge_leases), gone.model_dump_json(), most, *dead)
+        ended = self._eval(scripts.REAP, int(judge_leases), GIVEN_UP.model_dump_json(), most, *dead)
         return [
             Reaped(JobRequest.model_validate_json(request), attempt, how.decode()) for _, request, attempt, how in ended
         ]
