@@ -80,6 +80,7 @@ AGING_SECONDS = {"realtime": 0, "batch": 5, "research": 20}
 WINDOW = 256
 _PASSED = 4096  # ids whose time is over, on the way to the first that can be claimed: the next claim goes on from there
 _OWNERS = 64
+_FOLLOWERS = 256  # jobs that one computes for: they all end in one step. The next one computes for those after it
 
 _PRELUDE = f"""
 local JOB, EVENTS, USES, LEASES = '{job_key("")}', '{events_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
@@ -212,6 +213,11 @@ local function settle_one(id, state, dead)
   tell(id, state)
 end
 
+local function overdue(id)
+  local deadline = redis.call('HGET', JOB .. id, 'deadline')
+  return deadline and tonumber(deadline) <= now()
+end
+
 -- The same for a job and those it computes for. Where it was stopped rather than done, the first of them takes over.
 local function settle(id, state, dead)
   local owner, same = get(id, 'owner', 'same')
@@ -224,7 +230,7 @@ local function settle(id, state, dead)
   table.sort(followers)
   if state == 'canceled' or state == 'expired' then
     local heir = table.remove(followers, 1)
-    redis.call('HDEL', JOB .. heir, 'leader')
+    redis.call('HDEL', JOB .. heir, 'leader', 'progress')
     redis.call('SET', SAME .. owner .. ':' .. same, heir)
     for _, follower in ipairs(followers) do
       redis.call('HSET', JOB .. follower, 'leader', heir)
@@ -235,13 +241,17 @@ local function settle(id, state, dead)
   end
   local result, provenance, failure, started_at = get(id, 'result', 'provenance', 'error', 'started_at')
   for _, follower in ipairs(followers) do
-    local given = {{'coalesced', 1}}
-    for name, value in pairs({{result = result, provenance = provenance, error = failure, started_at = started_at}}) do
-      if value then table.insert(given, name) table.insert(given, value) end
+    if overdue(follower) then
+      settle_one(follower, 'expired', false)
+    else
+      local given = {{'coalesced', 1}}
+      for name, value in pairs({{result = result, provenance = provenance, error = failure, started_at = started_at}}) do
+        if value then table.insert(given, name) table.insert(given, value) end
+      end
+      redis.call('HSET', JOB .. follower, unpack(given))
+      if result then redis.call('SADD', SHARED .. result, id, follower) end
+      settle_one(follower, state, false)
     end
-    redis.call('HSET', JOB .. follower, unpack(given))
-    if result then redis.call('SADD', SHARED .. result, id, follower) end
-    settle_one(follower, state, false)
   end
   if result then redis.call('EXPIRE', SHARED .. result, redis.call('TTL', JOB .. id)) end
 end
@@ -250,11 +260,6 @@ end
 local function runs(id, attempt)
   local state, current = get(id, 'state', 'attempt')
   return state == 'running' and current == attempt
-end
-
-local function overdue(id)
-  local deadline = redis.call('HGET', JOB .. id, 'deadline')
-  return deadline and tonumber(deadline) <= now()
 end
 
 -- How often it was claimed, since it was run again as a dead letter if it was.
@@ -337,7 +342,7 @@ redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 18))
 if same ~= '' then
   redis.call('HSET', JOB .. id, 'same', same)
   local leader = redis.call('GET', SAME .. owner .. ':' .. same)
-  if leader then
+  if leader and redis.call('SCARD', FOLLOWERS .. leader) < {_FOLLOWERS} then
     redis.call('HSET', JOB .. id, 'state', 'queued', 'leader', leader)
     redis.call('SADD', FOLLOWERS .. leader, id)
     if deadline ~= '' then redis.call('ZADD', DEADLINES, deadline, id) end
