@@ -615,8 +615,8 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
   return 'done'
 end
 
-for at = 3, #ARGV, 7 do
-  table.insert(answer, finish(unpack(ARGV, at, at + 6)))
+for at = #ARGV - 6, 3, -7 do  -- from the last: what goes back to the front keeps its order
+  table.insert(answer, 1, finish(unpack(ARGV, at, at + 6)))
 end
 local shown = RQ_WORKER .. worker
 if worker ~= '' and redis.call('EXISTS', shown) == 1 then
@@ -641,7 +641,7 @@ local judge, failure, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local dead, ended, at = {{}}, {{}}, now()
 for place = 4, #ARGV do dead[ARGV[place]] = true end
 local leases = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')
-for place = 1, #leases, 2 do
+for place = #leases - 1, 1, -2 do  -- as finish does
   local id = leases[place]
   local state, worker, request, attempt = get(id, 'state', 'worker', 'request', 'attempt')
   local late = judge == '1' and tonumber(leases[place + 1]) < at
