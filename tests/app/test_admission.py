@@ -1,0 +1,260 @@
+"""Who is let in: bounds, quotas, memory and deadlines, and what a refusal costs."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.admission import View
+from app.auth import create_key
+from tests.app.computations import work
+from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
+from tests.app.test_auth import bearer
+from tests.app.test_health import redis_pid
+from tests.app.test_uploads import NPY, npy
+from warpdesk.redis_server import RedisServer
+from workers.protocol import State
+from workers.queue import connect
+
+
+def submitted(api: Live, **wishes: Any) -> Any:
+    return api.http.post("/v1/jobs", json={**unlike(), **wishes})
+
+
+def test_a_full_queue_is_refused_before_the_body_is_sent_and_without_asking_redis(
+    tmp_path: Path, serve_api: Callable[..., Any]
+) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, max_queue=2, redis_patience=30) as api:
+        for _ in range(2):
+            api.submit(**unlike())
+        wait_until(lambda: api.app.state.desk.admission.troubles())
+        pid = redis_pid(api)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with connected(api) as connection:
+                connection.sendall(
+                    b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                    b"Content-Length: 100000\r\n\r\n"
+                )
+                answer = connection.recv(10_000).decode()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    assert answer.startswith("HTTP/1.1 503")
+    assert '"code":"queue-full"' in answer
+    assert "2 jobs are waiting; the limit is 2" in answer
+
+
+def test_a_queue_that_was_full_takes_jobs_again(serve_api: Callable[..., Any]) -> None:
+    with serve_api(max_queue=1) as api:
+        job_id = api.submit(**unlike())
+        assert submitted(api).json()["code"] == "queue-full"
+        assert api.http.get("/health").json()["status"] == "unavailable"  # no worker
+
+        api.queue.cancel(job_id)
+
+        wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_a_key_has_so_many_live_jobs_and_other_keys_are_served(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    busy, calm = (create_key(tmp_path / "home", name, ["admin"]) for name in ("busy", "calm"))
+    with serve_api(max_live_jobs=2) as api:
+        api.http.headers.update(bearer(busy))
+        first, _ = api.submit(**unlike()), api.submit(**unlike())
+        before = api.queued()
+
+        refused = [submitted(api) for _ in range(2)]
+
+        for answer in refused:
+            assert (answer.status_code, answer.json()["code"]) == (429, "quota-reached")
+            assert answer.json()["detail"] == "2 jobs of the key are queued or running; the limit is 2"
+            assert answer.json()["retryable"]
+            assert 1 <= int(answer.headers["Retry-After"]) <= 60
+        assert api.queued() == before
+        assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(calm)).status_code == 202
+        api.http.post(f"/v1/jobs/{first}/cancel")
+        wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_redis_near_its_limit_takes_no_new_job_and_finishes_old_ones(
+    tmp_path: Path, serve_api: Callable[..., Any]
+) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api, connect(server.url) as redis:
+        wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+        job_id = api.submit(**SCALE)
+        redis.set("ballast", bytes(20_000_000))  # beside which the server's own ups and downs are small
+        redis.config_set("maxmemory", int(redis.info("memory")["used_memory"] / 0.9))
+        wait_until(lambda: api.app.state.desk.admission.troubles())
+
+        refused = submitted(api)
+        work(api.queue, api.store, job_id)
+        done = api.http.get(f"/v1/jobs/{job_id}/result")
+        redis.config_set("maxmemory", 0)
+
+        assert (refused.status_code, refused.json()["code"]) == (503, "queue-memory")
+        assert "Retry-After" in refused.headers
+        assert "bytes; new jobs are taken below 80%" in refused.json()["detail"]
+        assert done.status_code == 200
+        wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_a_redis_without_memory_is_no_fault_of_ours(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api, connect(server.url) as redis:
+        wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+        redis.config_set("maxmemory", "1mb")
+
+        refused = [submitted(api) for _ in range(3)]  # by Redis, and by what was seen of it
+        redis.config_set("maxmemory", 0)
+
+        assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {(503, "queue-memory")}
+
+
+def test_while_redis_is_known_to_be_away_nobody_waits_for_it(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    server = RedisServer(tmp_path / "r")
+    with serve_api(server.url, redis_patience=30) as api:
+        admission = api.app.state.desk.admission
+        wait_until(lambda: not admission.reachable)
+
+        refused = api.http.post("/v1/jobs", json=SCALE, headers={"Idempotency-Key": "a"})
+
+        assert (refused.status_code, refused.json()["code"]) == (503, "queue-unavailable")
+        assert (refused.headers["Retry-After"], admission.durability) == ("1", "unknown")
+        with server:
+            wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_a_deadline_that_passes_while_others_are_computed_is_refused(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        done = api.queue.get(api.submit(**unlike()))
+        drain = api.app.state.desk.admission.drain
+        for _ in range(20):
+            drain.ended(replace(done, state=State.SUCCEEDED, started_at=100.0, ended_at=102.0))
+        for _ in range(20):
+            submitted(api, priority="batch")
+        wait_until(lambda: drain.rate is not None)
+
+        late, patient = submitted(api, deadline_s=5), submitted(api, deadline_s=600_000)
+        first, last = (
+            submitted(api, deadline_s=5, priority="realtime"),
+            submitted(api, deadline_s=5, priority="research"),
+        )
+
+        assert (late.status_code, late.json()["code"]) == (503, "deadline-unreachable")
+        assert late.json()["detail"].startswith("21 jobs are ahead and ")
+        assert late.json()["detail"].endswith("the deadline is 5 seconds away")
+        assert 1 <= int(late.headers["Retry-After"]) <= 60
+        assert patient.status_code == first.status_code == 202
+        assert last.json()["code"] == "deadline-unreachable"
+
+
+def test_a_deadline_is_tried_while_nothing_is_known_and_where_nobody_is_ahead(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        assert submitted(api, deadline_s=0.5).status_code == 202
+        assert submitted(api, deadline_s=0.5).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("owner", "priority", "ahead"),
+    [
+        ("a", "realtime", 2),
+        ("b", "realtime", 1),
+        ("a", "batch", 2 + 100 + 3),  # its own, and all of the one that has fewer
+        ("b", "batch", 2 + 3 + 4),  # as many of the burst as it has itself, and one more
+        ("c", "batch", 2 + 1 + 1),
+        ("c", "research", 2 + 103),
+    ],
+)
+def test_owners_wait_for_higher_priorities_and_take_turns_in_their_own(owner: str, priority: Any, ahead: int) -> None:
+    view = View(105, {"realtime": {"a": 2}, "batch": {"a": 100, "b": 3}})
+
+    assert view.ahead(owner, priority) == ahead
+
+
+def test_health_says_why_new_jobs_are_refused(serve_api: Callable[..., Any]) -> None:
+    from tests.app.test_health import report
+
+    with serve_api(max_queue=1) as api:
+        api.queue.report(report("one", "ready"), ttl=60)
+        api.submit(**SCALE)
+
+        wait_until(lambda: api.http.get("/readyz").json()["status"] == "degraded")
+
+        answer = api.http.get("/readyz")
+        assert (answer.status_code, answer.json()["reasons"]) == (200, ["1 jobs are waiting; the limit is 1"])
+
+
+def test_refusals_and_replays_are_counted(serve_api: Callable[..., Any]) -> None:
+    with serve_api(max_live_jobs=1) as api:
+        for _ in range(2):
+            api.http.post("/v1/jobs", json=SCALE, headers={"Idempotency-Key": "a"})
+        submitted(api)
+        text = api.http.get("/metrics").text
+
+    assert 'warpdesk_refusals_total{code="quota-reached"} 1.0' in text
+    assert "warpdesk_jobs_replayed_total 1.0" in text
+
+
+# --- what a power cut leaves
+
+
+def told(api: Live) -> tuple[str, str]:
+    array = api.http.put("/v1/arrays", content=npy(np.arange(3.0)), headers=NPY)
+    job = submitted(api)
+    return array.headers["Warpdesk-Durability"], job.headers["Warpdesk-Durability"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"appendfsync": "always"}, "always"),
+        ({"appendfsync": "everysec"}, "everysec"),
+        ({"appendfsync": "no"}, "none"),
+        ({"appendfsync": "always", "no-appendfsync-on-rewrite": "yes"}, "none"),
+        ({"appendonly": "no"}, "none"),
+    ],
+    ids=str,
+)
+def test_an_answer_says_what_the_connected_redis_does(
+    tmp_path: Path, serve_api: Callable[..., Any], settings: dict[str, str], expected: str
+) -> None:
+    with RedisServer(tmp_path / "r") as server, connect(server.url) as redis:
+        for name, value in settings.items():
+            redis.config_set(name, value)
+        with serve_api(server.url) as api:
+            wait_until(lambda: api.app.state.desk.admission.durability == expected)
+
+            assert told(api) == (expected, expected)
+
+
+def test_arrays_that_are_not_forced_promise_nothing(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, durability="everysec") as api:
+        wait_until(lambda: api.app.state.desk.admission.durability == "none")
+
+        assert told(api) == ("none", "none")
+
+
+def test_a_redis_that_does_not_tell_is_unknown_and_serves(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, connect(server.url) as redis:
+        redis.execute_command("ACL", "SETUSER", "default", "on", "nopass", "~*", "&*", "+@all", "-config", "-info")
+        with serve_api(server.url) as api:
+            wait_until(lambda: submitted(api).status_code == 202)
+            wait_until(lambda: api.app.state.desk.admission.reachable)
+
+            assert told(api) == ("unknown", "unknown")
+
+
+def test_what_is_documented_of_a_submission_is_what_may_come(api: Live) -> None:
+    document = api.http.get("/openapi.json").json()["paths"]["/v1/jobs"]["post"]
+    answers = document["responses"]
+
+    assert {"Warpdesk-Durability", "Idempotent-Replayed", "Location", "Retry-After"} <= answers["202"]["headers"].keys()
+    assert "quota-reached" in answers["429"]["description"]
+    for code in ("queue-full", "queue-memory", "deadline-unreachable"):
+        assert code in answers["503"]["description"]
+    assert "Idempotency-Key" in json.dumps(document["parameters"])
