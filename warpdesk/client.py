@@ -10,7 +10,8 @@ two clients differ only in how they send it.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,19 +19,25 @@ from typing import Any
 import httpx
 from numpy.typing import ArrayLike
 
-from app.schemas import Array, Job, OperationDescription
+from app.schemas import Array, Job, JobEvent, OperationDescription
 from warpdesk.encoding import AnyArray
 from warpdesk.exchange import PAUSE, Exchange, Options, Place, Result, Steps, T, WarpdeskError
 from workers.protocol import BackendWish, Priority
 
-__all__ = ["Array", "AsyncClient", "Client", "Job", "OperationDescription", "Result", "WarpdeskError"]
+__all__ = ["Array", "AsyncClient", "Client", "Job", "JobEvent", "OperationDescription", "Result", "WarpdeskError"]
+
+Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
 
 
 class Client:
     """A connection to one service. Close it, or use it as a context manager.
 
     `url` defaults to WARPDESK_URL or http://127.0.0.1:8000, `api_key` to WARPDESK_API_KEY. `timeout` is in seconds and
-    counts per request, beside the time the service is asked to wait. Network failures raise httpx.TransportError.
+    counts per request, beside the time the service is asked to wait.
+
+    A request whose connection fails is sent up to five times within 1.5 seconds, then httpx.TransportError is raised.
+    Where the service refuses a request for now and says when it may take it (429, 503), it is sent again then, within
+    the method's `timeout` where that is given, else the client's.
     """
 
     def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0) -> None:
@@ -47,6 +54,8 @@ class Client:
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
         timeout: float | None = None,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Result:
@@ -54,11 +63,15 @@ class Client:
 
         `params` holds more of them, also any that is named like an argument of this method.
 
-        `timeout` limits the whole wait in seconds: TimeoutError then, and the job goes on. Raises WarpdeskError when
-        the request is refused or the job fails.
+        `timeout` limits the whole wait in seconds: TimeoutError then, and the job goes on. `progress` is called with
+        each event of the job. Raises WarpdeskError when the request is refused or the job fails.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        return self._send(self._exchange.run(operation, options, {**(params or {}), **fields}, timeout))
+        values = {**(params or {}), **fields}
+        if progress is None:
+            return self._send(self._exchange.run(operation, options, values, timeout, idempotency_key))
+        job = self._send(self._exchange.submit(operation, options, values, idempotency_key))
+        return self.result(job, timeout, progress)
 
     def submit(
         self,
@@ -69,24 +82,50 @@ class Client:
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
+        idempotency_key: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Job:
-        """Enqueue a job and return at once."""
+        """Enqueue a job and return at once.
+
+        The service makes one job of all calls with the same `idempotency_key`, for a day; without one, each call has
+        its own.
+        """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        return self._send(self._exchange.submit(operation, options, {**(params or {}), **fields}))
+        values = {**(params or {}), **fields}
+        return self._send(self._exchange.submit(operation, options, values, idempotency_key))
 
     def job(self, job: Job | str) -> Job:
         """The job as it is now."""
         return self._send(self._exchange.job(job))
 
-    def wait(self, job: Job | str, timeout: float | None = None) -> Job:
+    def wait(self, job: Job | str, timeout: float | None = None, progress: Progress | None = None) -> Job:
         """The job once it is final, whatever its end; TimeoutError after `timeout` seconds."""
+        self._report(job, timeout, progress)
         return self._send(self._exchange.wait(job, timeout))
 
-    def result(self, job: Job | str, timeout: float | None = None) -> Result:
+    def result(self, job: Job | str, timeout: float | None = None, progress: Progress | None = None) -> Result:
         """Wait for a job and fetch its answer."""
+        self._report(job, timeout, progress)
         return self._send(self._exchange.result(job, timeout))
+
+    def events(self, job: Job | str, timeout: float | None = None) -> Iterator[JobEvent]:
+        """What happened to a job and what happens, in order, until its end; TimeoutError after `timeout` seconds.
+
+        A connection that is lost is opened again: no event is missed or told twice.
+        """
+        reading = self._exchange.events(job, timeout)
+        while not reading.over:
+            with reading.attempt() as request:
+                time.sleep(request.extensions[PAUSE])
+                with closing(self._http.send(request, stream=True)) as response:
+                    if response.status_code != 200:
+                        response.read()
+                    reading.begin(response)
+                    for piece in response.iter_bytes():
+                        yield from reading.take(piece)
+                        if reading.stale:
+                            break
 
     def cancel(self, job: Job | str) -> Job:
         """End a job that waits or runs; the job as it is then. A final job stays as it is."""
@@ -129,20 +168,29 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    def _report(self, job: Job | str, timeout: float | None, progress: Progress | None) -> None:
+        if progress is not None:
+            for event in self.events(job, timeout):
+                progress(event)
+
     def _send(self, steps: Steps[T]) -> T:
         try:
             request = next(steps)
             while True:
-                if pause := request.extensions.get(PAUSE):
-                    time.sleep(pause)
-                request = steps.send(self._http.send(request))
+                time.sleep(request.extensions[PAUSE])
+                try:
+                    response = self._http.send(request)
+                except httpx.TransportError as error:
+                    request = steps.throw(error)
+                else:
+                    request = steps.send(response)
         except StopIteration as end:
             answer: T = end.value
             return answer
 
 
 class AsyncClient:
-    """`Client` for asyncio: the same methods, awaited; `list` is an asynchronous iterator."""
+    """`Client` for asyncio: the same methods, awaited; `list` and `events` are asynchronous iterators."""
 
     def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0) -> None:
         self._exchange = Exchange(url, api_key, timeout)
@@ -158,6 +206,8 @@ class AsyncClient:
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
         timeout: float | None = None,
+        progress: Progress | None = None,
+        idempotency_key: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Result:
@@ -165,11 +215,15 @@ class AsyncClient:
 
         `params` holds more of them, also any that is named like an argument of this method.
 
-        `timeout` limits the whole wait in seconds: TimeoutError then, and the job goes on. Raises WarpdeskError when
-        the request is refused or the job fails.
+        `timeout` limits the whole wait in seconds: TimeoutError then, and the job goes on. `progress` is called with
+        each event of the job. Raises WarpdeskError when the request is refused or the job fails.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        return await self._send(self._exchange.run(operation, options, {**(params or {}), **fields}, timeout))
+        values = {**(params or {}), **fields}
+        if progress is None:
+            return await self._send(self._exchange.run(operation, options, values, timeout, idempotency_key))
+        job = await self._send(self._exchange.submit(operation, options, values, idempotency_key))
+        return await self.result(job, timeout, progress)
 
     async def submit(
         self,
@@ -180,24 +234,51 @@ class AsyncClient:
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
+        idempotency_key: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Job:
-        """Enqueue a job and return at once."""
+        """Enqueue a job and return at once.
+
+        The service makes one job of all calls with the same `idempotency_key`, for a day; without one, each call has
+        its own.
+        """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
-        return await self._send(self._exchange.submit(operation, options, {**(params or {}), **fields}))
+        values = {**(params or {}), **fields}
+        return await self._send(self._exchange.submit(operation, options, values, idempotency_key))
 
     async def job(self, job: Job | str) -> Job:
         """The job as it is now."""
         return await self._send(self._exchange.job(job))
 
-    async def wait(self, job: Job | str, timeout: float | None = None) -> Job:
+    async def wait(self, job: Job | str, timeout: float | None = None, progress: Progress | None = None) -> Job:
         """The job once it is final, whatever its end; TimeoutError after `timeout` seconds."""
+        await self._report(job, timeout, progress)
         return await self._send(self._exchange.wait(job, timeout))
 
-    async def result(self, job: Job | str, timeout: float | None = None) -> Result:
+    async def result(self, job: Job | str, timeout: float | None = None, progress: Progress | None = None) -> Result:
         """Wait for a job and fetch its answer."""
+        await self._report(job, timeout, progress)
         return await self._send(self._exchange.result(job, timeout))
+
+    async def events(self, job: Job | str, timeout: float | None = None) -> AsyncIterator[JobEvent]:
+        """What happened to a job and what happens, in order, until its end; TimeoutError after `timeout` seconds.
+
+        A connection that is lost is opened again: no event is missed or told twice.
+        """
+        reading = self._exchange.events(job, timeout)
+        while not reading.over:
+            with reading.attempt() as request:
+                await asyncio.sleep(request.extensions[PAUSE])
+                async with aclosing(await self._http.send(request, stream=True)) as response:
+                    if response.status_code != 200:
+                        await response.aread()
+                    reading.begin(response)
+                    async for piece in response.aiter_bytes():
+                        for event in reading.take(piece):
+                            yield event
+                        if reading.stale:
+                            break
 
     async def cancel(self, job: Job | str) -> Job:
         """End a job that waits or runs; the job as it is then. A final job stays as it is."""
@@ -243,13 +324,22 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    async def _report(self, job: Job | str, timeout: float | None, progress: Progress | None) -> None:
+        if progress is not None:
+            async for event in self.events(job, timeout):
+                progress(event)
+
     async def _send(self, steps: Steps[T]) -> T:
         try:
             request = next(steps)
             while True:
-                if pause := request.extensions.get(PAUSE):
-                    await asyncio.sleep(pause)
-                request = steps.send(await self._http.send(request))
+                await asyncio.sleep(request.extensions[PAUSE])
+                try:
+                    response = await self._http.send(request)
+                except httpx.TransportError as error:
+                    request = steps.throw(error)
+                else:
+                    request = steps.send(response)
         except StopIteration as end:
             answer: T = end.value
             return answer

@@ -1,32 +1,45 @@
 """What is sent to a Warpdesk service, in which order, and what the answers mean, whoever carries the requests.
 
 Each method of `Exchange` is a generator that yields requests, receives their responses and returns what was asked for.
-A request may name seconds to pause before it is sent, in its extension `PAUSE`.
+A request may name seconds to pause before it is sent, in its extension `PAUSE`. Where it fails, the generator is given
+the exception. `Reading` is what a reader of a job's events is to ask for, and what the pieces that come mean.
 """
 
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import httpx
 import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
-from app.schemas import Array, ErrorDetail, Job, JobPage, OperationDescription, OperationList, Problem
+from app.schemas import Array, ErrorDetail, Job, JobEvent, JobPage, OperationDescription, OperationList, Problem
 from app.schemas import Result as ResultBody
 from warpdesk.encoding import CSV, NPY, AnyArray, Body, array_body, as_array, as_json, file_body, fits_json, from_npy
-from workers.protocol import BackendWish, Priority, Provenance
+from warpdesk.event_stream import EventStream
+from workers.protocol import BackendWish, Priority, Provenance, State
 
 URL = "http://127.0.0.1:8000"
 LONGEST_WAIT = 55  # seconds the service holds a request open
 SLACK = 0.1  # seconds a wait may go on beyond its timeout: the service counts whole ones
 FIRST_PAUSE = 0.005  # seconds between questions where less than a whole one is left; doubles each time
 PAUSE = "pause"
+
+TRIES = 5  # of a request whose connection fails; the pauses between them are 1.5 seconds together
+FIRST_RETRY = 0.1  # seconds; doubles each time
+SILENCE = 45.0  # seconds without a word, three comments of the service, after which an event stream is opened anew
+
+# What may happen to a connection that a second one need not meet.
+LOST = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError)
+TRY_LATER = (429, 503)
+ENDS = frozenset(state.value for state in State if state.final)
 
 T = TypeVar("T")
 Steps = Generator[httpx.Request, httpx.Response, T]
@@ -83,15 +96,86 @@ class Exchange:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._operations: dict[str, OperationDescription] = {}
 
-    def run(self, operation: str, options: Options, fields: Mapping[str, Any], timeout: float | None) -> Steps[Result]:
+    def run(
+        self,
+        operation: str,
+        options: Options,
+        fields: Mapping[str, Any],
+        timeout: float | None,
+        idempotency_key: str | None = None,
+    ) -> Steps[Result]:
         deadline = _deadline(timeout)
-        job = yield from self.submit(operation, options, fields, wait=_seconds_left(deadline))
+        job = yield from self._submit(operation, options, fields, idempotency_key, deadline, wait=True)
         return (yield from self._fetch(job, deadline))
 
     def submit(
-        self, operation: str, options: Options, fields: Mapping[str, Any], wait: float | None = None
+        self, operation: str, options: Options, fields: Mapping[str, Any], idempotency_key: str | None = None
     ) -> Steps[Job]:
-        description = yield from self._describe(operation)
+        return (yield from self._submit(operation, options, fields, idempotency_key, None, wait=False))
+
+    def job(self, job: Job | str) -> Steps[Job]:
+        return (yield from self._look(job, None))
+
+    def wait(self, job: Job | str, timeout: float | None) -> Steps[Job]:
+        return (yield from self._wait(job, _deadline(timeout)))
+
+    def result(self, job: Job | str, timeout: float | None) -> Steps[Result]:
+        return (yield from self._fetch(job, _deadline(timeout)))
+
+    def cancel(self, job: Job | str) -> Steps[Job]:
+        response = yield from self._ask("POST", f"/v1/jobs/{_id(job)}/cancel")
+        return Job.model_validate_json(response.content)
+
+    def delete(self, job: Job | str) -> Steps[None]:
+        yield from self._ask("DELETE", f"/v1/jobs/{_id(job)}")
+
+    def page(self, place: Place) -> Steps[tuple[list[Job], Place | None]]:
+        """The jobs at a place in the list, and the place after them, if there is one."""
+        left = place.left
+        if left is not None and left <= 0:
+            return [], None
+        first = "/v1/jobs" if left is None else f"/v1/jobs?limit={min(left, 100)}"
+        response = yield from self._ask("GET", place.page or first)
+        found = JobPage.model_validate_json(response.content)
+        left = None if left is None else left - len(found.jobs)
+        return found.jobs, None if found.next is None else Place(found.next, left)
+
+    def upload(
+        self, array: ArrayLike | Path, columns: Sequence[str] = (), deadline: float | None = None
+    ) -> Steps[Array]:
+        body = file_body(array) if isinstance(array, Path) else array_body(np.asarray(array))
+        query = f"?{_columns(columns)}" if columns else ""
+        if query and body.media_type != CSV:
+            raise ValueError("columns can be chosen from a .csv file only")
+        headers = {"Content-Type": body.media_type, "Content-Length": str(body.size)}
+        response = yield from self._ask("PUT", f"/v1/arrays{query}", stream=body, headers=headers, deadline=deadline)
+        return Array.model_validate_json(response.content)
+
+    def download(self, array: Array | str) -> Steps[AnyArray]:
+        name = array.id if isinstance(array, Array) else array
+        response = yield from self._ask("GET", f"/v1/arrays/{name}", headers={"Accept": NPY})
+        return from_npy(response.content)
+
+    def operations(self, deadline: float | None = None) -> Steps[dict[str, OperationDescription]]:
+        response = yield from self._ask("GET", "/v1/operations", deadline=deadline)
+        found = OperationList.model_validate_json(response.content).operations
+        self._operations = {description.name: description for description in found}
+        return dict(self._operations)
+
+    def events(self, job: Job | str, timeout: float | None) -> "Reading":
+        return Reading(self, _id(job), _deadline(timeout), self._timeout)
+
+    def _submit(
+        self,
+        operation: str,
+        options: Options,
+        fields: Mapping[str, Any],
+        idempotency_key: str | None,
+        deadline: float | None,
+        *,
+        wait: bool,
+    ) -> Steps[Job]:
+        description = yield from self._describe(operation, deadline)
         expected = {entry.name: entry for entry in (description.inputs if description else ())}
         inputs: dict[str, Any] = {}
         params: dict[str, Any] = {}
@@ -105,78 +189,34 @@ class Exchange:
                 if fits_json(array):
                     inputs[name] = {"data": as_json(array), "dtype": array.dtype.name}
                 else:
-                    inputs[name] = {"array": (yield from self.upload(array)).id}
+                    inputs[name] = {"array": (yield from self.upload(array, deadline=deadline)).id}
         body = {"operation": operation, "params": params, "inputs": inputs, **vars(options)}
         body = {name: value for name, value in body.items() if value is not None}
-        response = yield self._request("POST", "/v1/jobs", json=body, wait=wait)
-        return Job.model_validate_json(_checked(response).content)
+        # One key for all tries of this call: a reply that is lost does not make a second job.
+        headers = {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}
+        response = yield from self._ask("POST", "/v1/jobs", json=body, headers=headers, deadline=deadline, wait=wait)
+        return Job.model_validate_json(response.content)
 
-    def job(self, job: Job | str, wait: float | None = None, pause: float = 0.0) -> Steps[Job]:
-        response = yield self._request("GET", f"/v1/jobs/{_id(job)}", wait=wait, pause=pause)
-        return Job.model_validate_json(_checked(response).content)
-
-    def wait(self, job: Job | str, timeout: float | None) -> Steps[Job]:
-        return (yield from self._wait(job, _deadline(timeout)))
-
-    def result(self, job: Job | str, timeout: float | None) -> Steps[Result]:
-        return (yield from self._fetch(job, _deadline(timeout)))
-
-    def cancel(self, job: Job | str) -> Steps[Job]:
-        response = yield self._request("POST", f"/v1/jobs/{_id(job)}/cancel")
-        return Job.model_validate_json(_checked(response).content)
-
-    def delete(self, job: Job | str) -> Steps[None]:
-        _checked((yield self._request("DELETE", f"/v1/jobs/{_id(job)}")))
-
-    def page(self, place: Place) -> Steps[tuple[list[Job], Place | None]]:
-        """The jobs at a place in the list, and the place after them, if there is one."""
-        left = place.left
-        if left is not None and left <= 0:
-            return [], None
-        first = "/v1/jobs" if left is None else f"/v1/jobs?limit={min(left, 100)}"
-        response = yield self._request("GET", place.page or first)
-        found = JobPage.model_validate_json(_checked(response).content)
-        left = None if left is None else left - len(found.jobs)
-        return found.jobs, None if found.next is None else Place(found.next, left)
-
-    def upload(self, array: ArrayLike | Path, columns: Sequence[str] = ()) -> Steps[Array]:
-        body = file_body(array) if isinstance(array, Path) else array_body(np.asarray(array))
-        query = f"?{_columns(columns)}" if columns else ""
-        if query and body.media_type != CSV:
-            raise ValueError("columns can be chosen from a .csv file only")
-        request = self._request("PUT", f"/v1/arrays{query}", stream=body)
-        request.headers["Content-Type"] = body.media_type
-        request.headers["Content-Length"] = str(body.size)
-        response = yield request
-        return Array.model_validate_json(_checked(response).content)
-
-    def download(self, array: Array | str) -> Steps[AnyArray]:
-        name = array.id if isinstance(array, Array) else array
-        response = yield self._request("GET", f"/v1/arrays/{name}", accept=NPY)
-        return from_npy(_checked(response).content)
-
-    def operations(self) -> Steps[dict[str, OperationDescription]]:
-        response = yield self._request("GET", "/v1/operations")
-        found = OperationList.model_validate_json(_checked(response).content).operations
-        self._operations = {description.name: description for description in found}
-        return dict(self._operations)
-
-    def _describe(self, operation: str) -> Steps[OperationDescription | None]:
+    def _describe(self, operation: str, deadline: float | None) -> Steps[OperationDescription | None]:
         if operation not in self._operations:
-            yield from self.operations()
+            yield from self.operations(deadline)
         return self._operations.get(operation)  # None: the service will say that it does not exist
 
+    def _look(self, job: Job | str, deadline: float | None, *, wait: bool = False, pause: float = 0.0) -> Steps[Job]:
+        response = yield from self._ask("GET", f"/v1/jobs/{_id(job)}", deadline=deadline, wait=wait, pause=pause)
+        return Job.model_validate_json(response.content)
+
     def _wait(self, job: Job | str, deadline: float | None) -> Steps[Job]:
-        found = job if isinstance(job, Job) else (yield from self.job(job, _seconds_left(deadline)))
+        found = job if isinstance(job, Job) else (yield from self._look(job, deadline, wait=True))
         pause = FIRST_PAUSE
         while not found.status.final:
             left = _seconds_left(deadline)
             if left <= 0:
                 raise TimeoutError(f"the job {found.id} is still {found.status}")
             if _whole_seconds(left):
-                found = yield from self.job(found, left)
+                found = yield from self._look(found, deadline, wait=True)
             else:
-                found = yield from self.job(found, pause=min(pause, left))
+                found = yield from self._look(found, deadline, pause=min(pause, left))
                 pause *= 2
         return found
 
@@ -186,39 +226,157 @@ class Exchange:
             raise WarpdeskError(409, found.error.code, found.error.message)
         body = found.result
         if body is None:  # the job was given, not waited for; or it has no result, and the service says why
-            response = yield self._request("GET", f"/v1/jobs/{found.id}/result")
-            body = ResultBody.model_validate_json(_checked(response).content)
-        description = yield from self._describe(found.operation)
+            response = yield from self._ask("GET", f"/v1/jobs/{found.id}/result")
+            body = ResultBody.model_validate_json(response.content)
+        description = yield from self._describe(found.operation, None)
         kinds = {output.name: output.kind for output in (description.outputs if description else ())}
         outputs = dict(body.outputs)
         for name in outputs:
             # JSON says neither dtype nor NaN.
             if kinds.get(name) == "array" and isinstance(outputs[name], list | dict):
-                response = yield self._request("GET", f"/v1/jobs/{found.id}/result/{name}", accept=NPY)
-                outputs[name] = from_npy(_checked(response).content)
+                response = yield from self._ask("GET", f"/v1/jobs/{found.id}/result/{name}", headers={"Accept": NPY})
+                outputs[name] = from_npy(response.content)
         return Result(outputs, body.provenance, found)
 
-    def _request(
+    def _ask(
         self,
         method: str,
         path: str,
         *,
         json: Any = None,
         stream: Body | None = None,
-        wait: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        deadline: float | None = None,
+        wait: bool = False,
         pause: float = 0.0,
-        accept: str | None = None,
+    ) -> Steps[httpx.Response]:
+        """The answer, a success; with `wait` the service may hold the request until the deadline.
+
+        A request is sent again where its connection fails, and where the service says when to try again: until the
+        deadline, or without one for as long as a request may take. Each has the same effect twice as once.
+        """
+        until = deadline
+        tries = 0
+        while True:
+            seconds = _whole_seconds(_seconds_left(deadline)) if wait else 0
+            request = self.request(method, path, headers or {}, self._timeout + seconds, json=json, stream=stream)
+            if seconds:
+                request.headers["Prefer"] = f"wait={seconds}"
+            request.extensions[PAUSE] = pause
+            try:
+                response = yield request
+            except LOST:
+                until = until or time.monotonic() + self._timeout
+                tries += 1
+                pause = FIRST_RETRY * 2 ** (tries - 1)
+                if tries == TRIES or time.monotonic() + pause > until:
+                    raise
+            else:
+                until = until or time.monotonic() + self._timeout
+                later = _retry_after(response)
+                if later is None or time.monotonic() + later > until:
+                    return _checked(response)
+                pause = later
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        read_timeout: float,
+        *,
+        json: Any = None,
+        stream: Body | None = None,
     ) -> httpx.Request:
         url = httpx.URL(f"{self._url}{path}")
-        # httpx leaves the host out where it is given a stream.
-        headers = {**self._headers, "Host": url.netloc.decode("ascii")}
-        if accept is not None:
-            headers["Accept"] = accept
-        seconds = _whole_seconds(wait) if wait is not None else 0
-        if seconds:
-            headers["Prefer"] = f"wait={seconds}"
-        extensions = {"timeout": httpx.Timeout(self._timeout, read=self._timeout + seconds).as_dict(), PAUSE: pause}
-        return httpx.Request(method, url, headers=headers, json=json, stream=stream, extensions=extensions)
+        # httpx leaves the host out where it is given a stream, and takes headers for ASCII.
+        sent = httpx.Headers({**self._headers, "Host": url.netloc.decode("ascii"), **headers}, encoding="utf-8")
+        timeout = httpx.Timeout(self._timeout, read=read_timeout).as_dict()
+        return httpx.Request(method, url, headers=sent, json=json, stream=stream, extensions={"timeout": timeout})
+
+
+class Reading:
+    """Reads one job's events, over as many connections as it takes: each goes on after the last event that was read."""
+
+    def __init__(self, exchange: Exchange, job: str, deadline: float | None, patience: float) -> None:
+        self.over = False
+        self._exchange = exchange
+        self._job = job
+        self._deadline = deadline
+        self._patience = patience  # seconds the service may ask to wait in all, where there is no deadline
+        self._until: float | None = None  # then what it answers is an error
+        self._last: JobEvent | None = None
+        self._stream = EventStream()
+        self._read_timeout = SILENCE
+        self._pause = 0.0
+        self._failures = 0
+
+    @contextmanager
+    def attempt(self) -> Iterator[httpx.Request]:
+        """One connection: what to ask for. Whether it ends well or is lost, another may follow.
+
+        Raises TimeoutError after the deadline, and the last of several failures to connect.
+        """
+        left = self._left() - self._pause
+        if left <= 0:
+            state = "queued" if self._last is None else self._last.event.replace("progress", "running")
+            raise TimeoutError(f"the job {self._job} is still {state}")
+        self._read_timeout = min(SILENCE, left)
+        headers = {"Accept": "text/event-stream"}
+        if self._last is not None:
+            headers["Last-Event-ID"] = str(self._last.number)
+        request = self._exchange.request("GET", f"/v1/jobs/{self._job}/events", headers, self._read_timeout)
+        request.extensions[PAUSE] = self._pause
+        self._pause = FIRST_RETRY * 2**self._failures
+        self._failures += 1
+        self._stream = EventStream()
+        try:
+            yield request
+        except LOST:
+            if self._failures == TRIES:
+                raise
+        self.over = self.over or (self._last is not None and self._last.event in ENDS)
+
+    def begin(self, response: httpx.Response) -> None:
+        """What the service answered; anything but a stream has been read whole. Raises WarpdeskError."""
+        later = _retry_after(response)
+        if later is None:
+            self.over = _checked(response).status_code == 204  # there is nothing to come
+            self._until = None
+            later = 1.0  # until the service says what it wants
+        else:
+            self._until = self._until or time.monotonic() + self._patience
+            if later > min(self._left(), self._until - time.monotonic()):
+                _checked(response)
+        self._failures = 0
+        self._pause = later
+
+    def take(self, piece: bytes) -> Iterator[JobEvent]:
+        """The events that this piece of the stream completes."""
+        for message in self._stream.take(piece):
+            event = JobEvent.model_validate_json(message.data)
+            if self._last is None or event.number > self._last.number:
+                self._last = event
+                yield event
+        if self._stream.retry is not None:
+            self._pause = self._stream.retry
+
+    @property
+    def stale(self) -> bool:
+        """Whether this connection would wait well beyond the deadline. Another one is told to wait less."""
+        if self._deadline is None or self._read_timeout <= 1.25 * self._left():
+            return False
+        self._pause = 0.0
+        return True
+
+    def _left(self) -> float:
+        return SILENCE if self._deadline is None else self._deadline - time.monotonic()
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """The seconds after which the service says the same request may be taken."""
+    told = response.headers.get("Retry-After", "")
+    return float(told) if response.status_code in TRY_LATER and told.isascii() and told.isdigit() else None
 
 
 def _checked(response: httpx.Response) -> httpx.Response:

@@ -18,11 +18,10 @@ import httpx
 import pytest
 
 from app.auth import create_key
-from app.jobs import new_job_id
 from tests.app.conftest import SCALE, Live, connected, wait_until
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import RedisServer
-from workers.protocol import EVENTS, Failed, JobRequest, events_key
+from workers.protocol import EVENTS, Failed, events_key
 from workers.queue import Claim, Ending, Held, JobQueue, connect
 
 FAILED = Failed(code="operation-error", message="it failed after 3 steps")
@@ -199,9 +198,7 @@ def test_a_job_of_another_key_an_erased_one_and_none_have_no_events(
 
 
 def test_the_events_of_a_private_job_tell_no_time_that_its_noise_shows_in(api: Live) -> None:
-    job_id = new_job_id()
-    asked: dict[str, Any] = {"operation": "hide", "params": {}, "inputs": {}, "timeout": 9, "result_ttl": 9}
-    api.queue.enqueue(JobRequest(id=job_id, owner="local", private=True, **asked))
+    job_id = api.submit(operation="hide", params={"count": 1}, inputs={"values": {"data": [1.0]}})
     end(api.queue, claim(api.queue))
 
     with opened(api, job_id) as stream:
