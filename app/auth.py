@@ -23,7 +23,7 @@ from app.errors import Refusal
 
 log = logging.getLogger("warpdesk.api")
 
-Scope = Literal["submit", "read", "cancel", "admin"]
+Scope = Literal["submit", "read", "cancel", "admin", "worker"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 LOCAL = "local"  # the owner of everything while no keys exist
@@ -38,7 +38,7 @@ class UnusableKeys(Exception):
 
 @dataclass(frozen=True)
 class Key:
-    """One caller. `admin` includes every other scope."""
+    """One caller. `admin` includes every other scope but `worker`, which is no caller's: it is alone in its key."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ class Key:
     created_at: float
 
     def allows(self, scope: Scope) -> bool:
-        return scope in self.scopes or "admin" in self.scopes
+        return scope in self.scopes or ("admin" in self.scopes and scope != "worker")
 
 
 def create_key(home: Path, name: str, scopes: Iterable[str], *, file: Path | None = None) -> str:
@@ -56,6 +56,8 @@ def create_key(home: Path, name: str, scopes: Iterable[str], *, file: Path | Non
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not chosen:
         raise ValueError(f"scopes are {', '.join(SCOPES)}; got {', '.join(unknown) or 'none'}")
+    if "worker" in chosen and len(chosen) > 1:
+        raise ValueError("a worker's key has the scope worker alone: it reads what jobs of other keys read")
     path = file or home / "keys.json"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     keys = read_keys(path)
@@ -205,3 +207,4 @@ class Needs:
 Submitter = Annotated[Key, Depends(Needs("submit"))]
 Reader = Annotated[Key, Depends(Needs("read"))]
 Canceler = Annotated[Key, Depends(Needs("cancel"))]
+Worker = Annotated[Key, Depends(Needs("worker"))]

@@ -43,7 +43,7 @@ from workers.pipe import (
 from workers.process import die_with
 from workers.protocol import DeviceMemory, FailedExample
 from workers.settings import WorkerSettings
-from workers.store import SpoolStore
+from workers.store import open_store
 from workers.warmup import documented, start_second_compiler, variants, warm_up
 from workers.watched import WatchedDevice
 
@@ -81,7 +81,7 @@ class _Child:
     def __init__(self, pipe: Connection, settings: WorkerSettings, orders: Orders, calls: Calls) -> None:
         began = time.monotonic()
         self._pipe = pipe
-        self._store = SpoolStore(settings.store_directory)
+        self._store = open_store(settings)
         self._operations = settings.catalogue()
         self._canary_at: float | None = None
         self._canary_every = settings.canary_seconds
@@ -131,16 +131,18 @@ class _Child:
                 self._check()
             device.begin(work.refused, sum(job.request.work for job in work.jobs))
         alone = len(work.jobs) == 1 and not work.first.private
-        outcomes = execute.run(
-            [(job.request, job.attempt) for job in work.jobs],
-            self._store,
-            self._found,
-            self._operations,
-            work.keep_off_gpu,
-            self._costs,
-            expect,
-            _Teller(self._pipe, work.first.id) if alone else None,
-        )
+        jobs = [(job.request, job.attempt) for job in work.jobs]
+        with self._store.at_hand(jobs):
+            outcomes = execute.run(
+                jobs,
+                self._store,
+                self._found,
+                self._operations,
+                work.keep_off_gpu,
+                self._costs,
+                expect,
+                _Teller(self._pipe, work.first.id) if alone else None,
+            )
         answer = Answer(job=work.first.id, outcomes=tuple(outcomes))
         if device is not None:
             noted = {"kernels": tuple(sorted(device.launched)), "faults": tuple(device.faults)}

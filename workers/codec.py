@@ -14,7 +14,7 @@ from kernels.array import DTYPES, ArrayInfo
 from kernels.operation import Operation, Params, refuse
 from workers import npy
 from workers.protocol import ArrayOutput, JobRequest, ResultDocument, ValueOutput
-from workers.store import Store
+from workers.store import WorkerStore
 
 # A smaller file is read: to map it, to have its pages looked up and to forget them takes longer.
 _MAPPED = 256 << 10
@@ -26,7 +26,7 @@ Known = dict[tuple[Any, ...], Params]
 
 
 def decode(
-    operation: Operation, request: JobRequest, store: Store, known: Known
+    operation: Operation, request: JobRequest, store: WorkerStore, known: Known
 ) -> tuple[Params, dict[str, np.ndarray]]:
     """The parsed parameters and the inputs; jobs of one batch share `known`.
 
@@ -51,7 +51,12 @@ def decode(
 
 
 def encode(
-    operation: Operation, request: JobRequest, outputs: Mapping[str, Any], directory: Path, store: Store, now: float
+    operation: Operation,
+    request: JobRequest,
+    outputs: Mapping[str, Any],
+    directory: Path,
+    store: WorkerStore,
+    now: float,
 ) -> None:
     """Write `result.json` and one .npy file per array output into an attempt's directory.
 
@@ -98,7 +103,7 @@ def _read(file: Path, mapped: bool) -> tuple[np.ndarray, ArrayInfo]:
     return np.frombuffer(data, info.dtype, info.size, start).reshape(info.shape), info
 
 
-def _array(name: str, value: Any, owner: str, directory: Path, store: Store) -> ArrayOutput:
+def _array(name: str, value: Any, owner: str, directory: Path, store: WorkerStore) -> ArrayOutput:
     array = np.asarray(value)
     dtype = _DTYPES.get(array.dtype)
     if dtype is None:

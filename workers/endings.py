@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from kernels.operation import Operation
 from workers.protocol import Failed, JobRequest
 from workers.queue import Batch, Claim, Ending, JobQueue, Reaped
-from workers.store import Store, result_name
+from workers.store import WorkerStore, result_name
 
 log = logging.getLogger("warpdesk.worker")
 
@@ -18,7 +18,11 @@ class Endings:
     """The steps of an ending, in the order that leaves nothing behind wherever a crash falls between them."""
 
     def __init__(
-        self, queue: JobQueue, store: Store, operations: Mapping[str, Operation], retry_delays: Sequence[float] = ()
+        self,
+        queue: JobQueue,
+        store: WorkerStore,
+        operations: Mapping[str, Operation],
+        retry_delays: Sequence[float] = (),
     ) -> None:
         self._queue = queue
         self._store = store
@@ -71,7 +75,10 @@ class Endings:
     def _erase_secrets(self, request: JobRequest) -> None:
         """Delete secret inputs as soon as no live job reads them: not before a retry could need them, never later."""
         operation = self._operations.get(request.operation)
-        for expected in operation.inputs if operation is not None else ():
-            array_id = request.inputs.get(expected.name)
-            if expected.secret and array_id is not None and not self._queue.in_use(request.owner, array_id):
-                self._store.delete(request.owner, array_id)
+        secrets = [
+            request.inputs[expected.name]
+            for expected in (operation.inputs if operation is not None else ())
+            if expected.secret and expected.name in request.inputs
+        ]
+        unused = [array_id for array_id in secrets if not self._queue.in_use(request.owner, array_id)]
+        self._store.erase_secrets(request, unused)

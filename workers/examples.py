@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from kernels.operation import Backend, Operation
 from workers.protocol import FailedExample, JobRequest
-from workers.store import Store
+from workers.store import WorkerStore
 
 
 class Examples:
     """`failed` is what is told of the last child that warmed up, less what was answered since."""
 
-    def __init__(self, operations: Mapping[str, Operation], store: Store) -> None:
+    def __init__(self, operations: Mapping[str, Operation], store: WorkerStore) -> None:
         self.failed: tuple[FailedExample, ...] = ()
         self._operations = operations
         self._store = store

@@ -22,7 +22,7 @@ from workers.backend import RECOVERABLE, Choice, choose
 from workers.cost import Costs, Job, job_of
 from workers.device import Probe, cpu_name
 from workers.protocol import Failed, JobRequest, Provenance, Succeeded
-from workers.store import Store
+from workers.store import WorkerStore
 
 log = logging.getLogger("warpdesk.execute")
 
@@ -33,7 +33,7 @@ Outcome = Succeeded | Failed
 
 def run(
     jobs: Sequence[tuple[JobRequest, int]],
-    store: Store,
+    store: WorkerStore,
     found: Probe,
     operations: Mapping[str, Operation],
     keep_off_gpu: str | None = None,
@@ -149,7 +149,7 @@ class _Launch:
 class _Batch:
     """What the launches of one call of `run` share."""
 
-    store: Store
+    store: WorkerStore
     found: Probe
     keep_off_gpu: str | None
     costs: Costs | None

@@ -178,6 +178,19 @@ class ResultDocument(Message):
     expires_at: float
 
 
+class SentResult(Message):
+    """A result from another host. Its files follow, in the order of the document's outputs."""
+
+    name: str  # "<job>.<attempt>"
+    document: ResultDocument  # without the ids of outputs, which only the API can compute
+
+
+class SentResults(Message):
+    """What begins `POST /v1/worker/results`, after its length in four bytes (big-endian)."""
+
+    results: tuple[SentResult, ...]
+
+
 class DeviceReport(Message):
     """What the probe found; `reason` says why there is no GPU when `backend` is "cpu"."""
 

@@ -4,9 +4,9 @@ import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kernels.fingerprint import fingerprint
@@ -33,6 +33,10 @@ class WorkerSettings(BaseSettings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     store: Path | None = None  # the spool directory, <home>/store when unset
     durability: Durability = "always"
+    api_url: str = ""  # of the service, for a worker that has no access to its store: arrays then go through the API
+    api_key: SecretStr = SecretStr("")  # with the scope "worker"
+    cache_bytes: Annotated[int, Field(ge=0)] = 8 << 30  # of inputs that came through the API, kept for other jobs
+    cache_seconds: Annotated[float, Field(ge=0)] = 3600.0  # how long one is kept after it was last used
     device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU
     gpu_memory: str = ""  # what a worker takes of its GPU, in bytes or as a share: see kernels.memory.limit_of
     auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.cost
@@ -46,6 +50,12 @@ class WorkerSettings(BaseSettings):
     # How long a job waits before each next try after a fault that may pass, as a full disk: a JSON list.
     retry_delays: tuple[float, ...] = (1.0, 4.0, 16.0)
     drain_seconds: Annotated[float, Field(ge=0)] = 20.0  # how long a stopping worker lets its job run on
+
+    @model_validator(mode="after")
+    def _has_a_key(self) -> Self:
+        if self.api_url and not self.api_key.get_secret_value():
+            raise ValueError("WARPDESK_API_URL is set and WARPDESK_API_KEY is not: create a key with the scope worker")
+        return self
 
     @property
     def store_directory(self) -> Path:

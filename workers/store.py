@@ -21,7 +21,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -31,6 +31,7 @@ from blake3 import blake3
 from kernels.array import ArrayInfo, DType
 from workers import npy
 from workers.disk import force, force_directories
+from workers.protocol import JobRequest
 from workers.settings import Durability, WorkerSettings
 
 log = logging.getLogger("warpdesk.store")
@@ -76,20 +77,17 @@ class ArrayWriter(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-class Store(Protocol):
-    """Where arrays and results live. An owner is the id of an API key; another owner's array does not exist."""
+class WorkerStore(Protocol):
+    """Where a worker reads inputs and writes results. An owner is the id of an API key."""
 
-    def writer(
-        self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
-    ) -> ArrayWriter:
-        """Begin an array. A unique one gets an id of its own, also where the same content is there already."""
+    def at_hand(self, jobs: Sequence[tuple[JobRequest, int]]) -> AbstractContextManager[None]:
+        """Have the inputs of these attempts where `path` says, as long as the context lasts, and room for their
+        results. What cannot be had is not found. Waits as long as it takes."""
 
     def find(self, owner: str, array_id: str) -> StoredArray | None: ...
 
     def path(self, owner: str, array_id: str) -> Path:
         """The array as an .npy file."""
-
-    def delete(self, owner: str, array_id: str) -> bool: ...
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
         """The id these bytes have as an array of this owner."""
@@ -107,6 +105,32 @@ class Store(Protocol):
 
     def delete_result(self, name: str) -> None: ...
 
+    def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
+        """Delete secret inputs of a job that is done, which no live job reads."""
+
+    def trouble(self) -> str | None:
+        """Why no job should be claimed now, None while there is no reason. Never waits."""
+
+    def close(self) -> None:
+        """End what runs beside the caller."""
+
+
+class Store(WorkerStore, Protocol):
+    """Where arrays and results live. Another owner's array does not exist."""
+
+    def writer(
+        self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
+    ) -> ArrayWriter:
+        """Begin an array. A unique one gets an id of its own, also where the same content is there already."""
+
+    def known(self, owner: str, array_id: str) -> ArrayInfo | None:
+        """What an array holds that is there, its time over or not: a live job reads it as long as it is."""
+
+    def delete(self, owner: str, array_id: str) -> bool: ...
+
+    def incoming(self, name: str, owner: str) -> "IncomingResult":
+        """Begin a result that an attempt of one of the owner's jobs wrote on another host."""
+
     def adopt(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
         """Publish a result's file as an array of its owner (a hard link, no copy)."""
 
@@ -114,14 +138,26 @@ class Store(Protocol):
         """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
 
 
-def open_store(settings: WorkerSettings) -> Store:
-    """The store of a worker: parent and child each open it."""
+def open_store(settings: WorkerSettings) -> WorkerStore:
+    """The store of a worker, which parent and child each open: through the API where the settings name one."""
+    if settings.api_url:
+        from workers.remote import RemoteStore  # with it comes an HTTP client
+
+        return RemoteStore(settings)
     return SpoolStore(settings.store_directory, settings.durability)
 
 
 def result_name(job_id: str, attempt: int) -> str:
     """The name under which an attempt writes, known before the attempt has written anything."""
     return f"{job_id}.{attempt}"
+
+
+def attempt_of(name: str) -> tuple[str, int]:
+    """The job and the attempt that a result's name tells. Raises ValueError for a name that is not one."""
+    if not _RESULT_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a result")
+    job_id, _, attempt = name.rpartition(".")
+    return job_id, int(attempt)
 
 
 class SpoolStore:
@@ -138,6 +174,7 @@ class SpoolStore:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
         self._secret = _secret(root / "secret")
+        self._directories: dict[str, Path] = {}  # of owners who were asked for: API keys are few
 
     def writer(
         self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
@@ -146,9 +183,18 @@ class SpoolStore:
         same content is there already: whoever erases the one does not erase the other."""
         return SpoolWriter(self, owner, ArrayInfo(dtype, shape), ttl, unique=unique)
 
+    def at_hand(self, jobs: Sequence[tuple[JobRequest, int]]) -> AbstractContextManager[None]:  # noqa: ARG002
+        """They are here."""
+        return nullcontext()
+
     def find(self, owner: str, array_id: str) -> StoredArray | None:
         stored = self._described(owner, array_id)
         return stored if stored is not None and stored.expires_at > time.time() else None
+
+    def known(self, owner: str, array_id: str) -> ArrayInfo | None:
+        """What an array holds that is there, its time over or not."""
+        stored = self._described(owner, array_id)
+        return None if stored is None else stored.info
 
     def path(self, owner: str, array_id: str) -> Path:
         """The array as an .npy file. Raises ValueError for a malformed id."""
@@ -165,6 +211,17 @@ class SpoolStore:
             return existed
         return False
 
+    def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
+        for array_id in array_ids:
+            self.delete(request.owner, array_id)
+
+    def trouble(self) -> str | None:
+        """The disk of this machine is there."""
+        return None
+
+    def close(self) -> None:
+        """Nothing runs beside the caller."""
+
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
         """The id these bytes have as an array of this owner."""
         mac = self._mac(owner, ArrayInfo(dtype, shape))
@@ -173,16 +230,21 @@ class SpoolStore:
 
     def new_result(self, job_id: str, attempt: int) -> Path:
         directory = self.result(result_name(job_id, attempt))
-        with suppress(FileNotFoundError):
+        try:
+            directory.mkdir(mode=0o700)
+        except FileExistsError:
             shutil.rmtree(directory)
-        directory.mkdir(mode=0o700)
+            directory.mkdir(mode=0o700)
         return directory
 
     def result(self, name: str) -> Path:
         """The directory of one attempt's result. Raises ValueError for a name that is not one."""
-        if not _RESULT_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not the name of a result")
+        attempt_of(name)
         return self._root / "results" / name
+
+    def incoming(self, name: str, owner: str) -> "IncomingResult":
+        """Begin a result from another host: nothing is where `result` says before it is whole."""
+        return IncomingResult(self, name, owner)
 
     def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
         """Have whole results on the disk where that is promised. None of them is kept where the disk refuses one."""
@@ -216,7 +278,11 @@ class SpoolStore:
                 log.warning("%s cannot be swept: %s", directory.name, type(error).__name__)
         for upload in (self._root / "uploads").iterdir():
             if _modified(upload) < now - _ABANDONED_SECONDS:
-                removed += _unlink(upload)
+                if upload.is_dir():
+                    shutil.rmtree(upload, ignore_errors=True)
+                    removed += 1
+                else:
+                    removed += _unlink(upload)
         for directory in (self._root / "results").iterdir():
             expires_at = _expiry(directory / "result.json")
             if expires_at is None:
@@ -304,8 +370,11 @@ class SpoolStore:
         return self._directory(owner) / f"{_hex(array_id)}.json"
 
     def _directory(self, owner: str) -> Path:
-        # A name nobody chose: an owner's id may hold anything, "../" included.
-        return self._root / "owners" / self._keyed(b"directory|", owner).hex()[:32]
+        if owner not in self._directories:
+            # A name nobody chose: an owner's id may hold anything, "../" included.
+            name = self._keyed(b"directory|", owner).hex()[:32]
+            self._directories[owner] = self._root / "owners" / name
+        return self._directories[owner]
 
     def _keyed(self, purpose: bytes, owner: str) -> bytes:
         return blake3(purpose + owner.encode(), key=self._secret).digest()
@@ -315,19 +384,16 @@ class SpoolStore:
         return blake3(described.encode(), key=self._keyed(b"owner|", owner))
 
 
-class SpoolWriter:
-    """An array on its way into a SpoolStore."""
+class NpyWriter:
+    """Numbers on their way into an .npy file, hashed as they come."""
 
-    def __init__(self, store: SpoolStore, owner: str, info: ArrayInfo, ttl: float, *, unique: bool) -> None:
-        self._store, self._owner, self._info, self._ttl = store, owner, info, ttl
-        self._mac = store._mac(owner, info)
-        if unique:
-            self._mac.update(secrets.token_bytes(32))
+    def __init__(self, file: Path, info: ArrayInfo, mac: blake3) -> None:
+        self._info, self._mac, self._file = info, mac, file
         self._left = info.nbytes
-        self._taken: deque[bytes | memoryview] = deque([npy.header(info.dtype, info.shape)])
-        self._size = len(self._taken[0]) + info.nbytes
+        self.header = npy.header(info.dtype, info.shape)
+        self._taken: deque[bytes | memoryview] = deque([self.header])
+        self._size = len(self.header) + info.nbytes
         self._written = self._reserved = 0
-        self._file = store._root / "uploads" / f"{secrets.token_hex(16)}.npy"
         self._stream: BinaryIO | None = None
 
     def take(self, chunk: bytes | memoryview) -> None:
@@ -366,28 +432,72 @@ class SpoolWriter:
                 raise
             self._reserved = self._size  # the file system reserves nothing: do not ask again
 
-    def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
-        """Publish the array under its id; raises ValueError when bytes are missing."""
+    def finish(self) -> str:
+        """Write the last of it; returns the id the numbers have. Raises ValueError when bytes are missing."""
         if self._left:
             raise ValueError(
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
                 f"got {self._info.nbytes - self._left}"
             )
         self.flush()
-        self._close()
+        self.close()
+        return _array_id(self._mac)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+
+class SpoolWriter(NpyWriter):
+    """An array on its way into a SpoolStore."""
+
+    def __init__(self, store: SpoolStore, owner: str, info: ArrayInfo, ttl: float, *, unique: bool) -> None:
+        mac = store._mac(owner, info)
+        if unique:
+            mac.update(secrets.token_bytes(32))
+        super().__init__(store._root / "uploads" / f"{secrets.token_hex(16)}.npy", info, mac)
+        self._store, self._owner, self._ttl = store, owner, ttl
+
+    def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
+        """Publish the array under its id; raises ValueError when bytes are missing."""
+        array_id = self.finish()
         info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
-        return self._store._publish(self._owner, self._file, _array_id(self._mac), info, self._ttl)
+        return self._store._publish(self._owner, self._file, array_id, info, self._ttl)
 
     def __enter__(self) -> "SpoolWriter":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._close()
+        self.close()
         _unlink(self._file)  # still there only when it was not published
 
-    def _close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
+
+class IncomingResult:
+    """A result that was written on another host, on its way into a SpoolStore."""
+
+    def __init__(self, store: SpoolStore, name: str, owner: str) -> None:
+        self._store, self._owner = store, owner
+        self._place = store.result(name)
+        self._directory = store._root / "uploads" / secrets.token_hex(16)
+        self._directory.mkdir(mode=0o700)
+
+    def writer(self, file: str, dtype: DType, shape: tuple[int, ...]) -> NpyWriter:
+        """Begin the array of an output; its `finish` returns the array's id."""
+        info = ArrayInfo(dtype, shape)
+        return NpyWriter(self._directory / file, info, self._store._mac(self._owner, info))
+
+    def move(self, document: str) -> None:
+        """Add `result.json`, and be the attempt's result instead of what it may have sent before."""
+        (self._directory / "result.json").write_text(document)
+        before = self._directory.with_name(secrets.token_hex(16))
+        with suppress(FileNotFoundError):
+            self._place.replace(before)
+        self._directory.replace(self._place)
+        shutil.rmtree(before, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Delete what came, unless it was moved."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _write(stream: BinaryIO, chunks: list[bytes | memoryview]) -> None:

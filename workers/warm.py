@@ -268,10 +268,11 @@ class WarmWorker(Worker):
         super().heartbeat(timeout, pipeline)
 
     def check_for_suspension(self, burst: bool = False) -> None:
-        """Take no job while `rq suspend` holds, and look after the GPU meanwhile, which RQ's own waiting would not."""
-        if time.monotonic() - self._suspension_seen_at <= 1:
+        """Take no job while `rq suspend` holds or arrays cannot be had, and look after the GPU meanwhile, which RQ's own
+        waiting would not."""
+        if self._store.trouble() is None and time.monotonic() - self._suspension_seen_at <= 1:
             return
-        while not self._stop_requested and is_suspended(self.connection, self):
+        while not self._stop_requested and (self._store.trouble() or is_suspended(self.connection, self)):
             self.set_state(WorkerStatus.SUSPENDED)  # as RQ calls it; the next wait for a job ends it
             self._children.await_ready()
             if self._horse.has_died():
@@ -319,6 +320,7 @@ class WarmWorker(Worker):
         self._pulse.stop()
         self._children.end()
         self._bell.close()
+        self._store.close()
         super().teardown()
         self._pulse.join(timeout=2)
         self._jobs.unregister(self.name)

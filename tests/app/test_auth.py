@@ -35,7 +35,7 @@ def test_the_key_file_holds_hashes_and_is_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scopes", [[], ["root"], ["read", "write"]])
 def test_a_key_has_known_scopes(tmp_path: Path, scopes: list[str]) -> None:
-    with pytest.raises(ValueError, match="scopes are submit, read, cancel, admin"):
+    with pytest.raises(ValueError, match="scopes are submit, read, cancel, admin, worker"):
         create_key(tmp_path, "desk", scopes)
 
 

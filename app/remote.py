@@ -1,0 +1,292 @@
+"""What workers of other hosts ask for: the inputs of the jobs they run, and a place for their results.
+
+Their keys have the scope `worker` and are nobody's: what they may read and write is told by the jobs that run, each by
+the attempt that runs. This is a contract between two processes of one release (`workers/remote.py` is the other end)
+and no part of the OpenAPI document.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import asdict
+
+import anyio.to_thread
+from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+
+from app import bodies, downloads
+from app.arrays import MAX_RANK
+from app.auth import Worker
+from app.errors import Refusal
+from app.results import erase_secrets
+from app.shared import Desk, Shared
+from kernels.operation import Operation
+from workers import npy
+from workers.protocol import ArrayOutput, JobRequest, ResultDocument, SentResult, SentResults, State
+from workers.queue import JobRecord
+from workers.store import IncomingResult, NpyWriter, attempt_of
+
+router = APIRouter(prefix="/v1/worker", include_in_schema=False)
+
+NPY, RESULTS = "application/x-npy", "application/octet-stream"
+
+MAX_MANIFEST = 32 << 20  # bytes: documents hold what is no array
+MAX_RESULTS = 1024  # of one request
+_HELD = 4 << 20  # bytes of arrays that wait to be written
+
+
+@router.get("")
+async def greet(_: Worker) -> Response:
+    """The service is there and takes the key."""
+    return Response(status_code=204)
+
+
+@router.get("/inputs/{attempt}/{name}")
+async def read_input(attempt: str, name: str, request: Request, _: Worker, desk: Shared) -> Response:
+    """An input of an attempt that runs, as an .npy file; what is known of it is in the header `Warpdesk-Array`."""
+    found = (await _running(desk, [attempt]))[attempt]
+    if isinstance(found, Refusal):
+        raise found
+    owner, array_id = found.request.owner, found.request.inputs.get(name, "")
+    gone = Refusal("unknown-array", f"The job has no input {name[:64]!r}, or has it no more")
+    info = await anyio.to_thread.run_sync(desk.store.known, owner, array_id) if array_id else None
+    if info is None:
+        raise gone
+    told = {"ETag": f'"{array_id}"', "Warpdesk-Array": json.dumps(asdict(info))}
+    try:
+        return await downloads.download(request, desk.store.path(owner, array_id), told, NPY)
+    except FileNotFoundError:
+        raise gone from None
+
+
+@router.post("/results")
+async def take_results(request: Request, _: Worker, desk: Shared) -> dict[str, dict[str, dict[str, str]]]:
+    """Take what attempts that run have written: a length in four bytes, a SentResults, then the files in its order.
+
+    The answer comes once they are kept as surely as everything else, and names those that are not, with a problem each.
+    What an attempt sends a second time replaces the first.
+    """
+    bodies.require_media_type(request, RESULTS)
+    body = _Body(request.stream())
+    sent = await _manifest(body, desk.settings.max_job_bytes)
+    names = [result.name for result in sent.results]
+    records = await _running(desk, names)
+    incoming = [_Incoming(desk, result, records[result.name]) for result in sent.results]
+    try:
+        await _receive(body, incoming)
+        await body.end()
+        await anyio.to_thread.run_sync(_keep, desk, incoming)
+    finally:
+        await anyio.to_thread.run_sync(_discard, incoming)
+    refused = {result.name: result.refusal for result in incoming if result.refusal is not None}
+    # Canceled or erased meanwhile: the outcome will be refused, and nobody would ask for this again.
+    late = {name: found for name, found in (await _running(desk, names)).items() if isinstance(found, Refusal)}
+    await anyio.to_thread.run_sync(_delete, desk, late.keys() - refused.keys())
+    return {"refused": {name: {"code": why.code, "detail": why.detail} for name, why in {**late, **refused}.items()}}
+
+
+@router.delete("/results/{attempt}")
+async def delete_result(attempt: str, _: Worker, desk: Shared) -> Response:
+    """Delete what an attempt sent that is not the job's answer."""
+    job_id, _number = _attempt(attempt)
+    record = await desk.queue(lambda jobs: jobs.get(job_id))
+    if record is not None and record.result == attempt:
+        raise Refusal("result-committed", f"{attempt} is the answer of {job_id}")
+    await anyio.to_thread.run_sync(desk.store.delete_result, attempt)
+    return Response(status_code=204)
+
+
+@router.delete("/jobs/{job_id}/secrets")
+async def delete_secrets(job_id: str, _: Worker, desk: Shared) -> Response:
+    """Erase the secret inputs of a job that is done, unless another live job reads them."""
+    record = await desk.queue(lambda jobs: jobs.get(job_id))
+    if record is not None and record.state.final:
+        await erase_secrets(desk, record)
+    return Response(status_code=204)
+
+
+def _attempt(name: str) -> tuple[str, int]:
+    try:
+        return attempt_of(name)
+    except ValueError as error:
+        raise Refusal("stale-attempt", str(error)) from None
+
+
+async def _running(desk: Desk, names: Iterable[str]) -> dict[str, JobRecord | Refusal]:
+    """The jobs of these attempts, where the attempt is the one that runs."""
+    attempts = {name: _attempt(name) for name in names}
+    records = await desk.queue(lambda jobs: {name: jobs.get(job_id) for name, (job_id, _) in attempts.items()})
+    return {
+        name: record
+        if record is not None and record.state is State.RUNNING and record.attempt == attempts[name][1]
+        else Refusal("stale-attempt", f"{name} is not the attempt that runs")
+        for name, record in records.items()
+    }
+
+
+class _Body:
+    """A request's body, as much of it at a time as is wanted."""
+
+    def __init__(self, pieces: AsyncIterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
+
+    async def some(self, most: int) -> memoryview:
+        """The next bytes, at least one."""
+        while not self._left:
+            try:
+                self._left = memoryview(await anext(self._pieces))
+            except StopAsyncIteration:
+                raise Refusal("malformed-result", "The body ends before what it announces") from None
+        taken, self._left = self._left[:most], self._left[most:]
+        return taken
+
+    async def exactly(self, size: int) -> bytes:
+        taken = bytearray()
+        while len(taken) < size:
+            taken += await self.some(size - len(taken))
+        return bytes(taken)
+
+    async def end(self) -> None:
+        """Refuse what comes after the end."""
+        if self._left or any([len(piece) async for piece in self._pieces]):
+            raise Refusal("malformed-result", "The body goes on after what it announces")
+
+
+async def _manifest(body: _Body, limit: int) -> SentResults:
+    """What the body begins with, whose every file has a length that can be told."""
+    size = int.from_bytes(await body.exactly(4), "big")
+    if size > MAX_MANIFEST:
+        raise Refusal("body-too-large", f"The documents are {size} bytes; the limit is {MAX_MANIFEST}")
+    text = await body.exactly(size)
+    try:
+        sent = await anyio.to_thread.run_sync(SentResults.model_validate_json, text)
+    except ValidationError as error:
+        raise Refusal("malformed-result", f"The documents are malformed in {error.error_count()} places") from None
+    names = [result.name for result in sent.results]
+    if len(names) > MAX_RESULTS or len(set(names)) < len(names):
+        raise Refusal("malformed-result", f"{len(names)} results were sent; at most {MAX_RESULTS} are taken, each once")
+    for result in sent.results:
+        arrays = _arrays(result.document)
+        for array in arrays.values():
+            if len(array.shape) > MAX_RANK or any(extent < 0 for extent in array.shape):
+                raise Refusal("malformed-result", f"No array of {result.name} has {len(array.shape)} axes like these")
+        total = sum(array.info.nbytes for array in arrays.values())
+        if total > limit:
+            raise Refusal("array-too-large", f"{result.name} is {total} bytes; the limit is {limit}")
+    return sent
+
+
+def _arrays(document: ResultDocument) -> dict[str, ArrayOutput]:
+    return {name: output for name, output in document.outputs.items() if isinstance(output, ArrayOutput)}
+
+
+def _mismatch(operation: Operation | None, request: JobRequest, document: ResultDocument) -> str | None:
+    """Why a document is not the result of a job, if it is not."""
+    if document.job != request.id or document.operation != request.operation:
+        return f"It is the result of {document.operation} of {document.job}"
+    if operation is None:
+        return f"This service has no operation {request.operation!r}"
+    declared = {output.name: output.kind == "array" for output in operation.outputs}
+    if declared != {name: isinstance(output, ArrayOutput) for name, output in document.outputs.items()}:
+        return f"{request.operation} has the outputs {', '.join(declared)}, and these are others"
+    if any(array.file != f"{name}.npy" for name, array in _arrays(document).items()):
+        return "A file is not named after its output"
+    return None
+
+
+class _Incoming:
+    """A result on its way in; one that is refused is read over."""
+
+    def __init__(self, desk: Desk, sent: SentResult, found: JobRecord | Refusal) -> None:
+        self.name = sent.name
+        self._document = sent.document
+        self.refusal: Refusal | None = None
+        self._ids: dict[str, str] = {}
+        self._writers: dict[str, NpyWriter] = {}
+        self._place: IncomingResult | None = None
+        if isinstance(found, Refusal):
+            self.refusal = found
+            return
+        operation = desk.operations.get(found.request.operation)
+        if (why := _mismatch(operation, found.request, sent.document)) is not None:
+            self.refusal = Refusal("malformed-result", why)
+            return
+        self._expires_at = time.time() + found.request.result_ttl  # by this clock
+        self._place = desk.store.incoming(sent.name, found.request.owner)
+
+    async def receive(self, body: _Body) -> AsyncIterator[int]:
+        """Take the files; yields how many bytes more are held."""
+        for name, array in _arrays(self._document).items():
+            writer = None
+            header = npy.header(array.dtype, array.shape)
+            if await body.exactly(len(header)) != header:
+                raise Refusal("malformed-result", f"{array.file} of {self.name} does not begin as the document says")
+            if self._place is not None:
+                writer = self._writers[name] = self._place.writer(array.file, array.dtype, array.shape)
+            left = array.info.nbytes
+            while left:
+                piece = await body.some(left)
+                left -= len(piece)
+                if writer is not None:
+                    writer.take(piece)
+                    yield len(piece)
+
+    def write(self) -> None:
+        """Write what is held. In a thread."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def move(self) -> None:
+        """Finish the files and be the attempt's result, though perhaps not on the disk yet. In a thread."""
+        assert self._place is not None  # noqa: S101
+        outputs = {
+            name: output.model_copy(update={"id": self._writers[name].finish()})
+            if isinstance(output, ArrayOutput)
+            else output
+            for name, output in self._document.outputs.items()
+        }
+        told = {"outputs": outputs, "expires_at": self._expires_at}
+        self._place.move(self._document.model_copy(update=told).model_dump_json())
+
+    def discard(self) -> None:
+        """Delete what came, unless it was moved."""
+        for writer in self._writers.values():
+            writer.close()
+        if self._place is not None:
+            self._place.discard()
+
+
+async def _receive(body: _Body, incoming: Sequence[_Incoming]) -> None:
+    """Hash each piece as it comes, and write many at once."""
+    held, waiting = 0, list[_Incoming]()
+    for result in incoming:
+        waiting.append(result)
+        async for size in result.receive(body):
+            held += size
+            if held >= _HELD:
+                await anyio.to_thread.run_sync(_write, waiting)
+                held, waiting = 0, [result]
+
+
+def _write(incoming: Sequence[_Incoming]) -> None:
+    for result in incoming:
+        result.write()
+
+
+def _keep(desk: Desk, incoming: Sequence[_Incoming]) -> None:
+    taken = [result for result in incoming if result.refusal is None]
+    for result in taken:
+        result.move()
+    for error in desk.store.finish_results([result.name for result in taken]).values():
+        raise error
+
+
+def _discard(incoming: Sequence[_Incoming]) -> None:
+    for result in incoming:
+        result.discard()
+
+
+def _delete(desk: Desk, names: Iterable[str]) -> None:
+    for name in names:
+        desk.store.delete_result(name)

@@ -1,0 +1,430 @@
+"""A worker that reaches the store through the API, and what its key is for."""
+
+import errno
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.auth import create_key
+from tests.app.computations import COMPUTATIONS, compute
+from tests.app.conftest import SCALE, Live, live, wait_until
+from tests.app.test_uploads import NPY, npy
+from tests.claims import finish, take
+from tests.conftest import ROOT
+from tests.link import Link
+from workers import codec
+from workers.protocol import Provenance, Succeeded
+from workers.queue import Held
+from workers.remote import RemoteStore
+from workers.settings import WorkerSettings
+from workers.store import SpoolStore, open_store, result_name
+
+GONE = "the array was erased, or its time was over"
+
+
+@dataclass
+class Host:
+    """The service as its owner sees it, and a worker's store on another host."""
+
+    api: Live
+    owner: httpx.Client
+    link: Link
+    token: str
+    home: Path
+    worker: httpx.Client
+    _ttls: Iterator[int] = field(default_factory=lambda: count(1000))
+
+    def store(self, **settings: Any) -> RemoteStore:
+        store = open_store(self.settings(**settings))
+        assert isinstance(store, RemoteStore)
+        return store
+
+    def settings(self, **settings: Any) -> WorkerSettings:
+        told = {"home": self.home, "api_url": f"http://127.0.0.1:{self.link.port}", "api_key": self.token}
+        return WorkerSettings(**{**told, "operations": "tests.app.computations:COMPUTATIONS", **settings})
+
+    def submit(self, operation: str = "scale", **body: Any) -> str:
+        # Each result is to be kept for another time, so that no job answers for another.
+        told = {**SCALE, "operation": operation, "result_ttl_s": float(next(self._ttls)), **body}
+        answer = self.owner.post("/v1/jobs", json=told)
+        assert answer.status_code == 202, answer.text
+        job_id: str = answer.json()["id"]
+        return job_id
+
+    def claim(self, **body: Any) -> Held:
+        return take(self.api.queue, self.submit(**body))
+
+    def upload(self, array: Any) -> str:
+        array_id: str = self.owner.put("/v1/arrays", content=npy(array), headers=NPY).json()["id"]
+        return array_id
+
+    def total(self, job: Held) -> float:
+        """The value output of a job that is done."""
+        total: float = self.owner.get(f"/v1/jobs/{job.id}/result").json()["outputs"]["total"]
+        return total
+
+    def here(self) -> list[Path]:
+        """The files that this host keeps."""
+        return [path for path in self.home.rglob("*") if path.is_file()]
+
+    def spool(self) -> list[str]:
+        """Results in the service's store, and what is on its way there."""
+        root = self.api.settings.store_directory
+        return sorted(path.name for folder in ("results", "uploads") for path in (root / folder).iterdir())
+
+
+@pytest.fixture
+def host(redis_url: str, tmp_path: Path) -> Iterator[Host]:
+    home = tmp_path / "service"
+    owner, worker = create_key(home, "owner", ["submit", "read", "cancel"]), create_key(home, "host", ["worker"])
+    with live(home, redis_url, max_result_numbers=10, max_job_bytes=50_000_000) as api:
+        port = httpx.URL(api.url).port
+        assert port is not None
+
+        def client(token: str) -> httpx.Client:
+            return httpx.Client(base_url=api.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+
+        with client(owner) as mine, client(worker) as theirs, Link("127.0.0.1", port) as link:
+            yield Host(api, mine, link, worker, tmp_path / "host", theirs)
+
+
+@contextmanager
+def open_at(host: Host, **settings: Any) -> Iterator[RemoteStore]:
+    store = host.store(**settings)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def work(store: RemoteStore, *jobs: Held, meanwhile: Callable[[], object] = lambda: None) -> dict[str, Succeeded]:
+    """Do as a worker does with claimed jobs, up to the commit; `meanwhile` before anything is sent."""
+    outcomes = {}
+    with store.at_hand([(job.request, job.attempt) for job in jobs]):
+        for job in jobs:
+            operation = COMPUTATIONS[job.request.operation]
+            params, arrays = codec.decode(operation, job.request, store, {})
+            outputs = compute(operation.name, params, arrays, job.request.seed)
+            directory = store.new_result(job.request.id, job.attempt)
+            codec.encode(operation, job.request, outputs, directory, store, 0.0)
+            provenance = Provenance(backend="cpu", device="elsewhere", attempt=job.attempt)
+            outcomes[directory.name] = Succeeded(result=directory.name, provenance=provenance)
+    meanwhile()
+    assert store.finish_results(list(outcomes)) == {}
+    return outcomes
+
+
+def test_jobs_run_on_another_host_as_if_it_had_the_store(host: Host) -> None:
+    values = np.arange(40.0)
+    array_id = host.upload(values)
+    jobs = [host.claim(inputs={"values": {"array": array_id}}, params={"factor": factor}) for factor in (1.0, 2.0, 3.0)]
+    with open_at(host) as store:
+        for job, outcome in zip(jobs, work(store, *jobs).values(), strict=True):
+            assert finish(host.api.queue, job, outcome) == "done"
+    for factor, job in enumerate(jobs, 1):
+        result = host.owner.get(f"/v1/jobs/{job.id}/result").json()
+        assert result["outputs"]["total"] == factor * values.sum()
+        scaled = host.owner.get(f"/v1/jobs/{job.id}/result/scaled", headers={"Accept": "application/x-npy"}).content
+        assert scaled == npy(values * factor)
+        assert result["outputs"]["scaled"]["array"] == host.upload(values * factor)  # the id of the same content
+    assert host.here() == []
+    expires = [json.loads((host.api.store.result(result_name(job.id, 1)) / "result.json").read_text()) for job in jobs]
+    assert all(document["expires_at"] > 1e9 for document in expires)  # by the service's clock
+
+
+def test_an_input_is_fetched_once_for_several_jobs_and_kept_within_the_bounds(host: Host) -> None:
+    first, second, third = (host.upload(np.arange(float(1000 + number))) for number in range(3))
+    with open_at(host, cache_bytes=17_000) as store:
+
+        def run(array_id: str) -> float:
+            job = host.claim(inputs={"values": {"array": array_id}})
+            with store.at_hand([(job.request, job.attempt)]):
+                return float(np.load(store.path(job.request.owner, array_id))[-1])
+
+        assert run(first) == 999.0
+        [kept] = [file for file in host.here() if file.suffix == ".npy"]
+        kept.write_bytes(npy(np.arange(1000.0) + 7))  # what nobody would have uploaded
+        os.utime(kept, (1, 1))
+        assert run(first) == 1006.0
+        kept.write_bytes(npy(np.arange(10.0)))  # cut short
+        assert run(first) == 999.0
+        assert run(second) == 1000.0
+        assert run(first) == 999.0  # it was used last
+        assert run(third) == 1001.0
+        assert {file.stem for file in host.here()} == {array_id[7:] for array_id in (first, third)}
+    assert host.here() == []  # the last one clears the table
+    with open_at(host, cache_seconds=0.0) as store:
+        assert run(first) == 999.0
+        assert [file for file in host.here() if file.suffix == ".npy"] == []
+
+
+def test_private_inputs_and_secrets_have_no_name_on_another_host(host: Host) -> None:
+    job = host.claim(
+        operation="hide", params={"count": 3}, inputs={"values": {"data": [1.0]}, "seeds": {"data": [2.0]}}
+    )
+    with open_at(host) as store, store.at_hand([(job.request, job.attempt)]):
+        for name, expected in (("values", 1.0), ("seeds", 2.0)):
+            array_id = job.request.inputs[name]
+            assert np.load(store.path(job.request.owner, array_id)).tolist() == [expected]
+        assert host.here() == []
+
+
+def test_an_input_that_is_gone_fails_its_job_alone(host: Host) -> None:
+    there, gone = host.claim(), host.claim(params={"factor": 3.0}, inputs={"values": {"data": [5.0]}})
+    host.api.store.delete(gone.request.owner, gone.request.inputs["values"])
+    with open_at(host) as store, store.at_hand([(job.request, job.attempt) for job in (there, gone)]):
+        codec.decode(COMPUTATIONS["scale"], there.request, store, {})
+        with pytest.raises(ValueError, match=GONE):
+            codec.decode(COMPUTATIONS["scale"], gone.request, store, {})
+
+
+def test_a_download_goes_on_where_the_connection_broke(host: Host) -> None:
+    values = np.random.default_rng(1).random(1_000_000)
+    job = host.claim(inputs={"values": {"array": host.upload(values)}})
+    host.link.break_after = 5_000_000
+    with open_at(host) as store, store.at_hand([(job.request, job.attempt)]):
+        np.testing.assert_array_equal(np.load(store.path(job.request.owner, job.request.inputs["values"])), values)
+    assert host.link.broken == 1
+
+
+def test_a_result_is_delivered_once_the_api_is_back(host: Host) -> None:
+    job = host.claim()
+    with open_at(host) as store, ThreadPoolExecutor(1) as threads:
+        working = threads.submit(work, store, job, meanwhile=host.link.down)
+        wait_until(lambda: not host.link.up)
+        assert not working.done()
+        host.link.up = True
+        (outcome,) = working.result(60).values()
+    assert finish(host.api.queue, job, outcome) == "done"
+    assert host.total(job) == 8.0
+
+
+def test_a_result_whose_answer_was_lost_is_sent_again(host: Host) -> None:
+    job = host.claim()
+
+    def lose() -> None:
+        host.link.break_after = 10
+
+    with open_at(host) as store:
+        (outcome,) = work(store, job, meanwhile=lose).values()
+    assert finish(host.api.queue, job, outcome) == "done"
+    assert host.link.broken == 1
+    assert host.total(job) == 8.0
+    assert host.spool() == [result_name(job.id, 1)]
+
+
+def test_a_stale_attempts_result_is_not_taken_and_that_is_no_failure(host: Host) -> None:
+    jobs = stale, current = host.claim(), host.claim()
+    with open_at(host) as store:
+        outcomes = work(store, *jobs, meanwhile=lambda: host.api.queue.cancel(stale.id)).values()
+    assert [finish(host.api.queue, job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)] == [
+        "stale",
+        "done",
+    ]
+    assert host.spool() == [result_name(current.id, 1)]
+    assert host.here() == []
+
+
+def test_a_result_that_did_not_commit_is_deleted_and_an_answer_is_not(host: Host) -> None:
+    lost, told = host.claim(), host.claim()
+    with open_at(host) as store:
+        outcomes = work(store, lost, told)
+        assert finish(host.api.queue, told, outcomes[result_name(told.id, 1)]) == "done"
+        for name in outcomes:
+            store.delete_result(name)
+        wait_until(lambda: host.spool() == [result_name(told.id, 1)])
+    assert host.worker.delete(f"/v1/worker/results/{result_name(told.id, 1)}").json()["code"] == "result-committed"
+    assert host.total(told) == 8.0
+
+
+def test_secrets_are_erased_through_the_api_unless_a_live_job_reads_them(host: Host) -> None:
+    def secret(seed: float) -> Held:
+        return host.claim(
+            operation="hide", params={"count": 1}, inputs={"values": {"data": [1.0]}, "seeds": {"array": seeds[seed]}}
+        )
+
+    seeds = {seed: host.upload([seed]) for seed in (11.0, 12.0)}
+    done, also, live_one = secret(11.0), secret(12.0), secret(12.0)
+    host.link.down()
+    with open_at(host) as store:
+        for job in (done, also):
+            host.api.queue.cancel(job.id)  # (nobody listens for it here: the API erases them by itself too)
+        for job in (done, also, live_one):
+            store.erase_secrets(job.request, [job.request.inputs["seeds"]])
+        host.link.up = True
+        owner = done.request.owner
+        wait_until(lambda: host.api.store.find(owner, seeds[11.0]) is None)
+    assert host.api.store.find(owner, seeds[12.0]) is not None
+
+
+def test_a_worker_without_the_api_says_so_and_takes_no_job(host: Host) -> None:
+    with open_at(host) as store:
+        wait_until(lambda: store.trouble() is None)
+        host.link.down()
+        wait_until(lambda: "does not answer" in (store.trouble() or ""))
+        host.link.up = True
+        wait_until(lambda: store.trouble() is None)
+    with open_at(host, api_key="wd_000000000000_" + "x" * 43) as store:
+        wait_until(lambda: "401 unauthorized" in (store.trouble() or ""))
+
+
+def test_what_a_killed_process_left_is_gone_with_the_next(host: Host) -> None:
+    program = (
+        "import os, signal\n"
+        "from workers.settings import WorkerSettings\n"
+        "from workers.store import open_store\n"
+        "store = open_store(WorkerSettings())\n"
+        "(store.new_result('job_1', 1) / 'result.json').write_text('{}')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    settings = host.settings()
+    told = {
+        "HOME": settings.home,
+        "API_URL": settings.api_url,
+        "API_KEY": host.token,
+        "OPERATIONS": settings.operations,
+    }
+    environment = {**os.environ, **{f"WARPDESK_{name}": str(value) for name, value in told.items()}}
+    with open_at(host) as other:
+        own = other.new_result("job_2", 1)
+        (own / "result.json").write_text("{}")
+        subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, check=False)
+        assert len(host.here()) == 2
+        with open_at(host):
+            assert host.here() == [own / "result.json"]
+
+
+# What a worker's key is not for.
+
+
+def test_a_worker_key_opens_nothing_else_and_no_other_key_opens_this(host: Host, tmp_path: Path) -> None:
+    refused = [
+        host.worker.get("/v1/jobs"),
+        host.worker.put("/v1/arrays", content=npy([1.0]), headers=NPY),
+        host.worker.post("/v1/jobs", json=SCALE),
+        host.worker.get(f"/v1/arrays/{host.upload([1.0])}"),
+        host.worker.get("/v1/dead-letters"),
+    ]
+    admin = create_key(host.api.settings.home, "root", ["admin"])
+    others = f"Bearer {admin}", host.owner.headers["Authorization"]
+    refused += [host.worker.get("/v1/worker", headers={"Authorization": other}) for other in others]
+    assert [(answer.status_code, answer.json()["code"]) for answer in refused] == [(403, "missing-scope")] * 7
+    with pytest.raises(ValueError, match="has the scope worker alone"):
+        create_key(tmp_path, "both", ["worker", "read"])
+
+
+def test_without_keys_there_are_no_workers_of_other_hosts(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        assert api.http.get("/v1/worker").json()["code"] == "missing-scope"
+
+
+def test_only_inputs_of_the_attempt_that_runs_are_read(host: Host) -> None:
+    waiting = host.submit()
+    running, done = host.claim(), host.claim()
+    host.api.queue.cancel(done.id)
+
+    def ask(attempt: str, name: str = "values") -> tuple[int, str]:
+        answer = host.worker.get(f"/v1/worker/inputs/{attempt}/{name}")
+        return answer.status_code, "" if answer.is_success else answer.json()["code"]
+
+    assert ask(f"{running.id}.1") == (200, "")
+    assert ask(f"{running.id}.1", "weights") == (404, "unknown-array")
+    for attempt in (f"{running.id}.2", f"{running.id}.0", f"{waiting}.0", f"{done.id}.1", "job_x.1", "..", "job_x"):
+        assert ask(attempt) in ((409, "stale-attempt"), (404, "not-found"))
+
+
+def document(held: Held, **changes: Any) -> dict[str, Any]:
+    array = {"file": "scaled.npy", "dtype": "float64", "shape": [3], "id": "", "has_nan": True, "has_inf": False}
+    outputs = {"scaled": {**array, **changes.pop("scaled", {})}, "total": {"value": 8.0}}
+    return {"job": held.id, "operation": "scale", "outputs": outputs, "expires_at": 1.0, **changes}
+
+
+def send(host: Host, name: str, told: dict[str, Any], content: bytes = npy(np.arange(3.0))) -> httpx.Response:
+    manifest = json.dumps({"results": [{"name": name, "document": told}]}).encode()
+    return post(host, struct.pack(">I", len(manifest)) + manifest + content)
+
+
+def post(host: Host, body: bytes) -> httpx.Response:
+    return host.worker.post("/v1/worker/results", content=body, headers={"Content-Type": "application/octet-stream"})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"operation": "draw"},
+        {"job": "job_" + "0" * 32},
+        {"outputs": {}},
+        {"outputs": {"scaled": {"value": 1.0}, "total": {"value": 8.0}}},
+        {"scaled": {"file": "../secret"}},
+        {"scaled": {"file": "result.json"}},
+    ],
+    ids=["operation", "job", "outputs", "kinds", "path", "file"],
+)
+def test_a_document_that_does_not_fit_its_job_is_refused_alone(host: Host, changes: dict[str, Any]) -> None:
+    job = host.claim()
+    told = document(job, **changes)
+    content = npy(np.arange(3.0)) if "file" in told["outputs"].get("scaled", {}) else b""
+    answer = send(host, f"{job.id}.1", told, content)
+    assert answer.json()["refused"][f"{job.id}.1"]["code"] == "malformed-result"
+    assert host.spool() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (lambda job: b"\0\0", "malformed-result"),
+        (lambda job: struct.pack(">I", 1 << 30), "body-too-large"),
+        (lambda job: struct.pack(">I", 4) + b"null", "malformed-result"),
+        (lambda job: (document(job), npy(np.arange(3.0))[:-1]), "malformed-result"),
+        (lambda job: (document(job), npy(np.arange(3.0)) + b"!"), "malformed-result"),
+        (lambda job: (document(job), npy(np.arange(3))), "malformed-result"),
+        (lambda job: (document(job, scaled={"shape": [-3]}), b""), "malformed-result"),
+        (lambda job: (document(job, scaled={"shape": [1] * 9}), b""), "malformed-result"),
+        (lambda job: (document(job, scaled={"shape": [10_000_000]}), b""), "array-too-large"),
+    ],
+    ids=["length", "manifest length", "no manifest", "short", "long", "another dtype", "negative", "axes", "too large"],
+)
+def test_a_body_that_is_not_what_it_announces_is_refused_and_leaves_nothing(
+    host: Host, body: Callable[[Held], Any], code: str
+) -> None:
+    job = host.claim()
+    sent = body(job)
+    answer = post(host, sent) if isinstance(sent, bytes) else send(host, f"{job.id}.1", *sent)
+    assert answer.json()["code"] == code, answer.text
+    assert host.spool() == []
+
+
+def test_what_an_attempt_sends_again_replaces_the_first(host: Host) -> None:
+    job = host.claim()
+    for factor in (1.0, 2.0):
+        assert send(host, f"{job.id}.1", document(job), npy(np.arange(3.0) * factor)).json() == {"refused": {}}
+    assert np.load(host.api.store.result(f"{job.id}.1") / "scaled.npy").tolist() == [0.0, 2.0, 4.0]
+    assert host.spool() == [f"{job.id}.1"]
+
+
+def test_a_full_disk_of_the_service_is_told_as_a_full_disk(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: SpoolStore, names: Any) -> dict[str, OSError]:
+        return dict.fromkeys(names, OSError(errno.ENOSPC, "No space left on device"))
+
+    job = host.claim()
+    monkeypatch.setattr(SpoolStore, "finish_results", full)
+    with open_at(host) as store, pytest.raises(AssertionError, match=r"OSError.28, .*storage-full"):
+        work(store, job)
+
+
+def test_a_url_without_a_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="WARPDESK_API_KEY is not"):
+        WorkerSettings(home=tmp_path, api_url="http://127.0.0.1:1")
