@@ -88,7 +88,7 @@ def test_redis_near_its_limit_takes_no_new_job_and_finishes_old_ones(
     with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api, connect(server.url) as redis:
         wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
         job_id = api.submit(**SCALE)
-        redis.set("ballast", bytes(20_000_000))  # beside which the server's own ups and downs are small
+        redis.setrange("ballast", 20_000_000, b"x")  # beside which the server's own ups and downs are small
         redis.config_set("maxmemory", int(redis.info("memory")["used_memory"] / 0.9))
         wait_until(lambda: api.app.state.desk.admission.troubles())
 
@@ -107,6 +107,7 @@ def test_redis_near_its_limit_takes_no_new_job_and_finishes_old_ones(
 def test_a_redis_without_memory_is_no_fault_of_ours(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
     with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api, connect(server.url) as redis:
         wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+        redis.setrange("ballast", 2_000_000, b"x")
         redis.config_set("maxmemory", "1mb")
 
         refused = [submitted(api) for _ in range(3)]  # by Redis, and by what was seen of it
