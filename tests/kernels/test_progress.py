@@ -134,15 +134,30 @@ def test_a_job_that_is_heard_has_the_same_bytes_and_goes_forward_on_the_cpu(
     assert_forward(told, 4)
 
 
-@pytest.mark.parametrize("case", _LONG[:2], ids=lambda case: case.operation)
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("add", {}, lambda: {"x": np.ones(20_000), "y": np.ones(20_000)}),
+        Case("rsi", {"period": 14}, lambda: {"prices": 100 + np.arange(40_000.0).reshape(40, 1000) % 7}),
+    ],
+    ids=lambda case: case.operation,
+)
 def test_a_job_that_is_heard_has_the_same_bytes_and_goes_forward_on_a_device(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels.monte_carlo.spec.CHUNK", 4096)
-    monkeypatch.setattr("kernels.matmul.spec.PANEL_BYTES", 100_000)
+    monkeypatch.setattr("kernels.vector.spec.CHUNK", 2000)
+    monkeypatch.setattr("kernels.indicators.spec.CHUNK_BARS", 8000)
     device, told = EmulatedDevice(), list[float]()
     silent = case.run(device)
     with progress.telling(told.append):
         heard = case.run(device)
     assert_same(case, silent, heard)
     assert_forward(told, 4)
+
+
+def test_what_all_parts_need_is_not_copied_again_and_again_to_be_heard() -> None:
+    device, parts = EmulatedDevice(), list[int]()
+    with progress.telling(lambda _: None):
+        chunks.run(device, Grid(8, 1000, 8000), lambda first, end: parts.append(end - first))
+        chunks.run(device, Grid(8, 1000, 1000), lambda first, end: parts.append(end - first))
+    assert parts == [8, 4, 4]
