@@ -72,6 +72,22 @@ def failed(operation: str, backend: Any = "cpu", **told: Any) -> FailedExample:
     return FailedExample(operation=operation, backend=backend, error="RuntimeError", message="/a/path: 7", **told)
 
 
+def test_a_worker_that_replaces_its_child_is_waited_for(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        api.queue.report(report("one", "ready"), ttl=60)
+        admission = api.app.state.desk.admission
+        wait_until(lambda: admission.able_lately(report("one", "ready"), 60))
+
+        api.queue.report(report("one", "restarting"), ttl=60)
+        at_first = api.http.get("/readyz")
+        admission._able_at["one"] -= 60  # seconds later
+
+        assert (at_first.status_code, at_first.json()["status"]) == (200, "degraded")
+        assert at_first.json()["reasons"] == ["1 of 1 live workers are starting or restarting"]
+        wait_until(lambda: api.http.get("/readyz").status_code == 503)
+        assert api.http.get("/readyz").json()["reasons"] == ["None of 1 live workers is ready: restarting"]
+
+
 def test_an_operation_that_failed_its_example_degrades_the_service_by_name(api: Live) -> None:
     api.queue.report(report("one", "ready"), ttl=60)
     api.queue.report(report("two", "busy").model_copy(update={"failed_examples": (failed("draw"),)}), ttl=60)
@@ -312,6 +328,9 @@ def test_metrics_count_what_happened(serve_api: Callable[..., Any]) -> None:
         assert 'warpdesk_jobs_finished_total{operation="scale",state="succeeded"} 1.0' in text
         assert 'warpdesk_jobs_finished_total{operation="scale",state="failed"} 1.0' in text
         assert "warpdesk_queue_length 1.0" in text
+        assert 'warpdesk_queue_lane_length{priority="batch"} 1.0' in text
+        assert 'warpdesk_queue_lane_length{priority="realtime"} 0.0' in text
+        assert "warpdesk_queue_oldest_seconds " in text
         assert 'warpdesk_workers{backend="cpu",state="ready"} 1.0' in text
         assert 'warpdesk_http_requests_total{method="POST",route="/v1/jobs",status="202"} 3.0' in text
         assert queued not in text

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import io
+import json
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, unlike, wait_until
+from tests.claims import finish, take
+from workers.queue import connect
 
 
 def test_a_finished_job_tells_its_answer_and_how_it_was_computed(api: Live) -> None:
@@ -294,6 +297,56 @@ def test_a_result_that_outlived_its_time_is_gone(api: Live) -> None:
 
     assert (answer.status_code, answer.json()["code"]) == (410, "result-gone")
     assert api.http.get(f"/v1/jobs/{job_id}").json()["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("swept", ["early", "late"])
+def test_a_result_is_gone_after_its_own_time_whenever_its_file_was_swept(api: Live, swept: str) -> None:
+    short = {**unlike(), "result_ttl_s": 1}
+    jobs = [api.submit(**short) for _ in range(2)]  # one is computed for both
+    work(api.queue, api.store, jobs[0])
+    kept = api.submit(**unlike())
+    work(api.queue, api.store, kept)
+    (file,) = api.settings.store_directory.glob(f"results/{jobs[0]}*/result.json")
+    record = api.queue.get(jobs[0])
+    assert record is not None
+    assert record.result_expires_at == pytest.approx(record.ended_at + 1, abs=0.01)
+    assert json.loads(file.read_bytes())["expires_at"] == pytest.approx(record.result_expires_at, abs=0.5)
+    if swept == "early":
+        api.store.delete_result(file.parent.name)
+    else:
+        wait_until(lambda: api.http.get(f"/v1/jobs/{jobs[0]}/result").status_code != 200)
+
+    for job_id in jobs:
+        answer = api.http.get(f"/v1/jobs/{job_id}/result")
+        output = api.http.get(f"/v1/jobs/{job_id}/result/total")
+
+        assert [(a.status_code, a.json()["code"]) for a in (answer, output)] == [(410, "result-gone")] * 2
+        assert api.http.get(f"/v1/jobs/{job_id}").json()["status"] == "succeeded"
+    assert file.exists() == (swept == "late")
+    assert api.http.get(f"/v1/jobs/{kept}/result").status_code == 200
+
+
+@pytest.mark.parametrize("state", ["succeeded", "coalesced", "failed", "canceled", "expired"])
+def test_what_became_of_a_job_is_known_for_a_day_after_its_result(api: Live, state: str) -> None:
+    body = {**unlike(), "result_ttl_s": 100}
+    job_id = leader = api.submit(**body)
+    if state == "coalesced":
+        job_id = api.submit(**body)
+    match state:
+        case "succeeded" | "coalesced":
+            work(api.queue, api.store, leader)
+        case "failed":
+            fail(api.queue, job_id)
+        case "canceled":
+            api.queue.cancel(job_id)
+        case "expired":
+            finish(api.queue, take(api.queue, job_id), how="expired")
+
+    with connect(api.redis_url) as redis:
+        lasts = redis.ttl(f"warpdesk:job:{job_id}")
+
+    assert api.http.get(f"/v1/jobs/{job_id}").json()["status"] == state.replace("coalesced", "succeeded")
+    assert 86_400 + 90 < lasts <= 86_400 + 100
 
 
 def _npy(content: bytes) -> Any:

@@ -16,6 +16,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from app import arrays
 from app.errors import Refusal
+from tests.app.computations import work
 from tests.app.conftest import Live, connected, wait_until
 
 NPY = {"Content-Type": "application/x-npy"}
@@ -170,6 +171,67 @@ def test_an_array_that_a_live_job_reads_is_not_deleted(api: Live) -> None:
     free = api.http.delete(f"/v1/arrays/{array_id}")
 
     assert (busy.status_code, busy.json()["code"], free.status_code) == (409, "array-in-use", 204)
+
+
+def test_a_job_whose_array_is_deleted_while_it_is_looked_at_is_refused_until_it_is_uploaded_again(api: Live) -> None:
+    content = npy([1.0, 2.0, 10.0])
+    array_id = api.http.put("/v1/arrays", content=content, headers=NPY).json()["id"]
+    body = {"operation": "scale", "params": {"factor": 1.0}, "inputs": {"values": {"array": array_id}}}
+    assert api.queue.forbid("local", array_id)  # as a delete begins
+
+    refused = api.http.post("/v1/jobs", json=body)
+    api.http.put("/v1/arrays", content=content, headers=NPY)
+    taken = api.http.post("/v1/jobs", json=body)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid-request")
+    assert refused.json()["errors"] == [
+        {"pointer": "/inputs/values/array", "detail": f"there is no array {array_id!r}"}
+    ]
+    assert taken.status_code == 202
+
+
+def test_numbers_in_a_body_are_taken_though_the_same_are_being_deleted_as_an_array(api: Live) -> None:
+    array_id = api.http.put("/v1/arrays", content=npy([1.0, 2.0, 11.0]), headers=NPY).json()["id"]
+    assert api.queue.forbid("local", array_id)
+
+    job_id = api.submit(operation="scale", params={"factor": 1.0}, inputs={"values": {"data": [1.0, 2.0, 11.0]}})
+    api.store.delete("local", array_id)  # as it ends
+
+    work(api.queue, api.store, job_id)
+    result = api.http.get(f"/v1/jobs/{job_id}/result").json()
+    assert result["outputs"]["scaled"] == [1.0, 2.0, 11.0]
+
+
+def test_an_output_that_was_erased_and_is_computed_again_can_be_an_input(api: Live) -> None:
+    def drawn() -> tuple[str, str]:
+        job_id = api.submit(operation="draw", params={"count": 601}, seed=601)
+        work(api.queue, api.store, job_id)
+        return job_id, api.http.get(f"/v1/jobs/{job_id}/result").json()["outputs"]["numbers"]["array"]
+
+    first, array_id = drawn()
+    api.http.delete(f"/v1/jobs/{first}")
+
+    _, again = drawn()
+
+    assert again == array_id
+    api.submit(operation="scale", params={"factor": 1.0}, inputs={"values": {"array": again}})
+
+
+def test_secrets_that_two_clients_uploaded_are_one_array_and_gone_with_the_first_job_that_is_done(api: Live) -> None:
+    def upload() -> str:
+        return str(api.http.put("/v1/arrays", content=npy([0.125, 0.375]), headers=NPY).json()["id"])
+
+    seeds, same = upload(), upload()
+    body = {"operation": "hide", "params": {"count": 1}}
+    inputs = {"values": {"data": [1.0]}, "seeds": {"array": seeds}}
+    api.http.post(f"/v1/jobs/{api.submit(**body, inputs=inputs)}/cancel")
+    wait_until(lambda: api.store.find("local", seeds) is None)
+
+    refused = api.http.post("/v1/jobs", json={**body, "inputs": inputs})
+    upload()
+    taken = api.http.post("/v1/jobs", json={**body, "inputs": inputs})
+
+    assert (seeds == same, refused.status_code, taken.status_code) == (True, 422, 202)
 
 
 GOOD = "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"

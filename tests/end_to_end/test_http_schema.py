@@ -71,7 +71,8 @@ ROUTES = (
     "HEAD /v1/arrays/{array_id}", "DELETE /v1/arrays/{array_id}", "POST /v1/jobs", "GET /v1/jobs",
     "GET /v1/jobs/{job_id}", "DELETE /v1/jobs/{job_id}", "POST /v1/jobs/{job_id}/cancel",
     "GET /v1/jobs/{job_id}/result", "GET /v1/jobs/{job_id}/result/{output}",
-    "GET /v1/jobs/{job_id}/events", "GET /livez", "GET /readyz",
+    "GET /v1/jobs/{job_id}/events", "GET /v1/dead-letters", "POST /v1/dead-letters/{job_id}/rerun",
+    "GET /livez", "GET /readyz",
     "GET /health", "GET /gpu-health", "GET /gpu-memory", "GET /performance-metrics", "GET /metrics",
     "GET /problems/{code}",
 )  # fmt: skip
@@ -129,7 +130,7 @@ def test_every_answer_that_is_not_a_success_is_a_problem_document(api: Live) -> 
             assert (
                 ("security" in route)
                 == protected
-                == path.startswith(("/v1/jobs", "/v1/arrays", "/gpu", "/perf", "/met"))
+                == path.startswith(("/v1/jobs", "/v1/arrays", "/v1/dead", "/gpu", "/perf", "/met"))
             )
 
 
