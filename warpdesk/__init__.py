@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warpdesk.client import AsyncClient, Client, Job, Result, WarpdeskError
+    from warpdesk.client import AsyncClient, Client, Job, JobEvent, ProgressBar, Result, WarpdeskError
 
-__all__ = ["AsyncClient", "Client", "Job", "Result", "WarpdeskError"]
+__all__ = ["AsyncClient", "Client", "Job", "JobEvent", "ProgressBar", "Result", "WarpdeskError"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,9 +18,11 @@ from benchmarks import options
 if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
-    from warpdesk.client import WarpdeskError
+    from warpdesk.client import Client, Job, WarpdeskError
 
 S = TypeVar("S", bound="BaseSettings")
+
+INTERRUPTED = 130  # the exit code of what Ctrl-C ended, as shells count
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +60,13 @@ def _parser() -> argparse.ArgumentParser:
     worker = commands.add_parser("worker", help="run one worker for the Redis of WARPDESK_REDIS_URL")
     worker.set_defaults(run=_worker)
 
-    submit = commands.add_parser("submit", help="send one job, wait, print the answer")
+    submit = commands.add_parser(
+        "submit",
+        help="send one job, wait, print the answer",
+        description="Send one job, wait for it and print the answer. On a terminal a line shows the job's place in the "
+        "queue and its progress. Ctrl-C cancels the job. A job that is not done within --timeout goes on, and its id "
+        "is printed.",
+    )
     submit.add_argument("operation")
     submit.add_argument("-p", "--param", action="append", default=[], metavar="NAME=VALUE", help="e.g. -p period=14")
     submit.add_argument(
@@ -142,7 +150,7 @@ def _submit(chosen: argparse.Namespace) -> int:
     import httpx
     import numpy as np
 
-    from warpdesk.client import Client, WarpdeskError
+    from warpdesk.client import Client, ProgressBar, WarpdeskError
 
     try:
         words = _named("-p", chosen.param, "NAME=VALUE, for example period=14")
@@ -158,13 +166,20 @@ def _submit(chosen: argparse.Namespace) -> int:
                 name: client.upload(file, columns=[column]) if column else np.load(file, allow_pickle=False)
                 for name, (file, column) in files.items()
             }
-            result = client.run(
+            job = client.submit(
                 chosen.operation,
                 backend=chosen.backend,
+                priority="realtime",
                 seed=chosen.seed,
-                timeout=chosen.timeout,
                 params=params | inputs,
             )
+            try:
+                with ProgressBar(place=lambda: client.job(job).queue_position) as bar:
+                    result = client.result(job, chosen.timeout, progress=bar if bar.shown else None)
+            except KeyboardInterrupt:
+                return _canceled(client, job)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except WarpdeskError as error:
         return _fail(_told(error))
     except httpx.TransportError as error:
@@ -182,6 +197,20 @@ def _submit(chosen: argparse.Namespace) -> int:
         if value is not None:
             print(f"{name:<20} {value:.4f}" if isinstance(value, float) else f"{name:<20} {value}")
     return 0
+
+
+def _canceled(client: "Client", job: "Job") -> int:
+    """Nobody is left who would read the answer."""
+    import httpx
+
+    from warpdesk.client import WarpdeskError
+
+    try:
+        told = f"the job {job.id} is {client.cancel(job).status}"
+    except (WarpdeskError, httpx.TransportError) as error:
+        told = f"the job {job.id} goes on: {error}"
+    print(f"warpdesk: {told}", file=sys.stderr)
+    return INTERRUPTED
 
 
 def in_short(value: Any) -> str:

@@ -22,9 +22,20 @@ from numpy.typing import ArrayLike
 from app.schemas import Array, Job, JobEvent, OperationDescription
 from warpdesk.encoding import AnyArray
 from warpdesk.exchange import PAUSE, Exchange, Options, Place, Result, Steps, T, WarpdeskError
+from warpdesk.progress import ProgressBar
 from workers.protocol import BackendWish, Priority
 
-__all__ = ["Array", "AsyncClient", "Client", "Job", "JobEvent", "OperationDescription", "Result", "WarpdeskError"]
+__all__ = [
+    "Array",
+    "AsyncClient",
+    "Client",
+    "Job",
+    "JobEvent",
+    "OperationDescription",
+    "ProgressBar",
+    "Result",
+    "WarpdeskError",
+]
 
 Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
 
@@ -64,7 +75,8 @@ class Client:
         `params` holds more of them, also any that is named like an argument of this method.
 
         `timeout` limits the whole wait in seconds: TimeoutError then, and the job goes on. `progress` is called with
-        each event of the job. Raises WarpdeskError when the request is refused or the job fails.
+        each event of the job; a `ProgressBar` draws them. Raises WarpdeskError when the request is refused or the job
+        fails.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
@@ -216,7 +228,8 @@ class AsyncClient:
         `params` holds more of them, also any that is named like an argument of this method.
 
         `timeout` limits the whole wait in seconds: TimeoutError then, and the job goes on. `progress` is called with
-        each event of the job. Raises WarpdeskError when the request is refused or the job fails.
+        each event of the job; a `ProgressBar` draws them. Raises WarpdeskError when the request is refused or the job
+        fails.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
