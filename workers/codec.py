@@ -33,13 +33,12 @@ def decode(
     Inputs are writable memory, so that they have the type of ordinary arrays for Numba, and nothing written reaches a
     file. Raises InvalidRequest, also for an input that has gone.
     """
-    secret = {given.name for given in operation.inputs if given.secret}
     described: dict[str, ArrayInfo] = {}
     arrays: dict[str, np.ndarray] = {}
     for name, array_id in request.inputs.items():
         stored = store.find(request.owner, array_id)
         try:
-            arrays[name], info = _read(store.path(request.owner, array_id), mapped=name in secret)
+            arrays[name], info = _read(store.path(request.owner, array_id), mapped=operation.confidential)
         except (FileNotFoundError, ValueError):
             raise refuse(f"/inputs/{name}", "the array was erased, or its time was over, before the job ran") from None
         described[name] = info if stored is None else stored.info
@@ -80,7 +79,7 @@ def encode(
 
 
 def _read(file: Path, mapped: bool) -> tuple[np.ndarray, ArrayInfo]:
-    """The array in a file, and what its header says; a secret is mapped, so that no copy of it stays in memory.
+    """The array in a file, and what its header says. What is mapped is read in place: no copy of it stays in memory.
 
     Raises ValueError for a file that is none of ours, or is cut short.
     """
