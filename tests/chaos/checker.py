@@ -115,7 +115,7 @@ def _duplicates(seen: Sequence[Entry]) -> Iterator[str]:
 
 def _changes(seen: Sequence[Entry]) -> Iterator[str]:
     finals = _finals(seen)
-    for what in ("state", "code", "record", "answer"):
+    for what in ("state", "code", "record", "provenance", "answer"):
         values = {getattr(entry, what) for entry in finals} - {None}
         if len(values) > 1:
             first = next(entry for entry in finals if getattr(entry, what) is not None)

@@ -44,7 +44,8 @@ class Entry:
     final: bool | None = None
     code: str | None = None  # of the error of a failed job
     attempt: int | None = None
-    record: str | None = None  # digest of all that is told of a final job beside its answer
+    record: str | None = None  # digest of all that is told of a final job beside the next two
+    provenance: str | None = None  # digest of how the answer was computed
     answer: str | None = None  # digest of a result's outputs
     events: tuple[str, ...] | None = None  # their names in order
     detail: str | None = None

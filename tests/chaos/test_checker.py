@@ -21,7 +21,7 @@ def seen(at: float, job: str, state: str = "succeeded", **told: Any) -> Entry:
     final = state not in ("queued", "running")
     values = {"began": at - 0.1, "final": final, "attempt": 1, **told}
     if final:
-        values = {"record": f"record of {job}", **values}
+        values = {"record": f"record of {job}", "provenance": f"provenance of {job}", **values}
     return entry(at, "seen", job=job, state=state, **values)
 
 
@@ -108,6 +108,7 @@ def test_two_jobs_for_one_key_are_a_duplicate() -> None:
     "other",
     [
         {"answer": "answer of rsi", "record": "another"},
+        {"provenance": "another"},
         {"state": "canceled"},
     ],
 )

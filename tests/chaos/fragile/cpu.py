@@ -1,0 +1,15 @@
+"""Doubling that takes its time, and dies of one number."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+
+
+def double(params: Any, values: np.ndarray) -> dict[str, Any]:
+    time.sleep(params.seconds)
+    if (values == params.poison).any():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"doubled": values * 2.0}

@@ -1,0 +1,32 @@
+"""What a service under chaos computes: real operations, and one that takes its time and dies of one number.
+
+A worker that only computes what is small is idle when it is killed, on most tries.
+"""
+
+from pydantic import Field
+
+from kernels.batching import Batching
+from kernels.catalogue import OPERATIONS as ALL
+from kernels.operation import Cost, Example, Input, Operation, Output, Params
+
+POISON = -1.0
+
+
+class DoubleParams(Params):
+    poison: float = POISON
+    seconds: float = Field(default=0.0, ge=0, le=60)
+
+
+DOUBLE = Operation(
+    name="double",
+    summary="Twice each value; one value is the end of the process",
+    package="tests.chaos.fragile",
+    params=DoubleParams,
+    inputs=(Input("values", "numbers", ("float64",), (1, 2)),),
+    outputs=(Output("doubled", "2 x"),),
+    example=Example({}, {"values": {"data": [1.0, 2.0], "dtype": "float64"}}),
+    cost=lambda params, inputs: Cost(2 * inputs["values"].nbytes),
+    batching=Batching(steps=1e6),
+)
+
+OPERATIONS = {name: ALL[name] for name in ("rsi", "sma", "matmul", "monte_carlo", "axpy", "sum")} | {"double": DOUBLE}

@@ -1,0 +1,125 @@
+"""What clients ask for: small requests of real operations, each with an answer of its own, so that none can stand for
+another."""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from examples import prices
+from tests.chaos.operations import POISON
+
+
+@dataclass(frozen=True)
+class Request:
+    """The body of a submission but for what is said beside it (priority, deadline)."""
+
+    name: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Submission:
+    number: int
+    request: Request
+    key: str | None = None  # Idempotency-Key
+    priority: str = "batch"
+    deadline_s: float | None = None
+    cancel: bool = False  # its client changes its mind at once
+    wait: bool = False  # its client waits for the answer
+    ends: tuple[str, ...] = ("succeeded",)
+
+    def body(self) -> dict[str, Any]:
+        told: dict[str, Any] = {**self.request.body, "priority": self.priority}
+        return told if self.deadline_s is None else {**told, "deadline_s": self.deadline_s}
+
+
+@dataclass
+class Workload:
+    """Submissions from a seed, over `kinds` different requests in all."""
+
+    seed: int
+    kinds: int
+    requests: tuple[Request, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.requests = tuple(_requests(self.kinds))
+
+    def submissions(self) -> Iterator[Submission]:
+        """Without end. One in ten keys is sent again later, as by a client that forgot what it was told."""
+        chance = random.Random(self.seed)
+        sent: list[Submission] = []
+        number = 0
+        while True:
+            number += 1
+            if sent and chance.random() < 0.1:
+                before = sent[chance.randrange(len(sent))]
+                yield Submission(number, before.request, before.key, before.priority, before.deadline_s)
+                continue
+            one = Submission(
+                number,
+                self.requests[chance.randrange(len(self.requests))],
+                key=f"chaos-{self.seed}-{number}" if chance.random() < 0.9 else None,
+                priority=chance.choices(("realtime", "batch", "research"), (1, 6, 3))[0],
+                deadline_s=3600.0 if chance.random() < 0.05 else None,
+                cancel=chance.random() < 0.03,
+                wait=chance.random() < 0.2,
+            )
+            if one.key is not None and not one.cancel:
+                sent = [*sent[-100:], one]
+            yield one
+
+
+def _requests(kinds: int) -> Iterator[Request]:
+    """In turn of each operation, over other numbers each time: alike as batches go, with answers that differ."""
+    close = prices.sp500().close
+    random_numbers = np.random.default_rng(11)
+    for number in range(kinds):
+        kind, turn = number % 7, number // 7
+        series = close[turn : turn + 120].tolist()
+        vector = random_numbers.normal(size=64).round(6).tolist()
+        match kind:
+            case 0:
+                yield _request("rsi", turn, {"period": 14}, prices=series)
+            case 1:
+                yield _request("sma", turn, {"period": 10}, prices=series)
+            case 2:
+                matrix = np.reshape(vector, (8, 8)).tolist()
+                yield _request("matmul", turn, {}, a=matrix, b=matrix)
+            case 3:
+                yield _option(turn)
+            case 4:
+                yield _request("axpy", turn, {"alpha": 2.0}, x=vector, y=vector[::-1])
+            case 5:
+                yield _request("sum", turn, {}, x=vector)
+            case 6:
+                yield doubling(turn, [abs(value) for value in vector], seconds=0.2)
+
+
+def doubling(turn: int, values: list[float], seconds: float = 0.0) -> Request:
+    return _request("double", turn, {"seconds": seconds}, values=values)
+
+
+def poison() -> Request:
+    return Request("poison", doubling(0, [POISON] * 64).body)
+
+
+def _option(turn: int) -> Request:
+    params = {"payoff": "european", "option": "call", "spot": 100.0, "strike": 100.0, "volatility": 0.2}
+    request = _request("monte_carlo", turn, {**params, "maturity": 1.0, "steps": 4, "paths": 2000})
+    return Request(request.name, {**request.body, "seed": turn})
+
+
+def _request(operation: str, turn: int, params: dict[str, Any], **inputs: Any) -> Request:
+    given = {name: {"data": data, "dtype": "float64"} for name, data in inputs.items()}
+    return Request(f"{operation} {turn}", {"operation": operation, "params": params, "inputs": given})
+
+
+def digest(value: Any) -> str:
+    """The same for the same JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,248 @@
+"""A whole service whose parts can be killed, stopped and cut off: Redis, the API, workers, each a real process.
+
+What dies is started again at once, as a supervisor does, but only while somebody calls `tend` or `pause`.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from redis.exceptions import RedisError
+
+from tests.chaos.history import History
+from tests.chaos.proxy import Proxy, Thief
+from tests.conftest import ROOT, processes_of
+from warpdesk.processes import module, spawn
+from warpdesk.redis_server import RedisServer, socket_path
+from workers.protocol import LEASES, WorkerReport, job_key
+from workers.queue import JobQueue, connect
+
+OPERATIONS = "tests.chaos.operations:OPERATIONS"
+ABLE = ("ready", "busy")
+START_PATIENCE = 240.0  # seconds: on an empty cache the first worker compiles
+END_PATIENCE = 40.0  # seconds: a worker may drain for 20
+
+
+@dataclass(eq=False)
+class Part:
+    """One process of the service; `asked` when it was told to end."""
+
+    name: str
+    launch: Callable[[], "subprocess.Popen[bytes]"]
+    process: "subprocess.Popen[bytes]"
+    asked: bool = False
+    killed: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+class World:
+    """Use it from one thread: processes die with the thread that started them."""
+
+    def __init__(
+        self, history: History, *, workers: int = 4, proxied: bool = False, thief: Callable[[int], Thief] | None = None
+    ) -> None:
+        self.history = history
+        self.home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
+        self.redis = RedisServer(self.home, durability="always")
+        self.own_exits: list[int] = []  # exit codes of what ended by itself
+        self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._proxies: list[Proxy] = []
+        count = workers + 1 if proxied or thief else 0
+        for number in range(count):
+            self._proxies.append(Proxy(socket_path(self.home), thief(number) if thief else None))
+        self._count = workers
+        self._said: dict[Path, int] = {}
+        self.parts: list[Part] = []
+
+    # Its parts.
+
+    @property
+    def workers(self) -> list[Part]:
+        return [part for part in self.parts if part.name != "api"]
+
+    @property
+    def thieves(self) -> list[Thief]:
+        return [proxy.thief for proxy in self._proxies if proxy.thief is not None]
+
+    def able(self) -> list[tuple[Part, int]]:
+        """The workers that could run a job, and the process that computes for each."""
+        children = {pid: report.child_pid for pid, report in self.reports().items() if report.state in ABLE}
+        found = ((worker, children.get(worker.pid)) for worker in self.workers)
+        return [(worker, child) for worker, child in found if child is not None and _parent(child) == worker.pid]
+
+    def reports(self) -> dict[int, WorkerReport]:
+        """What the living workers said of late, by process."""
+        return {report.pid: report for report in self.queue.workers()}
+
+    def held(self, worker: Part) -> list[tuple[str, int]]:
+        """The jobs and attempts that a worker has claimed."""
+        found = []
+        for entry in self.connection.zrange(LEASES, 0, -1):  # type: ignore[union-attr]
+            name, attempt = self.connection.hmget(job_key(entry.decode()), "worker", "attempt")  # type: ignore[misc]
+            if name is not None and f"-{worker.pid}-" in name.decode():
+                found.append((entry.decode(), int(attempt)))
+        return found
+
+    # Life.
+
+    def start(self) -> None:
+        """Start everything, and wait until it is ready."""
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+
+    def close(self, failed: bool = False) -> None:
+        """End everything; leave no process, and no file of a world that did well."""
+        left = self._stop()
+        if not failed:
+            assert left == [], f"left behind: {left}"
+            shutil.rmtree(self.home)
+
+    def attend(self, history: History) -> None:
+        """From now on this is the history of what happens."""
+        self.history = history
+        self.own_exits = []
+        self._said = {file: file.stat().st_size for file in self.home.glob("*.log")}
+
+    def tend(self) -> None:
+        """Start again what has ended."""
+        for number, part in enumerate(self.parts):
+            code = part.process.poll()
+            if code is None:
+                continue
+            if not part.killed and not part.asked:
+                self.own_exits.append(code)
+            self.history.add("exit", part.name, detail=f"{code}{', killed' if part.killed else ''}")
+            self.parts[number] = self._launched(part.name, part.launch)
+
+    def pause(self, seconds: float) -> None:
+        """Tend for so long."""
+        until = time.monotonic() + seconds
+        while True:
+            self.tend()
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(0.05, left))
+
+    def until(self, true: Callable[[], object], otherwise: str, patience: float = START_PATIENCE) -> None:
+        """Tend until something is true; what Redis or the API does not say is not true."""
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            try:
+                if true():
+                    return
+            except (RedisError, OSError, httpx.HTTPError):
+                pass
+            self.pause(0.05)
+        raise AssertionError(f"{otherwise} in {patience:.0f} s; the workers said:\n{self.log()[-6000:]}")
+
+    def ready(self) -> bool:
+        """Whether every worker could run a job, and the API would take one."""
+        return len(self.able()) == len(self.workers) and httpx.get(f"{self.url}/readyz").status_code == 200
+
+    def log(self, part: str = "worker") -> str:
+        """What the processes of a kind said since the history began."""
+        files = sorted(self.home.glob(f"{part}*.log"))
+        return "".join(file.read_bytes()[self._said.get(file, 0) :].decode(errors="replace") for file in files)
+
+    # The network between Redis and everybody else.
+
+    def cut(self) -> None:
+        for proxy in self._proxies:
+            proxy.cut()
+
+    def silence(self) -> None:
+        for proxy in self._proxies:
+            proxy.silence()
+
+    def mend(self) -> None:
+        for proxy in self._proxies:
+            proxy.open()
+
+    @property
+    def links(self) -> list[Proxy]:
+        """One of each worker, then that of the API."""
+        return self._proxies
+
+    # How it starts and ends.
+
+    def _start(self) -> None:
+        self.redis.start()
+        self.connection = connect(self.redis.url)
+        self.queue = JobQueue(self.connection)
+        for proxy in self._proxies:
+            proxy.start()
+        for number in range(self._count):
+            environment = {
+                "WARPDESK_OPERATIONS": OPERATIONS,
+                "WARPDESK_DEVICE": "cpu",
+                "NUMBA_NUM_THREADS": "1",
+                "WARPDESK_REDIS_URL": self._redis_url(number),
+            }
+            name = f"worker {number + 1}"
+            self.parts.append(self._launched(name, self._launcher(name, environment, "workers.warm")))
+        descriptor = self._listening.fileno()
+        environment = {"WARPDESK_REDIS_URL": self._redis_url(-1)}
+        launch = self._launcher("api", environment, "tests.chaos.api", "--fd", str(descriptor), fds=(descriptor,))
+        self.parts.append(self._launched("api", launch))
+        self.until(self.ready, "the service did not become ready")
+
+    def _redis_url(self, number: int) -> str:
+        return self._proxies[number].url if self._proxies else self.redis.url
+
+    def _launcher(
+        self, name: str, told: Mapping[str, str], *what: str, fds: tuple[int, ...] = ()
+    ) -> Callable[[], "subprocess.Popen[bytes]"]:
+        command, needed = module(*what)
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("WARPDESK_")}
+        kept = {key: os.environ[key] for key in ("WARPDESK_KERNEL_CACHE",) if key in os.environ}
+        environment = {**clean, **kept, **needed, **told, "WARPDESK_HOME": str(self.home)}
+        environment["WARPDESK_TEST_RUN"] = str(self.home)
+        log = self.home / f"{name}.log"
+        return lambda: spawn(command, env=environment, cwd=ROOT, log=log, pass_fds=fds)
+
+    def _launched(self, name: str, launch: Callable[[], "subprocess.Popen[bytes]"]) -> Part:
+        return Part(name, launch, launch())
+
+    def _stop(self) -> list[str]:
+        for part in self.parts:
+            if part.process.poll() is None:
+                part.process.terminate()
+        deadline = time.monotonic() + END_PATIENCE
+        for part in self.parts:
+            try:
+                part.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                part.process.kill()
+                part.process.wait()
+        for proxy in self._proxies:
+            proxy.stop()
+        if hasattr(self, "connection"):
+            self.connection.close()
+        self.redis.stop()
+        self._listening.close()
+        deadline = time.monotonic() + 15
+        while (left := processes_of(self.home)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return [f"{pid} {command}" for pid, command in left.items()]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
