@@ -203,12 +203,15 @@ class _Child:
 
 
 class _Teller:
-    """Tells the parent how far a job is, a few times a second however often it is called, from any thread."""
+    """Tells the parent how far a job is, a few times a second however often it is called, from any thread.
+
+    Not of a job that is done before: each event is a write that Redis has on its disk before it answers.
+    """
 
     def __init__(self, pipe: Connection, job_id: str) -> None:
         self._pipe = pipe
         self._job_id = job_id
-        self._due = 0.0
+        self._due = time.monotonic() + PROGRESS_SECONDS
         self._telling = threading.Lock()
 
     def __call__(self, done: float) -> None:
