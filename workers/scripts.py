@@ -511,12 +511,12 @@ for _, job in ipairs(batch) do
 end
 if #batch > 0 then
   redis.call('HSET', SERVED, lane, seconds(at))
-  for _, job in ipairs(batch) do
-    if not owners[job.owner] then
-      owners[job.owner] = true
-      if redis.call('EXISTS', RQ_QUEUES .. lane .. '-' .. job.owner) == 1 then
-        redis.call('ZADD', RING .. lane, redis.call('HINCRBY', SERVED, 'turn', 1), job.owner)
-      end
+  -- Who came last in this batch comes last in the next.
+  local last = {{}}
+  for place, job in ipairs(batch) do last[job.owner] = place end
+  for place, job in ipairs(batch) do
+    if last[job.owner] == place and redis.call('EXISTS', RQ_QUEUES .. lane .. '-' .. job.owner) == 1 then
+      redis.call('ZADD', RING .. lane, redis.call('HINCRBY', SERVED, 'turn', 1), job.owner)
     end
   end
   redis.call('HSET', CLAIMS, worker, cjson.encode({{token = token, reason = reason, ids = ids, attempts = attempts}}))
