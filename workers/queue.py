@@ -305,7 +305,7 @@ class JobQueue:
         if not fields:
             return None, ()
         request = JobRequest.model_validate_json(fields["request"])
-        nothing = {"params": {}, "inputs": {}, "seed": None, "together": None, "work": 0.0, "size": 0}
+        nothing: dict[str, Any] = {"params": {}, "inputs": {}, "seed": None, "together": None, "work": 0.0, "size": 0}
         stripped = request.model_copy(update=nothing)
         result, *arrays = self._eval(scripts.ERASE, job_id, stripped.model_dump_json())
         return (result.decode() or None), tuple(array.decode() for array in arrays)
