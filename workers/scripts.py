@@ -239,13 +239,13 @@ local function settle(id, state, dead)
     enter_queue(heir, true, 0, 'the identical job that computed for it was ' .. state)
     return
   end
-  local result, provenance, failure, started_at = get(id, 'result', 'provenance', 'error', 'started_at')
+  local result, provenance, failure, started = get(id, 'result', 'provenance', 'error', 'started_at')
   for _, follower in ipairs(followers) do
     if overdue(follower) then
       settle_one(follower, 'expired', false)
     else
       local given = {{'coalesced', 1}}
-      for name, value in pairs({{result = result, provenance = provenance, error = failure, started_at = started_at}}) do
+      for name, value in pairs({{result = result, provenance = provenance, error = failure, started_at = started}}) do
         if value then table.insert(given, name) table.insert(given, value) end
       end
       redis.call('HSET', JOB .. follower, unpack(given))
