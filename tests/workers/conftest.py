@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from redis import Redis
 
 from tests.conftest import ROOT
 from workers.protocol import JobRequest, State, WorkerReport
@@ -153,6 +154,17 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return state not in "ZX"
+
+
+@pytest.fixture
+def connection(redis_url: str) -> Iterator[Redis]:
+    with connect(redis_url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def queue(connection: Redis) -> JobQueue:
+    return JobQueue(connection)
 
 
 @pytest.fixture
