@@ -8,7 +8,9 @@ where the job is enqueued, in one step with it.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -35,17 +37,17 @@ DURABILITY_SECONDS = 5.0
 _LOOKING = 0.05
 
 # The queue's rate is an average of unlike jobs, and others come while a job waits.
-MARGIN = 1.25
+MARGIN = 1.5
 
 ABLE = ("ready", "busy")
 
 
 @dataclass
 class View:
-    """What was seen of Redis and the queue; jobs that this process enqueued since are counted in."""
+    """What was seen of Redis and the queue."""
 
     waiting: int = 0
-    by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)  # waiting
+    by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)  # and what this process enqueued since
     memory: int = 0  # bytes that Redis has taken
     max_memory: int = 0  # 0: as much as it likes
 
@@ -57,6 +59,10 @@ class View:
         beside = self.by_owner.get(priority, {})
         own = beside.get(owner, 0)
         return before + own + sum(min(count, own + 1) for other_owner, count in beside.items() if other_owner != owner)
+
+    def count(self, owner: str, priority: Priority) -> None:
+        owners = self.by_owner.setdefault(priority, {})
+        owners[owner] = owners.get(owner, 0) + 1
 
 
 class Admission:
@@ -71,6 +77,7 @@ class Admission:
         self._view = View()
         self._away: str | None = None  # why Redis could not be looked at
         self._over: dict[str, tuple[float, int]] = {}  # owners at their quota: until when, and their live jobs
+        self._on_their_way: Counter[tuple[str, Priority]] = Counter()
         self._able_at: dict[str, float] = {}  # workers, and when each was last seen able to run a job
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
@@ -96,24 +103,34 @@ class Admission:
 
     def meet(self, owner: str, priority: Priority, deadline_s: float | None) -> None:
         """Refuse a deadline that passes while others are computed. As long as nothing is measured, it is tried."""
-        ahead = self._view.ahead(owner, priority)
-        seconds = self.drain.takes(ahead)
-        if deadline_s is None or seconds is None or seconds * MARGIN <= max(deadline_s, LOOK_SECONDS):
-            return  # what was seen is as old as a look
-        rate = ahead / seconds
-        sentence = (
-            f"{ahead} jobs are ahead and {rate:.3g} are done a second: with some room that takes "
-            f"{seconds * MARGIN:.3g} seconds; the deadline is {deadline_s:.3g} seconds away"
+        rate = self.drain.least
+        if deadline_s is None or rate is None:
+            return
+        ahead = self._view.ahead(owner, priority) + sum(
+            count for (_, other), count in self._on_their_way.items() if other == priority
         )
-        after = self.drain.retry_after(ahead - deadline_s / MARGIN * rate)
+        seconds = (ahead + 1) / rate * MARGIN
+        # What was seen is as old as a look, and what came since then may be done already.
+        if ahead == 0 or seconds <= max(deadline_s, 2 * LOOK_SECONDS):
+            return
+        sentence = (
+            f"{ahead} jobs are ahead and {rate:.3g} are done a second: with some room that takes {seconds:.3g} "
+            f"seconds; the deadline is {deadline_s:.3g} seconds away"
+        )
+        after = self.drain.retry_after(ahead + 1 - deadline_s / MARGIN * rate)
         raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
 
-    def count(self, owner: str, priority: Priority) -> None:
-        """A job was enqueued: it counts before the next look."""
-        view = self._view
-        view.waiting += 1
-        owners = view.by_owner.setdefault(priority, {})
-        owners[owner] = owners.get(owner, 0) + 1
+    @contextmanager
+    def on_its_way(self, owner: str, priority: Priority) -> Iterator[None]:
+        """A job that was let in counts before it is in the queue, and then before the next look."""
+        self._on_their_way[owner, priority] += 1
+        try:
+            yield
+            self._view.count(owner, priority)
+        finally:
+            self._on_their_way[owner, priority] -= 1
+            if not self._on_their_way[owner, priority]:
+                del self._on_their_way[owner, priority]
 
     def full(self, waiting: int) -> Refusal:
         most = self._settings.max_queue
@@ -127,8 +144,12 @@ class Admission:
         after = self.drain.retry_after((live - most + 1) * turns)
         return Refusal("quota-reached", sentence, headers={"Retry-After": after})
 
-    def remember(self, owner: str, live: int) -> None:
-        """The owner is at its quota: until the next look nobody needs to ask again."""
+    def was_full(self, waiting: int) -> None:
+        """Redis refused a job: until the next look nobody needs to ask again."""
+        self._view.waiting = waiting
+
+    def was_at_quota(self, owner: str, live: int) -> None:
+        """The same for one owner."""
         now = time.monotonic()
         self._over = {key: told for key, told in self._over.items() if told[0] > now}
         self._over[owner] = (now + LOOK_SECONDS, live)
@@ -180,6 +201,8 @@ class Admission:
                     log.warning("the queue cannot be looked at: %s: %s", type(error).__name__, error)
                 self._away = f"Redis cannot be used: {type(error).__name__}"
                 self._durability_at = 0.0  # another server may answer next
+            except Exception:  # one odd report must not blind it for good
+                log.exception("the queue cannot be looked at")
             else:
                 self._view, self._away = view, None
             took = time.monotonic() - started

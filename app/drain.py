@@ -12,6 +12,10 @@ from workers.queue import JobRecord
 _TRUSTED = 3.0
 _REMEMBERED = 20.0
 _RECENT = 60.0
+
+# A rate that is lower of late is believed sooner: between two jobs a worker has more to do than what jobs take.
+_DOUBTED = 0.5
+_LATELY = 3.0
 # Two looks further apart than this, and nobody knows what happened between them.
 _FORGOTTEN = 2.0
 _JOBS = 1000
@@ -29,14 +33,14 @@ class Drain:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._took: deque[float] = deque(maxlen=_JOBS)  # seconds of a worker, for each job
-        self._spans: deque[tuple[float, float, int]] = (
-            deque()
-        )  # until when, seconds while jobs waited, jobs ended in them
+        # Until when, seconds while jobs waited, and the jobs that ended in them.
+        self._spans: deque[tuple[float, float, int]] = deque()
         self._looked_at: float | None = None
         self._waited = False
         self._ended = 0
         self._workers = 1
         self.rate: float | None = None  # None: nothing has run yet
+        self.least: float | None = None  # the rate of the last seconds, where it is lower
 
     def ended(self, record: JobRecord) -> None:
         """Count a job that a worker has ended."""
@@ -57,22 +61,26 @@ class Drain:
         while self._spans and (self._spans[0][0] < now - _RECENT or self._waited_for() > _REMEMBERED):
             self._spans.popleft()
         self._looked_at, self._waited, self._workers = now, waiting > 0, max(1, workers)
-        self.rate = self._measured()
+        self.rate = self._measured(_REMEMBERED, _TRUSTED) or self._reckoned()
+        known = [rate for rate in (self.rate, self._measured(_LATELY, _DOUBTED)) if rate is not None]
+        self.least = min(known, default=None)
 
     def _waited_for(self) -> float:
         return sum(seconds for _, seconds, _ in self._spans)
 
-    def _measured(self) -> float | None:
-        waited = self._waited_for()
-        if waited >= _TRUSTED:  # none in all that time: fewer than one
-            return max(1, sum(ended for *_, ended in self._spans)) / waited
+    def _measured(self, within: float, enough: float) -> float | None:
+        waited, jobs = 0.0, 0
+        for _, seconds, ended in reversed(self._spans):
+            waited, jobs = waited + seconds, jobs + ended
+            if waited >= within:
+                break
+        return max(1, jobs) / waited if waited >= enough else None  # none in all that time: fewer than one
+
+    def _reckoned(self) -> float | None:
         took = sum(self._took)
         return len(self._took) * self._workers / took if took > 0 else None
 
-    def takes(self, jobs: float) -> float | None:
-        """Seconds until so many jobs are done; None while nothing is known."""
-        return None if self.rate is None else jobs / self.rate
-
     def retry_after(self, jobs: float) -> str:
-        """The same as the value of a Retry-After: 1 to 60 seconds, 1 while nothing is known."""
-        return str(max(1, min(60, math.ceil(round(self.takes(jobs) or 1, 3)))))
+        """Seconds until so many jobs are done, as the value of a header: 1 to 60, and 1 while nothing is known."""
+        seconds = 1.0 if self.rate is None else jobs / self.rate
+        return str(max(1, min(60, math.ceil(round(seconds, 3)))))

@@ -117,27 +117,33 @@ async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
     desk.admission.meet(caller.id, wish.priority, wish.deadline_s)
     if wish.backend == "gpu":
         await desk.queue(_require_gpu)
-    kept = await anyio.to_thread.run_sync(operations.keep_inputs, desk, caller.id, checked) if checked.inline else {}
-    submission = _Submission(
-        caller.id,
-        checked,
-        _request(desk, caller, checked, kept),
-        None if key is None else IdempotencyKey(key, fingerprint),
-        _same(desk, caller.id, checked, kept),
-        kept,
-    )
-    job_id = submission.job.id
+    job_id = new_job_id()
     with desk.completions.watch(job_id) as watch:
-        enqueued, record, position = await _enqueue(desk, submission, positioned_too=wait is None)
+        with desk.admission.on_its_way(caller.id, wish.priority):
+            kept = await _keep(desk, caller, checked)
+            submission = _Submission(
+                caller.id,
+                checked,
+                _request(desk, caller, job_id, checked, kept),
+                None if key is None else IdempotencyKey(key, fingerprint),
+                _same(desk, caller.id, checked, kept),
+                kept,
+            )
+            enqueued, record, position = await _enqueue(desk, submission, positioned_too=wait is None)
         if enqueued.replayed:
             return await _replayed(desk, caller, enqueued.job_id, wait)
-        desk.admission.count(caller.id, wish.priority)
         desk.metrics.submitted(record.request.operation)
         headers = {durability.HEADER: desk.admission.durability}
         if wait is None:
             return pending(desk, record, position, headers)
         record = await desk.completions.until_done(watch, job_id, wait) or record
     return await waited(desk, record, wait, headers)
+
+
+async def _keep(desk: Desk, caller: Key, checked: Checked) -> dict[str, StoredArray]:
+    if not checked.inline:
+        return {}
+    return await anyio.to_thread.run_sync(operations.keep_inputs, desk, caller.id, checked)
 
 
 async def _replayed(desk: Desk, caller: Key, job_id: str, wait: int | None) -> Response:
@@ -185,11 +191,11 @@ def _canonical(body: object) -> str:
     return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 
-def _request(desk: Desk, caller: Key, checked: Checked, kept: Mapping[str, StoredArray]) -> JobRequest:
+def _request(desk: Desk, caller: Key, job_id: str, checked: Checked, kept: Mapping[str, StoredArray]) -> JobRequest:
     settings, submission = desk.settings, checked.submission
     deadline_s = submission.deadline_s
     return JobRequest(
-        id=new_job_id(),
+        id=job_id,
         owner=caller.id,
         operation=checked.operation.name,
         params=submission.params,
@@ -254,9 +260,8 @@ async def _enqueue(
         try:
             enqueued = _insist(desk, jobs, submission)
         except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
-            refusal = _refusal(desk, submission, error)
             _discard(desk, jobs, submission)
-            raise refusal from None
+            raise _refusal(desk, submission, error) from None
         if enqueued.replayed:
             _discard(desk, jobs, submission)
             return enqueued, fresh, None
@@ -294,9 +299,10 @@ def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
 def _refusal(desk: Desk, submission: _Submission, error: Exception) -> Refusal:
     match error:
         case QueueFull():
+            desk.admission.was_full(error.waiting)
             return desk.admission.full(error.waiting)
         case QuotaReached():
-            desk.admission.remember(submission.owner, error.live)
+            desk.admission.was_at_quota(submission.owner, error.live)
             return desk.admission.quota(error.live)
         case KeyReused():
             return _reused(error.job_id)

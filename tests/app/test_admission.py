@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -147,7 +148,7 @@ def test_a_deadline_that_passes_while_others_are_computed_is_refused(serve_api: 
         )
 
         assert (late.status_code, late.json()["code"]) == (503, "deadline-unreachable")
-        assert late.json()["detail"].startswith("21 jobs are ahead and ")
+        assert re.match("2[1-9] jobs are ahead and [0-9.]+ are done a second", late.json()["detail"])
         assert late.json()["detail"].endswith("the deadline is 5 seconds away")
         assert 1 <= int(late.headers["Retry-After"]) <= 60
         assert patient.status_code == first.status_code == 202

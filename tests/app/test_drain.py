@@ -37,7 +37,7 @@ def test_nothing_is_known_before_a_job_has_run() -> None:
     drain = Drain()
     drain.look(100, 3)
 
-    assert (drain.rate, drain.takes(5), drain.retry_after(5)) == (None, None, "1")
+    assert (drain.rate, drain.least, drain.retry_after(5)) == (None, None, "1")
 
 
 def test_while_jobs_wait_the_rate_is_what_ends() -> None:
@@ -78,6 +78,17 @@ def test_a_queue_of_which_nothing_ends_is_slow_and_not_unknown() -> None:
 
     assert drain.rate == pytest.approx(0.1)
     assert drain.retry_after(5) == "50"
+
+
+def test_a_queue_that_became_slower_is_known_to_be_at_worst_as_slow_as_lately() -> None:
+    drain, clock = drained(seconds=10, each_look=20)
+    for _ in range(20):
+        clock.now += 0.2
+        drain.ended(DONE)
+        drain.look(5, 1)
+
+    assert drain.least == pytest.approx(5)
+    assert drain.rate == pytest.approx(100 * 10 / 14 + 5 * 4 / 14)
 
 
 def test_what_was_measured_a_minute_ago_no_longer_counts() -> None:
