@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 from pydantic import ValidationError
 from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from app.errors import Refusal
@@ -219,6 +220,7 @@ class Completions:
                         **({} if self._url.startswith("unix:") else {"socket_keepalive": True}),
                     ) as client,
                     client.pubsub() as channel,
+                    _ended(channel),
                 ):
                     await channel.subscribe(EVENTS)
                     asked = False
@@ -296,3 +298,14 @@ def _entered(register: dict[str, set[L]], job_id: str, listener: L) -> Iterator[
         listeners.discard(listener)
         if not listeners:
             del register[job_id]
+
+
+@asynccontextmanager
+async def _ended(channel: PubSub) -> AsyncIterator[None]:
+    """Wait for the end of its connection: over TLS that takes a moment, and the event loop must not end before."""
+    try:
+        yield
+    finally:
+        if channel.connection is not None:
+            with suppress(RedisError, OSError):
+                await channel.connection.disconnect()
