@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tests.chaos.world import Part, World
+from workers.protocol import LEASES
 
 LOOKING = 0.5  # seconds to wait for a worker that has work
 
@@ -64,21 +65,16 @@ class Killer:
         self._kills.append(Kill(what, at, held))
 
 
-def kill_redis(world: World, away: float) -> Outage:
-    """SIGKILL, and so many seconds later a new process on the same file."""
-    assert world.redis.pid is not None
-    began = time.time()
-    world.history.add("fault", "redis", detail="killed")
-    os.kill(world.redis.pid, signal.SIGKILL)
-    world.pause(away)
-    world.redis.start()
-    world.history.add("fault", "redis", detail="back")
-    return Outage("killed", began, time.time())
+def kill(world: World, part: Part) -> None:
+    """SIGKILL for a parent or the API."""
+    part.killed = True
+    os.kill(part.pid, signal.SIGKILL)
+    world.history.add("fault", "killer", detail=part.name)
 
 
 @contextmanager
-def noted(world: World, what: str, outages: list[Outage]) -> Iterator[None]:
-    """An outage as long as this context."""
+def outage(world: World, what: str, outages: list[Outage]) -> Iterator[None]:
+    """Redis cannot be reached as long as this context."""
     began = time.time()
     world.history.add("fault", "redis", detail=what)
     yield
@@ -86,11 +82,21 @@ def noted(world: World, what: str, outages: list[Outage]) -> Iterator[None]:
     outages.append(Outage(what, began, time.time()))
 
 
+def kill_redis(world: World, away: float, outages: list[Outage]) -> None:
+    """SIGKILL, and so many seconds later a new process on the same file."""
+    assert world.redis.pid is not None
+    with outage(world, "killed", outages):
+        os.kill(world.redis.pid, signal.SIGKILL)
+        world.pause(away)
+        assert not world.redis.running
+        world.redis.start()
+
+
 def stop_redis(world: World, seconds: float, outages: list[Outage]) -> None:
     """SIGSTOP, and SIGCONT so many seconds later."""
     pid = world.redis.pid
     assert pid is not None
-    with noted(world, "stopped", outages):
+    with outage(world, "stopped", outages):
         os.kill(pid, signal.SIGSTOP)
         try:
             world.pause(seconds)
@@ -98,25 +104,52 @@ def stop_redis(world: World, seconds: float, outages: list[Outage]) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
-def cut(world: World, seconds: float, outages: list[Outage]) -> None:
-    """No connection to Redis for so many seconds."""
-    with noted(world, "cut", outages):
-        world.cut()
+def cut_off(world: World, how: str, seconds: float, outages: list[Outage]) -> None:
+    """For so many seconds connections to Redis are cut and none begins, or ("silent") nothing comes through any."""
+    with outage(world, how, outages):
+        for link in world.links:
+            link.cut() if how == "cut" else link.silence()
         world.pause(seconds)
-        world.mend()
+        for link in world.links:
+            link.open()
 
 
-def freeze(world: World, worker: Part, seconds: float) -> None:
-    """A worker's host stands still: neither parent nor child notices, others take its jobs over meanwhile."""
-    child = dict(world.able()).get(worker)
-    world.history.add("fault", "host", detail=f"{worker.name} stands still")
-    stopped = [worker.pid, *([] if child is None else [child])]
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
-    world.pause(seconds)
-    for pid in reversed(stopped):
-        os.kill(pid, signal.SIGCONT)
-    world.history.add("fault", "host", detail=f"{worker.name} goes on")
+@dataclass(frozen=True)
+class Partition:
+    """A worker that Redis could not reach, and the attempts it held then."""
+
+    worker: str
+    held: Sequence[tuple[str, int]]
+
+
+def partition(world: World, chance: random.Random, partitions: list[Partition], seconds: float | None) -> None:
+    """Silence between Redis and one worker that has work, for so many seconds or, where None, until others have its
+    jobs: its leases are taken as ended then."""
+    until = time.monotonic() + 5
+    while True:
+        number = chance.randrange(len(world.workers))
+        worker = world.workers[number]
+        if held := world.held(worker):
+            break
+        if time.monotonic() > until:
+            return
+    world.links[number].silence()
+    # What it sent just before has arrived by now.
+    world.pause(0.05)
+    held = [job for job in world.held(worker) if job in held]
+    world.history.add("fault", "network", detail=f"{worker.name}, which holds {len(held)} jobs, is cut off")
+    try:
+        if seconds is None:
+            for job, _ in held:
+                world.connection.zadd(LEASES, {job: 1.0}, xx=True)
+            world.until(lambda: not world.held(worker), f"nobody took over from {worker.name}", 60)
+        else:
+            world.pause(seconds)
+    finally:
+        world.links[number].open()
+    world.history.add("fault", "network", detail=f"{worker.name} is connected again")
+    if held:
+        partitions.append(Partition(worker.name, held))
 
 
 def restart(world: World, worker: Part) -> None:

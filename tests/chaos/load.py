@@ -182,7 +182,7 @@ class Load:
         self.jobs: set[str] = set()
         self._submissions = submissions
         self._wanted = jobs
-        self._sent = 0
+        self.sent = 0
         self._enough = enough
         self._turn = threading.Lock()
         self._room = threading.Semaphore(outstanding)
@@ -253,9 +253,9 @@ class Load:
                 if not self._room.acquire(timeout=0.1):
                     continue
                 with self._turn:
-                    if self._sent >= self._wanted and self._enough():
+                    if self.sent >= self._wanted and self._enough():
                         return
-                    self._sent += 1
+                    self.sent += 1
                     one = next(self._submissions)
                 job = look.submit(one, lambda: not self._stopped.is_set())
                 with self._turn:

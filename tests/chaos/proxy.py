@@ -138,6 +138,12 @@ class Proxy:
         """Each piece waits so long, both ways."""
         self._set("open", seconds)
 
+    def robbed(self, thief: Thief | None) -> None:
+        """From now on this one takes replies; every connection begins anew, at the first of its commands."""
+        self.cut()
+        self.thief = thief
+        self.open()
+
     def start(self) -> None:
         self._thread.start()
         self._ready.wait()

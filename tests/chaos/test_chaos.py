@@ -6,6 +6,7 @@ keeps that in benchmarks/results. CHAOS_JOBS is how many jobs a long one sends.
 """
 
 import os
+import random
 import sys
 import time
 from collections import Counter
@@ -17,20 +18,39 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rq import Worker
+from rq.suspension import resume, suspend
 
 from benchmarks import report
 from tests.chaos.checker import Verdict, check
-from tests.chaos.faults import Kill, Killer
+from tests.chaos.faults import (
+    Kill,
+    Killer,
+    Outage,
+    Partition,
+    cut_off,
+    kill,
+    kill_redis,
+    partition,
+    restart,
+    stop_redis,
+)
 from tests.chaos.history import History
 from tests.chaos.load import Load, clean_run
-from tests.chaos.measure import attempts, redeliveries, shown, strikes
-from tests.chaos.workload import Submission, Workload
+from tests.chaos.measure import attempts, recoveries, redeliveries, shown, strikes
+from tests.chaos.proxy import Thief, scripts_of
+from tests.chaos.workload import Submission, Workload, digest, doubling, poison
 from tests.chaos.world import World
+from workers import scripts
+from workers.protocol import Succeeded, job_key
+from workers.queue import Ending, Held
 
 SAVE = bool(os.environ.get("CHAOS_SAVE"))
 JOBS = int(os.environ.get("CHAOS_JOBS", "10000"))
 SETTLE_PATIENCE = 180.0  # seconds in which every job must have ended once nothing more is done to the service
 SEED = 20261122
+# Steps of which every run loses replies.
+STEPS = {"ENQUEUE", "CLAIM", "RENEW", "FINISH", "REAP", "CANCEL"}
 
 
 @dataclass(frozen=True)
@@ -71,7 +91,6 @@ class Run:
     clean: dict[str, str]
     size: Size
     facts: dict[str, Any] = field(default_factory=dict)
-    expected_exits: int = 0
 
     def work_off(self, harm: Callable[[], None] = lambda: None, every: float = 0.1) -> None:
         """Until the load is done, doing harm every so many seconds."""
@@ -87,6 +106,11 @@ class Run:
                 harm()
             self.world.pause(0.05)
 
+    def back_at_work(self, outages: Sequence[Outage]) -> dict[str, str]:
+        """How long after each outage the first job was done."""
+        seconds = recoveries(self.world.queue, outages, self.load.jobs)
+        return {f"seconds from Redis to the first job done: {kind}": told for kind, told in shown({"all": seconds})}
+
     def judge(self, scenario: str) -> Verdict:
         """After everything is whole again: read all once more, have it judged, print and keep what was measured."""
         self.world.until(self.world.ready, "the service did not recover")
@@ -94,7 +118,7 @@ class Run:
         verdict = check(self.history.entries(), self.clean)
         tries = attempts(self.world.queue, self.load.jobs)
         self.facts = {
-            "acknowledged": verdict.acknowledged,
+            "acknowledged": len(self.load.jobs),
             "lost": len(verdict.lost),
             "seen twice": len(verdict.duplicated),
             "changed": len(verdict.changed),
@@ -131,14 +155,16 @@ class Worlds:
         first: Sequence[Submission] = (),
         enough: Callable[[], bool] = lambda: True,
         proxied: bool = False,
+        before: Callable[[World], None] = lambda world: None,
     ) -> Iterator[Run]:
-        workload = Workload(SEED, size.kinds)
+        workload = Workload(folder.name, SEED, size.kinds)
         with History(folder / "history.jsonl") as history:
             world, clean = self._world(size, history, workload, proxied)
             try:
+                before(world)
                 submissions = chain(first, workload.submissions())
                 with Load(world.url, history, submissions, size.jobs, size.outstanding, enough) as load:
-                    yield Run(world, history, load, clean, size)
+                    yield Run(world, history, load, dict(clean), size)
             except BaseException:
                 self._shared = None
                 world.close(failed=True)
@@ -187,3 +213,186 @@ def test_killed_parents_and_children_cost_no_job(worlds: Worlds, size: Size, tmp
         }
         run.judge("kills")
         assert {kill.what for kill in kills} == {"parent", "child"}
+
+
+@sizes(
+    short(jobs=150, times=2, every=1.5, long=0.5),
+    Size(f"{JOBS} jobs", jobs=JOBS, kinds=700, workers=4, times=20, every=4.0, long=1.0),
+)
+def test_a_killed_redis_costs_no_job(worlds: Worlds, size: Size, tmp_path: Path) -> None:
+    outages: list[Outage] = []
+    with worlds.chaos(size, tmp_path, enough=lambda: len(outages) >= size.times) as run:
+
+        def harm() -> None:
+            if len(outages) < size.times:
+                kill_redis(run.world, size.long, outages)
+
+        run.work_off(harm, size.every)
+        run.facts = {"kills of Redis": len(outages), **run.back_at_work(outages)}
+        run.judge("redis-kill")
+
+
+@sizes(
+    short(jobs=100, long=3.0),
+    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, long=30.0),
+)
+def test_a_redis_that_stands_still_costs_no_job(worlds: Worlds, size: Size, tmp_path: Path) -> None:
+    outages: list[Outage] = []
+    with worlds.chaos(size, tmp_path, enough=lambda: bool(outages)) as run:
+        run.work_off(once(lambda: stop_redis(run.world, size.long, outages)), size.every)
+        run.facts = {"seconds Redis stood still": size.long, **run.back_at_work(outages)}
+        run.judge("redis-stop")
+
+
+@sizes(
+    short(jobs=100, long=3.0),
+    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, long=60.0),
+)
+@pytest.mark.parametrize("how", ["cut", "silent"])
+def test_a_network_that_is_away_costs_no_job(worlds: Worlds, size: Size, how: str, tmp_path: Path) -> None:
+    outages: list[Outage] = []
+    with worlds.chaos(size, tmp_path, enough=lambda: bool(outages), proxied=True) as run:
+        run.work_off(once(lambda: cut_off(run.world, how, size.long, outages)), size.every)
+        run.facts = {"seconds without a connection": size.long, **run.back_at_work(outages)}
+        run.judge(f"network-{how}")
+
+
+@sizes(
+    short(jobs=60, times=2),
+    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, times=10, long=20.0),
+)
+def test_a_worker_that_was_given_up_cannot_finish_what_another_took_over(
+    worlds: Worlds, size: Size, tmp_path: Path
+) -> None:
+    partitions: list[Partition] = []
+    with worlds.chaos(size, tmp_path, enough=lambda: len(partitions) >= size.times, proxied=True) as run:
+        chance = random.Random(SEED)
+
+        def harm() -> None:
+            # A short one does not wait for leases to end.
+            partition(run.world, chance, partitions, None if size.shared else size.long)
+
+        run.work_off(harm, size.every)
+        verdict = run.judge("partitions")
+        refused = run.world.log().count("came too late")
+        assert verdict.duplicated == {}
+        assert refused >= sum(len(each.held) for each in partitions) > 0
+
+
+@sizes(
+    short(jobs=150, every=6),
+    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, every=12),
+)
+def test_replies_that_never_arrive_cost_no_job(worlds: Worlds, size: Size, tmp_path: Path) -> None:
+    names = scripts_of(scripts)
+    thieves: list[Thief] = []
+    seen: Counter[str] = Counter()
+
+    def taken() -> Counter[str]:
+        return sum((thief.taken for thief in thieves), Counter())
+
+    with worlds.chaos(size, tmp_path, enough=lambda: set(taken()) >= STEPS, proxied=True) as run:
+        for number, link in enumerate(run.world.links):
+            thieves.append(Thief(SEED + number, names, int(size.every)))
+            link.robbed(thieves[-1])
+        run.work_off()
+        for link in run.world.links:
+            link.robbed(None)
+        seen = sum((thief.seen for thief in thieves), Counter())
+        run.facts = {f"replies lost of {name}": f"{count} of {seen[name]}" for name, count in sorted(taken().items())}
+        run.judge("reply-drop")
+
+
+@sizes(
+    short(jobs=64),
+    Size("64 jobs", jobs=64, kinds=70, workers=4),
+)
+def test_a_poison_job_is_given_up_after_three_strikes_and_its_neighbours_have_none(
+    worlds: Worlds, size: Size, tmp_path: Path
+) -> None:
+    neighbours = [doubling(f"neighbour {turn}", [turn + 1.0, 0.5]) for turn in range(size.jobs - 1)]
+    together = [Submission(at, request) for at, request in enumerate(neighbours, 2)]
+    together.insert(size.jobs // 2, Submission(1, poison(2), ends=("failed: worker-died",)))
+    answers = {f"neighbour {turn}": digest({"doubled": [2 * turn + 2.0, 1.0]}) for turn in range(size.jobs - 1)}
+    with worlds.chaos(size, tmp_path, first=together, before=suspended) as run:
+        run.clean.update(answers)
+        run.world.until(lambda: run.world.queue.length() == size.jobs, "the jobs were not sent")
+        resume(run.world.connection)
+        run.work_off()
+        run.judge("poison")
+        (dead,) = [letter for letter in run.world.queue.dead_letters(100) if letter.request.id in run.load.jobs]
+        assert (dead.strikes, dead.request.inputs != {}) == (3, True)
+        assert strikes(run.world.queue, run.load.jobs) == {dead.request.id: 3}
+
+
+@sizes(
+    short(jobs=150, times=2),
+    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, times=12),
+)
+def test_a_rolling_restart_costs_no_job_and_strikes_none(worlds: Worlds, size: Size, tmp_path: Path) -> None:
+    restarted: list[str] = []
+    with worlds.chaos(size, tmp_path, enough=lambda: len(restarted) >= size.times) as run:
+
+        def harm() -> None:
+            if len(restarted) < size.times:
+                worker = run.world.workers[len(restarted) % len(run.world.workers)]
+                restart(run.world, worker)
+                restarted.append(worker.name)
+
+        run.work_off(harm, 1.0)
+        run.facts = {"workers restarted": len(restarted)}
+        run.judge("rolling-restart")
+        assert strikes(run.world.queue, run.load.jobs) == {}
+
+
+@sizes(
+    short(jobs=150, times=2, every=2.0),
+    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, times=20, every=4.0),
+)
+def test_a_killed_api_costs_no_job_and_no_key_a_second_one(worlds: Worlds, size: Size, tmp_path: Path) -> None:
+    killed: list[int] = []
+    with worlds.chaos(size, tmp_path, enough=lambda: len(killed) >= size.times) as run:
+
+        def harm() -> None:
+            if len(killed) < size.times:
+                killed.append(run.world.api.pid)
+                kill(run.world, run.world.api)
+
+        run.work_off(harm, size.every)
+        run.facts = {"kills of the API": len(killed)}
+        run.judge("api-kill")
+
+
+def test_a_loss_and_a_second_commit_in_the_real_service_are_found(worlds: Worlds, tmp_path: Path) -> None:
+    with worlds.chaos(short(jobs=40), tmp_path) as run:
+        run.work_off()
+        queue, redis = run.world.queue, run.world.connection
+        lost, twice, other = sorted(
+            job for job in run.load.jobs if (record := queue.get(job)) is not None and record.state == "succeeded"
+        )[:3]
+        redis.delete(job_key(lost))
+        record, another = queue.get(twice), queue.get(other)
+        assert record is not None
+        assert another is not None
+        assert another.result is not None
+        assert another.provenance is not None
+        redis.hset(job_key(twice), mapping={"state": "running", "attempt": 7, "started_at": time.time()})
+        second = Succeeded(result=another.result, provenance=another.provenance)
+        assert queue.finish([Ending(Held(record.request, 7), second)])[0] == ["done"]
+        run.load.audit()
+        verdict = check(run.history.entries(), run.clean)
+        assert set(verdict.lost) == {lost}
+        assert set(verdict.duplicated) == {twice}
+        assert set(verdict.wrong) <= {twice}
+        assert verdict.unexpected == {}
+
+
+def suspended(world: World) -> None:
+    """Workers take nothing from here on, as after `rq suspend`."""
+    suspend(world.connection)
+    world.until(lambda: all(worker.get_state() == "suspended" for worker in Worker.all(world.connection)), "they work")
+
+
+def once(harm: Callable[[], None]) -> Callable[[], None]:
+    left = [harm]
+    return lambda: left.pop()() if left else None

@@ -40,8 +40,9 @@ class Submission:
 
 @dataclass
 class Workload:
-    """Submissions from a seed, over `kinds` different requests in all."""
+    """Submissions from a seed, over `kinds` different requests in all. `name` makes its Idempotency-Keys its own."""
 
+    name: str
     seed: int
     kinds: int
     requests: tuple[Request, ...] = field(init=False)
@@ -63,7 +64,7 @@ class Workload:
             one = Submission(
                 number,
                 self.requests[chance.randrange(len(self.requests))],
-                key=f"chaos-{self.seed}-{number}" if chance.random() < 0.9 else None,
+                key=f"{self.name}-{number}" if chance.random() < 0.9 else None,
                 priority=chance.choices(("realtime", "batch", "research"), (1, 6, 3))[0],
                 deadline_s=3600.0 if chance.random() < 0.05 else None,
                 cancel=chance.random() < 0.03,
@@ -84,39 +85,39 @@ def _requests(kinds: int) -> Iterator[Request]:
         vector = random_numbers.normal(size=64).round(6).tolist()
         match kind:
             case 0:
-                yield _request("rsi", turn, {"period": 14}, prices=series)
+                yield _request("rsi", f"rsi {turn}", {"period": 14}, prices=series)
             case 1:
-                yield _request("sma", turn, {"period": 10}, prices=series)
+                yield _request("sma", f"sma {turn}", {"period": 10}, prices=series)
             case 2:
                 matrix = np.reshape(vector, (8, 8)).tolist()
-                yield _request("matmul", turn, {}, a=matrix, b=matrix)
+                yield _request("matmul", f"matmul {turn}", {}, a=matrix, b=matrix)
             case 3:
                 yield _option(turn)
             case 4:
-                yield _request("axpy", turn, {"alpha": 2.0}, x=vector, y=vector[::-1])
+                yield _request("axpy", f"axpy {turn}", {"alpha": 2.0}, x=vector, y=vector[::-1])
             case 5:
-                yield _request("sum", turn, {}, x=vector)
+                yield _request("sum", f"sum {turn}", {}, x=vector)
             case 6:
-                yield doubling(turn, [abs(value) for value in vector], seconds=0.2)
+                yield doubling(f"double {turn}", [abs(value) for value in vector], seconds=0.2)
 
 
-def doubling(turn: int, values: list[float], seconds: float = 0.0) -> Request:
-    return _request("double", turn, {"seconds": seconds}, values=values)
+def doubling(name: str, values: list[float], seconds: float = 0.0) -> Request:
+    return _request("double", name, {"seconds": seconds}, values=values)
 
 
-def poison() -> Request:
-    return Request("poison", doubling(0, [POISON] * 64).body)
+def poison(numbers: int) -> Request:
+    return doubling("poison", [POISON] * numbers)
 
 
 def _option(turn: int) -> Request:
     params = {"payoff": "european", "option": "call", "spot": 100.0, "strike": 100.0, "volatility": 0.2}
-    request = _request("monte_carlo", turn, {**params, "maturity": 1.0, "steps": 4, "paths": 2000})
+    request = _request("monte_carlo", f"monte_carlo {turn}", {**params, "maturity": 1.0, "steps": 4, "paths": 2000})
     return Request(request.name, {**request.body, "seed": turn})
 
 
-def _request(operation: str, turn: int, params: dict[str, Any], **inputs: Any) -> Request:
-    given = {name: {"data": data, "dtype": "float64"} for name, data in inputs.items()}
-    return Request(f"{operation} {turn}", {"operation": operation, "params": params, "inputs": given})
+def _request(operation: str, name: str, params: dict[str, Any], **inputs: Any) -> Request:
+    given = {key: {"data": data, "dtype": "float64"} for key, data in inputs.items()}
+    return Request(name, {"operation": operation, "params": params, "inputs": given})
 
 
 def digest(value: Any) -> str:

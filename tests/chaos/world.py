@@ -17,7 +17,7 @@ import httpx
 from redis.exceptions import RedisError
 
 from tests.chaos.history import History
-from tests.chaos.proxy import Proxy, Thief
+from tests.chaos.proxy import Proxy
 from tests.conftest import ROOT, processes_of
 from warpdesk.processes import module, spawn
 from warpdesk.redis_server import RedisServer, socket_path
@@ -48,19 +48,14 @@ class Part:
 class World:
     """Use it from one thread: processes die with the thread that started them."""
 
-    def __init__(
-        self, history: History, *, workers: int = 4, proxied: bool = False, thief: Callable[[int], Thief] | None = None
-    ) -> None:
+    def __init__(self, history: History, *, workers: int = 4, proxied: bool = False) -> None:
         self.history = history
         self.home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
         self.redis = RedisServer(self.home, durability="always")
         self.own_exits: list[int] = []  # exit codes of what ended by itself
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        self._proxies: list[Proxy] = []
-        count = workers + 1 if proxied or thief else 0
-        for number in range(count):
-            self._proxies.append(Proxy(socket_path(self.home), thief(number) if thief else None))
+        self._proxies = [Proxy(socket_path(self.home)) for _ in range(workers + 1 if proxied else 0)]
         self._count = workers
         self._said: dict[Path, int] = {}
         self.parts: list[Part] = []
@@ -72,8 +67,13 @@ class World:
         return [part for part in self.parts if part.name != "api"]
 
     @property
-    def thieves(self) -> list[Thief]:
-        return [proxy.thief for proxy in self._proxies if proxy.thief is not None]
+    def api(self) -> Part:
+        return next(part for part in self.parts if part.name == "api")
+
+    @property
+    def links(self) -> list[Proxy]:
+        """The network between Redis and each worker, then that between Redis and the API."""
+        return self._proxies
 
     def able(self) -> list[tuple[Part, int]]:
         """The workers that could run a job, and the process that computes for each."""
@@ -158,25 +158,6 @@ class World:
         """What the processes of a kind said since the history began."""
         files = sorted(self.home.glob(f"{part}*.log"))
         return "".join(file.read_bytes()[self._said.get(file, 0) :].decode(errors="replace") for file in files)
-
-    # The network between Redis and everybody else.
-
-    def cut(self) -> None:
-        for proxy in self._proxies:
-            proxy.cut()
-
-    def silence(self) -> None:
-        for proxy in self._proxies:
-            proxy.silence()
-
-    def mend(self) -> None:
-        for proxy in self._proxies:
-            proxy.open()
-
-    @property
-    def links(self) -> list[Proxy]:
-        """One of each worker, then that of the API."""
-        return self._proxies
 
     # How it starts and ends.
 
