@@ -1,7 +1,7 @@
 """The heartbeat tells what is new before it is asked to."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import cycle
 from pathlib import Path
 
@@ -9,8 +9,8 @@ import redis
 
 from workers.endings import Endings
 from workers.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport
-from workers.pulse import Held, Pulse
-from workers.queue import JobQueue, connect
+from workers.pulse import Pulse
+from workers.queue import Held, JobQueue, connect
 from workers.store import SpoolStore
 
 RUNNING = JobRequest(id="job_1", owner="key_a", operation="double", params={}, inputs={}, timeout=30, result_ttl=60)
@@ -46,12 +46,12 @@ class Restless:
             gpu=gpu,
         )
 
-    def held(self) -> Held:
+    def held(self) -> list[Held]:
         self.up_to_date.append([report.gpu and report.gpu.state for report in self._queue.workers()] == [self._state])
         self.looks.append(0)
-        return RUNNING, 1
+        return [Held(RUNNING, 1)]
 
-    def revoke(self, held: Held) -> None:
+    def revoke(self, jobs: Collection[Held]) -> None:
         pass  # there is no such job
 
     def keep_registered(self, connection: redis.Redis) -> None:

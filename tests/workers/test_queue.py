@@ -1,152 +1,298 @@
-"""A job's transitions: each happens once, stale fences are refused, RQ's keys stay readable and do not leak."""
+"""A job's transitions: each happens once, stale fences are refused, a repeat changes nothing and answers the same."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from redis import Redis
-from rq import Queue
-from rq.job import Job
-from rq.registry import FailedJobRegistry, StartedJobRegistry
-from rq.serializers import JSONSerializer
 
-from workers.protocol import DONE_CHANNEL, Failed, JobRequest, Provenance, State, Succeeded, WorkerReport
-from workers.queue import JobQueue, connect
-
-ARRAY = "blake3:" + "a" * 64
-OTHER = "blake3:" + "b" * 64
-
-
-@pytest.fixture
-def connection(redis_url: str) -> Iterator[Redis]:
-    with connect(redis_url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def queue(connection: Redis) -> JobQueue:
-    return JobQueue(connection)
-
-
-def request(number: int = 1, owner: str = "key_a", **fields: Any) -> JobRequest:
-    values: dict[str, Any] = {
-        "params": {"period": 14},
-        "inputs": {"prices": ARRAY},
-        "seed": 2**64 - 1,
-        "timeout": 10.0,
-        "result_ttl": 60.0,
-        **fields,
-    }
-    return JobRequest(id=f"job_{number:04d}", owner=owner, operation="rsi", **values)
-
-
-def succeeded(attempt: int, number: int = 1) -> Succeeded:
-    return Succeeded(
-        result=f"job_{number:04d}.{attempt}", provenance=Provenance(backend="cpu", device="a CPU", attempt=attempt)
-    )
-
+from tests.claims import ARRAY, OTHER, claim, finish, request, succeeded, take
+from tests.workers.seen import Seen
+from workers.protocol import EVENTS, Event, Failed, State, Together, WorkerReport
+from workers.queue import (
+    Bounds,
+    Claim,
+    Ending,
+    Held,
+    IdempotencyKey,
+    InputsGone,
+    JobQueue,
+    JobRecord,
+    KeyReused,
+    QueueFull,
+    QuotaReached,
+)
 
 DIED = Failed(code="worker-died", message="gone")
+KEY = IdempotencyKey("its-key", "its-body")
+RECORD = "warpdesk:job:job_0001"
+
+ENDINGS: list[dict[str, Any]] = [
+    {"outcome": "succeeded"},
+    {"outcome": DIED},
+    {"how": "expired"},
+    {"how": "returned"},
+    {"how": "struck"},
+    {"how": "retry", "delays": (1.0,)},
+]
+
+
+def record(queue: JobQueue, job_id: str = "job_0001") -> JobRecord:
+    found = queue.get(job_id)
+    assert found is not None
+    return found
+
+
+def end(queue: JobQueue, job: Held, ending: dict[str, Any]) -> str:
+    given = {**ending, "outcome": succeeded(job)} if ending.get("outcome") == "succeeded" else ending
+    return finish(queue, job, **given)
+
+
+def names(queue: JobQueue, job_id: str = "job_0001") -> list[str]:
+    return [event.event for event in queue.events(job_id)]
+
+
+# Enqueue.
 
 
 def test_an_enqueued_job_is_queued_and_keeps_its_request(queue: JobQueue) -> None:
-    queue.enqueue(request())
-    record = queue.get("job_0001")
-    assert record is not None
-    assert record.request == request()
-    assert (record.state, record.attempt, record.started_at) == (State.QUEUED, 0, None)
-    assert abs(record.submitted_at - queue.time()) < 60
+    assert queue.enqueue(request()).job_id == "job_0001"
+    found = record(queue)
+    assert found.request == request()
+    assert (found.state, found.attempt, found.started_at) == (State.QUEUED, 0, None)
+    assert abs(found.submitted_at - queue.time()) < 60
     assert queue.length() == 1
 
 
 def test_an_unknown_job_is_none_and_cannot_be_canceled(queue: JobQueue) -> None:
     assert queue.get("job_9999") is None
     assert queue.position("job_9999") is None
-    assert queue.start("job_9999") is None
     assert queue.erase("job_9999") == (None, ())
+    assert queue.events("job_9999") == []
+    assert not queue.rerun("job_9999")
     with pytest.raises(KeyError):
         queue.cancel("job_9999")
 
 
-def test_the_same_enqueue_twice_is_one_job(queue: JobQueue, connection: Redis) -> None:
-    queue.enqueue(request())
-    queue.start("job_0001")
-    queue.enqueue(request())  # as redis-py repeats a transaction whose reply was lost
-    record = queue.get("job_0001")
-    assert record is not None
-    assert (record.state, record.attempt) == (State.RUNNING, 1)
-    assert queue.start("job_0001") is None  # the second id on the queue finds it running
+def test_the_same_enqueue_twice_is_one_job(queue: JobQueue) -> None:
+    assert queue.enqueue(request()) == queue.enqueue(request())
+    assert queue.length() == 1
+    take(queue)
+    queue.enqueue(request())  # as redis-py repeats a script whose reply was lost
+    assert (record(queue).state, record(queue).attempt) == (State.RUNNING, 1)
+    assert claim(queue) == []
 
 
-def test_positions_count_the_jobs_ahead(queue: JobQueue) -> None:
-    for number in (1, 2, 3):
-        queue.enqueue(request(number))
-    assert [queue.position(f"job_000{number}") for number in (1, 2, 3)] == [0, 1, 2]
+def test_an_idempotency_key_makes_one_job_and_finds_it_ever_after(queue: JobQueue, connection: Redis) -> None:
+    assert queue.replay("key_a", "its-key") is None
+    first = queue.enqueue(request(1), KEY)
+    again = queue.enqueue(request(2), KEY)
+    assert (first.replayed, again.job_id, again.replayed) == (False, "job_0001", True)
+    assert queue.replay("key_a", "its-key") == ("job_0001", "its-body")
     queue.cancel("job_0001")
-    assert [queue.position(f"job_000{number}") for number in (1, 2, 3)] == [None, 0, 1]
+    assert queue.enqueue(request(3), KEY, bounds=Bounds(0, 0)).job_id == "job_0001"
+    with pytest.raises(KeyReused) as reused:
+        queue.enqueue(request(4), IdempotencyKey("its-key", "another body"))
+    assert reused.value.job_id == "job_0001"
+    assert [queue.get(job_id) for job_id in ("job_0002", "job_0003", "job_0004")] == [None] * 3
+    assert 23 * 3600 < connection.ttl("warpdesk:idempotency:key_a:its-key") <= 24 * 3600
 
 
-def test_start_raises_the_fence_and_finish_commits_once(queue: JobQueue) -> None:
-    queue.enqueue(request())
-    assert queue.start("job_0001") == (request(), 1)
-    assert queue.finish("job_0001", 1, succeeded(1))
-    record = queue.get("job_0001")
-    assert record is not None
-    assert (record.state, record.result, record.progress) == (State.SUCCEEDED, "job_0001.1", 1.0)
-    assert record.started_at is not None
-    assert record.ended_at is not None
-    assert record.result_expires_at == pytest.approx(record.ended_at + 60, abs=0.1)
-    assert record.provenance is not None
-    assert record.provenance.queue_seconds == pytest.approx(record.started_at - record.submitted_at, abs=1e-5)
+def test_an_idempotency_key_is_its_owners(queue: JobQueue) -> None:
+    queue.enqueue(request(1), KEY)
+    assert queue.enqueue(request(2, owner="key_b"), KEY).job_id == "job_0002"
+    assert queue.replay("key_c", "its-key") is None
 
 
-def test_a_repeated_start_or_finish_after_a_lost_reply_answers_the_same(queue: JobQueue) -> None:
-    queue.enqueue(request())
-    assert queue.start("job_0001", execution="x") == queue.start("job_0001", execution="x") == (request(), 1)
-    assert queue.start("job_0001", execution="y") is None
-    assert queue.finish("job_0001", 1, succeeded(1))
-    assert queue.finish("job_0001", 1, succeeded(1))
-    assert not queue.finish("job_0001", 1, DIED)
-    assert not queue.finish("job_0001", 1, Succeeded(result="job_0001.9", provenance=succeeded(1).provenance))
+def test_an_idempotency_key_that_was_not_told_of_its_job_is_not_replayed_to_the_caller_who_made_it(
+    queue: JobQueue,
+) -> None:
+    assert queue.enqueue(request(), KEY) == queue.enqueue(request(), KEY)
 
 
-def test_a_stale_fence_changes_nothing(queue: JobQueue) -> None:
-    queue.enqueue(request())
-    queue.start("job_0001")
-    assert queue.retry("job_0001", 1)
-    assert queue.start("job_0001") == (request(), 2)
-    before = queue.get("job_0001")
-    assert not queue.finish("job_0001", 1, succeeded(1))
-    assert not queue.finish("job_0001", 3, succeeded(3))
-    assert not queue.retry("job_0001", 1)
-    assert not queue.expire("job_0001", 1)
-    assert not queue.renew("job_0001", 1)
-    assert queue.get("job_0001") == before
-    assert queue.renew("job_0001", 2)
+@pytest.mark.parametrize(
+    ("bounds", "refusal"), [(Bounds(2, 10), QueueFull(2)), (Bounds(10, 2), QuotaReached(2)), (None, InputsGone(ARRAY))]
+)
+def test_a_refused_job_leaves_nothing_behind(
+    queue: JobQueue, connection: Redis, bounds: Bounds | None, refusal: Exception
+) -> None:
+    queue.enqueue(request(1, inputs={}), bounds=bounds)
+    queue.enqueue(request(2, inputs={}), bounds=bounds)
+    assert queue.forbid("key_a", ARRAY)
+    before = Seen(connection).keys
+    with pytest.raises(type(refusal)) as refused:
+        queue.enqueue(request(3, inputs={} if bounds else {"a": ARRAY, "b": OTHER}), KEY, "digest", bounds)
+    assert refused.value.args == refusal.args
+    assert Seen(connection).keys == before
 
 
-def test_a_retried_job_goes_first_and_three_strikes_are_enough(queue: JobQueue) -> None:
+def test_running_jobs_count_for_the_quota_and_not_for_the_queue(queue: JobQueue) -> None:
     queue.enqueue(request(1))
-    queue.enqueue(request(2))
-    for attempt in (1, 2):
-        assert queue.start("job_0001") == (request(1), attempt)
-        assert queue.retry("job_0001", attempt)
-        assert queue.position("job_0001") == 0
-        assert queue.strikes("job_0001") == attempt
-    queue.start("job_0001")
-    assert not queue.retry("job_0001", 3)
-    assert queue.finish("job_0001", 3, DIED)
-    record = queue.get("job_0001")
-    assert record is not None
-    assert (record.state, record.error) == (State.FAILED, DIED)
+    take(queue)
+    queue.enqueue(request(2), bounds=Bounds(1, 2))
+    with pytest.raises(QuotaReached):
+        queue.enqueue(request(3), bounds=Bounds(2, 2))
+    queue.enqueue(request(4, owner="key_b"), bounds=Bounds(2, 1))
 
 
-def test_a_job_given_back_by_a_stopping_worker_is_not_charged(queue: JobQueue) -> None:
+# Claim, renew, finish.
+
+
+def test_a_claim_raises_the_fence_and_finish_commits_once(queue: JobQueue) -> None:
     queue.enqueue(request())
-    for attempt in range(1, 6):
-        assert queue.start("job_0001") == (request(), attempt)
-        assert queue.retry("job_0001", attempt, strike=False)
-    assert queue.strikes("job_0001") == 0
+    job = take(queue)
+    assert (job.request, job.attempt, job.strikes) == (request(), 1, 0)
+    assert finish(queue, job, succeeded(job)) == "done"
+    found = record(queue)
+    assert (found.state, found.result, found.progress) == (State.SUCCEEDED, "job_0001.1", 1.0)
+    assert found.started_at is not None
+    assert found.ended_at is not None
+    assert found.result_expires_at == pytest.approx(found.ended_at + 60, abs=0.1)
+    assert found.provenance is not None
+    assert found.provenance.queue_seconds == pytest.approx(found.started_at - found.submitted_at, abs=1e-5)
+
+
+def test_a_repeated_claim_answers_the_same_and_takes_no_more(queue: JobQueue) -> None:
+    for number in (1, 2, 3):
+        queue.enqueue(request(number, together=Together(key="k", items=2, bytes=100)))
+    wish = Claim("w1")
+    first = queue.claim(wish)
+    assert first is not None
+    assert queue.claim(wish) == first
+    assert queue.length() == 1
+    queue.cancel("job_0001")
+    again = queue.claim(wish)
+    assert again is not None
+    assert (again.jobs, again.reason) == (first.jobs[1:], "full")
+    queue.cancel("job_0002")
+    assert queue.claim(wish) is None
+    assert claim(queue) == ["job_0003"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_repeated_finish_answers_the_same_and_changes_nothing(
+    queue: JobQueue, connection: Redis, ending: dict[str, Any]
+) -> None:
+    queue.enqueue(request())
+    job = take(queue)
+    first, before = end(queue, job, ending), Seen(connection).keys
+    assert end(queue, job, ending) == first
+    assert Seen(connection).keys == before
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("how", ["taken over", "canceled", "done", "from the future"])
+def test_a_stale_fence_is_refused_whatever_it_brings(
+    queue: JobQueue, connection: Redis, how: str, ending: dict[str, Any]
+) -> None:
+    queue.enqueue(request())
+    job = take(queue)
+    if how == "taken over":
+        finish(queue, job, how="returned")
+        take(queue)
+    elif how == "canceled":
+        queue.cancel("job_0001")
+    elif how == "from the future":
+        job = Held(job.request, 2)
+    else:
+        finish(queue, job, Failed(code="timeout", message="another end"))
+    before = Seen(connection).keys
+    assert end(queue, job, ending) == "stale"
+    assert queue.renew([job]) == [job]
+    queue.progress(job.id, job.attempt, 0.5)
+    assert Seen(connection).keys == before
+
+
+def test_a_late_success_of_a_job_that_is_queued_again_is_stale(queue: JobQueue) -> None:
+    queue.enqueue(request())
+    job = take(queue)
+    finish(queue, job, how="returned")
+    assert finish(queue, job, succeeded(job)) == "stale"
+    assert record(queue).state is State.QUEUED
+
+
+def test_jobs_of_a_batch_end_each_by_itself_and_the_next_are_claimed_in_the_same_step(queue: JobQueue) -> None:
+    for number in (1, 2, 3, 4):
+        queue.enqueue(request(number, together=Together(key="k", items=3, bytes=100)))
+    batch = queue.claim(Claim("w1"))
+    assert batch is not None
+    first, second, third = batch.jobs
+    queue.cancel("job_0002")
+    endings = [Ending(first, succeeded(first)), Ending(second, succeeded(second)), Ending(third, how="struck")]
+    wish = Claim("w1")
+    answers, following = queue.finish(endings, "w1", then=wish)
+    assert answers == ["done", "stale", "queued"]
+    assert following is not None
+    assert [job.id for job in following.jobs] == ["job_0003"]
+    assert queue.finish(endings, "w1", then=wish) == (["done", "stale", "stale"], following)
+    assert [record(queue, f"job_000{number}").state.value for number in (1, 2, 3, 4)] == [
+        "succeeded",
+        "canceled",
+        "running",
+        "queued",
+    ]
+
+
+def test_a_lease_lasts_fifteen_seconds_from_the_claim_and_from_each_renewal(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request())
+    job = take(queue)
+    assert connection.zscore("warpdesk:leases", job.id) == pytest.approx(queue.time() + 15, abs=2)
+    connection.zadd("warpdesk:leases", {job.id: queue.time() + 9})
+    assert queue.renew([job]) == []
+    assert connection.zscore("warpdesk:leases", job.id) == pytest.approx(queue.time() + 15, abs=2)
+    assert queue.renew([]) == []
+
+
+def test_a_lease_that_lapsed_and_was_not_taken_is_renewed(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request())
+    job = take(queue)
+    connection.zadd("warpdesk:leases", {job.id: 1.0})
+    assert queue.renew([job]) == []
+    assert queue.reap([], judge_leases=True) == []
+
+
+# Deadlines, cancel, erase.
+
+
+@pytest.mark.parametrize("ask", ["get", "jobs", "cancel", "erase", "reap"])
+def test_a_queued_job_past_its_deadline_is_expired_for_whoever_asks(queue: JobQueue, ask: str) -> None:
+    queue.enqueue(request(deadline=queue.time() - 1))
+    asked: dict[str, Callable[[], object]] = {
+        "get": lambda: queue.get("job_0001"),
+        "jobs": lambda: queue.jobs("key_a", 10),
+        "cancel": lambda: queue.cancel("job_0001"),
+        "erase": lambda: queue.erase("job_0001"),
+        "reap": lambda: queue.reap([], judge_leases=False),
+    }
+    asked[ask]()
+    assert queue.length() == 0
+    assert record(queue).state is State.EXPIRED
+
+
+def test_a_job_past_its_deadline_is_not_claimed_and_the_reaper_tells_of_it(queue: JobQueue) -> None:
+    queue.enqueue(request(1, deadline=queue.time() - 1))
+    queue.enqueue(request(2, deadline=queue.time() + 1000))
+    assert [claim(queue), claim(queue)] == [["job_0002"], []]
+    assert names(queue) == ["queued"]
+    (gone,) = queue.reap([], judge_leases=False)
+    assert (gone.request.id, gone.how) == ("job_0001", "gone")
+    assert names(queue) == ["queued", "expired"]
+    assert queue.reap([], judge_leases=False) == []
+
+
+def test_one_look_of_the_reaper_ends_so_many_jobs(queue: JobQueue) -> None:
+    for number in range(5):
+        queue.enqueue(request(number, deadline=1.0))
+    assert [len(queue.reap([], judge_leases=False, most=2)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_a_running_job_past_its_deadline_is_expired_by_its_worker(queue: JobQueue) -> None:
+    queue.enqueue(request(deadline=queue.time() + 60))
+    job = take(queue)
+    assert finish(queue, job, how="expired") == "done"
+    assert record(queue).state is State.EXPIRED
+    assert finish(queue, job, succeeded(job)) == "stale"
 
 
 def test_a_canceled_queued_job_never_starts(queue: JobQueue) -> None:
@@ -154,70 +300,80 @@ def test_a_canceled_queued_job_never_starts(queue: JobQueue) -> None:
     assert queue.cancel("job_0001") is State.CANCELED
     assert queue.cancel("job_0001") is State.CANCELED
     assert queue.length() == 0
-    assert queue.start("job_0001") is None
+    assert claim(queue) == []
 
 
 def test_a_canceled_running_job_is_final_at_once_and_its_worker_is_told(queue: JobQueue, connection: Redis) -> None:
     queue.enqueue(request())
-    queue.start("job_0001", worker="w1")
-    with connection.pubsub() as heard:
+    job = take(queue, worker="w1")
+    with connection.pubsub() as heard:  # type: ignore[no-untyped-call]
         heard.subscribe("rq:pubsub:w1")
         assert heard.get_message(timeout=5)["type"] == "subscribe"
         assert queue.cancel("job_0001") is State.CANCELED
         message = heard.get_message(timeout=5)
-    assert b'"job_0001"' in message["data"]
-    assert b'"stop-job"' in message["data"]
-    assert not queue.finish("job_0001", 1, succeeded(1))
-    record = queue.get("job_0001")
-    assert record is not None
-    assert (record.state, record.result) == (State.CANCELED, None)
+    assert json.loads(message["data"]) == {"command": "stop-job", "job_id": "job_0001"}
+    assert queue.renew([job]) == [job]
+    assert finish(queue, job, succeeded(job)) == "stale"
+    assert (record(queue).state, record(queue).result) == (State.CANCELED, None)
 
 
 def test_a_finished_job_cannot_be_canceled(queue: JobQueue) -> None:
     queue.enqueue(request())
-    queue.start("job_0001")
-    queue.finish("job_0001", 1, succeeded(1))
+    job = take(queue)
+    finish(queue, job, succeeded(job))
     assert queue.cancel("job_0001") is State.SUCCEEDED
 
 
-@pytest.mark.parametrize("ask", ["get", "start", "cancel", "jobs"])
-def test_a_queued_job_past_its_deadline_is_expired_for_whoever_asks(queue: JobQueue, ask: str) -> None:
-    queue.enqueue(request(deadline=queue.time() - 1))
-    if ask == "jobs":
-        assert [record.state for record in queue.jobs("key_a", 10)] == [State.EXPIRED]
-    elif ask == "cancel":
-        assert queue.cancel("job_0001") is State.EXPIRED
-    else:
-        getattr(queue, ask)("job_0001")
-    record = queue.get("job_0001")
-    assert record is not None
-    assert record.state is State.EXPIRED
-    assert queue.length() == 0 or ask == "start"  # a worker has popped the id before it asks
+def test_erase_forgets_what_was_asked_and_names_what_nobody_else_reads(queue: JobQueue, connection: Redis) -> None:
+    together = Together(key="digest-of-the-batch", items=2, bytes=100)
+    queue.enqueue(request(1, inputs={"a": ARRAY, "b": OTHER}, together=together), same="digest-of-the-job")
+    queue.enqueue(request(2, inputs={"a": OTHER}))
+    job = take(queue)
+    finish(queue, job, succeeded(job))
+    assert queue.erase("job_0001") == ("job_0001.1", (ARRAY,))
+    found = record(queue)
+    assert (found.erased, found.state, found.result, found.provenance) == (True, State.SUCCEEDED, None, None)
+    assert (found.request.params, found.request.inputs, found.request.seed) == ({}, {}, None)
+    kept = str(Seen(connection).keys[RECORD])
+    assert [word for word in ("period", "digest-of", ARRAY) if word in kept] == []
+    assert queue.events("job_0001") == []
+    assert not connection.exists("warpdesk:events:job_0001")
 
 
-def test_a_running_job_past_its_deadline_is_expired_by_its_worker(queue: JobQueue) -> None:
-    queue.enqueue(request(deadline=queue.time() + 60))
-    queue.start("job_0001")
-    assert queue.expire("job_0001", 1)
-    assert not queue.finish("job_0001", 1, succeeded(1))
-
-
-@pytest.mark.parametrize("end", ["finish", "cancel", "expire", "fail"])
-def test_every_final_state_is_announced_once(queue: JobQueue, connection: Redis, end: str) -> None:
+def test_erase_names_the_same_again_for_a_minute_and_then_nothing(queue: JobQueue, connection: Redis) -> None:
     queue.enqueue(request())
-    queue.start("job_0001")
-    with connection.pubsub() as heard:
-        heard.subscribe(DONE_CHANNEL)
-        heard.get_message(timeout=5)
-        {
-            "finish": lambda: queue.finish("job_0001", 1, succeeded(1)),
-            "fail": lambda: queue.finish("job_0001", 1, DIED),
-            "cancel": lambda: queue.cancel("job_0001"),
-            "expire": lambda: queue.expire("job_0001", 1),
-        }[end]()
-        queue.finish("job_0001", 1, succeeded(1))
-        assert heard.get_message(timeout=5)["data"] == b"job_0001"
-        assert heard.get_message(timeout=0.05) is None
+    job = take(queue)
+    finish(queue, job, succeeded(job))
+    assert queue.erase("job_0001") == queue.erase("job_0001") == ("job_0001.1", (ARRAY,))
+    queue.enqueue(request(2))
+    assert queue.erase("job_0001") == ("job_0001.1", ())  # another job reads it by now
+    assert 0 < connection.ttl("warpdesk:erased:job_0001") <= 60
+    connection.delete("warpdesk:erased:job_0001")  # its time is over
+    assert queue.erase("job_0001") == (None, ())
+
+
+def test_erase_forgets_why_a_job_failed_and_keeps_that_it_did(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request())
+    finish(queue, take(queue), Failed(code="invalid-input", message="the largest value is 271828.5"))
+    assert "271828.5" in str(Seen(connection).keys)
+    queue.erase("job_0001")
+    found = record(queue)
+    assert (found.erased, found.state, found.error) == (True, State.FAILED, None)
+    assert "271828.5" not in str(Seen(connection).keys)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_erase_cancels_a_live_job(queue: JobQueue, running: bool) -> None:
+    queue.enqueue(request())
+    if running:
+        job = take(queue)
+    assert queue.erase("job_0001") == (None, (ARRAY,))
+    assert record(queue).state is State.CANCELED
+    if running:
+        assert finish(queue, job, succeeded(job)) == "stale"
+
+
+# Inputs.
 
 
 def test_an_array_is_in_use_while_a_live_job_of_its_owner_reads_it(queue: JobQueue) -> None:
@@ -227,43 +383,105 @@ def test_an_array_is_in_use_while_a_live_job_of_its_owner_reads_it(queue: JobQue
     assert not queue.in_use("key_b", ARRAY)
     queue.cancel("job_0001")
     assert queue.in_use("key_a", ARRAY)
-    queue.start("job_0002")
-    queue.finish("job_0002", 1, succeeded(1, 2))
+    job = take(queue, "job_0002")
+    finish(queue, job, succeeded(job))
     assert not queue.in_use("key_a", ARRAY)
 
 
-def test_erase_forgets_what_was_asked_and_names_what_nobody_else_reads(queue: JobQueue, connection: Redis) -> None:
-    queue.enqueue(request(1, inputs={"a": ARRAY, "b": OTHER}))
-    queue.enqueue(request(2, inputs={"a": OTHER}))
-    queue.start("job_0001")
-    queue.finish("job_0001", 1, succeeded(1))
-    assert queue.erase("job_0001") == ("job_0001.1", (ARRAY,))
-    assert queue.erase("job_0001") == (None, ())
-    record = queue.get("job_0001")
-    assert record is not None
-    assert (record.erased, record.state, record.result, record.provenance) == (True, State.SUCCEEDED, None, None)
-    assert (record.request.params, record.request.inputs, record.request.seed) == ({}, {}, None)
-    assert b"period" not in b"".join(connection.hvals("warpdesk:job:job_0001"))
-
-
-def test_erase_forgets_why_a_job_failed_and_keeps_that_it_did(queue: JobQueue, connection: Redis) -> None:
-    queue.enqueue(request())
-    queue.start("job_0001")
-    queue.finish("job_0001", 1, Failed(code="invalid-input", message="the largest value is 271828.5"))
-    assert b"271828.5" in b"".join(connection.hvals("warpdesk:job:job_0001"))
-    queue.erase("job_0001")
-    record = queue.get("job_0001")
-    assert record is not None
-    assert (record.erased, record.state, record.error) == (True, State.FAILED, None)
-    assert b"271828.5" not in b"".join(connection.hvals("warpdesk:job:job_0001"))
-
-
-def test_erase_cancels_a_live_job(queue: JobQueue) -> None:
+def test_an_array_that_is_about_to_be_deleted_gets_no_job(queue: JobQueue, connection: Redis) -> None:
     queue.enqueue(request(1))
-    assert queue.erase("job_0001") == (None, (ARRAY,))
-    record = queue.get("job_0001")
-    assert record is not None
-    assert record.state is State.CANCELED
+    assert not queue.forbid("key_a", ARRAY)
+    assert queue.forbid("key_b", ARRAY)
+    queue.cancel("job_0001")
+    assert queue.forbid("key_a", ARRAY)
+    with pytest.raises(InputsGone) as gone:
+        queue.enqueue(request(2, inputs={"a": OTHER, "b": ARRAY}))
+    assert gone.value.arrays == (ARRAY,)
+    assert 0 < connection.ttl(f"warpdesk:forbidden:key_a:{ARRAY}") <= 60
+    queue.allow("key_a", ARRAY)
+    queue.enqueue(request(2))
+
+
+# Events.
+
+
+def test_each_transition_is_an_event_with_the_next_number_and_is_published_once(
+    queue: JobQueue, connection: Redis
+) -> None:
+    with connection.pubsub() as heard:  # type: ignore[no-untyped-call]
+        heard.subscribe(EVENTS)
+        heard.get_message(timeout=5)
+        queue.enqueue(request())
+        finish(queue, take(queue), how="struck", reason="it ended its worker")
+        job = take(queue)
+        queue.progress(job.id, job.attempt, 0.25)
+        finish(queue, job, succeeded(job))
+        finish(queue, job, succeeded(job))
+        queue.cancel("job_0001")
+        told = []
+        while message := heard.get_message(timeout=0.2):
+            told.append(Event.model_validate_json(message["data"]))
+    assert [(event.event, event.attempt, event.progress, event.reason) for event in told] == [
+        ("queued", 0, None, None),
+        ("running", 1, None, None),
+        ("queued", 1, None, "it ended its worker"),
+        ("running", 2, None, None),
+        ("progress", 2, 0.25, None),
+        ("succeeded", 2, None, None),
+    ]
+    assert [event.number for event in told] == [1, 2, 3, 4, 5, 6]
+    assert all(abs(event.at - queue.time()) < 60 for event in told)
+    assert queue.events("job_0001") == told
+    assert queue.events("job_0001", after=4) == told[4:]
+    assert queue.events("job_0001", after=6) == []
+    entries = [entry for entry, _ in Seen(connection).keys["warpdesk:events:job_0001"]]
+    assert entries == [f"{number}-0" for number in range(1, 7)]
+
+
+def test_the_oldest_of_very_many_events_are_gone(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request())
+    job = take(queue)
+    for step in range(1000):
+        queue.progress(job.id, job.attempt, step / 1000)
+    numbers = [event.number for event in queue.events("job_0001")]
+    assert numbers == list(range(numbers[0], 1003))
+    assert len(numbers) < 400
+
+
+@pytest.mark.parametrize("how", ["finish", "fail", "expire", "cancel", "cancel queued", "expire queued"])
+def test_every_final_state_is_told_once(queue: JobQueue, how: str) -> None:
+    queue.enqueue(request(deadline=1.0 if how == "expire queued" else None))
+    if "queued" not in how:
+        job = take(queue)
+    endings: dict[str, Callable[[], object]] = {
+        "finish": lambda: finish(queue, job, succeeded(job)),
+        "fail": lambda: finish(queue, job, DIED),
+        "expire": lambda: finish(queue, job, how="expired"),
+        "cancel": lambda: queue.cancel("job_0001"),
+        "cancel queued": lambda: queue.cancel("job_0001"),
+        "expire queued": lambda: queue.get("job_0001"),
+    }
+    for _ in range(2):
+        endings[how]()
+        queue.reap(["a test"], judge_leases=True)
+    events = queue.events("job_0001")
+    assert [event.event for event in events if event.final] == [record(queue).state.value]
+    assert events[-1].final
+
+
+def test_a_private_job_does_not_tell_when_it_ran_nor_how_far_it_is(queue: JobQueue) -> None:
+    queue.enqueue(request(private=True))
+    job = take(queue)
+    queue.progress(job.id, job.attempt, 0.5)
+    assert record(queue).progress is None
+    finish(queue, job, how="returned", reason="its worker stopped")
+    job = take(queue)
+    finish(queue, job, succeeded(job))
+    assert names(queue) == ["queued", "queued", "succeeded"]
+    assert [event.number for event in queue.events("job_0001")] == [1, 2, 3]
+
+
+# Lists of jobs and workers.
 
 
 def test_jobs_are_listed_newest_first_per_owner_and_page_by_page(queue: JobQueue, connection: Redis) -> None:
@@ -281,6 +499,15 @@ def test_jobs_are_listed_newest_first_per_owner_and_page_by_page(queue: JobQueue
     assert connection.zcard("warpdesk:jobs:key_a") == 4
 
 
+def test_ids_of_records_whose_time_is_over_are_forgotten_as_new_jobs_come(queue: JobQueue, connection: Redis) -> None:
+    for number in range(1, 5):
+        queue.enqueue(request(number))
+        connection.delete(f"warpdesk:job:job_{number:04d}")
+    for number in range(11, 14):
+        queue.enqueue(request(number))
+    assert connection.zrange("warpdesk:jobs:key_a", 0, -1) == [b"job_0011", b"job_0012", b"job_0013"]
+
+
 def test_a_worker_is_listed_until_its_report_is_too_old(queue: JobQueue, connection: Redis) -> None:
     report = WorkerReport(
         name="w1", host="h", pid=1, child_pid=2, state="ready", device=None, started_at=0, reported_at=1
@@ -293,95 +520,13 @@ def test_a_worker_is_listed_until_its_report_is_too_old(queue: JobQueue, connect
     assert list(queue.workers()) == []
 
 
-def test_rq_reads_a_queued_and_a_started_job_as_its_own(queue: JobQueue, connection: Redis) -> None:
-    queue.enqueue(request())
-    job = Job.fetch("job_0001", connection=connection, serializer=JSONSerializer)
-    assert (job.get_status().value, job.origin, job.description, list(job.args)) == (
-        "queued",
-        "warpdesk",
-        "rsi",
-        ["job_0001"],
+def test_a_worker_that_has_gone_leaves_nothing(queue: JobQueue, connection: Redis) -> None:
+    report = WorkerReport(
+        name="w1", host="h", pid=1, child_pid=2, state="ready", device=None, started_at=0, reported_at=1
     )
-    assert Queue("warpdesk", connection=connection).job_ids == ["job_0001"]
-
-    queue.start("job_0001", worker="w1", execution="e1")
-    job.refresh()
-    assert (job.get_status().value, job.worker_name) == ("started", "w1")
-    assert [execution.id for execution in job.get_executions()] == ["e1"]
-    started = StartedJobRegistry("warpdesk", connection=connection)
-    assert started.get_job_and_execution_ids() == [("job_0001", "e1")]
-
-
-def test_rqs_own_cleanup_never_takes_a_running_job_for_abandoned(queue: JobQueue, connection: Redis) -> None:
+    queue.report(report, ttl=60, process="h|1|1")
     queue.enqueue(request())
-    queue.start("job_0001", worker="w1")
-    in_a_week = queue.time() + 7 * 24 * 3600
-    StartedJobRegistry("warpdesk", connection=connection, serializer=JSONSerializer).cleanup(in_a_week)
-    assert len(FailedJobRegistry("warpdesk", connection=connection)) == 0
-    assert queue.renew("job_0001", 1)
-
-
-@pytest.mark.parametrize("end", ["succeed", "fail", "cancel", "expire", "cancel queued", "expire queued", "retry"])
-def test_a_final_job_leaves_nothing_in_rq_and_no_lease(queue: JobQueue, connection: Redis, end: str) -> None:
-    queue.enqueue(request(deadline=queue.time() - 1 if end == "expire queued" else None))
-    if "queued" not in end:
-        queue.start("job_0001", worker="w1")
-    if end == "retry":
-        queue.retry("job_0001", 1)
-        queue.start("job_0001", worker="w2")
-    {
-        "succeed": lambda: queue.finish("job_0001", 1, succeeded(1)),
-        "retry": lambda: queue.finish("job_0001", 2, succeeded(2)),
-        "fail": lambda: queue.finish("job_0001", 1, DIED),
-        "expire": lambda: queue.expire("job_0001", 1),
-        "cancel": lambda: queue.cancel("job_0001"),
-        "cancel queued": lambda: queue.cancel("job_0001"),
-        "expire queued": lambda: queue.get("job_0001"),
-    }[end]()
-    left = {key.decode() for key in connection.scan_iter()}
-    # The id of the retried job was never popped here, so it is still on the queue's list; a pop would find it final.
-    assert left - {"rq:queue:warpdesk"} == {"rq:queues", "warpdesk:job:job_0001", "warpdesk:jobs:key_a"}
-    assert 0 < connection.ttl("warpdesk:job:job_0001") <= 60 + 24 * 3600
-
-
-def test_an_id_left_between_pop_and_start_goes_back_to_the_front(queue: JobQueue, connection: Redis) -> None:
-    queue.enqueue(request(1))
-    queue.enqueue(request(2))
-    connection.lmove("rq:queue:warpdesk", "rq:queue:warpdesk:intermediate", "LEFT", "RIGHT")
-    assert queue.popped() == {"job_0001"}
-    assert queue.position("job_0001") == 0
-    assert queue.restore("job_0001")
-    assert not queue.restore("job_0001")
-    assert queue.popped() == frozenset()
-    assert Queue("warpdesk", connection=connection).job_ids == ["job_0001", "job_0002"]
-
-
-def test_an_id_of_a_running_job_is_not_restored(queue: JobQueue, connection: Redis) -> None:
-    queue.enqueue(request())
-    queue.start("job_0001")
-    connection.rpush("rq:queue:warpdesk:intermediate", "job_0001")
-    assert not queue.restore("job_0001")
-    assert queue.popped() == frozenset()
-
-
-def test_a_worker_without_a_gpu_can_leave_a_gpu_job_to_others(queue: JobQueue) -> None:
-    queue.enqueue(request(backend="gpu"))
-    assert queue.start("job_0001", leave_gpu_jobs=True) is None
-    assert queue.start("job_0001", leave_gpu_jobs=False) == (request(backend="gpu"), 1)
-
-
-def test_leases_name_the_worker_and_run_out_by_redis_clock(queue: JobQueue, connection: Redis) -> None:
-    queue.enqueue(request())
-    queue.start("job_0001", worker="w1", process="h|1|2")
-    (lease,) = queue.leases()
-    assert (lease.job_id, lease.attempt, lease.worker, lease.process, lease.expired) == (
-        "job_0001",
-        1,
-        "w1",
-        "h|1|2",
-        False,
-    )
-    connection.zadd("warpdesk:leases", {"job_0001": queue.time() - 1})
-    assert queue.leases()[0].expired
-    assert queue.renew("job_0001", 1)
-    assert not queue.leases()[0].expired
+    take(queue, worker="w1")
+    queue.unregister("w1")
+    assert queue.processes() == {}
+    assert not connection.exists("warpdesk:claims", "warpdesk:worker:w1")

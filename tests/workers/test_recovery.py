@@ -3,12 +3,12 @@
 import pytest
 from redis import Redis
 
-from tests.workers.conftest import Desk
+from tests.claims import claim, take
+from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS
 from workers.endings import Endings
 from workers.process import identity
 from workers.protocol import State
-from workers.queue import connect
 from workers.recovery import Recovery
 
 DEAD = "|".join([*identity().split("|")[:2], "1"])  # this process' number with another start time
@@ -19,9 +19,14 @@ def recovery(desk: Desk) -> Recovery:
     return Recovery(desk.queue, Endings(desk.queue, desk.store, OPERATIONS))
 
 
-def lapse(desk: Desk, job_id: str) -> None:
-    with connect(desk.url) as connection:
-        connection.zadd("warpdesk:leases", {job_id: 1.0})
+def worker(connection: Redis, name: str = "w1", process: str = DEAD) -> str:
+    """One that has registered, as the first heartbeat does."""
+    connection.hset("warpdesk:workers", name, process)
+    return name
+
+
+def lapse(connection: Redis, job_id: str) -> None:
+    connection.zadd("warpdesk:leases", {job_id: 1.0})
 
 
 def state(desk: Desk, job_id: str) -> State:
@@ -30,70 +35,87 @@ def state(desk: Desk, job_id: str) -> State:
     return record.state
 
 
-def test_a_dead_process_loses_its_job_and_what_it_wrote(desk: Desk, recovery: Recovery) -> None:
+def test_a_dead_process_loses_its_jobs_and_what_it_wrote_and_nobody_is_charged(
+    desk: Desk, recovery: Recovery, connection: Redis
+) -> None:
     job_id = desk.submit()
-    desk.queue.start(job_id, worker="w1", process=DEAD)
+    take(desk.queue, job_id, worker(connection), DEAD)
     (desk.store.new_result(job_id, 1) / "doubled.npy").write_bytes(b"half of it")
     recovery.look(judge_leases=False)
     assert state(desk, job_id) is State.QUEUED
     assert desk.results() == []
-    assert desk.queue.strikes(job_id) == 1
+    assert take(desk.queue, job_id).strikes == 0
+    assert desk.queue.events(job_id)[-2].reason == "its worker is gone"
 
 
-def test_a_living_process_keeps_its_job_while_its_lease_runs(desk: Desk, recovery: Recovery) -> None:
+def test_a_living_process_keeps_its_job_while_its_lease_runs(desk: Desk, recovery: Recovery, connection: Redis) -> None:
     job_id = desk.submit()
-    desk.queue.start(job_id, worker="w1", process=identity())
+    take(desk.queue, job_id, worker(connection, process=identity()), identity())
     recovery.look(judge_leases=True)
     assert state(desk, job_id) is State.RUNNING
 
 
-def test_a_lapsed_lease_counts_only_when_everyone_could_renew(desk: Desk, recovery: Recovery) -> None:
+def test_a_lapsed_lease_counts_only_when_everyone_could_renew(
+    desk: Desk, recovery: Recovery, connection: Redis
+) -> None:
     job_id = desk.submit()
-    desk.queue.start(job_id, worker="w1", process="another host|7|7")
-    lapse(desk, job_id)
+    take(desk.queue, job_id, "w1", "another host|7|7")
+    lapse(connection, job_id)
     recovery.look(judge_leases=False)
     assert state(desk, job_id) is State.RUNNING
     recovery.look(judge_leases=True)
     assert state(desk, job_id) is State.QUEUED
+    assert desk.queue.events(job_id)[-1].reason == "its worker did not renew its claim"
 
 
-def test_the_third_death_fails_the_job(desk: Desk, recovery: Recovery) -> None:
+def test_the_tenth_death_gives_the_job_up(desk: Desk, recovery: Recovery, connection: Redis) -> None:
     job_id = desk.submit()
-    for _ in range(3):
-        desk.queue.start(job_id, worker="w1", process=DEAD)
+    for _ in range(10):
+        connection.zunionstore("warpdesk:delayed", {"warpdesk:delayed": 0})  # backoffs are over
+        take(desk.queue, job_id, worker(connection), DEAD)
         recovery.look(judge_leases=False)
     record = desk.queue.get(job_id)
     assert record is not None
     assert record.error is not None
-    assert (record.state, record.error.code) == (State.FAILED, "worker-died")
+    assert (record.state, record.error.code, record.strikes, record.dead) == (State.FAILED, "worker-died", 0, True)
 
 
-def test_an_id_between_pop_and_start_is_restored_on_the_second_sight(desk: Desk, recovery: Recovery) -> None:
+def test_an_expired_job_is_told_and_its_secret_is_erased(desk: Desk, recovery: Recovery) -> None:
+    secret = desk.array([5, 6], "int64")
+    job_id = desk.submit("whisper", {"secret": secret}, deadline=1.0)
+    assert claim(desk.queue) == []
     recovery.look(judge_leases=False)
+    assert state(desk, job_id) is State.EXPIRED
+    assert not desk.store.path(OWNER, secret).exists()
+
+
+def test_a_lease_without_a_record_is_dropped(desk: Desk, recovery: Recovery, connection: Redis) -> None:
     job_id = desk.submit()
-    with connect(desk.url) as connection:
-        connection.lmove("rq:queue:warpdesk", "rq:queue:warpdesk:intermediate", "LEFT", "RIGHT")
+    take(desk.queue, job_id, "w1", DEAD)
+    connection.delete(f"warpdesk:job:{job_id}")
     recovery.look(judge_leases=False)
-    assert desk.queue.popped() == {job_id}  # it may be about to start
+    assert not connection.exists("warpdesk:leases")
+
+
+def test_a_dead_worker_is_forgotten(desk: Desk, recovery: Recovery, connection: Redis) -> None:
+    worker(connection, "dead", DEAD)
+    worker(connection, "alive", identity())
+    connection.sadd("rq:workers", "rq:worker:dead")
     recovery.look(judge_leases=False)
-    assert desk.queue.popped() == frozenset()
-    assert desk.queue.length() == 1
+    assert set(desk.queue.processes()) == {"alive"}
+    assert connection.smembers("rq:workers") == set()
 
 
-def test_a_lease_without_a_record_is_dropped(desk: Desk, recovery: Recovery, redis_url: str) -> None:
-    job_id = desk.submit()
-    desk.queue.start(job_id, worker="w1", process=DEAD)
-    with Redis.from_url(redis_url) as connection:
-        connection.delete(f"warpdesk:job:{job_id}")
-    lapse(desk, job_id)
-    recovery.look(judge_leases=True)
-    assert list(desk.queue.leases()) == []
-
-
-def test_a_dead_worker_is_forgotten(desk: Desk, recovery: Recovery) -> None:
-    with connect(desk.url) as connection:
-        connection.hset("warpdesk:workers", mapping={"dead": DEAD, "alive": identity()})
-        connection.sadd("rq:workers", "rq:worker:dead")
+def test_a_dead_worker_is_forgotten_only_after_all_its_jobs(desk: Desk, recovery: Recovery, connection: Redis) -> None:
+    for job_id in [desk.submit("nap") for _ in range(300)]:
+        take(desk.queue, job_id, worker(connection), DEAD)
+    for _ in range(10):
+        desk.queue.enqueue(desk.request("nap", deadline=1.0))
+    looks = 0
+    while connection.exists("warpdesk:leases"):
+        assert "w1" in desk.queue.processes()
         recovery.look(judge_leases=False)
-        assert set(desk.queue.processes()) == {"alive"}
-        assert connection.smembers("rq:workers") == set()
+        looks += 1
+    assert looks == 2
+    assert desk.queue.length() == 300
+    assert desk.queue.processes() == {}
