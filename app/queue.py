@@ -214,6 +214,7 @@ class Completions:
                     AsyncRedis.from_url(
                         self._url,
                         decode_responses=True,
+                        protocol=2,  # of the third, redis-py writes out every message for a log
                         socket_connect_timeout=2.0,
                         socket_timeout=10.0,
                         # redis-py refuses the option for a unix socket, which needs none.

@@ -143,6 +143,20 @@ def test_a_wait_that_takes_too_long_times_out_and_the_job_can_be_canceled(client
     assert client.run("matmul", a=[[2.0]], b=[[3.0]], timeout=60)["product"].item() == 6.0
 
 
+def test_a_long_job_tells_how_far_it_is(client: Client) -> None:
+    job = client.submit("monte_carlo", **LONG)
+    told = []
+    for event in client.events(job):
+        told.append((event.event, event.progress))
+        if [name for name, _ in told].count("progress") == 2:
+            client.cancel(job)
+    names, parts = [name for name, _ in told], [done for name, done in told if name == "progress" and done is not None]
+    assert names == ["queued", "running", *["progress"] * len(parts), "canceled"]
+    assert len(parts) >= 2
+    assert parts == sorted(parts)
+    assert 0 < parts[0] < parts[1] < 1
+
+
 def test_a_refusal_is_an_exception_with_status_code_sentence_and_places(client: Client) -> None:
     with pytest.raises(WarpdeskError, match="HTTP 422") as refused:
         client.run("rsi", prices=[1.0, 2.0], period=0)
