@@ -269,7 +269,7 @@ class Completions:
             await self._any_ended.wait()
             asked = list(self._ended)[:AT_ONCE]
             try:
-                records = await self._queue(lambda jobs: [jobs.get(job_id) for job_id in asked])  # noqa: B023
+                records = await self._queue(lambda jobs: jobs.records(asked))  # noqa: B023
             except Refusal:
                 await asyncio.sleep(1.0)
                 continue

@@ -283,6 +283,14 @@ class JobQueue:
         """The record; a queued job whose deadline has passed is turned into `expired` first."""
         return self._current(job_id, self._fields(job_id))
 
+    def records(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
+        """What `get` answers of each of them, in one round trip unless a deadline has to be looked at."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hgetall(job_key(job_id))
+            found = [_text(fields) for fields in pipe.execute()]
+        return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
+
     def position(self, job_id: str) -> int | None:
         """Jobs that will be claimed before a queued job as things are (0 = next), None when it is not queued."""
         return cast(int | None, self._eval(scripts.POSITION, job_id))
@@ -325,12 +333,7 @@ class JobQueue:
             if not ids:
                 break
             before = ids[-1]
-            with self._redis.pipeline(transaction=False) as pipe:
-                for job_id in ids:
-                    pipe.hgetall(job_key(job_id))
-                found = [_text(fields) for fields in pipe.execute()]
-            for job_id, fields in zip(ids, found, strict=True):
-                record = self._current(job_id, fields)
+            for job_id, record in zip(ids, self.records(ids), strict=True):
                 if record is not None:
                     records.append(record)
                 else:  # the record's time is over
@@ -361,8 +364,7 @@ class JobQueue:
             rank = cast(int | None, self._redis.zrevrank(scripts.DEAD, before))
             start = 0 if rank is None else rank + 1
         ids = cast(list[bytes], self._redis.zrevrange(scripts.DEAD, start, start + limit - 1))
-        found = (self.get(entry.decode()) for entry in ids)
-        return [record for record in found if record is not None]
+        return [record for record in self.records([entry.decode() for entry in ids]) if record is not None]
 
     def rerun(self, job_id: str) -> bool:
         """Queue a dead letter again, its strikes and deadline forgotten; False when it is none.
