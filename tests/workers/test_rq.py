@@ -17,17 +17,21 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from rq import Queue
+from rq import Queue, Worker
 from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job
 from rq.registry import FailedJobRegistry, StartedJobRegistry
 from rq.serializers import JSONSerializer
 
+from tests.claims import finish, request, succeeded, take
 from tests.conftest import ROOT
 from tests.workers import plain_rq
+from tests.workers.conftest import OWNER, Desk
 from warpdesk.redis_server import RedisServer
-from workers.queue import connect
+from workers.protocol import LEASES, Failed, State, Together
+from workers.queue import Claim, JobQueue, connect
 
+DIED = Failed(code="worker-died", message="gone")
 SIMPLE = "rq.SimpleWorker"
 KILLED_AT_THE_POP = "tests.workers.plain_rq.KilledAtThePop"
 
@@ -182,3 +186,111 @@ def test_rq_runs_any_importable_function_whatever_the_serializer(plain: Plain) -
     assert plain.worker("one", burst=True).wait(60) == 0
     assert job.get_status() == "finished"
     assert (plain.home / "made").is_dir()
+
+
+# RQ's own tools over our keys.
+
+
+@pytest.fixture
+def queue(plain: Plain) -> JobQueue:
+    return JobQueue(plain.connection)
+
+
+def told_by_rq(plain: Plain) -> list[str]:
+    """What `rq info` prints of every queue and worker. It runs RQ's clean-up of all its registries first."""
+    with (plain.home / "info.txt").open("w") as file:
+        command = [sys.executable, "-m", "rq.cli", "info", "--url", plain.url, "--raw"]
+        subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, check=True, timeout=60)
+    return sorted((plain.home / "info.txt").read_text().splitlines())
+
+
+def told_by_the_exporter(plain: Plain) -> dict[str, tuple[int, int]]:
+    """Jobs that wait and that run, by queue, as rq-exporter 3.1 counts them.
+
+    The calls are its own. The package asks for redis-py below 6 and cannot be installed beside this one.
+    """
+    counted = {}
+    for queue in Queue.all(plain.connection):
+        assert queue.finished_job_registry.get_job_count(cleanup=False) == 0
+        assert queue.failed_job_registry.get_job_count(cleanup=False) == 0
+        assert queue.deferred_job_registry.get_job_count(cleanup=False) == 0
+        assert queue.scheduled_job_registry.get_job_count(cleanup=False) == 0
+        counted[queue.name] = queue.count, queue.started_job_registry.get_job_count(cleanup=False)
+    return counted
+
+
+def everything(plain: Plain) -> dict[bytes, bytes]:
+    """All that is in Redis, but what RQ's tools wrote down for themselves."""
+    return {key: plain.connection.dump(key) for key in plain.connection.scan_iter() if not key.startswith(b"rq:clean")}
+
+
+def test_rq_info_and_the_exporter_count_our_jobs_right_and_change_nothing(plain: Plain, queue: JobQueue) -> None:
+    together = Together(key="alike", items=8, bytes=1000)
+    for number in (1, 2, 3):
+        queue.enqueue(request(number, together=together))
+    batch = queue.claim(Claim("w1"))
+    assert batch is not None
+    assert len(batch.jobs) == 3
+    queue.enqueue(request(4))
+    abandoned = take(queue, "job_0004", "w2")
+    plain.connection.zadd(LEASES, {"job_0004": 1.0})
+    queue.enqueue(request(5))
+    for _ in range(3):
+        finish(queue, take(queue, "job_0005", "w3"), how="struck", failure=DIED)
+    queue.enqueue(request(6))
+    finish(queue, take(queue, "job_0006", "w3"), how="retry", failure=DIED, delays=(600.0,))
+    for number, owner, priority in ((7, "key_a", "batch"), (8, "key_a", "batch"), (9, "key_b", "realtime")):
+        queue.enqueue(request(number, owner, priority=priority))
+    queue.enqueue(request(10, "key_b"))
+    finish(queue, done := take(queue, "job_0010", "w3"), succeeded(done))
+    queue.enqueue(request(11, backend="gpu"))
+
+    before = everything(plain)
+    assert told_by_rq(plain) == [
+        "queue warpdesk-batch-gpu-key_a 1, 0 executing, 0 finished, 0 failed",
+        "queue warpdesk-batch-key_a 2, 4 executing, 0 finished, 0 failed",
+        "queue warpdesk-realtime-key_b 1, 0 executing, 0 finished, 0 failed",
+    ]
+    assert told_by_the_exporter(plain) == {
+        "warpdesk-batch-gpu-key_a": (1, 0),
+        "warpdesk-batch-key_a": (2, 4),
+        "warpdesk-realtime-key_b": (1, 0),
+    }
+    assert everything(plain) == before
+
+    assert [finish(queue, job, succeeded(job)) for job in batch.jobs] == ["done"] * 3
+    assert [(each.request.id, each.how) for each in queue.reap([], judge_leases=True)] == [("job_0004", "queued")]
+    assert finish(queue, abandoned, succeeded(abandoned)) == "stale"
+    while (batch := queue.claim(Claim("w4", gpu=True))) is not None:
+        assert [finish(queue, job, succeeded(job)) for job in batch.jobs] == ["done"]
+    states = {number: getattr(queue.get(f"job_{number:04d}"), "state", None) for number in range(1, 12)}
+    assert states == {**dict.fromkeys(range(1, 12), "succeeded"), 5: "failed", 6: "queued"}
+    assert [letter.request.id for letter in queue.dead_letters(10)] == ["job_0005"]
+    assert told_by_rq(plain) == []
+
+
+def test_rq_info_beside_a_working_worker_counts_what_it_did_and_harms_no_job(desk: Desk, tmp_path: Path) -> None:
+    plain = Plain(desk.url, tmp_path, desk.queue._redis)
+    report = desk.start_worker()
+    assert report is not None
+    with desk.gate() as gate:
+        held, _ = desk.nap(gate=gate)
+        jobs = [desk.submit() for _ in range(20)]
+        plain.connection.zadd(LEASES, {held: 1.0})
+        told = told_by_rq(plain)
+        name = f"warpdesk-batch-{OWNER}"
+        assert told[0] == f"queue {name} 20, 1 executing, 0 finished, 0 failed"
+        assert told_by_the_exporter(plain) == {name: (20, 1)}
+        (worker,) = Worker.all(plain.connection)
+        assert (worker.name, worker.get_state()) == (report.name, "busy")
+    while not all(state_of(desk, job).final for job in jobs):
+        told_by_rq(plain)
+    assert {desk.wait(job).state for job in (held, *jobs)} == {State.SUCCEEDED}
+    (worker,) = Worker.all(plain.connection)
+    assert (worker.successful_job_count, worker.failed_job_count) == (21, 0)
+
+
+def state_of(desk: Desk, job: str) -> State:
+    record = desk.queue.get(job)
+    assert record is not None
+    return record.state
