@@ -36,6 +36,7 @@ from app.metrics import Metrics
 from app.queue import Completions, Queue
 from app.settings import Settings
 from app.shared import Desk
+from app.turns import Turns
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
 from workers.queue import JobQueue, JobRecord
@@ -73,7 +74,7 @@ def create_app(
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
-        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics, limits, admission, threads)
+        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics, limits, admission, Turns(), threads)
         tasks = [
             asyncio.create_task(admission.look(), name="admission"),
             asyncio.create_task(completions.listen(), name="listen"),

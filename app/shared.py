@@ -14,6 +14,7 @@ from app.limits import Limits
 from app.metrics import Metrics
 from app.queue import Completions, Queue
 from app.settings import Settings
+from app.turns import Turns
 from kernels.operation import Operation
 from workers.store import Store
 
@@ -28,6 +29,7 @@ class Desk:
     metrics: Metrics
     limits: Limits
     admission: Admission
+    keys: Turns[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
     threads: ThreadPoolExecutor  # in which uploads are written
 
     def allow(self, owner: str, array_id: str) -> None:

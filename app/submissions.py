@@ -97,47 +97,51 @@ async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
     desk.limits.take(caller.id)
     desk.admission.require_redis()
     key = None if text is None else keyed(desk, caller.id, "idempotency-key", text)
-    known = None if key is None else await desk.queue(lambda jobs: jobs.replay(caller.id, key))
-    if known is None:
-        desk.admission.admit(caller.id)
+    known = None
+    if key is None or key not in desk.keys:  # else one with the same key is being looked at now: hear what it becomes
+        known = None if key is None else await desk.queue(lambda jobs: jobs.replay(caller.id, key))
+        if known is None:
+            desk.admission.admit(caller.id)
     body = await bodies.read_json(request, desk.settings.max_body)
     wait = bodies.preferred_wait(request, desk.settings.max_wait) if caller.allows("read") else None
-
-    def look() -> tuple[str, Checked | None]:
-        fingerprint = "" if key is None else keyed(desk, caller.id, "submission", _canonical(body))
-        return fingerprint, operations.check(desk, caller.id, body) if known is None else None
-
-    fingerprint, checked = await anyio.to_thread.run_sync(look)
-    if checked is None:
-        assert known is not None  # noqa: S101
-        if known[1] != fingerprint:
-            raise _reused(known[0])
-        return await _replayed(desk, caller, known[0], wait)
-    wish = checked.submission
-    desk.admission.meet(caller.id, wish.priority, wish.deadline_s)
-    if wish.backend == "gpu":
-        await desk.queue(_require_gpu)
+    sent = None if key is None else IdempotencyKey(key, await _fingerprint(desk, caller, request, body))
+    if sent is not None and known is not None:
+        return await _replayed(desk, caller, sent, known, wait)
     job_id = new_job_id()
     with desk.completions.watch(job_id) as watch:
-        with desk.admission.on_its_way(caller.id, wish.priority):
-            kept = await _keep(desk, caller, checked)
-            submission = _Submission(
-                caller.id,
-                checked,
-                _request(desk, caller, job_id, checked, kept),
-                None if key is None else IdempotencyKey(key, fingerprint),
-                _same(desk, caller.id, checked, kept),
-                kept,
-            )
-            enqueued, record, position = await _enqueue(desk, submission, positioned_too=wait is None)
-        if enqueued.replayed:
-            return await _replayed(desk, caller, enqueued.job_id, wait)
-        desk.metrics.submitted(record.request.operation)
+        async with desk.keys.take(key or job_id) as turn:  # let go of before the wait
+            known = turn.told
+            if known is None:
+                enqueued, record, position = await _place(desk, caller, job_id, body, sent, positioned_too=wait is None)
+                if sent is not None:
+                    turn.told = enqueued.job_id, sent.fingerprint
+                    known = turn.told if enqueued.replayed else None
+        if sent is not None and known is not None:
+            return await _replayed(desk, caller, sent, known, wait)
         headers = {durability.HEADER: desk.admission.durability}
         if wait is None:
             return pending(desk, record, position, headers)
         record = await desk.completions.until_done(watch, job_id, wait) or record
     return await waited(desk, record, wait, headers)
+
+
+async def _place(
+    desk: Desk, caller: Key, job_id: str, body: object, sent: IdempotencyKey | None, *, positioned_too: bool
+) -> tuple[Enqueued, JobRecord, int | None]:
+    """Check it, store what came with it, queue it."""
+    checked = await anyio.to_thread.run_sync(operations.check, desk, caller.id, body)
+    wish = checked.submission
+    desk.admission.meet(caller.id, wish.priority, wish.deadline_s)
+    if wish.backend == "gpu":
+        await desk.queue(_require_gpu)
+    with desk.admission.on_its_way(caller.id, wish.priority):
+        kept = await _keep(desk, caller, checked)
+        job, same = _request(desk, caller, job_id, checked, kept), _same(desk, caller.id, checked, kept)
+        submission = _Submission(caller.id, checked, job, sent, same, kept)
+        placed = await _enqueue(desk, submission, positioned_too=positioned_too)
+    if not placed[0].replayed:
+        desk.metrics.submitted(job.operation)
+    return placed
 
 
 async def _keep(desk: Desk, caller: Key, checked: Checked) -> dict[str, StoredArray]:
@@ -146,8 +150,13 @@ async def _keep(desk: Desk, caller: Key, checked: Checked) -> dict[str, StoredAr
     return await anyio.to_thread.run_sync(operations.keep_inputs, desk, caller.id, checked)
 
 
-async def _replayed(desk: Desk, caller: Key, job_id: str, wait: int | None) -> Response:
+async def _replayed(
+    desk: Desk, caller: Key, sent: IdempotencyKey, known: tuple[str, str], wait: int | None
+) -> Response:
     """The job that is there, as a new one would be answered. A key that may not read learns only that it was taken."""
+    job_id, fingerprint = known
+    if fingerprint != sent.fingerprint:
+        raise _reused(job_id)
     desk.metrics.replayed()
     headers = {durability.HEADER: desk.admission.durability, "Idempotent-Replayed": "true"}
     with desk.completions.watch(job_id) as watch:
@@ -180,6 +189,17 @@ def _idempotency_key(request: Request) -> str | None:
     return key
 
 
+async def _fingerprint(desk: Desk, caller: Key, request: Request, body: object) -> str:
+    """The same for the same JSON, however its fields were ordered and spaced."""
+
+    def digest() -> str:
+        return keyed(desk, caller.id, "submission", _canonical(body))
+
+    if (bodies.declared_length(request) or bodies.SMALL) < bodies.SMALL:
+        return digest()
+    return await anyio.to_thread.run_sync(digest)
+
+
 def keyed(desk: Desk, owner: str, purpose: str, text: str) -> str:
     """A digest under the owner's secret: Redis learns nothing that could be guessed and compared."""
     data = f"{purpose}\0{text}".encode()
@@ -187,7 +207,6 @@ def keyed(desk: Desk, owner: str, purpose: str, text: str) -> str:
 
 
 def _canonical(body: object) -> str:
-    """The same text for the same JSON, however its fields were ordered and spaced."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 

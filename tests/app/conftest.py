@@ -15,6 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
+from app.drain import Drain
 from app.main import create_app
 from app.reception import Reception
 from app.settings import Settings
@@ -97,7 +98,8 @@ def running(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 def api(running: Live, redis_url: str) -> Live:
-    """The shared API with an empty Redis."""
+    """The shared API with an empty Redis, which has not measured what the jobs of other tests took."""
+    running.app.state.desk.admission.drain = Drain()
     return running
 
 

@@ -54,6 +54,34 @@ def test_many_at_once_with_one_key_are_one_job(api: Live) -> None:
     assert api.queue.length() == len(api.queue.jobs("local", 10)) == 3
 
 
+def test_secrets_that_came_many_times_at_once_are_kept_once(api: Live) -> None:
+    before = stored_files(api)
+    inputs = {"values": {"data": [61.0]}, "seeds": {"data": [0.25, 0.5]}}
+    body = {"operation": "hide", "params": {"count": 1}, "inputs": inputs}
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: send(api, body), range(20)))
+    made = set(stored_files(api)) - set(before)
+
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert sorted(Path(file).suffix for file in made) == [".json", ".json", ".npy", ".npy"]
+    api.queue.cancel(answers[0].json()["id"])
+    wait_until(lambda: len(set(stored_files(api)) - set(before)) == 2)
+
+
+def test_one_that_is_refused_lets_the_next_with_its_key_try(api: Live) -> None:
+    bodies = [{**SCALE, "params": {"factor": -1.0}}, SCALE] * 10
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda body: send(api, body), bodies))
+
+    assert {answer.status_code for answer in answers} <= {202, 422}
+    assert {answer.json()["id"] for answer in answers if answer.status_code == 202} == {
+        api.queue.jobs("local", 10)[0].request.id
+    }
+    assert {answer.json()["code"] for answer in answers if answer.status_code == 422} <= {
+        "invalid-request", "idempotency-key-reused",
+    }  # fmt: skip
+
+
 def test_the_same_key_with_another_body_is_refused_with_the_job_it_has(api: Live) -> None:
     job_id = send(api).json()["id"]
     before = api.queued()
@@ -157,9 +185,7 @@ def test_a_key_belongs_to_its_owner(serve_api: Callable[..., Any], tmp_path: Pat
         assert "Idempotent-Replayed" not in answers[1].headers
 
 
-def test_a_key_that_may_not_read_learns_no_more_by_sending_again(
-    serve_api: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_key_that_may_not_read_learns_no_more_by_sending_again(serve_api: Callable[..., Any], tmp_path: Path) -> None:
     token = create_key(tmp_path / "home", "desk", ["submit"])
     with serve_api() as api:
         job_id = send(api, **bearer(token)).json()["id"]
