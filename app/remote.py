@@ -8,6 +8,7 @@ and no part of the OpenAPI document.
 import json
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
 import anyio.to_thread
@@ -20,9 +21,19 @@ from app.auth import Worker
 from app.errors import Refusal
 from app.results import erase_secrets
 from app.shared import Desk, Shared
+from kernels.array import ArrayInfo
 from kernels.operation import Operation
 from workers import npy
-from workers.protocol import ArrayOutput, JobRequest, ResultDocument, SentResult, SentResults, State
+from workers.protocol import (
+    ArrayOutput,
+    JobRequest,
+    ResultDocument,
+    SentInputs,
+    SentResult,
+    SentResults,
+    State,
+    WantedInputs,
+)
 from workers.queue import JobRecord
 from workers.store import IncomingResult, NpyWriter, attempt_of
 
@@ -32,6 +43,8 @@ NPY, RESULTS = "application/x-npy", "application/octet-stream"
 
 MAX_MANIFEST = 32 << 20  # bytes: documents hold what is no array
 MAX_RESULTS = 1024  # of one request
+MAX_WANTED = 1 << 20  # bytes of a list of inputs
+AT_ONCE = 8 << 20  # bytes of inputs in one answer
 _HELD = 4 << 20  # bytes of arrays that wait to be written
 
 
@@ -47,7 +60,7 @@ async def read_input(attempt: str, name: str, request: Request, _: Worker, desk:
     found = (await _running(desk, [attempt]))[attempt]
     if isinstance(found, Refusal):
         raise found
-    owner, array_id = found.request.owner, found.request.inputs.get(name, "")
+    owner, array_id = _place(found, name)
     gone = Refusal("unknown-array", f"The job has no input {name[:64]!r}, or has it no more")
     info = await anyio.to_thread.run_sync(desk.store.known, owner, array_id) if array_id else None
     if info is None:
@@ -57,6 +70,35 @@ async def read_input(attempt: str, name: str, request: Request, _: Worker, desk:
         return await downloads.download(request, desk.store.path(owner, array_id), told, NPY)
     except FileNotFoundError:
         raise gone from None
+
+
+@router.post("/inputs")
+async def read_inputs(request: Request, _: Worker, desk: Shared) -> Response:
+    """Small inputs of attempts that run, in one answer: a length in four bytes, a SentInputs, then the .npy files that
+    it tells of. What it tells nothing of is to be asked for alone."""
+    try:
+        wanted = WantedInputs.model_validate_json(await bodies.read(request, MAX_WANTED)).inputs
+    except ValidationError as error:
+        raise Refusal("invalid-request", f"The list of inputs is malformed in {error.error_count()} places") from None
+    records = await _running(desk, {attempt for attempt, _name in wanted})
+
+    def read() -> bytes:
+        told, files, room = list[ArrayInfo | None](), list[bytes](), AT_ONCE
+        for attempt, name in wanted:
+            content = None
+            found = records[attempt]
+            owner, array_id = ("", "") if isinstance(found, Refusal) else _place(found, name)
+            info = desk.store.known(owner, array_id) if array_id else None
+            if info is not None and info.nbytes <= room:
+                with suppress(FileNotFoundError):
+                    content = desk.store.path(owner, array_id).read_bytes()
+                    files.append(content)
+                    room -= len(content)
+            told.append(info if content is not None else None)
+        head = SentInputs(arrays=tuple(told)).model_dump_json().encode()
+        return b"".join([len(head).to_bytes(4, "big"), head, *files])
+
+    return Response(await anyio.to_thread.run_sync(read), media_type=RESULTS)
 
 
 @router.post("/results")
@@ -105,6 +147,11 @@ async def delete_secrets(job_id: str, _: Worker, desk: Shared) -> Response:
     return Response(status_code=204)
 
 
+def _place(record: JobRecord, name: str) -> tuple[str, str]:
+    """Whose array an input is, and its id; "" where there is no such input."""
+    return record.request.owner, record.request.inputs.get(name, "")
+
+
 def _attempt(name: str) -> tuple[str, int]:
     try:
         return attempt_of(name)
@@ -115,12 +162,12 @@ def _attempt(name: str) -> tuple[str, int]:
 async def _running(desk: Desk, names: Iterable[str]) -> dict[str, JobRecord | Refusal]:
     """The jobs of these attempts, where the attempt is the one that runs."""
     attempts = {name: _attempt(name) for name in names}
-    records = await desk.queue(lambda jobs: {name: jobs.get(job_id) for name, (job_id, _) in attempts.items()})
+    records = await desk.queue(lambda jobs: jobs.records([job_id for job_id, _ in attempts.values()]))
     return {
         name: record
-        if record is not None and record.state is State.RUNNING and record.attempt == attempts[name][1]
+        if record is not None and record.state is State.RUNNING and record.attempt == number
         else Refusal("stale-attempt", f"{name} is not the attempt that runs")
-        for name, record in records.items()
+        for (name, (_, number)), record in zip(attempts.items(), records, strict=True)
     }
 
 

@@ -178,6 +178,19 @@ class ResultDocument(Message):
     expires_at: float
 
 
+class WantedInputs(Message):
+    """The body of `POST /v1/worker/inputs`: attempts ("<job>.<attempt>") and the names of their inputs."""
+
+    inputs: tuple[tuple[str, str], ...]
+
+
+class SentInputs(Message):
+    """What begins its answer, after its length in four bytes (big-endian): what is known of each, None where it does
+    not follow."""
+
+    arrays: tuple[ArrayInfo | None, ...]
+
+
 class SentResult(Message):
     """A result from another host. Its files follow, in the order of the document's outputs."""
 

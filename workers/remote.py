@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -33,7 +34,15 @@ import httpx
 
 from kernels.array import ArrayInfo, DType
 from workers import npy
-from workers.protocol import ArrayOutput, JobRequest, ResultDocument, SentResult, SentResults
+from workers.protocol import (
+    ArrayOutput,
+    JobRequest,
+    ResultDocument,
+    SentInputs,
+    SentResult,
+    SentResults,
+    WantedInputs,
+)
 from workers.settings import WorkerSettings
 from workers.store import StoredArray, attempt_of, result_name
 
@@ -115,9 +124,7 @@ class RemoteStore:
                 private = request.private or name in self._secret.get(request.operation, ())
                 wanted[place] = at, private or (place in wanted and wanted[place][1])
         try:
-            with ThreadPoolExecutor(max(1, min(_THREADS, len(wanted)))) as threads:
-                found = threads.map(lambda entry: self._fetch(entry[0][1], *entry[1]), wanted.items())
-                self._inputs.update(zip(wanted, found, strict=True))
+            self._fetch_all(wanted)
             yield
         finally:
             for held in self._inputs.values():
@@ -213,19 +220,39 @@ class RemoteStore:
 
     # Files.
 
-    def _fetch(self, array_id: str, at: str, private: bool) -> _Input:
-        """One input, from the cache or through the API."""
+    def _fetch_all(self, wanted: Mapping[tuple[str, str], tuple[str, bool]]) -> None:
+        """Inputs from the cache, the small ones of the rest in one request, the others side by side."""
+        for place, (_, private) in wanted.items():
+            if not private and (cached := self._cached(place[1].removeprefix("blake3:"))) is not None:
+                self._inputs[place] = cached
+        missing = [place for place in wanted if place not in self._inputs]
+        if len(missing) > 1:
+            for place, came in zip(
+                missing, self._api.fetch_small([wanted[place][0] for place in missing]), strict=True
+            ):
+                if came is not None:
+                    self._inputs[place] = self._keep(place[1], wanted[place][1], partial(self._copy, *came))
+            missing = [place for place in missing if place not in self._inputs]
+
+        def fetch(place: tuple[str, str]) -> _Input:
+            at, private = wanted[place]
+            return self._keep(place[1], private, lambda file: self._api.fetch(at, file, self._make_room))
+
+        if missing:
+            with ThreadPoolExecutor(min(_THREADS, len(missing))) as threads:
+                self._inputs.update(zip(missing, threads.map(fetch, missing), strict=True))
+
+    def _keep(self, array_id: str, private: bool, write: Callable[[BinaryIO], ArrayInfo]) -> _Input:
+        """A file with what came: one of the cache, or one without a name."""
         name = array_id.removeprefix("blake3:")
-        if not private and (cached := self._cached(name)) is not None:
-            return cached
         temporary = self._own_run() / secrets.token_hex(8)
         file = temporary.open("x+b", buffering=0)
         try:
             if private:
                 temporary.unlink()
-            info = self._api.fetch(at, file, self._make_room)
+            info = write(file)
             if not _is_whole(file, info):
-                raise FileNotFoundError(errno.ENOENT, f"what came is not {info.dtype} of shape {list(info.shape)}")
+                raise OSError(errno.EIO, f"what came is not {info.dtype} of shape {list(info.shape)}")
             if not private:
                 (self._cache / f"{name}.json").write_text(json.dumps(asdict(info)))
                 temporary.replace(self._cache / f"{name}.npy")
@@ -237,6 +264,10 @@ class RemoteStore:
             log.error("an input cannot be kept here: %s", error)
             return _Input(error=error)
         return _Input(file, _stored(array_id, info))
+
+    def _copy(self, info: ArrayInfo, content: memoryview, file: BinaryIO) -> ArrayInfo:
+        _write(file, content, self._make_room)
+        return info
 
     def _cached(self, name: str) -> _Input | None:
         try:
@@ -344,6 +375,24 @@ class _Api:
         with suppress(_Refused):
             self._once("DELETE", f"/{what}")
 
+    def fetch_small(self, wanted: Sequence[str]) -> list[tuple[ArrayInfo, memoryview] | None]:
+        """Inputs that came in one answer, with what is known of them; None is to be asked for alone."""
+        inputs = tuple((attempt, name) for attempt, _, name in (at.partition("/") for at in wanted))
+        body = WantedInputs(inputs=inputs).model_dump_json().encode()
+        headers = {"Content-Type": "application/json"}
+        answer = memoryview(
+            self._patiently(lambda: self._once("POST", "/inputs", content=body, headers=headers)).content
+        )
+        end = 4 + int.from_bytes(answer[:4], "big")
+        found: list[tuple[ArrayInfo, memoryview] | None] = []
+        for info in SentInputs.model_validate_json(bytes(answer[4:end])).arrays:
+            if info is None:
+                found.append(None)
+                continue
+            begin, end = end, end + len(npy.header(info.dtype, info.shape)) + info.nbytes
+            found.append((info, answer[begin:end]))
+        return found
+
     def fetch(self, at: str, file: BinaryIO, make_room: Callable[[], None]) -> ArrayInfo:
         """Write an input into a file, and go on where a connection broke. Raises _Refused and OSError."""
 
@@ -385,11 +434,15 @@ class _Api:
         size = 4 + len(head) + sum(file.stat().st_size for file in files)
 
         def body() -> Iterator[bytes]:
-            yield struct.pack(">I", len(head)) + head
+            waiting = bytearray(struct.pack(">I", len(head)) + head)
             for file in files:
                 with file.open("rb") as stream:
                     while piece := stream.read(_AT_ONCE):
-                        yield piece
+                        waiting += piece  # many small files go in one piece
+                        if len(waiting) >= _AT_ONCE:
+                            yield bytes(waiting)
+                            waiting.clear()
+            yield bytes(waiting)
 
         def deliver() -> httpx.Response:
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
@@ -399,7 +452,11 @@ class _Api:
         return {name: _Refused(problem["code"], problem["detail"]) for name, problem in refused.items()}
 
     def _once(
-        self, method: str, path: str, content: Iterator[bytes] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        content: Iterator[bytes] | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         try:
             answer = self._client.request(method, self._url + path, content=content, headers=headers)
@@ -438,7 +495,7 @@ class _Api:
         return _Away(f"the API at {self._url} answers {answer.status_code} {code or 'without a problem'}: {detail}")
 
 
-def _write(file: BinaryIO, piece: bytes, make_room: Callable[[], None]) -> None:
+def _write(file: BinaryIO, piece: bytes | memoryview, make_room: Callable[[], None]) -> None:
     rest = memoryview(piece)
     room_made = False
     while rest:
