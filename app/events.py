@@ -117,13 +117,13 @@ class _Stream(Response):
         desk, job_id, deadline = self._desk, self._record.request.id, self._record.request.deadline
         private = hides_times(desk, self._record.request.operation)
         with desk.completions.follow(job_id, self._last) as feed:
-            while not desk.completions.released:
+            while not (desk.completions.released or feed.over):
                 events = await desk.completions.news(feed, desk.settings.event_comment_seconds)
                 if events:
                     await _send(send, "".join(_frame(event, private) for event in events))
                     if events[-1].final:
                         return
-                elif not desk.completions.released:
+                elif not (desk.completions.released or feed.over):
                     await _send(send, ":\n\n")
                     if deadline is not None and time.time() > deadline:
                         await self._expire()

@@ -87,6 +87,7 @@ class Feed:
     last: int
     fresh: list[Event] = field(default_factory=list)
     behind: bool = True  # there may be events that only Redis has
+    over: bool = False  # nothing is to come, though its last event was not had: the job was erased, or its time is over
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, event: Event) -> None:
@@ -176,7 +177,7 @@ class Completions:
         What it missed while it was slow, or while there was no connection, comes from Redis.
         """
         with anyio.move_on_after(seconds):
-            while not self.released:
+            while not (self.released or feed.over):
                 if feed.behind:
                     events = await self._missed(feed)
                 else:
@@ -190,8 +191,19 @@ class Completions:
 
     async def _missed(self, feed: Feed) -> list[Event]:
         feed.behind = False  # what comes from now on is kept, so that none is lost between the two
+
+        def read(jobs: JobQueue) -> tuple[list[Event], bool]:
+            if events := jobs.events(feed.job_id, feed.last):
+                return events, False
+            record = jobs.get(feed.job_id)
+            if record is not None and not record.state.final:
+                return [], False
+            events = jobs.events(feed.job_id, feed.last)  # it may have ended between the two
+            return events, not events
+
         try:
-            return await self._queue(lambda jobs: jobs.events(feed.job_id, feed.last))
+            events, feed.over = await self._queue(read)
+            return events
         except Refusal:
             feed.fall_behind()
             await asyncio.sleep(SAFETY_POLL)

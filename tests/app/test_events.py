@@ -21,7 +21,7 @@ from app.auth import create_key
 from tests.app.conftest import SCALE, Live, connected, wait_until
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import RedisServer
-from workers.protocol import EVENTS, Failed, events_key
+from workers.protocol import EVENTS, Failed, events_key, job_key
 from workers.queue import Claim, Ending, Held, JobQueue, connect
 
 FAILED = Failed(code="operation-error", message="it failed after 3 steps")
@@ -325,6 +325,19 @@ def test_what_happens_while_the_subscription_is_cut_is_told_when_it_is_back(api:
 
     assert names(told) == [("1", "queued"), ("2", "canceled")]
     assert answer.json()["status"] == "canceled"
+
+
+def test_a_stream_whose_job_was_forgotten_while_the_subscription_was_cut_ends(api: Live) -> None:
+    job_id = api.submit(**SCALE)
+
+    with connect(api.redis_url) as redis, opened(api, job_id) as stream:
+        stream.take(1)
+        with redis.pipeline() as pipe:
+            pipe.delete(events_key(job_id), job_key(job_id))
+            pipe.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            pipe.execute()
+
+        assert list(stream) == []
 
 
 def test_a_stream_outlives_its_redis(serve_api: Callable[..., Any], tmp_path: Path) -> None:
