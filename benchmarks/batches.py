@@ -159,7 +159,7 @@ def _round_trips(queue: JobQueue, connection: Redis, arrays: list[str]) -> float
     """What the worker's main connection sends for a batch: each command, though two of a pipeline are one trip."""
     seen: list[str] = []
     done = threading.Event()
-    with connection.monitor() as monitor:
+    with connection.monitor() as monitor:  # type: ignore[no-untyped-call]
 
         def listen() -> None:
             for command in monitor.listen():

@@ -43,7 +43,7 @@ from workers.pipe import (
 from workers.process import die_with
 from workers.protocol import DeviceMemory, FailedExample
 from workers.settings import WorkerSettings
-from workers.store import open_store
+from workers.stores import open_store
 from workers.warmup import documented, start_second_compiler, variants, warm_up
 from workers.watched import WatchedDevice
 
@@ -130,7 +130,6 @@ class _Child:
             if work.canary:
                 self._check()
             device.begin(work.refused, sum(job.request.work for job in work.jobs))
-        alone = len(work.jobs) == 1 and not work.first.private
         jobs = [(job.request, job.attempt) for job in work.jobs]
         with self._store.at_hand(jobs):
             outcomes = execute.run(
@@ -141,7 +140,7 @@ class _Child:
                 work.keep_off_gpu,
                 self._costs,
                 expect,
-                _Teller(self._pipe, work.first.id) if alone else None,
+                _Teller(self._pipe, work.first.id),
             )
         answer = Answer(job=work.first.id, outcomes=tuple(outcomes))
         if device is not None:

@@ -160,7 +160,8 @@ class Children:
     def assignment(self, jobs: Sequence[Held]) -> Assignment:
         """Jobs as the child is given them, with what is kept off the GPU."""
         request = jobs[0].request
-        keep_off = _struck(jobs[0]) or self._lost_in_an_example(request) or self.driver_says()
+        examples = (self._lost_in_an_example(job.request) for job in jobs)
+        keep_off = _struck(jobs[0]) or next(filter(None, examples), None) or self.driver_says()
         return Assignment(
             jobs=tuple(Attempt(request=job.request, attempt=job.attempt) for job in jobs),
             keep_off_gpu=keep_off,

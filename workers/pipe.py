@@ -24,7 +24,8 @@ class Attempt(Message):
 
 
 class Assignment(Message):
-    """Parent to child: run these attempts in one launch. Where they are several, they have the same batch key."""
+    """Parent to child: run these attempts. Where they are several they have the same batch key: they are of one
+    operation, and share a launch or at least this message."""
 
     jobs: tuple[Attempt, ...]
     keep_off_gpu: str | None = None
@@ -33,7 +34,7 @@ class Assignment(Message):
 
     @property
     def first(self) -> JobRequest:
-        """What is true of the operation, its parameters and its inputs' shapes is true of all."""
+        """Its operation, backend wish and priority are those of all."""
         return self.jobs[0].request
 
 

@@ -32,7 +32,7 @@ from kernels.array import ArrayInfo, DType
 from workers import npy
 from workers.disk import force, force_directories
 from workers.protocol import JobRequest
-from workers.settings import Durability, WorkerSettings
+from workers.settings import Durability
 
 log = logging.getLogger("warpdesk.store")
 
@@ -136,15 +136,6 @@ class Store(WorkerStore, Protocol):
 
     def sweep(self, in_use: Callable[[str, str], bool]) -> int:
         """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
-
-
-def open_store(settings: WorkerSettings) -> WorkerStore:
-    """The store of a worker, which parent and child each open: through the API where the settings name one."""
-    if settings.api_url:
-        from workers.remote import RemoteStore  # with it comes an HTTP client
-
-        return RemoteStore(settings)
-    return SpoolStore(settings.store_directory, settings.durability)
 
 
 def result_name(job_id: str, attempt: int) -> str:

@@ -46,7 +46,7 @@ from workers.pulse import Pulse
 from workers.queue import Batch, Claim, Ending, Held, JobQueue, connect
 from workers.scripts import BELL
 from workers.settings import WorkerSettings
-from workers.store import open_store
+from workers.stores import open_store
 
 log = logging.getLogger("warpdesk.worker")
 
@@ -268,8 +268,8 @@ class WarmWorker(Worker):
         super().heartbeat(timeout, pipeline)
 
     def check_for_suspension(self, burst: bool = False) -> None:
-        """Take no job while `rq suspend` holds or arrays cannot be had, and look after the GPU meanwhile, which RQ's own
-        waiting would not."""
+        """Take no job while `rq suspend` holds or arrays cannot be had. RQ's own waiting would not look after the GPU
+        meanwhile."""
         if self._store.trouble() is None and time.monotonic() - self._suspension_seen_at <= 1:
             return
         while not self._stop_requested and (self._store.trouble() or is_suspended(self.connection, self)):

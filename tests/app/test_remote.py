@@ -30,7 +30,8 @@ from workers.protocol import Provenance, Succeeded
 from workers.queue import Held
 from workers.remote import RemoteStore
 from workers.settings import WorkerSettings
-from workers.store import SpoolStore, open_store, result_name
+from workers.store import SpoolStore, result_name
+from workers.stores import open_store
 
 GONE = "the array was erased, or its time was over"
 
@@ -191,6 +192,18 @@ def test_an_input_that_is_gone_fails_its_job_alone(host: Host) -> None:
             codec.decode(COMPUTATIONS["scale"], gone.request, store, {})
 
 
+def test_a_large_input_comes_beside_small_ones(host: Host) -> None:
+    large = np.random.default_rng(2).random(1_200_000)  # more than one answer holds of small ones
+    arrays = [np.arange(3.0), large, np.array([[1.0, np.nan]])]
+    jobs = [host.claim(inputs={"values": {"array": host.upload(array)}}) for array in arrays]
+    with open_at(host) as store, store.at_hand([(job.request, job.attempt) for job in jobs]):
+        for job, array in zip(jobs, arrays, strict=True):
+            found = store.find(job.request.owner, job.request.inputs["values"])
+            assert found is not None
+            assert (found.info.shape, found.info.has_nan) == (array.shape, array.ndim == 2)
+            np.testing.assert_array_equal(np.load(store.path(job.request.owner, found.id)), array)
+
+
 def test_a_download_goes_on_where_the_connection_broke(host: Host) -> None:
     values = np.random.default_rng(1).random(1_000_000)
     job = host.claim(inputs={"values": {"array": host.upload(values)}})
@@ -285,7 +298,7 @@ def test_what_a_killed_process_left_is_gone_with_the_next(host: Host) -> None:
     program = (
         "import os, signal\n"
         "from workers.settings import WorkerSettings\n"
-        "from workers.store import open_store\n"
+        "from workers.stores import open_store\n"
         "store = open_store(WorkerSettings())\n"
         "(store.new_result('job_1', 1) / 'result.json').write_text('{}')\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -1,0 +1,13 @@
+"""Which store a worker has: the spool where it can reach it, else the API's."""
+
+from workers.settings import WorkerSettings
+from workers.store import SpoolStore, WorkerStore
+
+
+def open_store(settings: WorkerSettings) -> WorkerStore:
+    """Parent and child each open it."""
+    if settings.api_url:
+        from workers.remote import RemoteStore  # with it comes an HTTP client
+
+        return RemoteStore(settings)
+    return SpoolStore(settings.store_directory, settings.durability)
