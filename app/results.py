@@ -190,9 +190,16 @@ async def erase_secrets(desk: Desk, record: JobRecord) -> None:
         for expected in (operation.inputs if operation is not None else ())
         if expected.secret and expected.name in record.request.inputs
     ]
+    owner, ended_at = record.request.owner, record.ended_at or 0.0
+
+    def left() -> list[str]:
+        found = [desk.store.find(owner, array) for array in secrets]
+        # What was uploaded since then waits for another job: the worker had erased it in time.
+        return [array.id for array in found if array is not None and array.created_at <= ended_at]
+
+    secrets = await anyio.to_thread.run_sync(left) if secrets else []
     if not secrets:
         return
-    owner = record.request.owner
     try:
         unused = await desk.queue(lambda jobs: [array for array in secrets if jobs.forbid(owner, array)])
     except Refusal:

@@ -1,9 +1,11 @@
 """Arrays over HTTP: what goes in comes out, and whatever lies is refused with its numbers."""
 
+import asyncio
 import io
 import os
 import pickle
 import struct
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from app import arrays
 from app.errors import Refusal
+from app.results import erase_secrets
 from tests.app.computations import work
 from tests.app.conftest import Live, connected, wait_until
 
@@ -232,6 +235,23 @@ def test_secrets_that_two_clients_uploaded_are_one_array_and_gone_with_the_first
     taken = api.http.post("/v1/jobs", json={**body, "inputs": inputs})
 
     assert (seeds == same, refused.status_code, taken.status_code) == (True, 422, 202)
+
+
+def test_a_secret_that_is_uploaded_again_is_not_erased_for_a_job_that_was_done_before(api: Live) -> None:
+    content = npy([0.125, 0.625])
+    seeds = api.http.put("/v1/arrays", content=content, headers=NPY).json()["id"]
+    inputs = {"values": {"data": [1.0]}, "seeds": {"array": seeds}}
+    job_id = api.submit(operation="hide", params={"count": 1}, inputs=inputs)
+    api.store.delete("local", seeds)  # as a worker does at the end of the job
+    api.queue.cancel(job_id)
+    record = api.queue.get(job_id)
+    assert record is not None
+    wait_until(lambda: time.time() > (record.ended_at or 0))
+    api.http.put("/v1/arrays", content=content, headers=NPY)
+
+    asyncio.run(erase_secrets(api.app.state.desk, record))  # as the API does once it hears of it
+
+    assert api.store.find("local", seeds) is not None
 
 
 GOOD = "{'descr': '<f8', 'fortran_order': False, 'shape': (3,), }"
