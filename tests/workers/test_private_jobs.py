@@ -6,6 +6,7 @@ import numpy as np
 from redis import Redis
 
 from kernels.catalogue import OPERATIONS
+from tests.claims import finish, take
 from tests.kernels.dp_noise.cases import AGGREGATE
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
@@ -13,7 +14,7 @@ from workers import execute
 from workers.device import without_gpu
 from workers.endings import Endings
 from workers.protocol import Failed, State
-from workers.queue import connect
+from workers.queue import Claim, Ending, Held, connect
 
 # Beyond what float64 holds exactly, so that dp_noise refuses it once it sees it.
 MARKER = 2**53 + 271828
@@ -74,14 +75,16 @@ def test_noise_of_an_attempt_that_did_not_commit_is_deleted(desk: Desk) -> None:
         job_id = desk.submit("whisper", {"secret": secret}, params={"marker": str(key), "gate": gate})
         desk.until(key.exists, "it did not begin")
         # Another parent took the job over while this one was cut off: attempt 1 is stale when it answers.
-        assert desk.queue.retry(job_id, 1)
-        with connect(desk.url) as connection:
-            connection.lrem("rq:queue:warpdesk", 0, job_id)
+        record = desk.queue.get(job_id)
+        assert record is not None
+        cut_off = Ending(Held(record.request, 1), how="returned")
+        _, taken = desk.queue.finish([cut_off], then=Claim("another"))
+        assert taken is not None
     desk.until(lambda: f"{job_id} attempt 1" in desk.log(), "the stale attempt was not stopped")
     desk.until(lambda: desk.results() == [], "the stale attempt's noise is still there")
     record = desk.queue.get(job_id)
     assert record is not None
-    assert (record.state, record.result) == (State.QUEUED, None)
+    assert (record.state, record.attempt, record.result) == (State.RUNNING, 2, None)
     assert desk.store.path(OWNER, secret).exists()  # the next attempt needs it
 
 
@@ -99,14 +102,12 @@ def test_a_canceled_private_job_leaves_neither_noise_nor_secret(desk: Desk) -> N
 def test_a_refusal_by_dp_noise_does_not_tell_redis_the_value_it_refused(desk: Desk) -> None:
     values = desk.array([MARKER, 1], "int64")
     job_id = desk.submit("dp_noise", {"values": values}, params=AGGREGATE)
-    started = desk.queue.start(job_id)
-    assert started is not None
-    request, attempt = started
-    (outcome,) = execute.run([(request, attempt)], desk.store, without_gpu("not needed"), OPERATIONS)
+    job = take(desk.queue, job_id)
+    (outcome,) = execute.run([(job.request, job.attempt)], desk.store, without_gpu("not needed"), OPERATIONS)
     assert isinstance(outcome, Failed)
     assert outcome.code == "invalid-input"
     assert "2**53" in outcome.message  # the reason is told
-    assert desk.queue.finish(job_id, attempt, outcome)
+    assert finish(desk.queue, job, outcome) == "done"
     record = desk.queue.get(job_id)
     assert record is not None
     assert record.state is State.FAILED
@@ -119,32 +120,29 @@ def test_a_refusal_by_dp_noise_does_not_tell_redis_the_value_it_refused(desk: De
 def test_a_job_given_back_and_canceled_meanwhile_takes_its_secret_along(desk: Desk) -> None:
     secret = desk.array([5, 6], "int64")
     job_id = desk.submit("whisper", {"secret": secret})
-    started = desk.queue.start(job_id)
-    assert started is not None
+    job = take(desk.queue, job_id)
     desk.queue.cancel(job_id)
     assert desk.store.path(OWNER, secret).exists()
-    Endings(desk.queue, desk.store, MISBEHAVING).released(*started)
+    Endings(desk.queue, desk.store, MISBEHAVING).end([Ending(job, how="returned")])
     assert not desk.store.path(OWNER, secret).exists()
 
 
 def test_a_job_given_back_keeps_its_secret_for_the_next_attempt(desk: Desk) -> None:
     secret = desk.array([5, 6], "int64")
-    started = desk.queue.start(desk.submit("whisper", {"secret": secret}))
-    assert started is not None
-    Endings(desk.queue, desk.store, MISBEHAVING).released(*started)
+    job = take(desk.queue, desk.submit("whisper", {"secret": secret}))
+    Endings(desk.queue, desk.store, MISBEHAVING).end([Ending(job, how="returned")])
     assert desk.store.path(OWNER, secret).exists()
 
 
-def test_a_requeued_job_whose_deadline_passes_in_the_queue_loses_its_secret_when_it_is_popped(desk: Desk) -> None:
+def test_a_requeued_job_whose_deadline_passes_in_the_queue_loses_its_secret_though_nobody_asks_for_it(
+    desk: Desk, connection: Redis
+) -> None:
     secret = desk.array([5, 6], "int64")
     job_id = desk.submit("whisper", {"secret": secret}, deadline=desk.queue.time() + 60.0)
-    started = desk.queue.start(job_id)
-    assert started is not None
-    Endings(desk.queue, desk.store, MISBEHAVING).released(*started)
-    with connect(desk.url) as connection:  # the worker asks before anyone else does
-        connection.lrem("rq:queue:warpdesk", 0, job_id)
-        connection.hset(f"warpdesk:job:{job_id}", "deadline", "1.0")
-        connection.rpush("rq:queue:warpdesk", job_id)
+    job = take(desk.queue, job_id)
+    Endings(desk.queue, desk.store, MISBEHAVING).end([Ending(job, how="returned")])
+    connection.hset(f"warpdesk:job:{job_id}", "deadline", "1.0")
+    connection.zadd("warpdesk:deadlines", {job_id: 1.0})
     desk.start_worker()
     desk.until(lambda: not desk.store.path(OWNER, secret).exists(), "the secret is still there")
     record = desk.queue.get(job_id)
