@@ -1,0 +1,161 @@
+"""The job queue as a plain data structure: what must hold of every job after every step.
+
+It predicts everything but which jobs a claim takes, and when a backoff is over: those it is told and judges.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from workers.protocol import MAX_ATTEMPTS, MAX_STRIKES, JobRequest
+
+LIVE = ("queued", "running")
+FINAL = ("succeeded", "failed", "canceled", "expired")
+
+
+@dataclass
+class Job:
+    request: JobRequest
+    same: str = ""
+    leader: str = ""  # of a follower
+    state: str = "queued"
+    attempt: int = 0
+    forgiven: int = 0
+    strikes: int = 0
+    retries: int = 0
+    deadline: float | None = None
+    worker: str = ""
+    lapsed: bool = False  # its lease is over
+    dead: bool = False
+    erased: bool = False
+    result: str | None = None
+    endings: int = 0
+    commits: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def owner(self) -> str:
+        return self.request.owner
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE
+
+    @property
+    def overdue(self) -> bool:
+        return self.deadline is not None and self.deadline < 1e9
+
+    @property
+    def keeps_inputs(self) -> bool:
+        return self.live or (self.dead and not self.request.private)
+
+    @property
+    def arrays(self) -> set[str]:
+        return set(self.request.inputs.values())
+
+
+@dataclass
+class Model:
+    jobs: dict[str, Job] = field(default_factory=dict)
+    keys: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # (owner, key): fingerprint, job
+    leaders: dict[tuple[str, str], str] = field(default_factory=dict)  # (owner, digest): the job that computes
+    forbidden: set[tuple[str, str]] = field(default_factory=set)
+
+    def ids(self, *states: str) -> set[str]:
+        return {job.id for job in self.jobs.values() if job.state in states}
+
+    def waiting(self) -> set[str]:
+        return {job.id for job in self.jobs.values() if job.state == "queued" and not job.leader}
+
+    def live_of(self, owner: str) -> set[str]:
+        return {job.id for job in self.jobs.values() if job.live and job.owner == owner}
+
+    def readers(self, owner: str, array: str) -> set[str]:
+        jobs = (job for job in self.jobs.values() if job.owner == owner and job.keeps_inputs)
+        return {job.id for job in jobs if array in job.arrays and not job.erased}
+
+    def followers(self, leader: str) -> list[Job]:
+        found = (job for job in self.jobs.values() if job.leader == leader and job.state == "queued")
+        return sorted(found, key=lambda job: job.id)
+
+    def enqueue(self, job: Job) -> None:
+        self.jobs[job.id] = job
+        if job.same:
+            leader = self.leaders.setdefault((job.owner, job.same), job.id)
+            job.leader = "" if leader == job.id else leader
+
+    def claim(self, job: Job, worker: str) -> None:
+        job.state, job.worker, job.lapsed = "running", worker, False
+        job.attempt += 1
+
+    def runs(self, job_id: str, attempt: int) -> bool:
+        return self.jobs[job_id].state == "running" and self.jobs[job_id].attempt == attempt
+
+    def settle(self, job: Job, state: str, *, dead: bool = False, result: str | None = None) -> None:
+        job.state, job.dead, job.endings = state, dead, job.endings + 1
+        if result is not None:
+            job.result, job.commits = result, job.commits + 1
+        if self.leaders.get((job.owner, job.same)) == job.id:
+            del self.leaders[job.owner, job.same]
+        followers = self.followers(job.id)
+        if followers and state in ("canceled", "expired"):
+            heir, *others = followers
+            heir.leader = ""
+            self.leaders[job.owner, job.same] = heir.id
+            for other in others:
+                other.leader = heir.id
+            return
+        for follower in followers:
+            late = follower.overdue
+            self.settle(follower, "expired" if late else state, result=None if late else result)
+
+    def again(self, job: Job) -> str:
+        if job.strikes >= MAX_STRIKES or job.attempt - job.forgiven >= MAX_ATTEMPTS:
+            self.settle(job, "failed", dead=True)
+            return "dead"
+        job.state = "queued"
+        return "queued"
+
+    def finish(self, job: Job, attempt: int, how: str, result: str, delays: int) -> str:
+        """What ending an attempt that runs answers."""
+        assert self.runs(job.id, attempt)
+        if how == "retry":
+            job.retries += 1
+            how = "returned" if job.retries <= delays else "failed"
+        if how == "struck":
+            job.strikes += 1
+        if how in ("struck", "returned"):
+            return self.again(job)
+        self.settle(job, how, result=result if how == "succeeded" else None)
+        return "done"
+
+    def reap(self, dead: Iterable[str], *, judge: bool) -> dict[str, str]:
+        ended = {}
+        for job in list(self.jobs.values()):
+            if job.state == "running" and (job.worker in dead or (judge and job.lapsed)):
+                ended[job.id] = self.again(job)
+        late = [job for job in self.jobs.values() if job.overdue and job.state == "queued"]
+        for job in sorted(late, key=lambda job: (job.deadline, job.id)):
+            if job.state == "queued":
+                self.settle(job, "expired")
+                ended[job.id] = "gone"
+        return ended
+
+    def stop(self, job: Job) -> None:
+        if job.live:
+            self.settle(job, "expired" if job.state == "queued" and job.overdue else "canceled")
+
+    def erase(self, job: Job) -> tuple[str | None, set[str]]:
+        self.stop(job)
+        names = job.result, set() if job.erased else job.arrays
+        job.erased, job.dead, job.result = True, False, None
+        others = (other for other in self.jobs.values() if other.result is not None)
+        result = None if names[0] in {other.result for other in others} else names[0]
+        return result, {array for array in names[1] if not self.readers(job.owner, array)}
+
+    def rerun(self, job: Job) -> None:
+        job.state, job.dead, job.deadline, job.same = "queued", False, None, ""
+        job.strikes = job.retries = 0
+        job.forgiven = job.attempt
