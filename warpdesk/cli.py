@@ -107,7 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     create = keys.add_parser("create", help="create a key and print it, once")
     create.add_argument("name", help="whose it is")
     create.add_argument(
-        "--scopes", default="submit,read,cancel", help="of submit, read, cancel, admin (default: %(default)s)"
+        "--scopes",
+        default="submit,read,cancel",
+        help="of submit, read, cancel, admin; or worker alone (default: %(default)s)",
     )
     create.set_defaults(run=_create_key)
     keys.add_parser("list", help="list the keys").set_defaults(run=_list_keys)

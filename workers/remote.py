@@ -103,10 +103,11 @@ class RemoteStore:
         # A cache outlives no boot: after a power cut a file may have the right length and other bytes.
         self._cache = self._caches / Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         self._cache_bytes, self._cache_seconds = settings.cache_bytes, settings.cache_seconds
-        for directory in (self._root, self._runs, self._caches, self._cache):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._users = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._users, fcntl.LOCK_SH)
+        for directory in (self._runs, self._caches, self._cache):
+            directory.mkdir(mode=0o700, exist_ok=True)
         self._inputs: dict[tuple[str, str], _Input] = {}
         self._run: tuple[Path, int] | None = None
         self._beside = _Beside(self._api.greet, self._tidy)
@@ -206,7 +207,7 @@ class RemoteStore:
         return self._beside.trouble()
 
     def close(self) -> None:
-        """Do what waits for the API, for five seconds at most. The last process that uses the cache deletes it."""
+        """Do what waits for the API, for five seconds at most. The last process of this machine leaves nothing."""
         self._beside.close()
         self._api.close()
         if self._run is not None:
@@ -215,7 +216,8 @@ class RemoteStore:
             os.close(lock)
         with suppress(BlockingIOError):
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(self._cache, ignore_errors=True)
+            for directory in (self._runs, self._caches):
+                shutil.rmtree(directory, ignore_errors=True)
         os.close(self._users)
 
     # Files.

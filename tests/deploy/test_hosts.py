@@ -86,14 +86,15 @@ class Hosts:
     desk: Desk  # of this host, with the spool
     redis: Secured
     cable: Cable
+    door: Link  # to the API
     home: Path  # of the other host
 
-    def start_far_worker(self, key: str, door: Link) -> None:
+    def start_far_worker(self, key: str) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
         told = {
             "WARPDESK_HOME": str(self.home),
             "WARPDESK_REDIS_URL": self.redis.url("worker"),
-            "WARPDESK_API_URL": f"http://{self.cable.here}:{door.port}",
+            "WARPDESK_API_URL": f"http://{self.cable.here}:{self.door.port}",
             "WARPDESK_API_KEY": key,
             "WARPDESK_OPERATIONS": "tests.workers.operations:OPERATIONS",
             "WARPDESK_DEVICE": "cpu",
@@ -157,8 +158,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         desk = Desk(secured.url("worker"), tmp_path, JobQueue(connection), SpoolStore(home / "store"))
         for close in (connection.close, client.close, desk.close):
             stack.callback(close)
-        made = Hosts(api, client, desk, secured, wire, tmp_path / "far")
-        made.start_far_worker(key, door)
+        made = Hosts(api, client, desk, secured, wire, door, tmp_path / "far")
+        made.start_far_worker(key)
         yield made
 
 
@@ -191,6 +192,22 @@ def test_jobs_run_on_a_host_without_the_spool_and_once_where_the_cable_was_out(h
     assert (record.state, record.attempt) == (State.SUCCEEDED, 1)
     assert hosts.endings(napping) == ["succeeded"]
     assert list(hosts.home.rglob("result.json")) == []
+
+
+def test_a_far_worker_takes_no_job_while_it_cannot_have_its_inputs(hosts: Hosts) -> None:
+    lines = hosts.desk.log().count("no job is taken")
+    hosts.door.down()
+    hosts.desk.until(lambda: hosts.desk.log().count("no job is taken") > lines, "the far worker does not notice")
+    job_id = hosts.submit(operation="double", inputs={"values": {"data": [7.0]}})
+    with hosts.redis.client("operator") as redis:
+        states = "rq:worker:*"
+        hosts.desk.until(
+            lambda: b"suspended" in [redis.hget(key, "state") for key in redis.keys(states)], "it does not pause"
+        )
+    assert hosts.attempt(job_id) == 0
+    hosts.door.up = True
+    assert hosts.desk.wait(job_id).attempt == 1
+    assert hosts.total(job_id) == 14.0
 
 
 def test_a_job_whose_host_was_cut_off_runs_elsewhere_and_its_late_result_is_refused(hosts: Hosts) -> None:
