@@ -76,9 +76,10 @@ async def _measure(url: str, process: int, connection: Redis) -> list[Row]:
 
 
 def _submit(url: str, count: int) -> list[str]:
-    body = {"operation": "sum", "inputs": {"x": {"data": [1.0]}}}
+    # Each has a number of its own: one of several identical jobs would compute for the others.
+    bodies = ({"operation": "sum", "inputs": {"x": {"data": [float(job)]}}} for job in range(count))
     with httpx.Client(base_url=url, timeout=60) as http:
-        answers = [http.post("/v1/jobs", json=body) for _ in range(count)]
+        answers = [http.post("/v1/jobs", json=body) for body in bodies]
     return [str(answer.raise_for_status().json()["id"]) for answer in answers]
 
 
