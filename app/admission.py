@@ -39,6 +39,9 @@ _LOOKING = 0.05
 # The queue's rate is an average of unlike jobs, and others come while a job waits.
 MARGIN = 1.5
 
+# A full queue is worth another try when this part of it is free: one place is gone before a caller is back.
+_ROOM = 20
+
 ABLE = ("ready", "busy")
 
 
@@ -135,7 +138,8 @@ class Admission:
     def full(self, waiting: int) -> Refusal:
         most = self._settings.max_queue
         sentence = f"{waiting} jobs are waiting; the limit is {most}"
-        return Refusal("queue-full", sentence, headers={"Retry-After": self.drain.retry_after(waiting - most + 1)})
+        after = self.drain.retry_after(waiting - most + max(1, most // _ROOM))
+        return Refusal("queue-full", sentence, headers={"Retry-After": after})
 
     def quota(self, live: int) -> Refusal:
         most = self._settings.max_live_jobs
