@@ -5,6 +5,7 @@ import logging
 import re
 import select
 import socket
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -164,3 +165,107 @@ def test_bodies_of_connections_that_take_turns_are_kept_apart(running: Live) -> 
         answers = [all_of(connection).partition(b"\r\n\r\n")[2] for connection in connections]
     for answer, prices in zip(answers, series, strict=True):
         assert np.array_equal(fetch(running, json.loads(answer)["id"]), prices)
+
+
+REFUSED = 1_000_000  # bytes of a body that is over the limit, and over what sockets hold
+
+
+def refused(framing: str = "") -> bytes:
+    """The head of a submission that is refused before its body is read."""
+    return (
+        f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {REFUSED}\r\n{framing}\r\n"
+    ).encode()
+
+
+def send_in_pieces(connection: socket.socket, body: bytes, piece: int = 50_000) -> None:
+    """As a client sends that does not listen meanwhile, and so slowly that the answer is there before the end."""
+    for start in range(0, len(body), piece):
+        connection.sendall(body[start : start + piece])
+        time.sleep(0.005)
+
+
+def one_answer(connection: socket.socket) -> tuple[bytes, bytes]:
+    """The head and the body of the next answer."""
+    reader = connection.makefile("rb")
+    head = b"".join(iter(reader.readline, b"\r\n"))
+    length = re.search(rb"(?i)content-length: (\d+)", head)
+    assert length is not None
+    return head, reader.read(int(length[1]))
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
+@pytest.mark.parametrize("framing", ["", "Connection: close\r\n"])
+def test_who_sends_a_body_to_its_end_reads_the_refusal_that_came_before_it(
+    running: Live, framing: str, version: bytes
+) -> None:
+    with connected(running) as connection:
+        connection.sendall(refused(framing).replace(b"HTTP/1.1", version))
+        send_in_pieces(connection, b"x" * REFUSED)
+        head, body = one_answer(connection)
+        stays_open = not framing and version == b"HTTP/1.1"
+        if not stays_open:
+            assert b"connection: close" in head.lower()
+            assert connection.recv(1) == b""
+    assert head.startswith(b"HTTP/1.1 413 ")
+    assert json.loads(body)["code"] == "body-too-large"
+
+
+@pytest.mark.parametrize("way", ["length", "chunks"])
+def test_after_a_body_that_nobody_read_the_connection_goes_on(running: Live, way: str) -> None:
+    body = b"x" * REFUSED
+    if way == "chunks":
+        head = refused().replace(f"Content-Length: {REFUSED}".encode(), b"Transfer-Encoding: chunked")
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (REFUSED, body)
+    else:
+        head = refused()
+    with connected(running) as connection:
+        for _ in range(2):
+            connection.sendall(head)
+            send_in_pieces(connection, body)
+            assert one_answer(connection)[0].startswith(b"HTTP/1.1 413 ")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert one_answer(connection)[0].startswith(b"HTTP/1.1 200 ")
+        assert connection.recv(1) == b""
+
+
+def test_the_next_request_may_come_in_one_packet_with_the_rest_of_a_refused_body(running: Live) -> None:
+    follows = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with connected(running) as connection:
+        connection.sendall(refused() + b"x" * 10)
+        assert one_answer(connection)[0].startswith(b"HTTP/1.1 413 ")
+        connection.sendall(b"x" * (REFUSED - 10) + follows)
+        assert all_of(connection).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("framing", ["", "Connection: close\r\n"])
+def test_a_refused_body_that_never_ends_ends_the_connection(
+    running: Live, framing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.reception.DROP_SECONDS", 0.3)
+    with connected(running) as connection:
+        connection.sendall(refused(framing))
+        assert all_of(connection).startswith(b"HTTP/1.1 413 ")
+        with pytest.raises(ConnectionError):
+            send_in_pieces(connection, b"x" * 10_000, piece=1)
+
+
+def test_who_sends_what_is_no_http_to_its_end_reads_why_it_was_refused(running: Live) -> None:
+    chunked = upload("Transfer-Encoding: chunked") + b"no length\r\n"
+    for start in (b"no request\r\n", b"GET /" + b"x" * (MAX_HEAD + 1), chunked):
+        with connected(running) as connection:
+            send_in_pieces(connection, start + b"x" * REFUSED)
+            answer = all_of(connection)
+        assert re.match(rb"HTTP/1\.1 4(00|31) ", answer), start[:40]
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_chunk_that_is_none_in_a_refused_body_gets_no_second_answer(running: Live) -> None:
+    head = refused().replace(f"Content-Length: {REFUSED}".encode(), b"Transfer-Encoding: chunked")
+    with connected(running) as connection:
+        connection.sendall(head + b"%x\r\n%s\r\n" % (REFUSED, b"x" * REFUSED))
+        answered = one_answer(connection)[0]
+        connection.sendall(b"no length\r\n")
+        with suppress(ConnectionError):
+            assert all_of(connection) == b""
+    assert answered.startswith(b"HTTP/1.1 413 ")
