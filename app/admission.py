@@ -81,7 +81,7 @@ class Admission:
         self._away: str | None = None  # why Redis could not be looked at
         self._over: dict[str, tuple[float, int]] = {}  # owners at their quota: until when, and their live jobs
         self._on_their_way: Counter[tuple[str, Priority]] = Counter()
-        self._able_at: dict[str, float] = {}  # workers, and when each was last seen able to run a job
+        self._able: dict[str, tuple[float, object]] = {}  # workers: when seen ready or busy, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
         self.bounds = Bounds(waiting=settings.max_queue, of_owner=settings.max_live_jobs)
@@ -189,8 +189,9 @@ class Admission:
         return told
 
     def able_lately(self, worker: WorkerReport, within: float) -> bool:
-        """Whether it was seen ready or busy in the last so many seconds."""
-        return time.monotonic() - self._able_at.get(worker.name, -within) < within
+        """Whether it was seen ready or busy in the last so many seconds, and has told of no fault since."""
+        at, fault = self._able.get(worker.name, (-within, None))
+        return time.monotonic() - at < within and _fault(worker) == fault
 
     # The task.
 
@@ -217,12 +218,12 @@ class Admission:
         memory, max_memory = self._memory()
         view = View(self._jobs.length(), self._jobs.waiting_by_owner(), memory, max_memory)
         if now >= self._workers_at:
-            able = {worker.name: now for worker in self._jobs.workers() if worker.state in ABLE}
-            kept = {name: at for name, at in self._able_at.items() if now - at < 60}
-            self._able_at, self._workers_at = {**kept, **able}, now + WORKERS_SECONDS
+            able = {worker.name: (now, _fault(worker)) for worker in self._jobs.workers() if worker.state in ABLE}
+            kept = {name: seen for name, seen in self._able.items() if now - seen[0] < 60}
+            self._able, self._workers_at = {**kept, **able}, now + WORKERS_SECONDS
         if now >= self._durability_at:
             self._redis_durability, self._durability_at = durability.of_redis(self._redis), now + DURABILITY_SECONDS
-        self.drain.look(view.waiting, sum(now - at < 2 * WORKERS_SECONDS for at in self._able_at.values()))
+        self.drain.look(view.waiting, sum(now - at < 2 * WORKERS_SECONDS for at, _ in self._able.values()))
         return view
 
     def _memory(self) -> tuple[int, int]:
@@ -234,3 +235,7 @@ class Admission:
 
     def close(self) -> None:
         self._redis.close()
+
+
+def _fault(worker: WorkerReport) -> object:
+    return worker.last_fault, worker.gpu and worker.gpu.last_fault_at

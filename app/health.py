@@ -19,8 +19,7 @@ from workers.protocol import FailedExample, GpuCondition, WorkerReport
 
 router = APIRouter(tags=["health"])
 
-# A worker replaces its child after a cancel, a deadline or a fault, and takes jobs meanwhile: within this many seconds
-# they wait and no more.
+# A worker replaces its child after a cancel or a time-out, by its own will: within so many seconds jobs wait, no more.
 _REPLACING_SECONDS = 5.0
 
 _CALLER = errors.documented("unauthorized", "missing-scope", "foreign-host", "queue-unavailable")

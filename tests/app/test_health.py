@@ -47,7 +47,7 @@ def test_without_a_worker_the_process_lives_and_is_not_ready(api: Live) -> None:
 
 @pytest.mark.parametrize(("state", "status"), [("starting", 503), ("ready", 200), ("busy", 200), ("restarting", 503)])
 def test_readiness_is_that_of_the_workers(api: Live, state: str, status: int) -> None:
-    api.queue.report(report("one", state), ttl=60)
+    api.queue.report(report(f"a {state} one", state), ttl=60)
 
     assert api.http.get("/readyz").status_code == status
 
@@ -72,20 +72,27 @@ def failed(operation: str, backend: Any = "cpu", **told: Any) -> FailedExample:
     return FailedExample(operation=operation, backend=backend, error="RuntimeError", message="/a/path: 7", **told)
 
 
-def test_a_worker_that_replaces_its_child_is_waited_for(serve_api: Callable[..., Any]) -> None:
+def test_a_worker_that_replaces_its_child_by_its_own_will_is_waited_for(serve_api: Callable[..., Any]) -> None:
     with serve_api() as api:
-        api.queue.report(report("one", "ready"), ttl=60)
+        able = report("one", "ready")
+        api.queue.report(able, ttl=60)
         admission = api.app.state.desk.admission
-        wait_until(lambda: admission.able_lately(report("one", "ready"), 60))
+        wait_until(lambda: admission.able_lately(able, 60))
+        replacing = able.model_copy(update={"state": "restarting"})
 
-        api.queue.report(report("one", "restarting"), ttl=60)
+        api.queue.report(replacing, ttl=60)
         at_first = api.http.get("/readyz")
-        admission._able_at["one"] -= 60  # seconds later
+        api.queue.report(replacing.model_copy(update={"last_fault": "error 700"}), ttl=60)
+        after_a_fault = api.http.get("/readyz")
+        api.queue.report(replacing, ttl=60)
+        admission._able["one"] = (time.monotonic() - 60, None)  # seconds later
+        at_last = api.http.get("/readyz")
 
         assert (at_first.status_code, at_first.json()["status"]) == (200, "degraded")
         assert at_first.json()["reasons"] == ["1 of 1 live workers are starting or restarting"]
-        wait_until(lambda: api.http.get("/readyz").status_code == 503)
-        assert api.http.get("/readyz").json()["reasons"] == ["None of 1 live workers is ready: restarting"]
+        for answer in (after_a_fault, at_last):
+            assert answer.status_code == 503
+            assert answer.json()["reasons"] == ["None of 1 live workers is ready: restarting"]
 
 
 def test_an_operation_that_failed_its_example_degrades_the_service_by_name(api: Live) -> None:
