@@ -26,7 +26,7 @@ class _Server(uvicorn.Server):
                 log_config=None,  # what uvicorn says looks like all else
                 log_level="warning",
                 ws="none",
-                timeout_keep_alive=75,  # above the 60 s that proxies keep an idle connection: who sends must not find it gone
+                timeout_keep_alive=75,  # above the 60 s of most proxies: who sends must not find a connection gone
                 timeout_graceful_shutdown=5,  # seconds for uploads and downloads under way
             )
         )
