@@ -7,7 +7,7 @@ and no part of the OpenAPI document.
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -113,8 +113,9 @@ async def take_results(request: Request, _: Worker, desk: Shared) -> dict[str, d
     sent = await _manifest(body, desk.settings.max_job_bytes)
     names = [result.name for result in sent.results]
     records = await _running(desk, names)
-    incoming = [_Incoming(desk, result, records[result.name]) for result in sent.results]
+    incoming = list[_Incoming]()
     try:
+        await anyio.to_thread.run_sync(_begin, desk, sent, records, incoming)
         await _receive(body, incoming)
         await body.end()
         await anyio.to_thread.run_sync(_keep, desk, incoming)
@@ -196,8 +197,12 @@ class _Body:
 
     async def end(self) -> None:
         """Refuse what comes after the end."""
-        if self._left or any([len(piece) async for piece in self._pieces]):
-            raise Refusal("malformed-result", "The body goes on after what it announces")
+        while not self._left:
+            try:
+                self._left = memoryview(await anext(self._pieces))
+            except StopAsyncIteration:
+                return
+        raise Refusal("malformed-result", "The body goes on after what it announces")
 
 
 async def _manifest(body: _Body, limit: int) -> SentResults:
@@ -302,6 +307,12 @@ class _Incoming:
             writer.close()
         if self._place is not None:
             self._place.discard()
+
+
+def _begin(
+    desk: Desk, sent: SentResults, records: Mapping[str, JobRecord | Refusal], incoming: list[_Incoming]
+) -> None:
+    incoming.extend(_Incoming(desk, result, records[result.name]) for result in sent.results)
 
 
 async def _receive(body: _Body, incoming: Sequence[_Incoming]) -> None:

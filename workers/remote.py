@@ -360,6 +360,7 @@ class _Api:
     def _client(self) -> httpx.Client:
         with self._making:
             if self._made is None:
+                logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each request
                 limits = httpx.Limits(max_connections=_THREADS + 1)
                 self._made = httpx.Client(headers=self._headers, timeout=_TIMES, limits=limits)
             return self._made

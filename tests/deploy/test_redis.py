@@ -96,6 +96,11 @@ def test_a_service_runs_over_tls_with_a_user_for_each_role_and_nothing_is_denied
     ask("DELETE", f"/v1/jobs/{first}")
     for path in ("/readyz", "/metrics", "/performance-metrics"):
         assert api.http.get(path).status_code == 200
+    array_id = ask("PUT", "/v1/arrays", content=b"1\n2\n", headers={"Content-Type": "text/csv"})["id"]
+    ask("DELETE", f"/v1/arrays/{array_id}")
+    (worker,) = desk.workers
+    worker.terminate()
+    assert worker.wait(60) == 0
     assert empty.denied() == []
 
 

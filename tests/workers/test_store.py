@@ -308,6 +308,25 @@ def test_an_adopted_result_file_is_an_array_of_its_owner_without_a_copy(store: S
     assert put(store, array).id == array_id
 
 
+def test_a_result_from_another_host_is_there_whole_or_not_at_all(store: SpoolStore, tmp_path: Path) -> None:
+    array = np.arange(5.0)
+    incoming, left = store.incoming("job_1.1", A), store.incoming("job_2.1", A)
+    for result in (incoming, left):
+        writer = result.writer("rsi.npy", "float64", (5,))
+        writer.take(array.tobytes())
+        assert writer.finish() == store.digest(A, "float64", (5,), array.tobytes())
+    assert list((tmp_path / "spool" / "results").iterdir()) == []
+    incoming.move("{}")
+    incoming.discard()
+    np.testing.assert_array_equal(np.load(store.result("job_1.1") / "rsi.npy"), array)
+    (abandoned,) = (tmp_path / "spool" / "uploads").iterdir()
+    assert store.sweep(lambda owner, array_id: False) == 0
+    two_days_ago = time.time() - 2 * 24 * 3600
+    os.utime(abandoned, (two_days_ago, two_days_ago))
+    assert store.sweep(lambda owner, array_id: False) == 1
+    assert not abandoned.exists()
+
+
 def fill(disk: SpoolWriter) -> None:
     """Let the disk be full under an upload that has begun: a device that refuses whatever is written to it."""
     disk.flush()
