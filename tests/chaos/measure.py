@@ -11,13 +11,17 @@ NO_CHILD_STARTS_IN = 0.05  # seconds: who was answered so soon after a kill was 
 
 
 def redeliveries(queue: JobQueue, kills: Sequence[Kill]) -> dict[str, list[float]]:
-    """Seconds from a kill until each job it interrupted ran again or was done, by what was killed."""
-    seconds: dict[str, list[float]] = {"parent": [], "child": []}
+    """Seconds from a kill until each job it interrupted ran again or was done, by what was killed.
+
+    Of jobs that ran together only their end is told when the next child takes them up one at a time.
+    """
+    seconds: dict[str, list[float]] = {}
     for kill in kills:
+        what = kill.what if len(kill.held) == 1 else f"{kill.what} with several jobs"
         for job, attempt in kill.held:
             if (took := _redelivered(queue.events(job), attempt, kill.at)) is not None:
-                seconds[kill.what].append(took)
-    return seconds
+                seconds.setdefault(what, []).append(took)
+    return dict(sorted(seconds.items()))
 
 
 def _redelivered(events: Sequence[Event], attempt: int, killed_at: float) -> float | None:

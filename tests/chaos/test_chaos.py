@@ -126,8 +126,8 @@ class Run:
             "unexpected": len(verdict.unexpected),
             "jobs by attempts": tries,
             "late finishes refused": self.world.log().count("came too late"),
-            "workers that ended by themselves": len(self.world.own_exits),
-            "of those with 0": self.world.own_exits.count(0),
+            "processes that ended by themselves": len(self.world.own_exits),
+            "workers of those with 0": sum(code == 0 for name, code in self.world.own_exits if name != "api"),
             **self.facts,
         }
         sys.stdout.write(f"\n{scenario}, {self.size.name}\n")

@@ -52,7 +52,7 @@ class World:
         self.history = history
         self.home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
         self.redis = RedisServer(self.home, durability="always")
-        self.own_exits: list[int] = []  # exit codes of what ended by itself
+        self.own_exits: list[tuple[str, int]] = []  # what ended by itself, and its exit code
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self._proxies = [Proxy(socket_path(self.home)) for _ in range(workers + 1 if proxied else 0)]
@@ -124,7 +124,7 @@ class World:
             if code is None:
                 continue
             if not part.killed and not part.asked:
-                self.own_exits.append(code)
+                self.own_exits.append((part.name, code))
             self.history.add("exit", part.name, detail=f"{code}{', killed' if part.killed else ''}")
             self.parts[number] = self._launched(part.name, part.launch)
 
