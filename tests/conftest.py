@@ -154,8 +154,8 @@ def processes_of(run: Path) -> dict[int, str]:
     return found
 
 
-def wait_until_ready(service: Service, patience: float = 240.0) -> None:
-    """Wait for 200 from /readyz: the API answers and a worker has run each operation once."""
+def wait_until_ready(service: Service, patience: float = 240.0, path: str = "/readyz") -> None:
+    """Wait for 200 from /readyz: the API answers and a worker has run each operation once. From /livez: it answers."""
     import httpx
 
     deadline = time.monotonic() + patience
@@ -165,7 +165,7 @@ def wait_until_ready(service: Service, patience: float = 240.0) -> None:
             answer = f"the service ended with exit code {service.process.returncode}"
             break
         try:
-            response = httpx.get(f"{service.url}/readyz", timeout=5)
+            response = httpx.get(f"{service.url}{path}", timeout=5)
         except httpx.TransportError as error:
             answer = repr(error)
         else:
