@@ -47,9 +47,7 @@ def test_two_hundred_at_once_with_one_key_are_one_job(redis_url: str, tmp_path: 
 async def _storms(*services: Service) -> list[list[tuple[int, bool, Any]]]:
     """Status, whether it was replayed, and the job of each answer, for each round; connections are opened before."""
     ports = [int(service.url.rpartition(":")[2]) for service in services]
-    connections = [
-        await asyncio.open_connection("127.0.0.1", ports[number % len(ports)]) for number in range(AT_ONCE)
-    ]
+    connections = [await asyncio.open_connection("127.0.0.1", ports[number % len(ports)]) for number in range(AT_ONCE)]
     rounds = []
     for number in range(ROUNDS):
         body = {"operation": "rsi", "params": {"period": 2}, "inputs": {"prices": {"data": [1.0, 2.0, float(number)]}}}
