@@ -55,7 +55,7 @@ from workers.queue import (
     connect,
 )
 
-EXAMPLES = int(os.environ.get("WARPDESK_MODEL_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("WARPDESK_MODEL_EXAMPLES", "40"))
 
 T = TypeVar("T")
 OWNERS, ARRAYS = ("key_a", "key_b"), ("blake3:a", "blake3:b")
@@ -294,6 +294,18 @@ class Service(RuleBasedStateMachine):
             self.claim_as(worker, "told", gpu)
         self.finish_as(worker, fate, hows, rest=True, then=gpu)
 
+    @rule(fate=FATES, how=st.sampled_from(("struck", "struck", "succeeded", "returned")))
+    def work_on_poison(self, fate: str, how: str) -> None:
+        """The same, and what is claimed has ended its worker twice before."""
+        worker = next(iter(self.workers))
+        if not self.workers[worker]:
+            self.claim_as(worker, "told", gpu=True)
+        for held in self.workers[worker]:
+            if self.model.runs(held.id, held.attempt):
+                self.model.jobs[held.id].strikes = MAX_STRIKES - 1
+                self.redis.hset(job_key(held.id), "strikes", MAX_STRIKES - 1)
+        self.finish_as(worker, fate, [how], rest=True, then=False)
+
     @precondition(lambda self: any(self.workers.values()))
     @rule(fate=FATES, pick=PICK, hows=st.lists(HOW, min_size=1, max_size=3), rest=st.booleans(), then=st.booleans())
     def finish(self, fate: str, pick: int, hows: list[str], rest: bool, then: bool) -> None:
@@ -333,15 +345,32 @@ class Service(RuleBasedStateMachine):
     @rule(pick=PICK, how=HOW)
     def finish_long_after(self, pick: int, how: str) -> None:
         """A message that was held up on its way changes nothing, unless the attempt still runs."""
-        job = self.past[-1 - pick % len(self.past)]
-        if self.model.runs(job.id, job.attempt):
+        late = [job for job in self.past if not self.model.runs(job.id, job.attempt)]
+        taken_over = [job for job in late if self.model.jobs[job.id].state == "running"]
+        if not late:
             return
+        job = (taken_over or late)[-1 - pick % len(taken_over or late)]
         before = Seen(self.redis).keys
         ((got,), _) = self.queue.finish([_ending(job, how)])
         self.finished(job, how, got)
         assert self.queue.renew([job]) == [job]
         self.queue.progress(job.id, job.attempt, 0.5)
         assert Seen(self.redis).keys == before
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(pick=PICK, how=HOW)
+    def is_cut_off_meanwhile(self, pick: int, how: str) -> None:
+        """A worker is away for so long that another takes its jobs, and comes back."""
+        worker = self.worker(pick)
+        held = list(self.workers[worker])
+        for job in held:
+            if self.model.runs(job.id, job.attempt):
+                self.lapse(self.model.jobs[job.id])
+        self.reap("told", judge=True)
+        self.time_passes(aged=False)
+        self.claim_as(next(name for name in self.workers if name != worker), "told", gpu=True)
+        self.finish_long_after(pick, how)
+        self.finish_as(worker, "told", [how], rest=True, then=False)
 
     @precondition(lambda self: self.some("running"))
     @rule(pick=PICK)
@@ -378,7 +407,8 @@ class Service(RuleBasedStateMachine):
     @precondition(lambda self: self.some("failed"))
     @rule(fate=FATES, pick=PICK)
     def rerun(self, fate: str, pick: int) -> None:
-        job = self.job(pick, "failed")
+        dead = [job for job in self.model.jobs.values() if job.dead]
+        job = dead[pick % len(dead)] if dead else self.job(pick, "failed")
         if fate == "before":
             return
         if job.dead and job.request.private and job.arrays:
@@ -407,7 +437,9 @@ class Service(RuleBasedStateMachine):
     @precondition(lambda self: self.some("running"))
     @rule(pick=PICK)
     def a_lease_lapses(self, pick: int) -> None:
-        job = self.job(pick, "running")
+        self.lapse(self.job(pick, "running"))
+
+    def lapse(self, job: Job) -> None:
         job.lapsed = True
         self.redis.zadd(LEASES, {job.id: 1.0})
 
@@ -422,18 +454,11 @@ class Service(RuleBasedStateMachine):
 
     @precondition(lambda self: self.some("queued"))
     @rule(pick=PICK)
-    def much_happened_before(self, pick: int) -> None:
-        """A job was claimed eight times, or ended its worker twice."""
+    def was_claimed_often(self, pick: int) -> None:
         job = self.job(pick, "queued")
-        if job.leader or job.strikes:
-            return
-        if pick % 2:
+        if not job.leader:
             job.attempt = max(job.attempt, job.forgiven + MAX_ATTEMPTS - 2)
-        else:
-            job.strikes = MAX_STRIKES - 1
-        self.redis.hset(job_key(job.id), "attempt", job.attempt)
-        if job.strikes:
-            self.redis.hset(job_key(job.id), "strikes", job.strikes)
+            self.redis.hset(job_key(job.id), "attempt", job.attempt)
 
     @rule(aged=st.booleans())
     def time_passes(self, aged: bool) -> None:
