@@ -88,11 +88,6 @@ class Admission:
 
     # What requests ask.
 
-    def require_redis(self) -> None:
-        """Refuse what needs Redis while it is known to be away."""
-        if self._away is not None:
-            raise Refusal("queue-unavailable", self._away, headers={"Retry-After": "1"})
-
     def admit(self, owner: str) -> None:
         """Refuse a submission that is certain to be refused."""
         view = self._view
@@ -175,8 +170,9 @@ class Admission:
         return durability.told(self._redis_durability, self._settings.durability)
 
     @property
-    def reachable(self) -> bool:
-        return self._away is None
+    def away(self) -> str | None:
+        """Why Redis could not be looked at the last time, None where it could."""
+        return self._away
 
     def troubles(self) -> list[str]:
         """Why new jobs are refused although those that were taken run."""

@@ -42,7 +42,7 @@ class Queue:
         self._patience = patience
         self._threads = anyio.CapacityLimiter(THREADS)
         self.jobs = JobQueue(self._connection)
-        self._usable = True
+        self.usable = True  # as far as the last call knows
 
     async def __call__(self, use: Callable[[JobQueue], T]) -> T:
         try:
@@ -54,12 +54,12 @@ class Queue:
             sentence = f"Redis cannot be used: {type(error).__name__}"
             reason = f"{sentence}: {error}"
         else:
-            if not self._usable:
-                self._usable = True
+            if not self.usable:
+                self.usable = True
                 log.warning("Redis can be used again")
             return used
-        if self._usable:  # one line, not one for each request until it is back
-            self._usable = False
+        if self.usable:  # one line, not one for each request until it is back
+            self.usable = False
             log.warning("%s", reason)
         raise Refusal("queue-unavailable", sentence, headers={"Retry-After": "1"})
 

@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from redis.exceptions import RedisError
 
 from app.admission import Admission
+from app.errors import Refusal
 from app.limits import Limits
 from app.metrics import Metrics
 from app.queue import Completions, Queue
@@ -32,10 +33,15 @@ class Desk:
     keys: Turns[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
     threads: ThreadPoolExecutor  # in which uploads are written
 
+    def require_redis(self) -> None:
+        """Refuse what needs Redis while it is away by all that is known: nobody has to wait to find out again."""
+        if self.admission.away is not None and not self.queue.usable:
+            raise Refusal("queue-unavailable", self.admission.away, headers={"Retry-After": "1"})
+
     def allow(self, owner: str, array_id: str) -> None:
         """An array was published that may have been deleted a moment ago: jobs may read it again. Asks Redis: call it
         in a thread. While Redis is away its id stays refused, for a minute after it was deleted."""
-        if self.admission.reachable:
+        if self.admission.away is None:
             with suppress(RedisError, OSError):
                 self.queue.jobs.allow(owner, array_id)
 

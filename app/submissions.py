@@ -95,7 +95,7 @@ async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
     """
     text = _idempotency_key(request)
     desk.limits.take(caller.id)
-    desk.admission.require_redis()
+    desk.require_redis()
     key = None if text is None else keyed(desk, caller.id, "idempotency-key", text)
     known = None
     if key is None or key not in desk.keys:  # else one with the same key is being looked at now: hear what it becomes

@@ -117,18 +117,35 @@ def test_a_redis_without_memory_is_no_fault_of_ours(tmp_path: Path, serve_api: C
         assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {(503, "queue-memory")}
 
 
-def test_while_redis_is_known_to_be_away_nobody_waits_for_it(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
-    server = RedisServer(tmp_path / "r")
-    with serve_api(server.url, redis_patience=30) as api:
-        admission = api.app.state.desk.admission
-        wait_until(lambda: not admission.reachable)
-
-        refused = api.http.post("/v1/jobs", json=SCALE, headers={"Idempotency-Key": "a"})
+def test_while_redis_is_known_to_hang_nobody_waits_for_it(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, redis_patience=1.0) as api:
+        desk = api.app.state.desk
+        wait_until(lambda: submitted(api).status_code == 202)
+        pid = redis_pid(api)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            submitted(api)
+            wait_until(lambda: desk.admission.away is not None and not desk.queue.usable)
+            refused = api.http.post("/v1/jobs", json=SCALE, headers={"Idempotency-Key": "a"})
+            durability = desk.admission.durability
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
         assert (refused.status_code, refused.json()["code"]) == (503, "queue-unavailable")
-        assert (refused.headers["Retry-After"], admission.durability) == ("1", "unknown")
+        assert refused.json()["detail"] == "Redis cannot be used: TimeoutError"  # as the last look found, not this one
+        assert (refused.headers["Retry-After"], durability) == ("1", "unknown")
+        wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_a_redis_that_is_back_for_one_is_back_for_all(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    server = RedisServer(tmp_path / "r")
+    with serve_api(server.url) as api:
+        wait_until(lambda: api.app.state.desk.admission.away is not None)
+        assert api.http.get("/v1/jobs").status_code == submitted(api).status_code == 503
         with server:
-            wait_until(lambda: submitted(api).status_code == 202)
+            wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+
+            assert submitted(api).status_code == 202
 
 
 def test_a_deadline_that_passes_while_others_are_computed_is_refused(serve_api: Callable[..., Any]) -> None:
@@ -246,7 +263,7 @@ def test_a_redis_that_does_not_tell_is_unknown_and_serves(tmp_path: Path, serve_
         redis.execute_command("ACL", "SETUSER", "default", "on", "nopass", "~*", "&*", "+@all", "-config", "-info")
         with serve_api(server.url) as api:
             wait_until(lambda: submitted(api).status_code == 202)
-            wait_until(lambda: api.app.state.desk.admission.reachable)
+            wait_until(lambda: api.app.state.desk.admission.away is None)
 
             assert told(api) == ("unknown", "unknown")
 
