@@ -14,7 +14,7 @@ import httpx
 from tests.chaos.history import History
 from tests.chaos.workload import Request, Submission, digest
 
-SUBMITTERS, READERS = 3, 3
+SUBMITTERS, READERS = 4, 3
 # All that is told of a final job beside its answer.
 RECORD = ("attempt", "started_at", "ended_at", "result_expires_at", "erased", "error")
 FINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
@@ -40,7 +40,7 @@ class Look:
         """Insist until the service took it, where a key makes that safe, or refused it for good. The job's id."""
         request, headers = one.request, {} if one.key is None else {"Idempotency-Key": one.key}
         if one.wait:
-            headers["Prefer"] = "wait=5"
+            headers["Prefer"] = "wait=2"
         self._history.add(
             "submitted", self._by, submission=one.number, request=request.name, key=one.key, ends=one.ends
         )
@@ -186,7 +186,8 @@ class Load:
         self._enough = enough
         self._turn = threading.Lock()
         self._room = threading.Semaphore(outstanding)
-        self._open: queue.SimpleQueue[str] = queue.SimpleQueue()
+        # Not a SimpleQueue: that of Python 3.11 can forget its time-out where several readers wait.
+        self._open: queue.Queue[str] = queue.Queue()
         self._settled: list[str] = []
         self._left = 0  # acknowledged and not settled
         self._stopped = threading.Event()

@@ -196,7 +196,7 @@ def worlds() -> Iterator[Worlds]:
 
 
 @sizes(
-    short(jobs=500, times=10, every=0.5, spare=3),
+    short(jobs=570, times=10, every=0.5, spare=3),
     Size(f"{JOBS} jobs", jobs=JOBS, kinds=700, workers=4, every=2.0),
 )
 def test_killed_parents_and_children_cost_no_job(worlds: Worlds, size: Size, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_worker_that_was_given_up_cannot_finish_what_another_took_over(
 
 
 @sizes(
-    short(jobs=150, every=6),
+    short(jobs=120, every=5),
     Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, every=12),
 )
 def test_replies_that_never_arrive_cost_no_job(worlds: Worlds, size: Size, tmp_path: Path) -> None:
@@ -363,6 +363,7 @@ def test_a_killed_api_costs_no_job_and_no_key_a_second_one(worlds: Worlds, size:
         run.judge("api-kill")
 
 
+@pytest.mark.timeout(400)
 def test_a_loss_and_a_second_commit_in_the_real_service_are_found(worlds: Worlds, tmp_path: Path) -> None:
     with worlds.chaos(short(jobs=40), tmp_path) as run:
         run.work_off()

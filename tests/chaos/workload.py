@@ -68,7 +68,7 @@ class Workload:
                 priority=chance.choices(("realtime", "batch", "research"), (1, 6, 3))[0],
                 deadline_s=3600.0 if chance.random() < 0.05 else None,
                 cancel=chance.random() < 0.03,
-                wait=chance.random() < 0.2,
+                wait=chance.random() < 0.1,
             )
             if one.key is not None and not one.cancel:
                 sent = [*sent[-100:], one]
