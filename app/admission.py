@@ -9,8 +9,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -35,6 +35,11 @@ DURABILITY_SECONDS = 5.0
 
 # A look is a small part of what a process does, however long the queue's lists are.
 _LOOKING = 0.05
+
+# Submissions that are worked on at once: more threads keep the interpreter from the event loop, which refuses. And all
+# that there are, with the ones that wait for their turn, for a second or so.
+TURNS = 16
+AT_ONCE = 256
 
 # The queue's rate is an average of unlike jobs, and others come while a job waits.
 MARGIN = 1.5
@@ -81,12 +86,20 @@ class Admission:
         self._away: str | None = None  # why Redis could not be looked at
         self._over: dict[str, tuple[float, int]] = {}  # owners at their quota: until when, and their live jobs
         self._on_their_way: Counter[tuple[str, Priority]] = Counter()
+        self._turns = asyncio.Semaphore(TURNS)
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen ready or busy, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
         self.bounds = Bounds(waiting=settings.max_queue, of_owner=settings.max_live_jobs)
 
     # What requests ask.
+
+    def require_turn(self) -> None:
+        """Refuse what would wait behind too many others for this process alone."""
+        under_way = self._on_their_way.total()
+        if under_way >= AT_ONCE:
+            sentence = f"{under_way} submissions are being taken at this moment; the limit is {AT_ONCE}"
+            raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
     def admit(self, owner: str) -> None:
         """Refuse a submission that is certain to be refused."""
@@ -118,17 +131,21 @@ class Admission:
         after = self.drain.retry_after(ahead + 1 - deadline_s / MARGIN * rate)
         raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
 
-    @contextmanager
-    def on_its_way(self, owner: str, priority: Priority) -> Iterator[None]:
-        """A job that was let in counts before it is in the queue, and then before the next look."""
+    @asynccontextmanager
+    async def turn(self, owner: str, priority: Priority) -> AsyncIterator[None]:
+        """Wait until a submission may be worked on. It counts as a job meanwhile."""
         self._on_their_way[owner, priority] += 1
         try:
-            yield
-            self._view.count(owner, priority)
+            async with self._turns:
+                yield
         finally:
             self._on_their_way[owner, priority] -= 1
             if not self._on_their_way[owner, priority]:
                 del self._on_their_way[owner, priority]
+
+    def enqueued(self, owner: str, priority: Priority) -> None:
+        """A job counts before the next look sees it."""
+        self._view.count(owner, priority)
 
     def full(self, waiting: int) -> Refusal:
         most = self._settings.max_queue

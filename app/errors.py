@@ -65,6 +65,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "internal-error": (500, "The service failed", True),
     "storage-full": (503, "There is no room for more arrays", True),
     "no-gpu-worker": (503, "No GPU worker is alive", True),
+    "busy": (503, "More jobs arrive than can be taken at once", True),
     "queue-full": (503, "The queue is full", True),
     "queue-memory": (503, "Redis is nearly out of memory", True),
     "deadline-unreachable": (503, "The queue is too long for the deadline", True),

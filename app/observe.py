@@ -47,6 +47,7 @@ class Observe:
                 status, started_answering = message["status"], True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
+                headers["Server-Timing"] = f"app;dur={(time.perf_counter() - started) * 1e3:.1f}"  # W3C, Server Timing
                 for name, value in SAFE_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)

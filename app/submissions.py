@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
@@ -20,7 +21,7 @@ from app.jobs import APPLIED, CALLER, NOT_DONE, PREFER, waited
 from app.operations import Checked
 from app.records import own_job, pending, positioned
 from app.shared import Desk, Shared
-from workers.protocol import JobRequest, State, Together
+from workers.protocol import PRIORITIES, JobRequest, Priority, State, Together
 from workers.queue import (
     Enqueued,
     IdempotencyKey,
@@ -82,7 +83,7 @@ class _Submission:
             *CALLER, "malformed-json", "duplicate-key", "invalid-idempotency-key", "disconnected", "unknown-job",
             "body-too-large", "unsupported-media-type", "invalid-request", "unknown-operation",
             "idempotency-key-reused", "job-too-large", "rate-limited", "quota-reached", "storage-full",
-            "no-gpu-worker", "queue-full", "queue-memory", "deadline-unreachable",
+            "no-gpu-worker", "busy", "queue-full", "queue-memory", "deadline-unreachable",
         ),
     },
     openapi_extra={"parameters": [*PREFER["parameters"], _IDEMPOTENCY]},
@@ -96,6 +97,7 @@ async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
     text = _idempotency_key(request)
     desk.limits.take(caller.id)
     desk.require_redis()
+    desk.admission.require_turn()
     key = None if text is None else keyed(desk, caller.id, "idempotency-key", text)
     known = None
     if key is None or key not in desk.keys:  # else one with the same key is being looked at now: hear what it becomes
@@ -129,19 +131,30 @@ async def _place(
     desk: Desk, caller: Key, job_id: str, body: object, sent: IdempotencyKey | None, *, positioned_too: bool
 ) -> tuple[Enqueued, JobRecord, int | None]:
     """Check it, store what came with it, queue it."""
-    checked = await anyio.to_thread.run_sync(operations.check, desk, caller.id, body)
-    wish = checked.submission
-    desk.admission.meet(caller.id, wish.priority, wish.deadline_s)
-    if wish.backend == "gpu":
-        await desk.queue(_require_gpu)
-    with desk.admission.on_its_way(caller.id, wish.priority):
+    priority, deadline_s = _haste(body)
+    desk.admission.meet(caller.id, priority, deadline_s)
+    async with desk.admission.turn(caller.id, priority):
+        checked = await anyio.to_thread.run_sync(operations.check, desk, caller.id, body)
+        if checked.submission.backend == "gpu":
+            await desk.queue(_require_gpu)
         kept = await _keep(desk, caller, checked)
         job, same = _request(desk, caller, job_id, checked, kept), _same(desk, caller.id, checked, kept)
         submission = _Submission(caller.id, checked, job, sent, same, kept)
         placed = await _enqueue(desk, submission, positioned_too=positioned_too)
+        if not placed[0].replayed:
+            desk.admission.enqueued(caller.id, priority)
     if not placed[0].replayed:
         desk.metrics.submitted(job.operation)
     return placed
+
+
+def _haste(body: object) -> tuple[Priority, float | None]:
+    """Priority and deadline of what nobody has checked yet: they are looked at before it waits. If they are wrong, it
+    will be refused for that."""
+    asked: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    priority, seconds = asked.get("priority"), asked.get("deadline_s")
+    reasonable = isinstance(seconds, int | float) and 0 < seconds <= schemas.WEEK
+    return next((known for known in PRIORITIES if known == priority), "batch"), seconds if reasonable else None
 
 
 async def _keep(desk: Desk, caller: Key, checked: Checked) -> dict[str, StoredArray]:

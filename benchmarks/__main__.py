@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [operations | ingest | service | batches | streams | faults ...] [--save]`.
+"""Run the benchmarks: `python -m benchmarks [operations | ingest | service | batches | overload ...] [--save]`.
 
 Without a name: all but `gpu`. --save writes results/<name>.json.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels.fingerprint import fingerprint
 
-KNOWN = ("operations", "ingest", "service", "batches", "streams", "choice", "faults", "gpu")
+KNOWN = ("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "gpu")
 
 
 def main(arguments: list[str]) -> int:

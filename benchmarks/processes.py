@@ -27,11 +27,11 @@ def redis() -> Iterator[str]:
 
 
 @contextmanager
-def service(redis_url: str, patience: float = 300.0) -> Iterator[str]:
+def service(redis_url: str, patience: float = 300.0, **settings: str) -> Iterator[str]:
     """`warpdesk serve` on that Redis, all of it compiled, also what waits until it is ready; gives its URL."""
     with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
         port = free_port()
-        settings = {"WARPDESK_HOME": home, "WARPDESK_REDIS_URL": redis_url}
+        settings = {"WARPDESK_HOME": home, "WARPDESK_REDIS_URL": redis_url, **settings}
         with _running(
             ["-m", "warpdesk.cli", "serve", "--port", str(port)], Path(home) / "serve.log", settings
         ) as process:

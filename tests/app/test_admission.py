@@ -1,5 +1,6 @@
 """Who is let in: bounds, quotas, memory and deadlines, and what a refusal costs."""
 
+import concurrent.futures
 import json
 import os
 import re
@@ -9,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from app.admission import View
 from app.auth import create_key
+from app.errors import Refusal
 from tests.app.computations import work
 from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
 from tests.app.test_auth import bearer
@@ -50,6 +53,42 @@ def test_a_full_queue_is_refused_before_the_body_is_sent_and_without_asking_redi
     assert answer.startswith("HTTP/1.1 503")
     assert '"code":"queue-full"' in answer
     assert "2 jobs are waiting; the limit is 2" in answer
+
+
+def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_are_sent(
+    tmp_path: Path, serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.admission.AT_ONCE", 3)
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, redis_patience=30) as api:
+        wait_until(lambda: submitted(api).status_code == 202)
+        admission, pid = api.app.state.desk.admission, redis_pid(api)
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                held = [pool.submit(httpx.post, f"{api.url}/v1/jobs", json=unlike(), timeout=60) for _ in range(3)]
+                wait_until(lambda: "limit is 3" in str(_raised(admission.require_turn)))
+                with connected(api) as connection:
+                    connection.sendall(
+                        b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                        b"Content-Length: 100000\r\n\r\n"
+                    )
+                    answer = connection.recv(10_000).decode()
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert [post.result().status_code for post in held] == [202] * 3
+
+        assert answer.startswith("HTTP/1.1 503")
+        assert '"code":"busy"' in answer
+        assert "3 submissions are being taken at this moment; the limit is 3" in answer
+        assert submitted(api).status_code == 202
+
+
+def _raised(call: Callable[[], None]) -> Refusal | None:
+    try:
+        call()
+    except Refusal as refusal:
+        return refusal
+    return None
 
 
 def test_a_queue_that_was_full_takes_jobs_again(serve_api: Callable[..., Any]) -> None:

@@ -32,7 +32,7 @@ GROWTH = 100 << 20  # bytes: what the allocator holds for the largest bodies at 
 SENDERS = 8
 PATIENCE = 60.0  # seconds for an answer; none is that slow, but the machine may be
 
-EXPECTED = {"queue-full", "queue-memory", "storage-full", "no-gpu-worker", "deadline-unreachable", "quota-reached"}
+EXPECTED = {"busy", "queue-full", "queue-memory", "no-gpu-worker", "deadline-unreachable"}
 PARTS = ("warpdesk.api", "workers.warm", "redis-server")
 
 
@@ -65,6 +65,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, 
         yield service, keys
 
 
+@pytest.mark.timeout(120 + REQUESTS // 10)
 def test_nothing_that_is_sent_makes_the_service_fail(tokens: tuple[Service, list[str]]) -> None:
     service, keys = tokens
     before, started = _parts(service), time.monotonic()

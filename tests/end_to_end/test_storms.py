@@ -1,6 +1,7 @@
 """Many at once with one Idempotency-Key, at two API processes on one Redis: one job, and its inputs stay.
 
-STORM_ROUNDS=100 runs the long form.
+STORM_ROUNDS=100 runs the long form. Who is told 503, because so many at once are more than Redis answers in time, asks
+again with the same key.
 """
 
 import asyncio
@@ -9,6 +10,8 @@ import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.conftest import Service, serve, wait_until_ready
 from workers.queue import JobQueue, connect
@@ -20,6 +23,7 @@ AT_ONCE = 200
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
+@pytest.mark.timeout(120 + 10 * ROUNDS)
 def test_two_hundred_at_once_with_one_key_are_one_job(redis_url: str, tmp_path: Path) -> None:
     shared = {"WARPDESK_REDIS_URL": redis_url, "WARPDESK_STORE": str(tmp_path / "store")}
     with (
@@ -36,7 +40,7 @@ def test_two_hundred_at_once_with_one_key_are_one_job(redis_url: str, tmp_path: 
         for number, answers in enumerate(rounds):
             assert Counter(status for status, _, _ in answers) == {202: AT_ONCE}, number
             assert len({job["id"] for _, _, job in answers}) == 1, number
-            assert [replayed for _, replayed, _ in answers].count(False) == 1, number
+            assert [replayed for _, replayed, _ in answers].count(False) <= 1, number  # 0: its maker was told 503
         jobs = queue.jobs("local", ROUNDS + 1)
         assert {record.request.id for record in jobs} == {answers[0][2]["id"] for answers in rounds}
         assert queue.length() == len(jobs) == ROUNDS
@@ -63,6 +67,12 @@ async def _storms(*services: Service) -> list[list[tuple[int, bool, Any]]]:
 
 
 async def _send(connection: Connection, request: bytes) -> tuple[int, bool, Any]:
+    while (answer := await _ask(connection, request))[0] == 503:
+        await asyncio.sleep(1.0)
+    return answer
+
+
+async def _ask(connection: Connection, request: bytes) -> tuple[int, bool, Any]:
     reader, writer = connection
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
