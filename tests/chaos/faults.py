@@ -127,29 +127,28 @@ def partition(world: World, chance: random.Random, partitions: list[Partition], 
     jobs: its leases are taken as ended then."""
     until = time.monotonic() + 5
     while True:
-        number = chance.randrange(len(world.workers))
-        worker = world.workers[number]
-        if held := world.held(worker):
-            break
         if time.monotonic() > until:
             return
-    world.links[number].silence()
-    # What it sent just before has arrived by now.
-    world.pause(0.05)
-    held = [job for job in world.held(worker) if job in held]
+        number = chance.randrange(len(world.workers))
+        worker = world.workers[number]
+        if not world.held(worker):
+            continue
+        world.links[number].silence()
+        world.pause(0.05)  # what it sent just before has arrived by now
+        if held := world.held(worker):
+            break
+        world.links[number].open()
     world.history.add("fault", "network", detail=f"{worker.name}, which holds {len(held)} jobs, is cut off")
     try:
         if seconds is None:
-            for job, _ in held:
-                world.connection.zadd(LEASES, {job: 1.0}, xx=True)
+            world.connection.zadd(LEASES, dict.fromkeys((job for job, _ in held), 1.0), xx=True)
             world.until(lambda: not world.held(worker), f"nobody took over from {worker.name}", 60)
         else:
             world.pause(seconds)
     finally:
         world.links[number].open()
     world.history.add("fault", "network", detail=f"{worker.name} is connected again")
-    if held:
-        partitions.append(Partition(worker.name, held))
+    partitions.append(Partition(worker.name, held))
 
 
 def restart(world: World, worker: Part) -> None:
