@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from app.errors import Refusal
 from workers.protocol import EVENTS, Event
-from workers.queue import JobQueue, JobRecord, connect
+from workers.queue import JobQueue, JobRecord, connect, told
 
 log = logging.getLogger("warpdesk.api")
 
@@ -125,6 +125,7 @@ class Completions:
         self._watches: dict[str, set[Watch]] = {}
         self._feeds: dict[str, set[Feed]] = {}
         self._ended: dict[str, None] = {}  # jobs to be read, in the order of their ends
+        self._told: list[JobRecord] = []  # of jobs that ended, not yet told to `seen`
         self._any_ended = asyncio.Event()
         self.released = False
 
@@ -256,15 +257,20 @@ class Completions:
             pause = min(2.0, pause * 2)
 
     def _tell(self, message: str) -> None:
+        text, _, record = message.partition("\n")
         try:
-            event = Event.model_validate_json(message)
+            event = Event.model_validate_json(text)
         except ValidationError as error:
             log.warning("an event that cannot be read: %s", error)
             return
         for feed in self._feeds.get(event.job, ()):
             feed.put(event)
         if event.final:
-            self._ended[event.job] = None
+            if record:
+                self._wake(ended := told(record))
+                self._told.append(ended)
+            else:
+                self._ended[event.job] = None
             self._any_ended.set()
 
     def _catch_up(self) -> None:
@@ -275,25 +281,30 @@ class Completions:
         self._ended.update(dict.fromkeys(self._watches))
         self._any_ended.set()
 
+    def _wake(self, record: JobRecord) -> None:
+        for watch in self._watches.get(record.request.id, ()):
+            watch.record = record
+            watch.woken.set()
+
     async def _look_up(self) -> None:
-        """Read the records of jobs that ended, for everyone who waits for them and for the counters."""
+        """Read the records of jobs that ended and were not told with them, and tell the counters of all."""
         while True:
             await self._any_ended.wait()
             asked = list(self._ended)[:AT_ONCE]
             try:
-                records = await self._queue(lambda jobs: jobs.records(asked))  # noqa: B023
+                records = await self._queue(lambda jobs: jobs.records(asked)) if asked else []  # noqa: B023
             except Refusal:
                 await asyncio.sleep(1.0)
                 continue
             for job_id in asked:
                 del self._ended[job_id]
-            if not self._ended:
-                self._any_ended.clear()
             final = [record for record in records if record is not None and record.state.final]
             for record in final:
-                for watch in self._watches.get(record.request.id, ()):
-                    watch.record = record
-                    watch.woken.set()
+                self._wake(record)
+            final += self._told
+            self._told = []
+            if not self._ended:
+                self._any_ended.clear()
             for record in final:
                 await self._seen(record)
 

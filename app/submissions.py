@@ -131,14 +131,13 @@ async def _place(
     desk: Desk, caller: Key, job_id: str, body: object, sent: IdempotencyKey | None, *, positioned_too: bool
 ) -> tuple[Enqueued, JobRecord, int | None]:
     """Check it, store what came with it, queue it."""
-    priority, deadline_s = _haste(body)
-    desk.admission.meet(caller.id, priority, deadline_s)
-    async with desk.admission.turn(caller.id, priority):
+    arrived, (priority, deadline_s) = time.time(), _haste(body)
+    async with desk.admission.turn(caller.id, priority, deadline_s):
         checked = await anyio.to_thread.run_sync(operations.check, desk, caller.id, body)
         if checked.submission.backend == "gpu":
             await desk.queue(_require_gpu)
         kept = await _keep(desk, caller, checked)
-        job, same = _request(desk, caller, job_id, checked, kept), _same(desk, caller.id, checked, kept)
+        job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
         submission = _Submission(caller.id, checked, job, sent, same, kept)
         placed = await _enqueue(desk, submission, positioned_too=positioned_too)
         if not placed[0].replayed:
@@ -223,7 +222,9 @@ def _canonical(body: object) -> str:
     return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
 
-def _request(desk: Desk, caller: Key, job_id: str, checked: Checked, kept: Mapping[str, StoredArray]) -> JobRequest:
+def _request(
+    desk: Desk, caller: Key, job_id: str, checked: Checked, kept: Mapping[str, StoredArray], arrived: float
+) -> JobRequest:
     settings, submission = desk.settings, checked.submission
     deadline_s = submission.deadline_s
     return JobRequest(
@@ -235,11 +236,11 @@ def _request(desk: Desk, caller: Key, job_id: str, checked: Checked, kept: Mappi
         backend=submission.backend,
         priority=submission.priority,
         seed=checked.seed,
-        deadline=None if deadline_s is None else time.time() + deadline_s,
+        deadline=None if deadline_s is None else arrived + deadline_s,
         timeout=settings.job_timeout,
         work=checked.cost.steps,
         size=checked.cost.bytes,
-        private=checked.operation.randomness == "private",
+        private=checked.operation.confidential,
         together=_together(caller.id, checked),
         result_ttl=submission.result_ttl_s or settings.result_ttl,
     )

@@ -73,12 +73,13 @@ class Endings:
         return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=self._retry_delays)
 
     def _erase_secrets(self, request: JobRequest) -> None:
-        """Delete secret inputs as soon as no live job reads them: not before a retry could need them, never later."""
+        """Delete secret inputs as soon as no live job reads them: not before a retry could need them, never later. From
+        then on none can be enqueued with them."""
         operation = self._operations.get(request.operation)
         secrets = [
             request.inputs[expected.name]
             for expected in (operation.inputs if operation is not None else ())
             if expected.secret and expected.name in request.inputs
         ]
-        unused = [array_id for array_id in secrets if not self._queue.in_use(request.owner, array_id)]
+        unused = [array_id for array_id in secrets if self._queue.forbid(request.owner, array_id)]
         self._store.erase_secrets(request, unused)

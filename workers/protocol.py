@@ -17,8 +17,8 @@ TASK = "workers.execute.run"  # the only function a job may name
 MAX_STRIKES = 3  # attempts that the job itself ended the worker with
 MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended
 
-EVENTS = "warpdesk:events"  # pub/sub: each event of each job, an Event as JSON
-DONE_CHANNEL = "warpdesk:done"  # goes when the queue publishes EVENTS
+# Pub/sub: each event of each job, an Event as JSON; after a last one and a line break, unless it is large, the record.
+EVENTS = "warpdesk:events"
 LEASES = "warpdesk:leases"  # sorted set: the running jobs, by the time their worker must have renewed its claim
 WORKERS = "warpdesk:workers"  # hash: each worker's name and the identity of its process
 
@@ -89,7 +89,7 @@ class JobRequest(Message):
     timeout: float  # seconds a single attempt may run
     work: float = 0.0  # elementary steps, about: `kernels.operation.Cost.steps`
     size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
-    private: bool = False  # draws private random words: how long it runs tells of them
+    private: bool = False  # has private random words, of which its times tell, or secret inputs, which nobody keeps
     together: Together | None = None  # None: always alone
     result_ttl: float  # seconds
 

@@ -45,6 +45,9 @@ class Beating(Protocol):
     def revoke(self, jobs: Collection[Held]) -> None:
         """These are no longer this worker's: stop them."""
 
+    def look_around(self, queue: JobQueue) -> None:
+        """See what other workers have."""
+
     def keep_registered(self, connection: redis.Redis) -> None:
         """Renew RQ's record of this worker."""
 
@@ -106,6 +109,7 @@ class Pulse(threading.Thread):
             held = self._worker.held()
             if held and (lost := self._queue.renew(held)):
                 self._worker.revoke(lost)
+            self._worker.look_around(self._queue)
             self._renew_at = now + RENEWAL_SECONDS
         told, self._progress = self._progress, None
         if told is not None:

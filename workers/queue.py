@@ -527,6 +527,11 @@ def _text(fields: dict[bytes, bytes]) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in fields.items()}
 
 
+def told(record: str) -> JobRecord:
+    """The record that was published with a job's last event."""
+    return _record(json.loads(record))
+
+
 def _record(fields: dict[str, str]) -> JobRecord:
     def number(name: str) -> float | None:
         return float(fields[name]) if name in fields else None

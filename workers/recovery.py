@@ -20,10 +20,11 @@ class Recovery:
         """Without `judge_leases` (after an outage, when nobody could renew) only dead processes lose their jobs."""
         processes = self._queue.processes()
         dead = [name for name, process in processes.items() if is_dead(process)]
-        ended = self._queue.reap(dead, judge_leases=judge_leases, most=_MOST)
-        self._endings.reaped(ended)
-        if len(ended) == _MOST:
-            return  # there may be more of them
+        while True:
+            ended = self._queue.reap(dead, judge_leases=judge_leases, most=_MOST)
+            self._endings.reaped(ended)
+            if len(ended) < _MOST:
+                break
         for name in processes:
             if name in dead or (judge_leases and not self._queue.reported(name)):
                 self._queue.unregister(name)

@@ -80,6 +80,8 @@ AGING_SECONDS = {"realtime": 0, "batch": 5, "research": 20}
 WINDOW = 256
 _PASSED = 4096  # ids whose time is over, on the way to the first that can be claimed: the next claim goes on from there
 _OWNERS = 64
+# A record of more is not published with the job's last event: every API process would get it.
+_TOLD_BYTES = 16_384
 _FOLLOWERS = 256  # jobs that one computes for: they all end in one step. The next one computes for those after it
 
 _PRELUDE = f"""
@@ -103,7 +105,7 @@ local function get(id, ...)
   return unpack(redis.call('HMGET', JOB .. id, ...))
 end
 
--- Append to the job's events and publish.
+-- Append to the job's events and publish. With the last comes the record, so that nobody has to ask for it.
 local function tell(id, name, field, value)
   local private, attempt = get(id, 'private', 'attempt')
   if private == '1' and (name == 'running' or name == 'progress') then return end
@@ -112,6 +114,14 @@ local function tell(id, name, field, value)
   if field then event[field] = value end
   local text = cjson.encode(event)
   redis.call('XADD', EVENTS .. id, 'MAXLEN', '~', 200, number .. '-0', 'event', text)
+  if name ~= 'queued' and name ~= 'running' and name ~= 'progress' then
+    local fields, record, size = redis.call('HGETALL', JOB .. id), {{}}, 0
+    for at = 1, #fields, 2 do
+      record[fields[at]] = fields[at + 1]
+      size = size + #fields[at + 1]
+    end
+    if size < {_TOLD_BYTES} then text = text .. '\\n' .. cjson.encode(record) end
+  end
   redis.call('PUBLISH', '{EVENTS}', text)
 end
 

@@ -41,7 +41,7 @@ from workers.horse import Horse
 from workers.patience import Patience
 from workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
 from workers.process import identity
-from workers.protocol import MAX_ATTEMPTS, MAX_STRIKES, QUEUE, Failed, Succeeded, WorkerReport, WorkerState
+from workers.protocol import MAX_STRIKES, QUEUE, Failed, Succeeded, WorkerReport, WorkerState
 from workers.pulse import Pulse
 from workers.queue import Batch, Claim, Ending, Held, JobQueue, connect
 from workers.scripts import BELL
@@ -106,10 +106,11 @@ class WarmWorker(Worker):
         self._revoked: set[Held] = set()  # those of them that are this worker's no more
         self._stopped_in_rq: set[Held] = set()  # those of them that RQ's stop-job command names
         self._kill_wanted = False
+        self._found_none = False  # the latest claim, which came with the end of a batch
         self._stop_at: float | None = None
         self._started_at = time.time()
         self._suspension_seen_at = self._heartbeat_at = 0.0
-        self._others_seen_at, self._others_have_gpu = 0.0, False
+        self._others_have_gpu = False
         self.undelivered = False
         operations = settings.catalogue()
         self._store = open_store(settings)
@@ -135,6 +136,7 @@ class WarmWorker(Worker):
     def work(self) -> None:
         """Claim and run jobs until asked to stop."""
         self.bootstrap("WARNING")
+        self.look_around(self._jobs)
         self._pulse.start()
         self._install_signal_handlers()
         try:
@@ -145,9 +147,10 @@ class WarmWorker(Worker):
                 self._children.look_after_gpu()
                 if self._stop_requested or not self._horse.ready:
                     continue
-                if batch is None:
+                if batch is None and not self._found_none:
                     batch = self._jobs.claim(self._claim())
                 if batch is None:
+                    self._found_none = False  # what came since rings
                     self._wait_for_work()
                     continue
                 self._held = batch.jobs
@@ -353,6 +356,13 @@ class WarmWorker(Worker):
         self._revoked.update(jobs)
         self._wake()
 
+    def look_around(self, queue: JobQueue) -> None:
+        self._others_have_gpu = any(
+            report.device is not None and report.device.backend == "gpu"
+            for report in queue.workers()
+            if report.name != self.name
+        )
+
     def report(self) -> WorkerReport:
         state: WorkerState
         if self._horse.ready:
@@ -457,6 +467,7 @@ class WarmWorker(Worker):
         if not self._stop_requested and self._horse.ready and time.monotonic() - self._suspension_seen_at <= 1:
             then = self._claim()
         batch = self._endings.end(self._outcomes(launch, answer, reason), self.name, then=then)
+        self._found_none = then is not None and batch is None
         self._held = () if batch is None else batch.jobs
         self._idle(launch)
         return batch
@@ -544,14 +555,7 @@ class WarmWorker(Worker):
 
     def _leaves_gpu_jobs(self) -> bool:
         """A worker without a GPU leaves jobs that insist on one to a worker that has one, as long as there is one."""
-        if self._children.use_gpu:
-            return False
-        if time.monotonic() - self._others_seen_at > 1:
-            self._others_seen_at = time.monotonic()
-            self._others_have_gpu = any(
-                report.device is not None and report.device.backend == "gpu" for report in self._jobs.workers()
-            )
-        return self._others_have_gpu
+        return self._others_have_gpu and not self._children.use_gpu
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # it is full of calls already
@@ -579,8 +583,7 @@ def run(settings: WorkerSettings | None = None) -> int:
 
 
 def _given_back(job: Held, reason: str = "its worker stopped") -> Ending:
-    gone = f"{MAX_ATTEMPTS} workers took the job and gave it back or were gone"
-    return Ending(job, how="returned", reason=reason, failure=Failed(code="worker-died", message=gone, retryable=True))
+    return Ending(job, how="returned", reason=reason)
 
 
 def _next_deadline(jobs: Sequence[Held], now: float) -> float | None:

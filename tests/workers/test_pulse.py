@@ -54,6 +54,9 @@ class Restless:
     def revoke(self, jobs: Collection[Held]) -> None:
         pass  # there is no such job
 
+    def look_around(self, queue: JobQueue) -> None:
+        pass  # it is alone
+
     def keep_registered(self, connection: redis.Redis) -> None:
         pass  # nor is RQ here
 

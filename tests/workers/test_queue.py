@@ -23,6 +23,7 @@ from workers.queue import (
     QueueFull,
     QuotaReached,
 )
+from workers.queue import told as told_record
 
 DIED = Failed(code="worker-died", message="gone")
 KEY = IdempotencyKey("its-key", "its-body")
@@ -418,9 +419,12 @@ def test_each_transition_is_an_event_with_the_next_number_and_is_published_once(
         finish(queue, job, succeeded(job))
         finish(queue, job, succeeded(job))
         queue.cancel("job_0001")
-        told = []
+        said = []
         while message := heard.get_message(timeout=0.2):
-            told.append(Event.model_validate_json(message["data"]))
+            said.append(message["data"].decode().partition("\n"))
+    told = [Event.model_validate_json(event) for event, _, _ in said]
+    assert [bool(record) for _, _, record in said] == [False] * 5 + [True]
+    assert told_record(said[-1][2]) == queue.get("job_0001")  # nobody has to ask for it
     assert [(event.event, event.attempt, event.progress, event.reason) for event in told] == [
         ("queued", 0, None, None),
         ("running", 1, None, None),
