@@ -37,9 +37,11 @@ DURABILITY_SECONDS = 5.0
 _LOOKING = 0.05
 
 # Submissions that are worked on at once: more threads keep the interpreter from the event loop, which refuses. And all
-# that there are, with the ones that wait for their turn, for a second or so.
+# that there are, with the ones that wait for their turn; none for longer than a second, by what turns took of late.
 TURNS = 16
 AT_ONCE = 256
+TURN_SECONDS = 1.0
+_LATELY = 0.05  # what a turn counts for, beside all before it
 
 # The queue's rate is an average of unlike jobs, and others come while a job waits.
 MARGIN = 1.5
@@ -87,6 +89,7 @@ class Admission:
         self._over: dict[str, tuple[float, int]] = {}  # owners at their quota: until when, and their live jobs
         self._on_their_way: Counter[tuple[str, Priority]] = Counter()
         self._turns = asyncio.Semaphore(TURNS)
+        self._turn_took = 0.0  # seconds
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen ready or busy, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
@@ -96,10 +99,16 @@ class Admission:
 
     def require_turn(self) -> None:
         """Refuse what would wait behind too many others for this process alone."""
-        under_way = self._on_their_way.total()
-        if under_way >= AT_ONCE:
-            sentence = f"{under_way} submissions are being taken at this moment; the limit is {AT_ONCE}"
+        under_way, seconds = self._on_their_way.total(), self._until_turn()
+        if under_way >= AT_ONCE or seconds > TURN_SECONDS:
+            sentence = (
+                f"{under_way} submissions are being taken at this moment; another would wait {seconds:.2g} seconds"
+            )
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
+
+    def _until_turn(self) -> float:
+        """Seconds that one which comes now would wait."""
+        return max(0, self._on_their_way.total() - TURNS + 1) / TURNS * self._turn_took
 
     def admit(self, owner: str) -> None:
         """Refuse a submission that is certain to be refused."""
@@ -112,32 +121,45 @@ class Admission:
         if time.monotonic() < until:
             raise self.quota(live)
 
-    def meet(self, owner: str, priority: Priority, deadline_s: float | None) -> None:
-        """Refuse a deadline that passes while others are computed. As long as nothing is measured, it is tried."""
+    def _meet(self, owner: str, priority: Priority, deadline_s: float, wait: float | None = None) -> None:
+        """Refuse a deadline that passes while others are computed. As long as nothing is measured, it is tried.
+
+        `wait`: seconds until the job's turn; None when that has come, and the job itself is among those on their way.
+        """
         rate = self.drain.least
-        if deadline_s is None or rate is None:
+        if rate is None:
             return
-        ahead = self._view.ahead(owner, priority) + sum(
-            count for (_, other), count in self._on_their_way.items() if other == priority
-        )
-        seconds = (ahead + 1) / rate * MARGIN
+        earlier = PRIORITIES[: PRIORITIES.index(priority) + 1]
+        on_their_way = sum(count for (_, other), count in self._on_their_way.items() if other in earlier)
+        ahead = self._view.ahead(owner, priority) + on_their_way - (wait is None)
+        seconds = ((ahead + 1) / rate if ahead else 0.0) * MARGIN
+        left = deadline_s - ((wait or 0.0) + self._turn_took) * MARGIN
         # What was seen is as old as a look, and what came since then may be done already.
-        if ahead == 0 or seconds <= max(deadline_s, 2 * LOOK_SECONDS):
+        if left > 0 and seconds <= (left if wait is None else max(left, 2 * LOOK_SECONDS)):
             return
         sentence = (
-            f"{ahead} jobs are ahead and {rate:.3g} are done a second: with some room that takes {seconds:.3g} "
-            f"seconds; the deadline is {deadline_s:.3g} seconds away"
+            f"{ahead} jobs are ahead and {rate:.3g} are done a second: with some room that takes "
+            f"{seconds + deadline_s - left:.3g} seconds; the deadline is {deadline_s:.3g} seconds away"
         )
-        after = self.drain.retry_after(ahead + 1 - deadline_s / MARGIN * rate)
+        after = self.drain.retry_after(ahead + 1 - left / MARGIN * rate)
         raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
 
     @asynccontextmanager
-    async def turn(self, owner: str, priority: Priority) -> AsyncIterator[None]:
-        """Wait until a submission may be worked on. It counts as a job meanwhile."""
+    async def turn(self, owner: str, priority: Priority, deadline_s: float | None) -> AsyncIterator[None]:
+        """Wait until a submission may be worked on, and refuse it if its deadline would pass. It counts as a job."""
+        asked = time.monotonic()
+        if deadline_s is not None:
+            self._meet(owner, priority, deadline_s, self._until_turn())
         self._on_their_way[owner, priority] += 1
         try:
             async with self._turns:
-                yield
+                began = time.monotonic()
+                if deadline_s is not None and began - asked > LOOK_SECONDS:
+                    self._meet(owner, priority, deadline_s - (began - asked))
+                try:
+                    yield
+                finally:
+                    self._turn_took += _LATELY * (time.monotonic() - began - self._turn_took)
         finally:
             self._on_their_way[owner, priority] -= 1
             if not self._on_their_way[owner, priority]:

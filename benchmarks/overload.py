@@ -5,8 +5,9 @@ two minutes (OVERLOAD_SECONDS), whether or not earlier ones were answered, by th
 job with a deadline. Then nothing but a job now and then, until those are answered as quickly as before.
 
 The caller shares two cores with Redis, the API and the worker. So each refusal has two times: the API's, from the
-request's head until the answer begins, which it tells in the answer (`Server-Timing`), and the caller's, from when the
-request was due until the answer was read, in which the waiting of all of them for a core counts.
+request's head until the answer begins, which it tells in the answer (`Server-Timing`), and the caller's, from the
+sending of the request until the answer was read, in which the waiting of all of them for a core counts. How much later
+than due the caller sent is told apart: that is its own.
 """
 
 import asyncio
@@ -62,14 +63,14 @@ class _Seen:
     offered: int = 0
     seconds: float = 0.0
     accepted: list[str] = field(default_factory=list)
-    refused: dict[str, list[tuple[float, float]]] = field(default_factory=dict)  # seconds: of the API, of the caller
-    admitted: list[tuple[float, float]] = field(default_factory=list)
+    refused: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)  # seconds: API, caller, late
+    admitted: list[tuple[float, float, float]] = field(default_factory=list)
     broken: Counter[str] = field(default_factory=Counter)
     before: float = 0.0
     recovered: float | None = None
 
     def take(self, answer: "_Answer", due: float) -> None:
-        times = (answer.served, answer.at - due)
+        times = (answer.served, answer.at - answer.sent, answer.sent - due)
         if answer.status == 202:
             self.accepted.append(json.loads(answer.body)["id"])
             self.admitted.append(times)
@@ -84,6 +85,7 @@ class _Answer:
     status: int
     body: bytes
     served: float
+    sent: float
     at: float
 
 
@@ -100,6 +102,7 @@ class _Connection(asyncio.Protocol):
 
     def send(self, request: bytes, told: Callable[[_Answer | None], None]) -> None:
         self._told = told
+        self._sent = time.perf_counter()
         self._transport.write(request)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
@@ -112,7 +115,7 @@ class _Connection(asyncio.Protocol):
             return
         body, self._got = self._got[end + 4 :], b""
         served = float(_value(head, b"\r\nserver-timing: app;dur=")) / 1e3
-        self._answered(_Answer(int(head[9:12]), body, served, time.perf_counter()))
+        self._answered(_Answer(int(head[9:12]), body, served, self._sent, time.perf_counter()))
 
     def connection_lost(self, _: Exception | None) -> None:
         self._lost(self)
@@ -306,8 +309,9 @@ def _refusals(seen: _Seen) -> list[Row]:
         {
             "answer": code,
             "count": len(found),
-            **_quantiles("API", [served for served, _ in found]),
-            **_quantiles("caller", [taken for _, taken in found]),
+            **_quantiles("API", [served for served, _, _ in found]),
+            **_quantiles("caller", [taken for _, taken, _ in found]),
+            **_quantiles("sent late", [late for _, _, late in found]),
         }
         for code, found in rows.items()
         if len(found) > 1

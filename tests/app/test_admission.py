@@ -66,7 +66,7 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
             os.kill(pid, signal.SIGSTOP)
             try:
                 held = [pool.submit(httpx.post, f"{api.url}/v1/jobs", json=unlike(), timeout=60) for _ in range(3)]
-                wait_until(lambda: "limit is 3" in str(_raised(admission.require_turn)))
+                wait_until(lambda: _raised(admission.require_turn) is not None)
                 with connected(api) as connection:
                     connection.sendall(
                         b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -79,7 +79,7 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
 
         assert answer.startswith("HTTP/1.1 503")
         assert '"code":"busy"' in answer
-        assert "3 submissions are being taken at this moment; the limit is 3" in answer
+        assert "3 submissions are being taken at this moment" in answer
         assert submitted(api).status_code == 202
 
 
