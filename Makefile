@@ -5,7 +5,7 @@
 # make bench EXTRAS=torch, or EXTRAS=gpu,torch, measures beside torch too.
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test lint types kernels sanitize soak bench test-gpu bench-gpu
+.PHONY: help install run demo test lint types kernels sanitize soak chaos bench test-gpu bench-gpu
 
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.14; do \
 	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -51,6 +51,9 @@ sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
 
 soak: $(DEV) ## ten minutes of full load, with health asked all the time, and a verdict; SOAK_SECONDS=600, SOAK_SAVE=1 keeps it
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} $(BIN)/pytest --quiet -rP tests/end_to_end/test_soak.py
+
+chaos: $(DEV) ## kills, outages, cut networks, lost replies, poison, under load, and a verdict; CHAOS_JOBS=10000, CHAOS="parents or poison" for some, CHAOS_SAVE=1 keeps it
+	@$(BIN)/pytest --quiet -rP -p no:randomly -m chaos $(if $(CHAOS),-k "$(CHAOS)") tests/chaos
 
 bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi
 	@$(BIN)/python -m benchmarks $(BENCH)

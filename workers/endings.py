@@ -29,9 +29,7 @@ class Endings:
         self._operations = operations
         self._retry_delays = tuple(retry_delays)
 
-    def end(
-        self, endings: Sequence[Ending], worker: str = "", *, idle: bool = True, then: Claim | None = None
-    ) -> Batch | None:
+    def end(self, endings: Sequence[Ending], worker: str = "", *, then: Claim | None = None) -> Batch | None:
         """End attempts in one step, each by itself; `then` claims in the same one.
 
         An outcome becomes the job's one visible outcome, unless another attempt or a cancel came first. A failure that
@@ -43,7 +41,7 @@ class Endings:
                 self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt))
         if not endings and then is None:
             return None
-        finished, batch = self._queue.finish(endings, worker, idle=idle, then=then)
+        finished, batch = self._queue.finish(endings, worker, then=then)
         for ending, how in zip(endings, finished, strict=True):
             request, attempt = ending.job.request, ending.job.attempt
             if how == "stale":

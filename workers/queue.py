@@ -172,13 +172,14 @@ class Ending:
     """How an attempt ends.
 
     An outcome is committed. Without one the job's deadline has passed (`how` "expired"), or the job goes back to the
-    queue for `reason`: "returned" where that is no fault of its own, "struck" where it is, "retry" after the next of
-    `delays` for a fault that may pass. `failure` is what it ends with if it is given up.
+    queue for `reason`: "returned" where that is no fault of its own, "apart" where it may be, so that it runs alone
+    next time, "struck" where it is, "retry" after the next of `delays` for a fault that may pass. `failure` is what it
+    ends with if it is given up.
     """
 
     job: Held
     outcome: Succeeded | Failed | None = None
-    how: Literal["done", "expired", "returned", "struck", "retry"] = "done"
+    how: Literal["done", "expired", "returned", "apart", "struck", "retry"] = "done"
     reason: str = ""
     failure: Failed = GIVEN_UP
     delays: Sequence[float] = ()
@@ -417,13 +418,13 @@ class JobQueue:
         return [job for job, still in zip(held, kept, strict=True) if not still]
 
     def finish(
-        self, endings: Sequence[Ending], worker: str = "", *, idle: bool = True, then: Claim | None = None
+        self, endings: Sequence[Ending], worker: str = "", *, then: Claim | None = None
     ) -> tuple[list[Finish], Batch | None]:
         """End attempts, each by itself: make an outcome visible, or give the job back. An attempt that is not the one
         that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip."""
         told = [part for ending in endings for part in ending.arguments()]
         if then is None:
-            return _finishes(self._eval(scripts.FINISH, worker, int(idle), *told)), None
+            return _finishes(self._eval(scripts.FINISH, worker, 1, *told)), None
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.eval(scripts.FINISH, 0, worker, 0, *told)
             pipe.eval(scripts.CLAIM, 0, *then.arguments())

@@ -417,7 +417,7 @@ end
 -- by the reaper, which knows what to erase then.
 local function claimable(id, lane, owner)
   local list = RQ_QUEUES .. lane .. '-' .. owner
-  local state, deadline, key, size, strikes = get(id, 'state', 'deadline', 'key', 'size', 'strikes')
+  local state, deadline, key, size, strikes, apart = get(id, 'state', 'deadline', 'key', 'size', 'strikes', 'apart')
   if state ~= 'queued' or (deadline and tonumber(deadline) <= at) then
     redis.call('LREM', list, 1, id)
     if redis.call('EXISTS', list) == 0 then
@@ -426,7 +426,7 @@ local function claimable(id, lane, owner)
     end
     return nil
   end
-  return {{id = id, key = key, size = tonumber(size), alone = key == '' or strikes ~= false, owner = owner}}
+  return {{id = id, key = key, size = tonumber(size), alone = key == '' or strikes or apart, owner = owner}}
 end
 
 local batch, reason, lane, owners, passed = {{}}, 'drained', nil, {{}}, 0
@@ -577,6 +577,7 @@ return answer
 # worker or '', '1' if it is idle after this, then of each: id, attempt, how, value, provenance or '', reason, delays
 #   how   succeeded (value: the result's name), failed (value: the error), expired,
 #         returned (not its fault; value: the error if it is given up, reason: why),
+#         apart (the same, and it is claimed alone from now on: one of several ended the child),
 #         struck (its own fault; the same),
 #         retry (a fault that may pass; the same, delays: seconds before each next try, separated by spaces)
 #   ->  of each: 'done', 'queued', 'dead' or 'stale'
@@ -594,7 +595,7 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
     -- The same finish again, after a lost reply, is the same commit.
     if current ~= attempt then return 'stale' end
     if state == how and (how == 'expired' or before == value) then return 'done' end
-    if how ~= 'returned' and how ~= 'struck' and how ~= 'retry' then return 'stale' end
+    if how ~= 'returned' and how ~= 'apart' and how ~= 'struck' and how ~= 'retry' then return 'stale' end
     if state == 'queued' then return 'queued' end
     if state == 'failed' and before == value then return dead and 'dead' or 'done' end
     return 'stale'
@@ -605,7 +606,8 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
     settle(id, how)
     return 'done'
   end
-  if how == 'returned' then return give_back(id, reason, value) end
+  if how == 'apart' then redis.call('HSET', key, 'apart', 1) end
+  if how == 'returned' or how == 'apart' then return give_back(id, reason, value) end
   if how == 'struck' then
     redis.call('HINCRBY', key, 'strikes', 1)
     return again(id, 0, reason, value)
@@ -833,7 +835,7 @@ if not dead then
 end
 if private == '1' and inputs ~= '[]' then return -1 end
 redis.call('ZREM', DEAD, id)
-redis.call('HDEL', key, 'dead', 'strikes', 'retries', 'error', 'ended_at', 'started_at', 'worker', 'progress',
+redis.call('HDEL', key, 'dead', 'strikes', 'apart', 'retries', 'error', 'ended_at', 'started_at', 'worker', 'progress',
   'deadline', 'same')
 -- The fence goes on rising: its claims are counted from here.
 redis.call('HSET', key, 'forgiven', redis.call('HGET', key, 'attempt'), 'request', ARGV[2])

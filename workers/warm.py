@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -60,6 +59,7 @@ IDLE_SECONDS = 1
 
 # How long the others of a launch run on after one of them was canceled or its deadline passed.
 _COMPANY_SECONDS = 1.0
+_STOPPED = "its worker stopped"
 
 
 class End(Enum):
@@ -179,30 +179,19 @@ class WarmWorker(Worker):
             self._children.died_idle()
 
     def _run(self, batch: Batch) -> Batch | None:
-        """Run what was claimed; returns what was claimed in the same step in which the last of it ended."""
+        """Run what was claimed; returns what was claimed in the step in which it ended."""
         batch = self._with_company(batch)
-        waiting = deque([batch.jobs])
-        while waiting:
-            jobs = waiting.popleft()
-            self._children.await_canary()
-            if not self._horse.ready:  # it hung or died: the jobs need not wait for the next child
-                waiting.appendleft(jobs)
-                break
-            launch = self._start(jobs)
+        self._children.await_canary()
+        if self._horse.ready:
+            launch = self._start(batch.jobs)
             end = self._watch(launch)
-            rest = self._learn(launch, end)
-            if isinstance(end, Answer) and not waiting and not rest:
+            if isinstance(end, Answer):
+                self._children.answered(launch.work, end)
                 return self._commit(launch, end, batch.reason)
-            waiting.extendleft((job,) for job in reversed(rest))
-            self._conclude(launch, end, batch.reason, idle=not waiting)
-            self._held = tuple(job for jobs in waiting for job in jobs)
-            if waiting and not self._stop_requested:
-                self._children.await_ready()
-            if self._stop_at is not None and time.monotonic() >= self._stop_at:
-                break
-        left = [job for jobs in waiting for job in jobs]
-        self._endings.end([_given_back(job) for job in left], self.name)
-        self._held = ()
+            self._conclude(launch, end)
+        else:  # it hung or died: the jobs need not wait for the next child
+            self._endings.end([_given_back(job) for job in batch.jobs], self.name)
+        self._let_go(batch.jobs)
         return None
 
     def _with_company(self, batch: Batch) -> Batch:
@@ -448,19 +437,6 @@ class WarmWorker(Worker):
                 launch.gone[job] = now
                 launch.overdue.add(job)
 
-    def _learn(self, launch: Launch, end: Answer | End) -> list[Held]:
-        """What an end tells of the child and its device. Returns the jobs that run again at once, each by itself.
-
-        Who of several ended the child, or took too long, is not known: alone, each shows. One more death at most tells,
-        where halving a batch would take one for each halving.
-        """
-        if isinstance(end, Answer):
-            self._children.answered(launch.work, end)
-            return []
-        if len(launch.jobs) == 1 or end in (End.RELEASED, End.HUNG):
-            return []
-        return launch.live
-
     def _commit(self, launch: Launch, answer: Answer, reason: str) -> Batch | None:
         """End what was answered and claim the next in the same round trip, if there may be a next."""
         then = None
@@ -468,12 +444,13 @@ class WarmWorker(Worker):
             then = self._claim()
         batch = self._endings.end(self._outcomes(launch, answer, reason), self.name, then=then)
         self._found_none = then is not None and batch is None
-        self._held = () if batch is None else batch.jobs
-        self._idle(launch)
+        self._let_go(launch.jobs, batch)
         return batch
 
-    def _idle(self, launch: Launch) -> None:
-        self._revoked.difference_update(launch.jobs)
+    def _let_go(self, jobs: Sequence[Held], batch: Batch | None = None) -> None:
+        """These have ended; `batch` is what the worker holds now."""
+        self._held = () if batch is None else batch.jobs
+        self._revoked.difference_update(jobs)
         if not self._held:
             self._horse_pid = 0
             self._state = WorkerStatus.IDLE  # as every ending writes it
@@ -491,22 +468,23 @@ class WarmWorker(Worker):
             endings.append(Ending(job, outcome))
         return endings
 
-    def _conclude(self, launch: Launch, end: Answer | End, reason: str, *, idle: bool) -> None:
-        """Commit what is known. Jobs are ended, or queued again, before anything else is done."""
-        if isinstance(end, Answer):
-            self._endings.end(self._outcomes(launch, end, reason), self.name, idle=idle)
-        elif end is End.DIED:
-            self._died(launch, idle=idle)
+    def _conclude(self, launch: Launch, end: End) -> None:
+        """Jobs go back to the queue, or end, before anything else is done."""
+        if end is End.DIED:
+            self._died(launch)
         elif end is End.HUNG:  # before a job began: no strike against it
             why = self._children.hung()
             self._endings.end([_given_back(job, why) for job in launch.jobs], self.name)
             self._children.respawn(why)
         else:
-            self._killed(launch, end, idle=idle)
-        self._idle(launch)
+            self._killed(launch, end)
 
-    def _killed(self, launch: Launch, end: End, *, idle: bool) -> None:
-        """The child is of no use any more. What it was writing is deleted after its death."""
+    def _killed(self, launch: Launch, end: End) -> None:
+        """The child is of no use any more. What it was writing is deleted after its death.
+
+        Of several jobs it is not known which took too long: each runs alone next time. What a cancel or a deadline of
+        one ended for the others is no fault of theirs.
+        """
         first = launch.jobs[0].request
         why = f"a job was {end.value}, and its process ended with it"
         if end is not End.RELEASED:
@@ -523,17 +501,23 @@ class WarmWorker(Worker):
                     self._jobs.cancel(job.request.id)  # unchanged, unless it was RQ's command that stopped it
                 self._stopped_in_rq.discard(job)
                 endings.append(_given_back(job))  # stale: what it wrote is deleted
-            elif end is End.RELEASED:
-                endings.append(_given_back(job))
-            elif end is End.TIMEOUT and len(launch.jobs) == 1:
+            elif end is not End.TIMEOUT:
+                endings.append(_given_back(job, why if end is not End.RELEASED else _STOPPED))
+            elif len(launch.jobs) > 1:
+                endings.append(Ending(job, how="apart", reason=f"a launch of {len(launch.jobs)} jobs took too long"))
+            else:
                 late = f"an attempt may run {job.request.timeout:g} s, and this one ran longer"
                 endings.append(Ending(job, Failed(code="timeout", message=late)))
-        self._endings.end(endings, self.name, idle=idle)
+        self._endings.end(endings, self.name)
         if end is not End.RELEASED:
             self._children.respawn(why, fault=False)
 
-    def _died(self, launch: Launch, *, idle: bool) -> None:
-        """The child ended in the middle of a launch."""
+    def _died(self, launch: Launch) -> None:
+        """The child ended in the middle of a launch.
+
+        Who of several ended it is not known: alone, each shows, on whatever worker is free. One more death tells, where
+        halving the batch would take one for each halving.
+        """
         lost = self._horse.lost
         # One that lost its device does nothing any more but end, which may take the driver a while.
         why = f"the device was lost ({lost.message})" if lost is not None else self._horse.reap()
@@ -542,10 +526,12 @@ class WarmWorker(Worker):
         for job in launch.jobs:
             if job in launch.gone:
                 endings.append(_given_back(job))
-            elif len(launch.jobs) == 1:
+            elif len(launch.jobs) > 1:
+                endings.append(Ending(job, how="apart", reason=f"in a launch of {len(launch.jobs)} jobs {why}"))
+            else:
                 failure = Failed(code=kind, message=f"{why}, {MAX_STRIKES} times; the job was given up", retryable=True)
                 endings.append(Ending(job, how="struck", reason=why, failure=failure))
-        self._endings.end(endings, self.name, idle=idle)
+        self._endings.end(endings, self.name)
         if lost is not None:
             self._children.lost(launch.jobs[0].request, lost)
             self._horse.reap()
@@ -582,7 +568,7 @@ def run(settings: WorkerSettings | None = None) -> int:
     return 0 if worker._stop_requested and not worker.undelivered else 1
 
 
-def _given_back(job: Held, reason: str = "its worker stopped") -> Ending:
+def _given_back(job: Held, reason: str = _STOPPED) -> Ending:
     return Ending(job, how="returned", reason=reason)
 
 

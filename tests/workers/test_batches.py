@@ -71,7 +71,7 @@ def test_a_poisonous_job_is_a_dead_letter_after_three_strikes_and_its_neighbours
     assert (poison.state, poison.strikes, poison.dead) == (State.FAILED, 3, True)
     assert poison.error is not None
     assert poison.error.code == "worker-died"
-    assert [(record.state, record.strikes, record.attempt) for record in found] == [(State.SUCCEEDED, 0, 1)] * 7
+    assert [(record.state, record.strikes, record.attempt) for record in found] == [(State.SUCCEEDED, 0, 2)] * 7
     assert len(list(marks.iterdir())) == 4  # once in company, three times alone
 
 
@@ -95,7 +95,7 @@ def test_a_deadline_that_passes_in_a_launch_costs_the_others_nothing(desk: Desk)
     assert [record.state for record in records(desk, [*late, *others])] == [State.EXPIRED, *[State.SUCCEEDED] * 2]
 
 
-def test_a_launch_that_takes_too_long_is_tried_job_by_job(desk: Desk) -> None:
+def test_jobs_of_a_launch_that_takes_too_long_run_alone_next_time(desk: Desk) -> None:
     desk.start_worker()
     with desk.gate() as gate:
         desk.nap("held", gate=gate)
