@@ -37,10 +37,10 @@ DURABILITY_SECONDS = 5.0
 _LOOKING = 0.05
 
 # Submissions that are worked on at once: more threads keep the interpreter from the event loop, which refuses. And all
-# that there are, with the ones that wait for their turn; none for longer than a second, by what turns took of late.
+# that there are, with the ones that wait for their turn; none for longer than that, by what turns took of late.
 TURNS = 16
 AT_ONCE = 256
-TURN_SECONDS = 1.0
+TURN_SECONDS = 0.25
 _LATELY = 0.05  # what a turn counts for, beside all before it
 
 # The queue's rate is an average of unlike jobs, and others come while a job waits.
