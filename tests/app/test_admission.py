@@ -1,5 +1,6 @@
 """Who is let in: bounds, quotas, memory and deadlines, and what a refusal costs."""
 
+import asyncio
 import concurrent.futures
 import json
 import os
@@ -14,9 +15,11 @@ import httpx
 import numpy as np
 import pytest
 
-from app.admission import View
+from app.admission import Admission, View
 from app.auth import create_key
+from app.drain import Drain
 from app.errors import Refusal
+from app.settings import Settings
 from tests.app.computations import work
 from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
 from tests.app.test_auth import bearer
@@ -81,6 +84,33 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
         assert '"code":"busy"' in answer
         assert "3 submissions are being taken at this moment" in answer
         assert submitted(api).status_code == 202
+
+
+def test_a_job_whose_deadline_passes_while_it_waits_for_its_turn_is_refused_and_gives_the_turn_back(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.admission.TURNS", 1)
+    drain = Drain()
+    drain.least = 1000.0
+    admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
+
+    async def late() -> None:
+        async with admission.turn("a", "batch", 0.3):
+            raise AssertionError
+
+    async def wait() -> Refusal:
+        async with admission.turn("b", "batch", None):
+            waiting = asyncio.create_task(late())
+            await asyncio.sleep(0.5)
+        with pytest.raises(Refusal) as refused:
+            await waiting
+        async with admission.turn("a", "batch", 60.0):
+            return refused.value
+
+    refusal = asyncio.run(wait())
+    admission.close()
+
+    assert refusal.code == "deadline-unreachable"
 
 
 def _raised(call: Callable[[], None]) -> Refusal | None:
