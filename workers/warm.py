@@ -55,8 +55,6 @@ _LEAVE_SECONDS = 0.05
 # How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
 # waits for the answer, and not for a job, when its time is over.
 IDLE_SECONDS = 1
-
-
 # How long the others of a launch run on after one of them was canceled or its deadline passed.
 _COMPANY_SECONDS = 1.0
 _STOPPED = "its worker stopped"
@@ -142,13 +140,15 @@ class WarmWorker(Worker):
         try:
             batch: Batch | None = None
             while not self._stop_requested:
-                self.check_for_suspension()
-                self._children.await_ready()
+                if batch is None:
+                    self.check_for_suspension()
+                    self._children.await_ready()
                 self._children.look_after_gpu()
-                if self._stop_requested or not self._horse.ready:
-                    continue
-                if batch is None and not self._found_none:
-                    batch = self._jobs.claim(self._claim())
+                if batch is None:  # else it came with the end of the one before, and waits for nothing
+                    if self._stop_requested or not self._horse.ready:
+                        continue
+                    if not self._found_none:
+                        batch = self._jobs.claim(self._claim())
                 if batch is None:
                     self._found_none = False  # what came since rings
                     self._wait_for_work()
