@@ -32,6 +32,12 @@ def force(*paths: Path) -> None:
             os.close(descriptor)
 
 
+def force_files(files: Sequence[Path], parent: Path) -> None:
+    """Have the contents of files of `parent` on the disk. Raises OSError."""
+    if _dirty() > _LITTLE or not _force_all_of(parent):
+        force(*files)
+
+
 def force_directories(directories: Sequence[Path], parent: Path) -> None:
     """Have directories of `parent` on the disk, with the files in each. Raises OSError."""
     if not directories:

@@ -30,7 +30,7 @@ from blake3 import blake3
 
 from kernels.array import ArrayInfo, DType
 from workers import npy
-from workers.disk import force, force_directories
+from workers.disk import force, force_directories, force_files
 from workers.protocol import JobRequest
 from workers.settings import Durability
 
@@ -49,6 +49,9 @@ _MANY = 1024
 # much and sends little holds little. A small one does without.
 _RESERVED_AT_ONCE = 16 << 20
 _RESERVED_FROM = 256 << 10
+
+# Bytes of an array that others of its owner may wait for.
+_FORCED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -303,12 +306,15 @@ class SpoolStore:
         What is there is whole at any moment, also for whoever comes after a power cut: contents are forced before the
         moves that make them visible, and the moves before anyone is told.
         """
-        self._force(file)
         directory = self._directory(owner)
         if not (directory / "owner").exists():
             directory.mkdir(mode=0o700, exist_ok=True)
-            self._written(owner.encode()).replace(directory / "owner")
+            with self._written(owner.encode()) as written:
+                self._force(written)
+                written.replace(directory / "owner")
             self._force(directory.parent)
+        if info.nbytes > _FORCED_AT_ONCE:
+            self._force(file)  # before others of the owner would have to wait for it
         with _alone_in(directory):
             now = time.time()
             before = self._described(owner, array_id)
@@ -319,23 +325,25 @@ class SpoolStore:
                 expires_at=now + ttl if before is None else max(before.expires_at, now + ttl),
             )
             description = {"info": asdict(info), "created_at": stored.created_at, "expires_at": stored.expires_at}
-            written = self._written(json.dumps(description).encode())  # first: a full disk refuses it, not the moves
-            file.replace(self.path(owner, array_id))
-            _unlink(file)  # still there when both were links to one file: rename(2) then does nothing
-            written.replace(self._description(owner, array_id))
+            with self._written(json.dumps(description).encode()) as written:
+                if self._forced:  # first: a full disk refuses it, not the moves
+                    force_files([file, written], self._root / "uploads")
+                file.replace(self.path(owner, array_id))
+                _unlink(file)  # still there when both were links to one file: rename(2) then does nothing
+                written.replace(self._description(owner, array_id))
         self._force(directory)
         return stored
 
-    def _written(self, text: bytes) -> Path:
-        """A new file with this text, to be moved where it belongs; none is left when it cannot be written."""
+    @contextmanager
+    def _written(self, text: bytes) -> Iterator[Path]:
+        """A new file with this text, to be moved where it belongs; none is left when that fails."""
         file = self._root / "uploads" / secrets.token_hex(16)
         try:
             file.write_bytes(text)
-            self._force(file)
+            yield file
         except OSError:
             _unlink(file)
             raise
-        return file
 
     def _force(self, path: Path) -> None:
         """Have a file or a directory on the disk, where that is promised."""

@@ -56,7 +56,7 @@ def test_the_disk_of_these_tests_forgets_what_was_not_forced(power: Disk) -> Non
     assert any(lost() for _ in range(3))  # (someone else may have everything written, at any moment)
 
 
-def test_a_published_array_survives_a_power_cut(power: Disk) -> None:
+def test_a_published_array_survives_a_power_cut(power: Disk, way: str) -> None:
     store = SpoolStore(power.path / "spool")
     first, second = np.arange(1000.0), np.arange(300_000.0)
     stored = [put(store, first), put(store, first, B), put(store, second, pieces=5)]
@@ -116,11 +116,12 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_contents_are_forced_before_the_moves_that_show_them_and_the_moves_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     store = SpoolStore(tmp_path)
     put(store, np.zeros(2))  # it makes the owner's directory
     seen = forced(monkeypatch)
+    monkeypatch.setattr(disk, "_force_all_of", lambda path: not seen.extend(map(str, path.iterdir())))
     stored = put(store, np.ones(2))
     content, description, moves = map(Path, seen)
     assert content.parent == description.parent == tmp_path / "uploads"
