@@ -401,11 +401,13 @@ local function choose()
       local lane = kind == 'gpu' and priority .. '-gpu' or priority
       if redis.call('EXISTS', RING .. lane) == 1 then
         local waited = at - tonumber(redis.call('HGET', SERVED, lane) or at)
-        if AGING[priority] > 0 and waited > AGING[priority] and waited / AGING[priority] > longest then
-          aged, longest = lane, waited / AGING[priority]
-        end
         if not first or (first.priority == priority and waited > first.waited) then
           first = {{lane = lane, priority = priority, waited = waited}}
+        end
+        -- Once: where a batch takes longer than this age, whoever was served by it would be of age again, for ever.
+        local passed_over = waited >= first.waited
+        if passed_over and AGING[priority] > 0 and waited / AGING[priority] > math.max(1, longest) then
+          aged, longest = lane, waited / AGING[priority]
         end
       end
     end

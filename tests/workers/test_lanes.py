@@ -139,6 +139,19 @@ def test_of_two_lanes_not_served_for_long_the_one_more_beyond_its_time_goes_firs
     assert [claim(queue) for _ in range(3)] == [jobs(3), jobs(2), jobs(1)]
 
 
+def test_where_a_batch_takes_longer_than_a_lane_may_wait_urgent_jobs_have_every_second_turn(
+    queue: JobQueue, connection: Redis
+) -> None:
+    enqueue(queue, *(request(number) for number in (1, 2, 3)))
+    enqueue(queue, *(request(number, priority="realtime") for number in (11, 12, 13)))
+    taken = []
+    for _ in range(6):
+        for lane in ("realtime", "batch"):  # what was claimed ran for half a minute
+            served_long_ago(connection, lane, 30)
+        taken += claim(queue)
+    assert taken in (jobs(1, 11, 2, 12, 3, 13), jobs(11, 1, 12, 2, 13, 3))
+
+
 def test_a_lane_that_was_empty_has_not_waited(queue: JobQueue, connection: Redis) -> None:
     enqueue(queue, request(1))
     take(queue)
