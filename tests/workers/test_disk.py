@@ -121,7 +121,12 @@ def test_contents_are_forced_before_the_moves_that_show_them_and_the_moves_after
     store = SpoolStore(tmp_path)
     put(store, np.zeros(2))  # it makes the owner's directory
     seen = forced(monkeypatch)
-    monkeypatch.setattr(disk, "_force_all_of", lambda path: not seen.extend(map(str, path.iterdir())))
+
+    def force_all_of(path: Path) -> bool:
+        seen.extend(map(str, path.iterdir()))
+        return True
+
+    monkeypatch.setattr(disk, "_force_all_of", force_all_of)
     stored = put(store, np.ones(2))
     content, description, moves = map(Path, seen)
     assert content.parent == description.parent == tmp_path / "uploads"
