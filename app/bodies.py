@@ -9,7 +9,7 @@ from fastapi import Request
 from app.errors import Refusal
 
 # A body up to this size is parsed on the event loop: a thread would take longer than the parsing.
-SMALL = 16 * 1024
+SMALL = 64 * 1024
 
 _TWICE = re.compile(r'Detected duplicate key (".*") (at line \d+ column \d+)', re.DOTALL)
 
