@@ -133,17 +133,19 @@ async def _place(
     """Check it, store what came with it, queue it."""
     arrived, (priority, deadline_s) = time.time(), _haste(body)
     async with desk.admission.turn(caller.id, priority, deadline_s):
-        checked = await anyio.to_thread.run_sync(operations.check, desk, caller.id, body)
-        if checked.submission.backend == "gpu":
-            await desk.queue(_require_gpu)
-        kept = await _keep(desk, caller, checked)
-        job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
-        submission = _Submission(caller.id, checked, job, sent, same, kept)
+
+        def prepare() -> _Submission:  # in one go: each change of thread is as long as a small submission's check
+            checked = operations.check(desk, caller.id, body)
+            kept = operations.keep_inputs(desk, caller.id, checked)
+            job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
+            return _Submission(caller.id, checked, job, sent, same, kept)
+
+        submission = await anyio.to_thread.run_sync(prepare)
         placed = await _enqueue(desk, submission, positioned_too=positioned_too)
         if not placed[0].replayed:
             desk.admission.enqueued(caller.id, priority)
     if not placed[0].replayed:
-        desk.metrics.submitted(job.operation)
+        desk.metrics.submitted(submission.job.operation)
     return placed
 
 
@@ -154,12 +156,6 @@ def _haste(body: object) -> tuple[Priority, float | None]:
     priority, seconds = asked.get("priority"), asked.get("deadline_s")
     reasonable = isinstance(seconds, int | float) and 0 < seconds <= schemas.WEEK
     return next((known for known in PRIORITIES if known == priority), "batch"), seconds if reasonable else None
-
-
-async def _keep(desk: Desk, caller: Key, checked: Checked) -> dict[str, StoredArray]:
-    if not checked.inline:
-        return {}
-    return await anyio.to_thread.run_sync(operations.keep_inputs, desk, caller.id, checked)
 
 
 async def _replayed(
@@ -291,7 +287,12 @@ async def _enqueue(
             _discard(desk, jobs, submission)
             return Enqueued(job.id), fresh, None
         try:
+            if job.backend == "gpu":
+                _require_gpu(jobs)
             enqueued = _insist(desk, jobs, submission)
+        except Refusal:
+            _discard(desk, jobs, submission)
+            raise
         except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
             _discard(desk, jobs, submission)
             raise _refusal(desk, submission, error) from None
