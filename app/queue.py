@@ -266,11 +266,15 @@ class Completions:
         for feed in self._feeds.get(event.job, ()):
             feed.put(event)
         if event.final:
-            if record:
-                self._wake(ended := told(record))
-                self._told.append(ended)
-            else:
+            try:
+                ended = told(record) if record else None
+            except (ValueError, KeyError):  # of another release, say: what can be read of it is looked up
+                ended = None
+            if ended is None:
                 self._ended[event.job] = None
+            else:
+                self._wake(ended)
+                self._told.append(ended)
             self._any_ended.set()
 
     def _catch_up(self) -> None:
@@ -292,7 +296,7 @@ class Completions:
             await self._any_ended.wait()
             asked = list(self._ended)[:AT_ONCE]
             try:
-                records = await self._queue(lambda jobs: jobs.records(asked)) if asked else []  # noqa: B023
+                records = await self._queue(lambda jobs: _readable(jobs, asked)) if asked else []  # noqa: B023
             except Refusal:
                 await asyncio.sleep(1.0)
                 continue
@@ -306,7 +310,22 @@ class Completions:
             if not self._ended:
                 self._any_ended.clear()
             for record in final:
-                await self._seen(record)
+                try:
+                    await self._seen(record)
+                except Exception:  # a disk that fails, say: those who wait for other jobs must still be told
+                    log.exception("what follows the end of %s", record.request.id)
+
+
+def _readable(jobs: JobQueue, job_ids: list[str]) -> list[JobRecord | None]:
+    """The records, without those that this release cannot read."""
+    try:
+        return jobs.records(job_ids)
+    except (ValueError, KeyError):
+        if len(job_ids) == 1:
+            log.warning("the record of %s cannot be read", job_ids[0], exc_info=True)
+            return []
+        half = len(job_ids) // 2
+        return [*_readable(jobs, job_ids[:half]), *_readable(jobs, job_ids[half:])]
 
 
 L = TypeVar("L", Watch, Feed)

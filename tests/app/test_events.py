@@ -18,10 +18,10 @@ import httpx
 import pytest
 
 from app.auth import create_key
-from tests.app.conftest import SCALE, Live, connected, wait_until
+from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import RedisServer
-from workers.protocol import EVENTS, Failed, events_key, job_key
+from workers.protocol import EVENTS, Event, Failed, events_key, job_key
 from workers.queue import Claim, Ending, Held, JobQueue, connect
 
 FAILED = Failed(code="operation-error", message="it failed after 3 steps")
@@ -371,3 +371,44 @@ def test_streams_end_at_once_when_the_api_is_told_to_stop(redis_url: str, tmp_pa
         finally:
             assert stop(process, 20) in (0, -signal.SIGTERM)
     assert "Cancel" not in log.read_text()  # as uvicorn says of what it waited for in vain
+
+
+def counted(api: Live, operation: str) -> bool:
+    """Whether one job of it was counted as canceled."""
+    line = f'warpdesk_jobs_finished_total{{operation="{operation}",state="canceled"}} 1.0'
+    return line in api.http.get("/metrics").text
+
+
+def test_a_record_that_cannot_be_read_keeps_nobody_else_from_being_told(serve_api: Callable[..., Any]) -> None:
+    """Such as one that a later release wrote."""
+    with serve_api(event_comment_seconds=3600) as api, connect(api.redis_url) as redis:
+        odd, job_id = api.submit(**SCALE), api.submit(**unlike())
+        redis.hset(job_key(odd), mapping={"state": "succeeded", "attempt": "first"})
+        told = Event(job=odd, number=2, event="succeeded", at=time.time(), attempt=1).model_dump_json()
+        with opened(api, job_id) as stream:
+            stream.take(1)
+            redis.publish(EVENTS, told)
+            redis.publish(EVENTS, f'{told}\n{{"state": "succeeded"}}')
+            wait_until(lambda: not api.app.state.desk.completions._any_ended.is_set())
+            api.queue.cancel(job_id)
+            assert names(list(stream)) == [("2", "canceled")]
+        wait_until(lambda: counted(api, "scale"))
+
+
+def test_a_disk_that_fails_at_the_end_of_one_job_keeps_nobody_else_from_being_told(
+    serve_api: Callable[..., Any],
+) -> None:
+    with serve_api(event_comment_seconds=3600) as api:
+        inputs = {"values": {"data": [1.0]}, "seeds": {"data": [1.0]}}
+        secret, job_id = api.submit(operation="hide", params={"count": 1}, inputs=inputs), api.submit(**SCALE)
+        record = api.queue.get(secret)
+        assert record is not None
+        description = api.store.path("local", record.request.inputs["seeds"]).with_suffix(".json")
+        description.unlink()
+        description.mkdir()
+        with opened(api, job_id) as stream:
+            stream.take(1)
+            api.queue.cancel(secret)
+            api.queue.cancel(job_id)
+            assert names(list(stream)) == [("2", "canceled")]
+        wait_until(lambda: counted(api, "scale") and counted(api, "hide"))
