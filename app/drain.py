@@ -48,7 +48,8 @@ class Drain:
         if record.state not in (State.SUCCEEDED, State.FAILED) or (provenance is not None and provenance.coalesced):
             return
         self._ended += 1
-        if record.started_at is not None and record.ended_at is not None:
+        # What a private job took tells of its noise, and this rate is told to whoever asks.
+        if record.started_at is not None and record.ended_at is not None and not record.request.private:
             together = 1 if provenance is None else provenance.batch_size
             self._took.append(max(0.0, record.ended_at - record.started_at) / together)
 

@@ -120,3 +120,11 @@ def test_a_failed_job_took_its_worker_as_long() -> None:
     drain, _ = drained(seconds=1, each_look=1, waiting=0, record=failed)
 
     assert drain.rate == pytest.approx(4)
+
+
+def test_what_a_private_job_took_is_told_to_nobody() -> None:
+    drain = Drain()
+    drain.ended(replace(DONE, request=REQUEST.model_copy(update={"private": True})))
+    drain.look(1, 1)
+
+    assert (drain.rate, drain.least) == (None, None)
