@@ -135,6 +135,7 @@ def test_rq_shows_the_service_to_the_monitor(api: Live, empty: Secured) -> None:
         ("api", "KEYS *"),
         ("api", "GET other"),
         ("monitor", "HGETALL warpdesk:job:job_1"),
+        ("monitor", "ZREMRANGEBYSCORE warpdesk:leases -inf +inf"),
         ("monitor", "SET rq:queues 1"),
         ("monitor", "CONFIG GET requirepass"),
         ("monitor", "EVAL return(1) 0"),
