@@ -73,7 +73,12 @@ def _parser() -> argparse.ArgumentParser:
         "-i", "--input", action="append", default=[], metavar="NAME=FILE", help="an .npy file, or file.csv:Column"
     )
     submit.add_argument("--backend", choices=("auto", "gpu", "cpu"), default="auto")
+    submit.add_argument("--priority", choices=("realtime", "batch", "research"), default="realtime")
     submit.add_argument("--seed", type=int)
+    submit.add_argument("--deadline", type=float, metavar="SECONDS", help="the job expires if it is not done by then")
+    submit.add_argument(
+        "--idempotency-key", metavar="TEXT", help="the same command with the same text gets the same job, for a day"
+    )
     submit.add_argument("--timeout", type=float, metavar="SECONDS", help="how long to wait (default: until it is done)")
     submit.add_argument("--url", help="the service (default: WARPDESK_URL or http://127.0.0.1:8000)")
     submit.add_argument("--json", action="store_true", help="print all numbers as JSON")
@@ -171,8 +176,10 @@ def _submit(chosen: argparse.Namespace) -> int:
             job = client.submit(
                 chosen.operation,
                 backend=chosen.backend,
-                priority="realtime",
+                priority=chosen.priority,
                 seed=chosen.seed,
+                deadline_s=chosen.deadline,
+                idempotency_key=chosen.idempotency_key,
                 params=params | inputs,
             )
             try:

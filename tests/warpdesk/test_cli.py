@@ -19,6 +19,7 @@ from examples.prices import sp500
 from kernels.catalogue import OPERATIONS
 from tests.conftest import ROOT, Service, serve, wait_until_ready
 from warpdesk.cli import main, typed
+from warpdesk.client import Client
 from warpdesk.home import UnusableHome, command, make_private
 
 
@@ -121,6 +122,24 @@ def test_submit_leaves_an_input_that_does_not_exist_to_the_service(
 
 
 @pytest.mark.timeout(500)
+def test_submit_sends_priority_and_deadline_and_the_same_key_gets_the_same_job(
+    service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait_until_ready(service)
+    params = "payoff=european option=call spot=100 strike=99 rate=0.05 volatility=0.2 maturity=1 steps=1 paths=1000"
+    request = ["submit", "monte_carlo", *(part for param in params.split() for part in ("-p", param))]
+    request += ["--priority", "research", "--deadline", "500", "--idempotency-key", "of the command line"]
+    request += ["--url", service.url, "--json"]
+    assert [main(request), main(request)] == [0, 0]
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert first == second
+
+    with Client(service.url) as client:
+        job = client.job(first["job"])
+    assert job.priority == "research"
+    assert job.deadline_at is not None
+
+
 def test_submit_says_what_is_wrong_and_where(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
     wait_until_ready(service)
     assert main(["submit", "matmul", "-p", "precision=half", "--url", service.url]) == 1
