@@ -25,6 +25,7 @@ class Job:
     deadline: float | None = None
     worker: str = ""
     lapsed: bool = False  # its lease is over
+    apart: bool = False  # claimed alone from now on
     dead: bool = False
     erased: bool = False
     result: str | None = None
@@ -126,7 +127,9 @@ class Model:
             how = "returned" if job.retries <= delays else "failed"
         if how == "struck":
             job.strikes += 1
-        if how in ("struck", "returned"):
+        if how == "apart":
+            job.apart = True
+        if how in ("struck", "returned", "apart"):
             return self.again(job)
         self.settle(job, how, result=result if how == "succeeded" else None)
         return "done"
@@ -158,4 +161,5 @@ class Model:
     def rerun(self, job: Job) -> None:
         job.state, job.dead, job.deadline, job.same = "queued", False, None, ""
         job.strikes = job.retries = 0
+        job.apart = False
         job.forgiven = job.attempt

@@ -68,7 +68,7 @@ FAILURE = Failed(code="operation-error", message="it failed")
 # asks again. "after": it dies and nobody hears the reply.
 FATES = st.sampled_from(("told",) * 6 + ("repeated", "repeated", "before", "after"))
 PICK = st.integers(0, 7)
-HOW = st.sampled_from(("succeeded", "succeeded", "failed", "expired", "returned", "struck", "struck", "retry"))
+HOW = st.sampled_from(("succeeded", "succeeded", "failed", "expired", "returned", "apart", "struck", "struck", "retry"))
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Service(RuleBasedStateMachine):
             items, room = (2, 10) if wish.only else (first.items, first.bytes)
             assert len(jobs) <= items
             assert sum(job.request.size for job in jobs) <= room
-            assert not any(job.strikes for job in jobs)
+            assert not any(job.strikes or job.apart for job in jobs)
         if not jobs and not wish.only:
             assert [name for name in _lists(Seen(self.redis)) if wish.gpu or "-gpu-" not in name] == []
         for job, got in zip(jobs, held, strict=True):
@@ -335,7 +335,7 @@ class Service(RuleBasedStateMachine):
             assert got == self.model.finish(known, job.attempt, how, _result(job), len(DELAYS))
         elif got != "stale":
             assert known.attempt == job.attempt
-            assert (got == "queued") <= (known.state == "queued" and how in ("returned", "struck", "retry"))
+            assert (got == "queued") <= (known.state == "queued" and how in ("returned", "apart", "struck", "retry"))
             assert (got == "dead") <= known.dead
             if got == "done":
                 assert known.state == (how if how in FINAL else "failed")
