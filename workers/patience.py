@@ -1,14 +1,28 @@
 """How long a worker waits for Redis: for ever, until it is told to stop."""
 
 import logging
+import re
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import redis
 from redis.backoff import AbstractBackoff
+from redis.retry import Retry
 from rq.exceptions import StopRequested
 
 log = logging.getLogger("warpdesk.worker")
 
+T = TypeVar("T")
+
 _FIRST, _LONGEST = 0.02, 1.0
+
+# How Redis says that it takes no writes now: it is full, follows another, cannot write its file or lacks its replicas,
+# or is held up by a script. Inside of a script of ours older ones say so in the middle of a sentence.
+_PASSES = re.compile(
+    "not allowed when used memory|against a read only replica|MISCONF|NOREPLICAS|link with MASTER is down|BUSY Redis",
+    re.IGNORECASE,
+)
 
 
 class Patience(AbstractBackoff):
@@ -24,5 +38,23 @@ class Patience(AbstractBackoff):
         if self.end_by is not None and time.monotonic() > self.end_by:
             raise StopRequested
         if failures == 3 or failures % 60 == 0:
-            log.warning("Redis does not answer; trying on (%d tries)", failures)
+            log.warning("Redis does not answer, or refuses; trying on (%d tries)", failures)
         return min(_LONGEST, _FIRST * 2.0 ** min(failures, 16))
+
+
+class Insistence(Retry):
+    """Tries again also what Redis refuses for a while: to who has a result to deliver it is away just the same."""
+
+    def __init__(self, patience: Patience) -> None:
+        super().__init__(patience, -1)
+
+    def call_with_retry(self, do: Callable[[], T], *how: Any, **more: Any) -> T:
+        def ask() -> T:
+            try:
+                return do()
+            except redis.ResponseError as error:
+                if _PASSES.search(str(error)):
+                    raise redis.ConnectionError(str(error)) from error
+                raise
+
+        return super().call_with_retry(ask, *how, **more)

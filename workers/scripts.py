@@ -602,6 +602,8 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
     if state == 'failed' and before == value then return dead and 'dead' or 'done' end
     return 'stale'
   end
+  -- First of all: a Redis that is full lets a script go on once it has deleted something.
+  redis.call('ZREM', LEASES, id)
   busy = math.max(busy, now() - tonumber(redis.call('HGET', key, 'started_at')))
   if how == 'succeeded' then good = good + 1 else bad = bad + 1 end
   if how == 'expired' then

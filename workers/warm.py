@@ -23,7 +23,6 @@ from types import FrameType
 from typing import Any
 
 import redis
-from redis.retry import Retry
 from rq import Queue, Worker
 from rq import worker_registration as rq_registration
 from rq.command import parse_payload
@@ -37,7 +36,7 @@ from workers.children import Children
 from workers.endings import Endings
 from workers.examples import Examples
 from workers.horse import Horse
-from workers.patience import Patience
+from workers.patience import Insistence, Patience
 from workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
 from workers.process import identity
 from workers.protocol import MAX_STRIKES, QUEUE, Failed, Succeeded, WorkerReport, WorkerState
@@ -51,7 +50,6 @@ log = logging.getLogger("warpdesk.worker")
 
 _WORKER_TTL = 20  # RQ takes a silent worker for dead 60 s after it
 _REDIS_SECONDS = 5.0  # how long one answer of Redis may take; it is asked again then
-_LEAVE_SECONDS = 0.05
 # How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
 # waits for the answer, and not for a job, when its time is over.
 IDLE_SECONDS = 1
@@ -78,6 +76,7 @@ class Launch:
     work: Assignment
     jobs: tuple[Held, ...]
     since: float  # time.monotonic()
+    sent: bool = False  # else the child was gone before it got it
     gone: dict[Held, float] = field(default_factory=dict)  # jobs that are not wanted any more, since when
     overdue: set[Held] = field(default_factory=set)  # those of them whose deadline passed
 
@@ -116,7 +115,7 @@ class WarmWorker(Worker):
         # First of all: it warms up while Redis may still be away.
         self._children = Children(settings, self._examples, self)
 
-        connection = connect(settings.redis_url, Retry(self.patience, -1), timeout=_REDIS_SECONDS)
+        connection = connect(settings.redis_url, Insistence(self.patience), timeout=_REDIS_SECONDS)
         super().__init__(
             [Queue(QUEUE, connection=connection, serializer=JSONSerializer)],
             name=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}",
@@ -225,6 +224,7 @@ class WarmWorker(Worker):
         self._state = WorkerStatus.BUSY  # as the claim wrote it
         try:
             send(self._horse.pipe, launch.work)
+            launch.sent = True
         except OSError:
             log.warning("%s: the child was gone before it got the job", jobs[0].request.id)
         return launch
@@ -265,12 +265,15 @@ class WarmWorker(Worker):
         if self._store.trouble() is None and time.monotonic() - self._suspension_seen_at <= 1:
             return
         while not self._stop_requested and (self._store.trouble() or is_suspended(self.connection, self)):
-            self.set_state(WorkerStatus.SUSPENDED)  # as RQ calls it; the next wait for a job ends it
+            self.set_state(WorkerStatus.SUSPENDED)  # as RQ calls it
             self._children.await_ready()
             if self._horse.has_died():
                 self._children.died_idle()
             self._children.look_after_gpu()
-            self.pause(1.0, self._horse.pipe)
+            if not self._stop_requested:  # else there may be no child any more
+                self.pause(1.0, self._horse.pipe)
+        if self._state == WorkerStatus.SUSPENDED:
+            self.set_state(WorkerStatus.IDLE)
         self._suspension_seen_at = time.monotonic()
 
     def set_state(self, state: str, pipeline: Any = None) -> None:
@@ -450,7 +453,9 @@ class WarmWorker(Worker):
     def _let_go(self, jobs: Sequence[Held], batch: Batch | None = None) -> None:
         """These have ended; `batch` is what the worker holds now."""
         self._held = () if batch is None else batch.jobs
-        self._revoked.difference_update(jobs)
+        self._stopped_in_rq.difference_update(jobs)
+        # What the pulse was told while they ended, too: it asks of jobs that have ended by the time it says so.
+        self._revoked.difference_update(set(self._revoked).difference(self._held))
         if not self._held:
             self._horse_pid = 0
             self._state = WorkerStatus.IDLE  # as every ending writes it
@@ -499,7 +504,6 @@ class WarmWorker(Worker):
             elif job in launch.gone:
                 if job in self._stopped_in_rq:
                     self._jobs.cancel(job.request.id)  # unchanged, unless it was RQ's command that stopped it
-                self._stopped_in_rq.discard(job)
                 endings.append(_given_back(job))  # stale: what it wrote is deleted
             elif end is not End.TIMEOUT:
                 endings.append(_given_back(job, why if end is not End.RELEASED else _STOPPED))
@@ -524,8 +528,8 @@ class WarmWorker(Worker):
         kind = "worker-died" if self._horse.lost is None else "device-fault"
         endings = []
         for job in launch.jobs:
-            if job in launch.gone:
-                endings.append(_given_back(job))
+            if job in launch.gone or not launch.sent:
+                endings.append(_given_back(job, why))
             elif len(launch.jobs) > 1:
                 endings.append(Ending(job, how="apart", reason=f"in a launch of {len(launch.jobs)} jobs {why}"))
             else:

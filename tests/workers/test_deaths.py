@@ -147,3 +147,20 @@ def test_a_worker_that_hung_finds_its_job_taken_over_and_its_answer_refused(desk
     desk.until(
         lambda: sorted(r.state for r in desk.queue.workers()) == ["ready", "ready"], "a worker did not come back"
     )
+
+
+def test_a_job_that_its_child_did_not_live_to_get_has_no_strike(desk: Desk) -> None:
+    report = desk.start_worker()
+    assert report is not None
+    with desk.gate() as gate:
+        first, child = desk.nap(gate=gate)
+        second = desk.submit()
+        os.kill(report.pid, signal.SIGSTOP)
+    desk.until((desk.store.result(f"{first}.1") / "result.json").exists, "it has no result")
+    time.sleep(0.5)  # its answer is on its way
+    os.kill(child, signal.SIGKILL)
+    desk.until(lambda: not alive(child), "the child lives")
+    os.kill(report.pid, signal.SIGCONT)
+    record = desk.wait(second)
+    assert (record.state, record.attempt, record.strikes) == (State.SUCCEEDED, 2, 0)
+    assert desk.wait(first).attempt == 1

@@ -75,7 +75,11 @@ def test_a_suspended_worker_looks_after_its_gpu_and_takes_no_job(desk: Desk) -> 
         report(desk, restarts=1, state="healthy")
         assert desk.queue.length() == 1
         resume(connection)
-    assert backend(desk, job_id) == "gpu"
+        assert backend(desk, job_id) == "gpu"
+        suspend(connection)
+        desk.until(lambda: connection.hget(name, "state") == b"suspended", "it is not suspended again")
+        resume(connection)
+        desk.until(lambda: connection.hget(name, "state") == b"idle", "RQ still shows it as suspended")
 
 
 def test_a_gpu_is_asked_the_canary_before_the_first_job_after_a_pause(desk: Desk) -> None:

@@ -78,3 +78,39 @@ def test_an_idle_worker_survives_an_outage_and_hears_cancels_again(away: Desk, s
     away.queue.cancel(job_id)
     away.until(lambda: not alive(child), "the child lives")
     assert away.workers[0].poll() is None
+
+
+@pytest.mark.parametrize(
+    ("refuse", "take"),
+    [
+        ("CONFIG SET maxmemory 1mb", "CONFIG SET maxmemory 0"),
+        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+    ],
+)
+def test_a_worker_whose_redis_takes_no_writes_for_a_while_waits_and_delivers(
+    away: Desk, server: RedisServer, refuse: str, take: str
+) -> None:
+    server.start()
+    away.start_worker()
+    with connect(server.url) as connection:
+        with away.gate() as gate:
+            job_id, _ = away.nap(gate=gate)
+            waiting = away.submit()
+            connection.execute_command(*refuse.split())
+        away.until(lambda: "or refuses" in away.log(), "it was not refused")
+        connection.execute_command(*take.split())
+    record = away.wait(job_id)
+    assert (record.state, record.attempt) == (State.SUCCEEDED, 1)
+    assert away.wait(waiting).state is State.SUCCEEDED
+    assert away.workers[0].poll() is None
+
+
+def test_a_redis_that_is_full_takes_results(away: Desk, server: RedisServer) -> None:
+    server.start()
+    away.start_worker()
+    with connect(server.url) as connection:
+        with away.gate() as gate:
+            job_id, _ = away.nap(gate=gate)
+            connection.config_set("maxmemory", "1mb")
+        assert away.wait(job_id).state is State.SUCCEEDED
