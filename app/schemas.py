@@ -155,7 +155,10 @@ class Job(Reply):
     backend: Annotated[BackendWish, Field(description="The backend asked for; `provenance` says the one that ran")]
     priority: Priority
     seed: int | None
-    attempt: Annotated[int, Field(description="0 until a worker has started it")]
+    attempt: Annotated[
+        int,
+        Field(description="0 until a worker has started it; of a job that an identical one was computed for, always"),
+    ]
     queue_position: Annotated[int | None, Field(description="Jobs ahead of it (0 = next); null once it is not queued")]
     progress: Annotated[float | None, Field(description="Fraction done, where the operation reports one")]
     submitted_at: datetime
