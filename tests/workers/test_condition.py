@@ -35,7 +35,7 @@ def condition(clock: Clock) -> Condition:
 def answer(job: str, *faults: tuple[FaultKind, str], kernels: tuple[str, ...] = (), **told: Any) -> Answer:
     outcome = Failed(code="operation-error", message="not looked at here")
     found = tuple(KernelFault(kind=kind, kernel=kernel, message=f"{kernel} {kind}") for kind, kernel in faults)
-    return Answer(job=job, attempt=1, outcome=outcome, faults=found, kernels=kernels, **told)
+    return Answer(job=job, outcomes=(outcome,), faults=found, kernels=kernels, **told)
 
 
 def state(condition: Condition, **told: Any) -> tuple[str, str | None]:
