@@ -302,7 +302,7 @@ end
 local function wake_delayed()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', DELAYED, '-inf', seconds(now()), 'LIMIT', 0, 64)) do
     redis.call('ZREM', DELAYED, id)
-    push(id, true)
+    if get(id, 'lane') then push(id, true) end
   end
 end
 """
@@ -659,10 +659,10 @@ for place = 4, #ARGV do dead[ARGV[place]] = true end
 local leases = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')
 for place = #leases - 1, 1, -2 do  -- as finish does
   local id = leases[place]
-  local state, worker, request, attempt = get(id, 'state', 'worker', 'request', 'attempt')
+  local state, worker, request, attempt, lane = get(id, 'state', 'worker', 'request', 'attempt', 'lane')
   local late = judge == '1' and tonumber(leases[place + 1]) < at
-  if state ~= 'running' then
-    redis.call('ZREM', LEASES, id)  -- Redis lost the record, or a crash of Redis lost half of a step
+  if state ~= 'running' or not lane then
+    redis.call('ZREM', LEASES, id)  -- Redis lost the record, or another release wrote it: it must not stop us
   elseif #ended < most and (late or dead[worker]) then
     local why = dead[worker] and 'its worker is gone' or 'its worker did not renew its claim'
     table.insert(ended, {{id, request, tonumber(attempt), give_back(id, why, failure)}})
@@ -671,8 +671,8 @@ end
 wake_delayed()
 local left = most - #ended
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', seconds(at), 'LIMIT', 0, left)) do
-  if redis.call('HGET', JOB .. id, 'state') == 'queued' then
-    local request, attempt = get(id, 'request', 'attempt')
+  local state, lane, request, attempt = get(id, 'state', 'lane', 'request', 'attempt')
+  if state == 'queued' and lane then
     settle(id, 'expired')
     table.insert(ended, {{id, request, tonumber(attempt), 'gone'}})
   else

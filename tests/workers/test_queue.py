@@ -534,3 +534,16 @@ def test_a_worker_that_has_gone_leaves_nothing(queue: JobQueue, connection: Redi
     queue.unregister("w1")
     assert queue.processes() == {}
     assert not connection.exists("warpdesk:claims", "warpdesk:worker:w1")
+
+
+def test_a_record_that_is_none_of_ours_keeps_no_reaper_from_the_others(queue: JobQueue, connection: Redis) -> None:
+    for number in (1, 2, 3):
+        queue.enqueue(request(number, deadline=1e12 if number == 3 else None))
+    take(queue, "job_0001")
+    for place, state in (("leases", "running"), ("delayed", "queued"), ("deadlines", "queued")):
+        connection.hset(f"warpdesk:job:{place}", mapping={"state": state, "worker": "gone", "request": "{}"})
+        connection.zadd(f"warpdesk:{place}", {place: 1.0, f"lost_{place}": 1.0})
+    connection.zadd("warpdesk:leases", {"job_0001": 1.0})
+    assert [one.request.id for one in queue.reap(["gone"], judge_leases=True)] == ["job_0001"]
+    assert connection.zcard("warpdesk:leases") == connection.zcard("warpdesk:delayed") == 0
+    assert connection.zrange("warpdesk:deadlines", 0, -1) == [b"job_0003"]
