@@ -62,7 +62,9 @@ class State(StrEnum):
 
 
 class Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """What it does not know it passes over: while a service is updated, processes of two releases read one Redis."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Together(Message):

@@ -547,3 +547,14 @@ def test_a_record_that_is_none_of_ours_keeps_no_reaper_from_the_others(queue: Jo
     assert [one.request.id for one in queue.reap(["gone"], judge_leases=True)] == ["job_0001"]
     assert connection.zcard("warpdesk:leases") == connection.zcard("warpdesk:delayed") == 0
     assert connection.zrange("warpdesk:deadlines", 0, -1) == [b"job_0003"]
+
+
+def test_what_a_later_release_adds_to_a_message_keeps_no_job_from_a_worker_of_this_one(
+    queue: JobQueue, connection: Redis
+) -> None:
+    asked = request(1)
+    queue.enqueue(asked)
+    connection.hset("warpdesk:job:job_0001", "request", json.dumps({**asked.model_dump(), "later": 1}))
+    batch = queue.claim(Claim("w1"))
+    assert batch is not None
+    assert batch.jobs[0].request == asked
