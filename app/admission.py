@@ -40,7 +40,7 @@ _LOOKING = 0.05
 # that there are, with the ones that wait for their turn; none for longer than that, by what turns took of late.
 TURNS = 16
 AT_ONCE = 256
-TURN_SECONDS = 0.25
+TURN_SECONDS = 1.0
 _LATELY = 0.05  # what a turn counts for, beside all before it
 
 # The queue's rate is an average of unlike jobs, and others come while a job waits.

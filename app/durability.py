@@ -14,17 +14,17 @@ _POLICIES: dict[str, Durability] = {"always": "always", "everysec": "everysec"}
 HEADER = "Warpdesk-Durability"
 DOCUMENTED = {
     HEADER: {
-        "description": "When what was taken is on the disk: `always` before this answer, `everysec` about a second "
-        "later, `none` at some time or never; `unknown` where Redis does not tell",
+        "description": "When what was taken is on the disk: `always` before this answer; `everysec` about a second "
+        "later, arrays within half a minute; `none` at some time or never; `unknown` where Redis does not tell",
         "schema": {"type": "string", "enum": ["always", "everysec", "none", "unknown"]},
     }
 }
 
 
 def told(redis: Durability, store: Forced) -> Durability:
-    """What holds for a job and its arrays together: the less of both. Files that are not forced are written when the
-    kernel sees fit, some half a minute later."""
-    return redis if store == "always" or redis == "unknown" else "none"
+    """What the connected Redis does, and no more than the profile asks of it. With the profile `everysec` files are not
+    forced: they follow within the half minute in which a kernel writes them."""
+    return "everysec" if (redis, store) == ("always", "everysec") else redis
 
 
 def of_redis(connection: Redis) -> Durability:

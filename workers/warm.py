@@ -53,8 +53,9 @@ _REDIS_SECONDS = 5.0  # how long one answer of Redis may take; it is asked again
 # How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
 # waits for the answer, and not for a job, when its time is over.
 IDLE_SECONDS = 1
-# How long the others of a launch run on after one of them was canceled or its deadline passed.
-_COMPANY_SECONDS = 1.0
+# How long the child may go on with jobs that nobody wants any more, since a new one takes longer to start than most
+# jobs to end; and with a launch in which others are still wanted.
+_UNWANTED_SECONDS, _COMPANY_SECONDS = 0.3, 1.0
 _STOPPED = "its worker stopped"
 
 
@@ -395,16 +396,16 @@ class WarmWorker(Worker):
             now = time.monotonic()
             self._leave_out(launch, now)
             live = launch.live
-            if not live:
-                only_late = launch.overdue == set(launch.gone)
-                return End.DEADLINE if only_late else End.CANCELED
             if self._kill_wanted:
                 return End.DIED  # RQ's kill-horse command
+            end: End | None  # None: look again
             until, end = launch.ends_at, End.TIMEOUT
-            if launch.gone and (patience := min(launch.gone.values()) + _COMPANY_SECONDS) < until:
-                until, end = patience, End.CANCELED
+            if launch.gone:
+                grace = min(launch.gone.values()) + (_COMPANY_SECONDS if live else _UNWANTED_SECONDS)
+                if grace < until:
+                    until, end = grace, End.DEADLINE if launch.overdue == set(launch.gone) else End.CANCELED
             if (deadline := _next_deadline(live, now)) is not None and deadline < until:
-                until, end = deadline, End.DEADLINE
+                until, end = deadline, None
             if self._stop_at is not None and self._stop_at < until:
                 until, end = self._stop_at, End.RELEASED
             left = until - now
@@ -424,9 +425,7 @@ class WarmWorker(Worker):
                     self._children.condition.told(message)
                 elif isinstance(message, Lost):
                     return End.DIED
-            elif not ready and end is End.DEADLINE:
-                continue  # `_leave_out` sees it
-            elif not ready and not (end is End.HUNG and (self._horse.canary_left or 0.0) > 0):
+            elif not ready and end is not None and not (end is End.HUNG and (self._horse.canary_left or 0.0) > 0):
                 return end
             self._drain_wake()
 

@@ -320,11 +320,11 @@ def test_an_answer_says_what_the_connected_redis_does(
             assert told(api) == (expected, expected)
 
 
-def test_arrays_that_are_not_forced_promise_nothing(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+def test_no_more_is_promised_than_the_profile_asks_for(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
     with RedisServer(tmp_path / "r") as server, serve_api(server.url, durability="everysec") as api:
-        wait_until(lambda: api.app.state.desk.admission.durability == "none")
+        wait_until(lambda: api.app.state.desk.admission.durability == "everysec")
 
-        assert told(api) == ("none", "none")
+        assert told(api) == ("everysec", "everysec")
 
 
 def test_a_redis_that_does_not_tell_is_unknown_and_serves(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
