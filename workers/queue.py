@@ -6,6 +6,7 @@ same call after a lost reply changes nothing and answers the same.
 
 import json
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -132,10 +133,18 @@ class Held:
     request: JobRequest = field(compare=False)
     attempt: int
     strikes: int = field(default=0, compare=False)
+    ahead: float | None = field(default=None, compare=False)  # of time.monotonic() before Redis' clock
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", self.request.id)
+
+    @property
+    def due(self) -> float | None:
+        """Its deadline by time.monotonic(): deadlines are Redis' time, which this host's need not be."""
+        if self.request.deadline is None or self.ahead is None:
+            return None
+        return self.request.deadline + self.ahead
 
 
 @dataclass(frozen=True)
@@ -511,11 +520,14 @@ def lane_of(request: JobRequest) -> str:
 
 def _batch(claimed: list[Any]) -> Batch | None:
     """None also where a repeated claim finds that all its jobs were taken from it meanwhile."""
-    if len(claimed) < 2:
+    if len(claimed) < 3:
         return None
-    reason, *jobs = claimed
+    reason, at, *jobs = claimed
+    ahead = time.monotonic() - float(at)  # of Redis' clock
     return Batch(
-        tuple(Held(JobRequest.model_validate_json(request), attempt, strikes) for request, attempt, strikes in jobs),
+        tuple(
+            Held(JobRequest.model_validate_json(request), attempt, strikes, ahead) for request, attempt, strikes in jobs
+        ),
         reason.decode(),
     )
 

@@ -368,7 +368,7 @@ return {{'ok', id}}
 
 # worker, process, token of this claim, lease seconds, 'any' or 'any gpu', now as RQ writes it, key or '' for any, most
 # items, most bytes (both of a claim for a key alone)
-#   ->  {why the batch ends, {request, attempt, strikes} of each job}; {} when there is nothing to claim
+#   ->  {why the batch ends, the time, {request, attempt, strikes} of each job}; {} when there is nothing to claim
 CLAIM = (
     _PRELUDE
     + f"""
@@ -377,7 +377,7 @@ local remembered = redis.call('HGET', CLAIMS, worker)
 if remembered and remembered ~= '' then  -- the same claim again, after a lost reply
   local before = cjson.decode(remembered)
   if before.token == token then
-    local answer = {{before.reason}}
+    local answer = {{before.reason, seconds(now())}}
     for at, id in ipairs(before.ids) do
       if runs(id, before.attempts[at]) then
         local request, strikes = get(id, 'request', 'strikes')
@@ -503,7 +503,7 @@ if lane and items > #batch and (#batch > 0 or only ~= '') then
 end
 if #batch == 1 and items == 1 then reason = 'full' end
 
-local answer = {{reason}}
+local answer = {{reason, seconds(at)}}
 local ids, attempts = {{}}, {{}}
 for _, job in ipairs(batch) do
   local id, record = job.id, JOB .. job.id

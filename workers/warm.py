@@ -57,6 +57,7 @@ IDLE_SECONDS = 1
 # jobs to end; and with a launch in which others are still wanted.
 _UNWANTED_SECONDS, _COMPANY_SECONDS = 0.3, 1.0
 _STOPPED = "its worker stopped"
+_LOOK_SECONDS = 0.01  # how often a launch that waits for company looks for it
 
 
 class End(Enum):
@@ -205,9 +206,7 @@ class WarmWorker(Worker):
             items = first.together.items - len(batch.jobs)
             more = self._jobs.claim(self._claim(only=first.together.key, items=items, bytes=room))
             if more is None:
-                rope = self._bell.listen([f"{BELL}any"])
-                if rope and rope[0] in wait([*rope, self._wake_reader], left):
-                    self._bell.hear()
+                wait([self._wake_reader], min(left, _LOOK_SECONDS))  # the bell rings for other jobs too
                 self._drain_wake()
                 continue
             room -= sum(job.request.size for job in more.jobs)
@@ -404,8 +403,8 @@ class WarmWorker(Worker):
                 grace = min(launch.gone.values()) + (_COMPANY_SECONDS if live else _UNWANTED_SECONDS)
                 if grace < until:
                     until, end = grace, End.DEADLINE if launch.overdue == set(launch.gone) else End.CANCELED
-            if (deadline := _next_deadline(live, now)) is not None and deadline < until:
-                until, end = deadline, None
+            if (due := min((job.due for job in live if job.due is not None), default=until)) < until:
+                until, end = due, None
             if self._stop_at is not None and self._stop_at < until:
                 until, end = self._stop_at, End.RELEASED
             left = until - now
@@ -432,10 +431,9 @@ class WarmWorker(Worker):
     def _leave_out(self, launch: Launch, now: float) -> None:
         """Note which jobs are not wanted any more."""
         for job in launch.live:
-            deadline = job.request.deadline
             if job in self._revoked:
                 launch.gone[job] = now
-            elif deadline is not None and deadline <= time.time():
+            elif job.due is not None and job.due <= now:
                 launch.gone[job] = now
                 launch.overdue.add(job)
 
@@ -573,12 +571,6 @@ def run(settings: WorkerSettings | None = None) -> int:
 
 def _given_back(job: Held, reason: str = _STOPPED) -> Ending:
     return Ending(job, how="returned", reason=reason)
-
-
-def _next_deadline(jobs: Sequence[Held], now: float) -> float | None:
-    """On this process' clock."""
-    deadlines = [job.request.deadline for job in jobs if job.request.deadline is not None]
-    return now + min(deadlines) - time.time() if deadlines else None
 
 
 if __name__ == "__main__":
