@@ -494,7 +494,7 @@ def test_lists_that_are_no_array_are_refused(data: object, dtype: Any, pointer: 
 
 
 def stored_files(api: Live) -> list[str]:
-    """Every file of the store, half-written ones included, but the one that names an owner: the first upload makes it."""
+    """Every file of the store, half-written ones included, but an owner's name, which the first upload writes."""
     root = api.settings.store_directory
     return sorted(
         os.path.join(folder, file)  # noqa: PTH118
