@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import TypeVar
 
 import anyio
@@ -45,14 +47,32 @@ class Queue:
         self.usable = True  # as far as the last call knows
 
     async def __call__(self, use: Callable[[JobQueue], T]) -> T:
+        return await self.after(lambda: use)
+
+    async def after(self, prepare: Callable[[], Callable[[JobQueue], T]]) -> T:
+        """Prepare, and use Redis, in one go: each change of thread takes as long as a small submission's check.
+
+        What is prepared may wait for a disk: the patience with Redis begins when it is asked.
+        """
+        patience = _Patience(self._patience)
+
+        def call() -> T:
+            patience.pause()
+            use = prepare()
+            patience.begin()
+            try:
+                return use(self.jobs)
+            except (RedisError, OSError) as error:
+                raise _Unusable(error) from error
+
         try:
-            with anyio.fail_after(self._patience):
-                used = await anyio.to_thread.run_sync(use, self.jobs, abandon_on_cancel=True, limiter=self._threads)
+            with patience:
+                used = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
         except TimeoutError:
             sentence = reason = f"Redis did not answer within {self._patience:g} seconds"
-        except (RedisError, OSError) as error:
-            sentence = f"Redis cannot be used: {type(error).__name__}"
-            reason = f"{sentence}: {error}"
+        except _Unusable as unusable:
+            sentence = f"Redis cannot be used: {type(unusable.reason).__name__}"
+            reason = f"{sentence}: {unusable.reason}"
         else:
             if not self.usable:
                 self.usable = True
@@ -69,6 +89,50 @@ class Queue:
 
     def close(self) -> None:
         self._connection.close()
+
+
+class _Unusable(Exception):
+    """Why Redis could not be used, told apart from what went wrong before it was asked."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class _Patience:
+    """Gives up what is awaited within it once a thread or Redis was waited for too long. Used once."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._scope = anyio.CancelScope()
+        self.begin()
+
+    def begin(self) -> None:
+        """From any thread."""
+        self._since: float | None = time.monotonic()
+
+    def pause(self) -> None:
+        """What is done until it begins again does not count."""
+        self._since = None
+
+    def _look(self) -> None:
+        since = self._since
+        left = self._seconds if since is None else since + self._seconds - time.monotonic()
+        if left > 0:
+            self._timer = asyncio.get_running_loop().call_later(left, self._look)
+        else:
+            self._scope.cancel()
+
+    def __enter__(self) -> None:
+        self._look()
+        self._scope.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self._scope.__exit__(kind, error, trace):
+            raise TimeoutError
 
 
 @dataclass(eq=False)

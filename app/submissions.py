@@ -5,7 +5,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -135,20 +135,26 @@ async def _place(
 ) -> tuple[Enqueued, JobRecord, int | None]:
     """Check it, store what came with it, queue it."""
     arrived, (priority, deadline_s) = time.time(), _haste(body)
+    given_up = threading.Event()
+
+    def prepare() -> Callable[[JobQueue], tuple[Enqueued, JobRecord, int | None]]:
+        checked = operations.check(desk, caller.id, body)
+        kept = operations.keep_inputs(desk, caller.id, checked)
+        job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
+        submission = _Submission(caller.id, checked, job, sent, same, kept)
+        return lambda jobs: _enqueue(desk, jobs, submission, given_up, positioned_too=positioned_too)
+
     async with desk.admission.turn(caller.id, priority, deadline_s):
-
-        def prepare() -> _Submission:  # in one go: each change of thread is as long as a small submission's check
-            checked = operations.check(desk, caller.id, body)
-            kept = operations.keep_inputs(desk, caller.id, checked)
-            job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
-            return _Submission(caller.id, checked, job, sent, same, kept)
-
-        submission = await anyio.to_thread.run_sync(prepare)
-        placed = await _enqueue(desk, submission, positioned_too=positioned_too)
-        if not placed[0].replayed:
+        try:
+            placed = await desk.queue.after(prepare)
+        except BaseException:
+            given_up.set()
+            raise
+        enqueued, record, _ = placed
+        if not enqueued.replayed:
             desk.admission.enqueued(caller.id, priority)
-    if not placed[0].replayed:
-        desk.metrics.submitted(submission.job.operation)
+    if not enqueued.replayed:
+        desk.metrics.submitted(record.request.operation)
     return placed
 
 
@@ -277,41 +283,35 @@ def _require_gpu(jobs: JobQueue) -> None:
     raise Refusal("no-gpu-worker", sentence, headers={"Retry-After": "30"})
 
 
-async def _enqueue(
-    desk: Desk, submission: _Submission, *, positioned_too: bool
+def _enqueue(
+    desk: Desk, jobs: JobQueue, submission: _Submission, given_up: threading.Event, *, positioned_too: bool
 ) -> tuple[Enqueued, JobRecord, int | None]:
-    """Queue it, or raise the refusal; what was written for a job that did not come about is deleted."""
+    """Queue it, or raise the refusal; what was written for a job that did not come about is deleted.
+
+    `given_up` is set once nobody waits for it any more.
+    """
     job = submission.job
     fresh = JobRecord(job, State.QUEUED, 0, time.time())
-    given_up = threading.Event()
-
-    def enqueue(jobs: JobQueue) -> tuple[Enqueued, JobRecord, int | None]:
-        if given_up.is_set():
-            _discard(desk, jobs, submission)
-            return Enqueued(job.id), fresh, None
-        try:
-            if job.backend == "gpu":
-                _require_gpu(jobs)
-            enqueued = _insist(desk, jobs, submission)
-        except Refusal:
-            _discard(desk, jobs, submission)
-            raise
-        except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
-            _discard(desk, jobs, submission)
-            raise _refusal(desk, submission, error) from None
-        if enqueued.replayed:
-            _discard(desk, jobs, submission)
-            return enqueued, fresh, None
-        if given_up.is_set() and submission.key is None:
-            jobs.cancel(job.id)  # its caller was told 503; one who has a key will ask for it again
-        record, position = positioned(jobs, jobs.get(job.id) or fresh) if positioned_too else (fresh, None)
-        return enqueued, record, position
-
+    if given_up.is_set():
+        _discard(desk, jobs, submission)
+        return Enqueued(job.id), fresh, None
     try:
-        return await desk.queue(enqueue)
-    except BaseException:
-        given_up.set()
+        if job.backend == "gpu":
+            _require_gpu(jobs)
+        enqueued = _insist(desk, jobs, submission)
+    except Refusal:
+        _discard(desk, jobs, submission)
         raise
+    except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
+        _discard(desk, jobs, submission)
+        raise _refusal(desk, submission, error) from None
+    if enqueued.replayed:
+        _discard(desk, jobs, submission)
+        return enqueued, fresh, None
+    if given_up.is_set() and submission.key is None:
+        jobs.cancel(job.id)  # its caller was told 503; one who has a key will ask for it again
+    record, position = positioned(jobs, jobs.get(job.id) or fresh) if positioned_too else (fresh, None)
+    return enqueued, record, position
 
 
 def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:

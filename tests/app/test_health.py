@@ -21,6 +21,7 @@ from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk.redis_server import RedisServer
 from workers.protocol import BreakerReport, DeviceMemory, DeviceReport, FailedExample, GpuCondition, WorkerReport
+from workers.store import ArrayWriter, Store
 
 
 def report(name: str, state: Any, backend: Any = "cpu", **device: Any) -> WorkerReport:
@@ -431,6 +432,45 @@ def test_a_redis_that_hangs_is_a_503_and_not_a_hang(tmp_path: Path, serve_api: C
 
         assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(503, "queue-unavailable")}
         # What was refused does not run: it is not queued, or was cancelled as soon as Redis had taken it.
+        wait_until(lambda: not [job for job in api.queue.jobs("local", 20) if not job.state.final])
+
+
+@dataclass
+class SlowStore:
+    """A store on a disk that takes its time."""
+
+    store: Store
+    seconds: float
+
+    def writer(self, *arguments: Any, **options: Any) -> ArrayWriter:
+        time.sleep(self.seconds)
+        return self.store.writer(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+def test_the_time_a_disk_takes_is_not_counted_against_redis(serve_api: Callable[..., Any]) -> None:
+    with serve_api(redis_patience=0.3) as api:
+        api.app.state.desk = replace(api.app.state.desk, store=SlowStore(api.store, seconds=1.0))
+
+        answer = api.http.post("/v1/jobs", json=SCALE)
+
+    assert answer.status_code == 202
+
+
+def test_a_redis_that_hangs_after_a_slow_disk_is_a_503(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, redis_patience=0.3) as api:
+        wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+        api.app.state.desk = replace(api.app.state.desk, store=SlowStore(api.store, seconds=1.0))
+        pid = redis_pid(api)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            answer = api.http.post("/v1/jobs", json=SCALE, timeout=20)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+        assert (answer.status_code, answer.json()["code"]) == (503, "queue-unavailable")
         wait_until(lambda: not [job for job in api.queue.jobs("local", 20) if not job.state.final])
 
 
