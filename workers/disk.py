@@ -19,6 +19,8 @@ _THREADS = 8  # ext4 writes its journal once for all that wait for it; more thre
 _WHOLE = frozenset({0xEF53, 0x58465342, 0x9123683E})  # ext2 to ext4, XFS, Btrfs
 _TOLD_SINCE = (5, 8)  # the kernel from which on syncfs(2) says that something could not be written
 
+_WAITING = re.compile(rb"^(?:Dirty|Writeback):\s+(\d+) kB$", re.MULTILINE)
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -83,7 +85,11 @@ def _kind(descriptor: int) -> int:
 def _dirty() -> int:
     """Bytes that wait to be written, of all file systems."""
     try:
-        told = Path("/proc/meminfo").read_text()
+        descriptor = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return _LITTLE + 1
-    return 1024 * sum(map(int, re.findall(r"^(?:Dirty|Writeback):\s+(\d+) kB$", told, re.MULTILINE)))
+    try:  # in one call: it is asked once for each result, and each call makes the kernel count anew
+        told = os.read(descriptor, 1 << 14)
+    finally:
+        os.close(descriptor)
+    return 1024 * sum(map(int, _WAITING.findall(told)))
