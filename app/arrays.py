@@ -458,9 +458,8 @@ def _word(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def load(file: Path) -> Numbers:
-    """An array of the store, read whole: to map a small one takes longer."""
-    data = file.read_bytes()
+def from_file(data: bytes) -> Numbers:
+    """An array of the store, whose file was read whole: to map a small one takes longer."""
     info, start = npy.read_header(data)
     return np.frombuffer(data, info.dtype, info.size, start).reshape(info.shape)
 

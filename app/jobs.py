@@ -50,14 +50,14 @@ async def waited(desk: Desk, record: JobRecord, wait: int, headers: Mapping[str,
     if record.state is not State.SUCCEEDED:
         return answer(desk, record, 200, None, applied)
 
-    def whole() -> bytes:
-        try:
-            result = results.render(desk, record)
-        except Refusal:  # erased meanwhile
-            result = None
+    def whole(result: dict[str, Any] | None) -> bytes:
         return pydantic_core.to_json({**view(desk, record).model_dump(mode="json"), "result": result})
 
-    return Response(await anyio.to_thread.run_sync(whole), 200, applied, "application/json")
+    try:
+        content = await results.written(desk, record, whole)
+    except Refusal:  # erased meanwhile
+        content = whole(None)
+    return Response(content, 200, applied, "application/json")
 
 
 @router.get(

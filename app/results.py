@@ -1,7 +1,10 @@
 """The answer of a job: whole as JSON, or one output alone as JSON or .npy."""
 
 import hashlib
+import os
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,11 @@ from workers.queue import JobRecord
 router = APIRouter(tags=["jobs"])
 
 JSON, NPY = "application/json", "application/x-npy"
+
+# Bytes of files that are read and written out on the event loop, which takes about as long as a change of thread.
+SMALL = 16 * 1024
+# Whoever opens a file so soon after it was written finds the way there in memory, and waits for no disk.
+_LATELY = 5.0  # seconds
 
 _NOT_SUCCEEDED = {State.FAILED: "job-failed", State.CANCELED: "job-canceled", State.EXPIRED: "job-expired"}
 
@@ -52,7 +60,7 @@ async def result(job_id: str, request: Request, caller: Reader, desk: Shared) ->
     tag = _tag(name, "", JSON)
     if _is_current(request, tag):
         return Response(status_code=304, headers={"ETag": tag, "Vary": "Accept"})
-    content = await anyio.to_thread.run_sync(lambda: pydantic_core.to_json(render(desk, record)))
+    content = await written(desk, record, pydantic_core.to_json)
     return Response(content, 200, {"ETag": tag, "Vary": "Accept"}, JSON)
 
 
@@ -112,10 +120,20 @@ def available(record: JobRecord) -> str:
     return record.result
 
 
-def render(desk: Desk, record: JobRecord) -> dict[str, Any]:
-    """A `schemas.Result`, its large arrays published as arrays of the job's owner. Reads files: call it in a thread."""
+async def written(desk: Desk, record: JobRecord, form: Callable[[dict[str, Any]], bytes]) -> bytes:
+    """`form` of a `schemas.Result`: at once where the job has just ended and its answer is small and in memory, else in
+    a thread."""
+    if record.ended_at is not None and abs(time.time() - record.ended_at) < _LATELY:
+        with suppress(BlockingIOError):
+            return form(_rendered(desk, record, at_once=True))
+    return await anyio.to_thread.run_sync(lambda: form(_rendered(desk, record)))
+
+
+def _rendered(desk: Desk, record: JobRecord, *, at_once: bool = False) -> dict[str, Any]:
+    """A `schemas.Result`, its large arrays published as arrays of the job's owner. At once, or BlockingIOError."""
     name = available(record)
-    document = _document(desk, record)
+    read = _AtHand(SMALL).read if at_once else Path.read_bytes
+    document = _document(desk, record, read)
     outputs: dict[str, Any] = {}
     for key, found in document.outputs.items():
         if not isinstance(found, ArrayOutput):
@@ -123,8 +141,10 @@ def render(desk: Desk, record: JobRecord) -> dict[str, Any]:
             continue
         file = desk.store.result(name) / found.file
         if found.info.size <= desk.settings.max_result_numbers:
-            outputs[key] = arrays.to_nested(_load(file))
+            outputs[key] = arrays.to_nested(_load(file, read))
             continue
+        if at_once:
+            raise BlockingIOError
         if desk.store.find(record.request.owner, found.id) is None:
             ttl = max(1.0, (record.result_expires_at or 0.0) - (record.ended_at or 0.0))
             try:
@@ -153,18 +173,43 @@ def adopted(desk: Desk, record: JobRecord) -> tuple[str, ...]:
     return tuple(found.id for found in document.outputs.values() if isinstance(found, ArrayOutput))
 
 
-def _document(desk: Desk, record: JobRecord) -> ResultDocument:
+def _document(desk: Desk, record: JobRecord, read: Callable[[Path], bytes] = Path.read_bytes) -> ResultDocument:
     try:
-        return ResultDocument.model_validate_json((desk.store.result(available(record)) / "result.json").read_bytes())
+        return ResultDocument.model_validate_json(read(desk.store.result(available(record)) / "result.json"))
     except FileNotFoundError:
         raise _outlived() from None
 
 
-def _load(file: Path) -> arrays.Numbers:
+def _load(file: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> arrays.Numbers:
     try:
-        return arrays.load(file)
+        return arrays.from_file(read(file))
     except FileNotFoundError:
         raise _outlived() from None
+
+
+class _AtHand:
+    """Reads files without waiting for a disk, so many bytes in all; raises BlockingIOError where that cannot be."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def read(self, file: Path) -> bytes:
+        try:
+            # Without O_NOATIME the first reading is itself written, into the file system's journal.
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOATIME)
+        except PermissionError:  # the file is another user's
+            raise BlockingIOError from None
+        try:
+            size = os.fstat(descriptor).st_size
+            self._room -= size
+            data = bytearray(size)
+            if self._room < 0 or os.preadv(descriptor, [data], 0, os.RWF_NOWAIT) < size:
+                raise BlockingIOError
+        except OSError as error:  # tmpfs and others do not know the flag
+            raise BlockingIOError from error
+        finally:
+            os.close(descriptor)
+        return bytes(data)
 
 
 def _outlived() -> Refusal:

@@ -4,6 +4,7 @@ import concurrent.futures
 import io
 import json
 import socket
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.app.computations import fail, work
-from tests.app.conftest import SCALE, Live, unlike, wait_until
+from tests.app.conftest import SCALE, Live, live, unlike, wait_until
 from tests.claims import finish, take
 from workers.queue import connect
 
@@ -35,6 +36,25 @@ def test_a_finished_job_tells_its_answer_and_how_it_was_computed(api: Live) -> N
         "outputs": {"scaled": [2.0, None, 6.0], "total": 8.0},
         "provenance": status["provenance"],
     }
+
+
+@pytest.mark.parametrize("count", [1, 1000, 2048, 20_000, 100_000])
+@pytest.mark.parametrize("place", ["/dev/shm", None])  # noqa: S108 - a tmpfs, which cannot be read without waiting
+def test_an_answer_is_the_same_whether_it_is_written_at_once_or_in_a_thread(
+    redis_url: str, place: str | None, count: int
+) -> None:
+    with tempfile.TemporaryDirectory(dir=place) as home, live(Path(home), redis_url) as api:
+        body = {"operation": "draw", "params": {"count": count}, "seed": 7}
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            reply = pool.submit(api.http.post, "/v1/jobs", json=body, headers={"Prefer": "wait=30"})
+            wait_until(lambda: api.queue.jobs("local", 1))
+            job_id = api.queue.jobs("local", 1)[0].request.id
+            work(api.queue, api.store, job_id)
+            waited = reply.result(30).json()
+        result = api.http.get(f"/v1/jobs/{job_id}/result").json()
+
+    assert waited["result"] == result
+    assert result["outputs"] == {"numbers": np.random.default_rng(7).random(count).tolist()}
 
 
 def test_a_result_that_did_not_change_is_not_sent_again(api: Live) -> None:
