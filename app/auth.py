@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -108,6 +109,7 @@ def _write_keys(path: Path, keys: list[Key]) -> None:
         raise
 
 
+@lru_cache(maxsize=16)
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -204,7 +206,8 @@ class Needs:
         return key
 
 
-Submitter = Annotated[Key, Depends(Needs("submit"))]
+submitter = Needs("submit")
+Submitter = Annotated[Key, Depends(submitter)]
 Reader = Annotated[Key, Depends(Needs("read"))]
 Canceler = Annotated[Key, Depends(Needs("cancel"))]
 Worker = Annotated[Key, Depends(Needs("worker"))]

@@ -112,10 +112,10 @@ def create_app(
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     api.state.gate = Gate(settings.keys_path, settings.host)
     errors.install(api)
-    for router in (
+    for router in (  # in this order it is looked where a request belongs: the most frequent first
+        submissions.router,
         operations.router,
         uploads.router,
-        submissions.router,
         jobs.router,
         results.router,
         events.router,

@@ -46,9 +46,9 @@ class Desk:
                 self.queue.jobs.allow(owner, array_id)
 
 
-async def _of(request: Request) -> Desk:  # (FastAPI would call a plain function in a thread)
-    desk: Desk = request.app.state.desk
-    return desk
+async def desk(request: Request) -> Desk:  # (FastAPI would call a plain function in a thread)
+    found: Desk = request.app.state.desk
+    return found
 
 
-Shared = Annotated[Desk, Depends(_of)]
+Shared = Annotated[Desk, Depends(desk)]
