@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 # Bytes of whatever processes that may wait to be written where the file system is forced as a whole: all have to be.
@@ -35,7 +36,7 @@ def force(*paths: Path) -> None:
 
 
 def force_files(files: Sequence[Path], parent: Path) -> None:
-    """Have the contents of files of `parent` on the disk. Raises OSError."""
+    """Have files and directories on the disk, all on the file system of `parent`. Raises OSError."""
     if _dirty() > _LITTLE or not _force_all_of(parent):
         force(*files)
 
@@ -49,6 +50,16 @@ def force_directories(directories: Sequence[Path], parent: Path) -> None:
     with ThreadPoolExecutor(min(_THREADS, len(directories))) as threads:
         list(threads.map(_force_tree, directories))
     force(parent)
+
+
+@cache
+def boot() -> str:
+    """The name of the time since this machine was started: what files hold that were written in it, no power cut has
+    changed. Empty where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _force_tree(directory: Path) -> None:

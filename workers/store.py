@@ -5,7 +5,8 @@ root/                       0700
   owners/<keyed owner>/     one directory per API key
     owner                   its id
     <64 hex digits>.npy     an array
-    <64 hex digits>.json    its description; an array without one does not exist
+    <64 hex digits>.json    its description; an array without one does not exist. Its time is over as late as the file
+                            says it was changed, where that is later than what is written in it
   uploads/                  arrays on their way in
   results/<job>.<attempt>/  result.json and one .npy file per array output
 """
@@ -14,6 +15,7 @@ import errno
 import fcntl
 import json
 import logging
+import math
 import os
 import re
 import secrets
@@ -22,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -30,7 +32,7 @@ from blake3 import blake3
 
 from kernels.array import ArrayInfo, DType
 from workers import npy
-from workers.disk import force, force_directories, force_files
+from workers.disk import boot, force, force_directories, force_files
 from workers.protocol import JobRequest
 from workers.settings import Durability
 
@@ -52,6 +54,9 @@ _RESERVED_FROM = 256 << 10
 
 # Bytes of an array that others of its owner may wait for.
 _FORCED_AT_ONCE = 1 << 20
+
+# Bytes of an array that is shown before it is on the disk: hashed in 0.1 ms.
+_PROVEN = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -182,12 +187,12 @@ class SpoolStore:
         return nullcontext()
 
     def find(self, owner: str, array_id: str) -> StoredArray | None:
-        stored = self._described(owner, array_id)
+        stored = self._there(owner, array_id)
         return stored if stored is not None and stored.expires_at > time.time() else None
 
     def known(self, owner: str, array_id: str) -> ArrayInfo | None:
         """What an array holds that is there, its time over or not."""
-        stored = self._described(owner, array_id)
+        stored = self._there(owner, array_id)
         return None if stored is None else stored.info
 
     def path(self, owner: str, array_id: str) -> Path:
@@ -259,7 +264,10 @@ class SpoolStore:
         """Publish a result's file as an array of its owner (a hard link, no copy)."""
         link = self._root / "uploads" / f"{secrets.token_hex(16)}.npy"
         os.link(file, link)
-        return self._publish(owner, link, array_id, info, ttl)
+        try:
+            return self._publish(owner, link, array_id, info, ttl)
+        finally:
+            _unlink(link)  # still there when both were links to one file: rename(2) then does nothing
 
     def sweep(self, in_use: Callable[[str, str], bool]) -> int:
         """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
@@ -278,7 +286,7 @@ class SpoolStore:
                 else:
                     removed += _unlink(upload)
         for directory in (self._root / "results").iterdir():
-            expires_at = _expiry(directory / "result.json")
+            expires_at = _expiry(_read(directory / "result.json")[0])
             if expires_at is None:
                 expires_at = _modified(directory) + _ABANDONED_SECONDS
             if expires_at < now:
@@ -300,11 +308,15 @@ class SpoolStore:
                         removed += _unlink(file)
         return removed
 
-    def _publish(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
+    def _publish(
+        self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float, *, unique: bool = False
+    ) -> StoredArray:
         """Move a finished file to its id. The same content again only lives longer.
 
-        What is there is whole at any moment, also for whoever comes after a power cut: contents are forced before the
-        moves that make them visible, and the moves before anyone is told.
+        What is there is whole at any moment, also for whoever comes after a power cut, and nobody is told of it before
+        it is on the disk. A new small array is moved first and forced once, whole: its description names the start of
+        the machine it was written in, and after another start its id has to prove its content. Of any other the
+        contents are forced before the moves that make them visible, and the moves after them.
         """
         directory = self._directory(owner)
         if not (directory / "owner").exists():
@@ -315,9 +327,10 @@ class SpoolStore:
             self._force(directory.parent)
         if info.nbytes > _FORCED_AT_ONCE:
             self._force(file)  # before others of the owner would have to wait for it
+        places = self.path(owner, array_id), self._description(owner, array_id)
         with _alone_in(directory):
             now = time.time()
-            before = self._described(owner, array_id)
+            before, _ = self._described(owner, array_id)
             stored = StoredArray(
                 id=array_id,
                 info=info,
@@ -325,14 +338,43 @@ class SpoolStore:
                 expires_at=now + ttl if before is None else max(before.expires_at, now + ttl),
             )
             description = {"info": asdict(info), "created_at": stored.created_at, "expires_at": stored.expires_at}
+            proves_itself = before is None and not unique and info.nbytes <= _PROVEN and boot() != ""
+            if proves_itself:
+                description["boot"] = boot()
             with self._written(json.dumps(description).encode()) as written:
-                if self._forced:  # first: a full disk refuses it, not the moves
+                if self._forced and not proves_itself:  # first: a full disk refuses it, not the moves
                     force_files([file, written], self._root / "uploads")
-                file.replace(self.path(owner, array_id))
-                _unlink(file)  # still there when both were links to one file: rename(2) then does nothing
-                written.replace(self._description(owner, array_id))
-        self._force(directory)
+                file.replace(places[0])
+                written.replace(places[1])
+            if self._forced and proves_itself:
+                try:
+                    force_files([*places, directory], directory)
+                except OSError:
+                    _erase(*places)
+                    raise
+        if not proves_itself:
+            self._force(directory)
         return stored
+
+    def _prolong(
+        self, owner: str, array_id: str, info: ArrayInfo, ttl: float, content: Sequence[bytes | memoryview]
+    ) -> StoredArray | None:
+        """Have a small array that is there with this content live longer, at the least `ttl` seconds; None where it is
+        not. Its file is given another time: what is on the disk already is not written again."""
+        file, description = self.path(owner, array_id), self._description(owner, array_id)
+        if info.nbytes > _PROVEN or not description.exists():
+            return None
+        with suppress(FileNotFoundError), _alone_in(self._directory(owner)):
+            before, _ = self._described(owner, array_id)
+            if before is None or before.info != info or file.read_bytes() != b"".join(content):
+                return None
+            expires_at = float(math.ceil(time.time() + ttl))  # some file systems keep whole seconds
+            if expires_at > before.expires_at:
+                os.utime(description, (expires_at, expires_at))
+            if self._forced:
+                force_files([file, description, self._directory(owner)], self._directory(owner))
+            return replace(before, expires_at=max(before.expires_at, expires_at))
+        return None
 
     @contextmanager
     def _written(self, text: bytes) -> Iterator[Path]:
@@ -350,20 +392,45 @@ class SpoolStore:
         if self._forced:
             force(path)
 
-    def _described(self, owner: str, array_id: str) -> StoredArray | None:
+    def _there(self, owner: str, array_id: str) -> StoredArray | None:
+        """An array whose content is whole."""
         if not _ARRAY_ID.fullmatch(array_id):
             return None
-        fields = _read(self._description(owner, array_id))
+        stored, shown_in = self._described(owner, array_id)
+        if stored is None or shown_in in (None, boot()) or self._proven(owner, stored):
+            return stored
+        with suppress(FileNotFoundError), _alone_in(self._directory(owner)):
+            stored, shown_in = self._described(owner, array_id)  # uploaded again meanwhile, perhaps
+            if stored is None or shown_in in (None, boot()) or self._proven(owner, stored):
+                return stored
+            log.warning("%s did not outlive the end of the machine whole, and does not exist", array_id)
+            _erase(self.path(owner, array_id), self._description(owner, array_id))
+        return None
+
+    def _proven(self, owner: str, stored: StoredArray) -> bool:
+        """Whether the content is what its id says, which only a power cut can have changed."""
+        try:
+            content = self.path(owner, stored.id).read_bytes()
+        except FileNotFoundError:
+            return False
+        dtype, shape = stored.info.dtype, stored.info.shape
+        header = npy.header(dtype, shape)
+        return content.startswith(header) and self.digest(owner, dtype, shape, content[len(header) :]) == stored.id
+
+    def _described(self, owner: str, array_id: str) -> tuple[StoredArray | None, str | None]:
+        """What a description tells, and in which start of the machine it was shown before it was forced, if it was."""
+        fields, changed_at = _read(self._description(owner, array_id))
         try:
             info = fields["info"]
-            return StoredArray(
+            stored = StoredArray(
                 id=array_id,
                 info=ArrayInfo(info["dtype"], tuple(info["shape"]), info["has_nan"], info["has_inf"]),
                 created_at=float(fields["created_at"]),
-                expires_at=float(fields["expires_at"]),
+                expires_at=max(float(fields["expires_at"]), changed_at),
             )
         except (KeyError, TypeError, ValueError):  # no description, or a damaged one
-            return None
+            return None, None
+        return stored, fields.get("boot")
 
     def _description(self, owner: str, array_id: str) -> Path:
         return self._directory(owner) / f"{_hex(array_id)}.json"
@@ -455,13 +522,17 @@ class SpoolWriter(NpyWriter):
         if unique:
             mac.update(secrets.token_bytes(32))
         super().__init__(store._root / "uploads" / f"{secrets.token_hex(16)}.npy", info, mac)
-        self._store, self._owner, self._ttl = store, owner, ttl
+        self._store, self._owner, self._ttl, self._unique = store, owner, ttl, unique
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
-        array_id = self.finish()
         info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
-        return self._store._publish(self._owner, self._file, array_id, info, self._ttl)
+        if self._stream is None and not self._left and not self._unique:
+            there = self._store._prolong(self._owner, _array_id(self._mac), info, self._ttl, self._taken)
+            if there is not None:
+                return there
+        array_id = self.finish()
+        return self._store._publish(self._owner, self._file, array_id, info, self._ttl, unique=self._unique)
 
     def __enter__(self) -> "SpoolWriter":
         return self
@@ -554,6 +625,11 @@ def _unlink(file: Path) -> bool:
     return False
 
 
+def _erase(file: Path, description: Path) -> None:
+    _unlink(description)  # first: without it there is no array
+    _unlink(file)
+
+
 def _modified(file: Path) -> float:
     with suppress(FileNotFoundError):
         return file.stat().st_mtime
@@ -562,25 +638,32 @@ def _modified(file: Path) -> float:
 
 def _end(file: Path) -> float:
     """When an array's time is over."""
-    expires_at = _expiry(file.with_suffix(".json"))
+    fields, changed_at = _read(file.with_suffix(".json"))
+    expires_at = _expiry(fields)
     if expires_at is None:  # between the two steps of a publication, left there by a crash, or damaged
         return _modified(file) + _ABANDONED_SECONDS
-    return expires_at
+    return max(expires_at, changed_at)
 
 
-def _expiry(file: Path) -> float | None:
+def _expiry(fields: Mapping[str, Any]) -> float | None:
     with suppress(KeyError, TypeError, ValueError):
-        return float(_read(file)["expires_at"])
+        return float(fields["expires_at"])
     return None
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """The fields of a description. One that is damaged, as a crash of the machine may leave it, is like none: empty."""
+def _read(file: Path) -> tuple[dict[str, Any], float]:
+    """The fields of a description and when its file was changed, in Unix seconds. One that is damaged, as a crash of
+    the machine may leave it, is like none: empty."""
     try:
-        fields = json.loads(file.read_bytes())
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return {}
+        return {}, 0.0
+    try:
+        status = os.fstat(descriptor)
+        fields = json.loads(os.read(descriptor, status.st_size))
     except ValueError:
         log.warning("%s is damaged, and what it describes does not exist", file.name)
-        return {}
-    return fields if isinstance(fields, dict) else {}
+        return {}, 0.0
+    finally:
+        os.close(descriptor)
+    return fields if isinstance(fields, dict) else {}, status.st_mtime

@@ -11,6 +11,7 @@ import pytest
 from tests.power_cut import Disk, small_disk
 from tests.workers.test_store import A, B, put
 from workers import disk, npy
+from workers import store as stores
 from workers.store import SpoolStore
 
 ALONE, AS_A_WHOLE = "each file by itself", "the file system as a whole"
@@ -67,6 +68,86 @@ def test_a_published_array_survives_a_power_cut(power: Disk, way: str) -> None:
     assert put(after, second).id == stored[2].id  # the secret survived too
 
 
+def after_cut(power: Disk, monkeypatch: pytest.MonkeyPatch) -> SpoolStore:
+    """The store as the machine finds it when it has started again."""
+    monkeypatch.setattr(stores, "boot", lambda: "the next start")
+    return SpoolStore(power.cut() / "spool")
+
+
+@pytest.mark.parametrize("size", [1000, 40_000])
+def test_a_power_cut_at_any_step_of_an_upload_leaves_the_array_whole_or_absent(
+    power: Disk, monkeypatch: pytest.MonkeyPatch, way: str, size: int
+) -> None:
+    store, array = SpoolStore(power.path / "spool"), np.arange(float(size))
+    owner = store.path(A, put(store, np.zeros(1)).id).parent
+    array_id = store.digest(A, "float64", array.shape, array.tobytes())
+    found = []
+
+    def cut() -> None:
+        """After others had the file system's journal written, and the system whatever it likes of the files."""
+        (power.path / "other").write_text(str(len(found)))
+        disk.force(power.path / "other", *owner.glob("*.json"))
+        with monkeypatch.context() as later:
+            after = after_cut(power, later)
+            shown = after.path(A, array_id).with_suffix(".json").exists()
+            there = after.find(A, array_id)
+            assert there is None or np.array_equal(np.load(after.path(A, array_id)), array)
+            found.append((shown, there is not None))
+
+    def cut_before(step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepping(*arguments: Any) -> Any:
+            cut()
+            return step(*arguments)
+
+        return stepping
+
+    with monkeypatch.context() as steps:
+        steps.setattr(Path, "replace", cut_before(Path.replace))
+        steps.setattr(stores, "force_files", cut_before(disk.force_files))
+        steps.setattr(stores, "force", cut_before(disk.force))
+        put(store, array)
+    cut()
+    assert found[0] == (False, False)
+    assert found[-1] == (True, True)
+    if size == 1000:
+        assert (True, False) in found  # it was shown, and its content was not on the disk
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda content: b"", lambda content: content[:-8], lambda content: content[:128] + bytes(len(content) - 128)],
+    ids=["empty", "cut short", "zeros"],
+)
+def test_a_small_array_of_which_a_power_cut_left_something_else_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+) -> None:
+    store, array = SpoolStore(tmp_path), np.arange(100.0)
+    kept, lost = put(store, array), put(store, array + 1)
+    file = store.path(A, lost.id)
+    file.write_bytes(damage(file.read_bytes()))
+    monkeypatch.setattr(stores, "boot", lambda: "the next start")
+    assert store.find(A, lost.id) is None
+    assert not file.exists()
+    assert store.find(A, kept.id) == kept
+    assert store.known(A, kept.id) == kept.info
+    again = put(store, array + 1)
+    assert store.find(A, lost.id) == again
+    np.testing.assert_array_equal(np.load(file), array + 1)
+
+
+def test_content_that_is_there_is_not_written_again_and_its_longer_life_survives_a_power_cut(
+    power: Disk, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    store, array = SpoolStore(power.path / "spool"), np.arange(1000.0)
+    first = put(store, array, ttl=60)
+    file = store.path(A, first.id).stat()
+    again = put(store, array, ttl=600)
+    assert again.expires_at >= first.expires_at + 540
+    assert store.path(A, first.id).stat() == file
+    after = after_cut(power, monkeypatch)
+    assert after.find(A, first.id) == again
+
+
 def test_a_power_cut_does_not_bring_back_what_was_deleted(power: Disk) -> None:
     store = SpoolStore(power.path / "spool")
     stored, (result,) = put(store, np.arange(10.0)), results(store, 1)
@@ -115,8 +196,9 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_contents_are_forced_before_the_moves_that_show_them_and_the_moves_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+@pytest.mark.parametrize(("size", "unique"), [(40_000, False), (2, True)], ids=["large", "of an id of its own"])
+def test_contents_that_prove_nothing_are_forced_before_the_moves_that_show_them_and_the_moves_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, size: int, unique: bool
 ) -> None:
     store = SpoolStore(tmp_path)
     put(store, np.zeros(2))  # it makes the owner's directory
@@ -127,7 +209,7 @@ def test_contents_are_forced_before_the_moves_that_show_them_and_the_moves_after
         return True
 
     monkeypatch.setattr(disk, "_force_all_of", force_all_of)
-    stored = put(store, np.ones(2))
+    stored = put(store, np.ones(size), unique=unique)
     content, description, moves = map(Path, seen)
     assert content.parent == description.parent == tmp_path / "uploads"
     assert moves == store.path(A, stored.id).parent
@@ -154,6 +236,17 @@ def test_a_kernel_that_does_not_tell_of_failed_writes_is_not_asked_for_all_at_on
 
 def test_a_file_system_that_may_not_wait_is_not_forced_as_a_whole() -> None:
     assert not disk._force_all_of(Path("/proc"))
+
+
+def test_an_array_that_the_disk_refuses_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    store = SpoolStore(tmp_path)
+    put(store, np.zeros(2))
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(os, "fsync", refuse(28))
+    monkeypatch.setattr(disk, "_force_all_of", refuse(28))
+    with pytest.raises(OSError, match="No space left"):
+        put(store, np.ones(2))
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def refuse(number: int) -> Callable[..., Any]:

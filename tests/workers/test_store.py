@@ -23,11 +23,18 @@ def store(tmp_path: Path) -> SpoolStore:
     return SpoolStore(tmp_path / "spool")
 
 
-def put(store: SpoolStore, array: np.ndarray, owner: str = A, ttl: float = 60.0, pieces: int = 1) -> StoredArray:
+def put(
+    store: SpoolStore,
+    array: np.ndarray,
+    owner: str = A,
+    ttl: float = 60.0,
+    pieces: int = 1,
+    unique: bool = False,
+) -> StoredArray:
     dtype: DType = array.dtype.name  # type: ignore[assignment]
     data = memoryview(array.tobytes())
     step = max(1, -(-len(data) // pieces))
-    with store.writer(owner, dtype, array.shape, ttl) as writer:
+    with store.writer(owner, dtype, array.shape, ttl, unique=unique) as writer:
         for start in range(0, len(data), step):
             writer.take(data[start : start + step])
         return writer.commit(has_nan=False, has_inf=False)
@@ -383,6 +390,14 @@ def test_an_array_with_a_damaged_description_is_repaired_by_uploading_it_again(s
     again = put(store, array)
     assert again.id == broken.id
     assert store.find(A, broken.id) == again
+
+
+def test_an_array_with_damaged_content_is_repaired_by_uploading_it_again(store: SpoolStore) -> None:
+    array = np.arange(3.0)
+    broken = put(store, array)
+    store.path(A, broken.id).write_bytes(bytes(152))
+    assert put(store, array).id == broken.id
+    np.testing.assert_array_equal(np.load(store.path(A, broken.id)), array)
 
 
 def test_a_result_with_a_damaged_document_is_swept_once_old_and_not_before(store: SpoolStore) -> None:
