@@ -1,6 +1,6 @@
-"""Wait for work without holding a thread: a blocking pop on the queue's bell, whose socket can be waited for.
+"""Wait for work without holding a thread: a blocking pop on the queue's lists, whose socket can be waited for.
 
-A ring that is lost with its connection costs a worker the time until it looks by itself, never a job.
+What is lost with its connection costs a worker the time until it looks by itself, never a job.
 """
 
 import logging
@@ -18,35 +18,36 @@ class Bell:
     """A connection of its own, made when it is first listened to."""
 
     def __init__(self, connection: redis.Redis, seconds: int) -> None:
-        """Redis answers after so many seconds even where nobody rang."""
+        """Redis answers after so many seconds even where nothing came."""
         self._pool = connection.connection_pool
         self._seconds = seconds
         self._connection: Any = None
-        self._asked: tuple[str, ...] = ()  # the bells Redis has been asked for and has not answered yet
+        self._asked: tuple[str, ...] = ()  # the lists Redis has been asked for and has not answered yet
 
-    def listen(self, bells: Sequence[str]) -> list[socket]:
-        """What becomes readable when one of the bells rings; nothing while Redis is away."""
+    def listen(self, lists: Sequence[str]) -> list[socket]:
+        """What becomes readable when one of the lists gets an entry; nothing while Redis is away."""
         try:
-            if self._asked != tuple(bells):
+            if self._asked != tuple(lists):
                 if self._asked:
                     self.close()
                 if self._connection is None:
                     self._connection = self._pool.make_connection()
                     self._connection.connect()
-                self._connection.send_command("BLPOP", *bells, self._seconds)
-                self._asked = tuple(bells)
+                self._connection.send_command("BLPOP", *lists, self._seconds)
+                self._asked = tuple(lists)
         except (redis.RedisError, OSError):
             self.close()
             return []
         return [self._connection._sock]
 
-    def hear(self) -> None:
-        """Take the answer, once there is one."""
+    def hear(self) -> tuple[str, bytes] | None:
+        """Take the answer, once there is one: a list and its first entry."""
+        self._asked, answer = (), None
         try:
-            self._connection.read_response()
+            answer = self._connection.read_response()
         except (redis.RedisError, OSError):
             self.close()
-        self._asked = ()
+        return None if answer is None else (answer[0].decode(), answer[1])
 
     def close(self) -> None:
         """Redis forgets what it was asked with the connection."""

@@ -157,11 +157,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Claim:
-    """A worker's wish for jobs. Of a batch that waits for company, `only` is the key and the rest what it may take."""
+    """A worker's wish for jobs. Of a batch that waits for company, `only` is the key and the rest what it may take.
+
+    With `waits`, a claim that finds nothing holds for two seconds, or until the worker takes it back by `leave`: the
+    next job is handed to it in the step in which it is enqueued, by the list `handed_key`.
+    """
 
     worker: str
     process: str = ""  # workers.process.identity of the worker
     gpu: bool = False  # also those that insist on a GPU
+    waits: bool = False
     only: str = ""
     items: int = 0
     bytes: int = 0
@@ -172,7 +177,7 @@ class Claim:
         lease = repr(LEASE_SECONDS)
         return (
             *(self.worker, self.process, self.token, lease, kinds, utcformat(now())),
-            *(self.only, self.items, self.bytes),
+            *(int(self.waits), self.only, self.items, self.bytes),
         )
 
 
@@ -266,6 +271,7 @@ class JobQueue:
             same or "",
             "" if bounds is None else bounds.waiting,
             "" if bounds is None else bounds.of_owner,
+            utcformat(now()),
             *self._for_rq(request),
         )
         match outcome:
@@ -420,6 +426,10 @@ class JobQueue:
         """Take jobs that run together; None when there is nothing to do. The same claim again has the same answer."""
         return _batch(self._eval(scripts.CLAIM, *claim.arguments()))
 
+    def leave(self, claim: Claim) -> Batch | None:
+        """Wait no more by this claim, which found nothing: what it was handed since, if anything."""
+        return _batch(self._eval(scripts.LEAVE, claim.worker, claim.token))
+
     def renew(self, held: Sequence[Held]) -> list[Held]:
         """Extend the claims; returns those that are no longer the worker's (canceled, expired, taken over)."""
         told = [part for job in held for part in (job.request.id, job.attempt)]
@@ -474,7 +484,9 @@ class JobQueue:
         with self._redis.pipeline() as pipe:
             pipe.hdel(WORKERS, name)
             pipe.hdel(scripts.CLAIMS, name)
-            pipe.delete(worker_key(name), f"rq:worker:{name}")
+            pipe.hdel(scripts.WISHES, name)
+            pipe.zrem(scripts.IDLE, name)
+            pipe.delete(worker_key(name), handed_key(name), f"rq:worker:{name}")
             pipe.srem("rq:workers", f"rq:worker:{name}")
             pipe.srem(f"rq:workers:{QUEUE}", f"rq:worker:{name}")
             pipe.execute()
@@ -516,6 +528,17 @@ class JobQueue:
 
 def lane_of(request: JobRequest) -> str:
     return f"{request.priority}-gpu" if request.backend == "gpu" else request.priority
+
+
+def handed_key(worker: str) -> str:
+    return f"{scripts.HANDED}{worker}"
+
+
+def handed(claim: Claim, message: bytes) -> Batch | None:
+    """What a worker that waits finds in its list; None where that was for a claim it has left."""
+    told = json.loads(message)
+    reason, *rest = told["batch"]
+    return _batch([reason.encode(), *rest]) if told["token"] == claim.token else None
 
 
 def _batch(claimed: list[Any]) -> Batch | None:

@@ -24,6 +24,9 @@ Keys, beside those that `workers.protocol` names:
     warpdesk:live:<owner>              set      queued and running ids
     warpdesk:bell:any, warpdesk:bell:gpu  list  one token while there may be something to claim
     warpdesk:claims                    hash     worker -> its latest claim: the same claim again answers the same
+    warpdesk:idle                      zset     workers that wait to be handed a job, by since when
+    warpdesk:wishes                    hash     worker -> the claim by which it waits
+    warpdesk:handed:<worker>           list     what such a claim got, once
     warpdesk:dead                      zset     dead letters, by when they were given up
     warpdesk:idempotency:<owner>:<key> string   fingerprint and job id
     warpdesk:same:<owner>:<digest>     string   the live job that computes for identical ones
@@ -61,6 +64,9 @@ LIVE = "warpdesk:live:"
 FORBIDDEN = "warpdesk:forbidden:"
 IDEMPOTENCY = "warpdesk:idempotency:"
 CLAIMS = "warpdesk:claims"
+IDLE = "warpdesk:idle"
+WISHES = "warpdesk:wishes"
+HANDED = "warpdesk:handed:"
 
 # RQ's own clean-up, which any `rq info` triggers, fails what is past its score in its registry: never ours, whose
 # leases say who is abandoned.
@@ -72,10 +78,13 @@ TOMBSTONE_SECONDS = 24 * 3600
 DEAD_SECONDS = 7 * 24 * 3600
 IDEMPOTENCY_SECONDS = 24 * 3600
 FORBIDDEN_SECONDS = 60
+HANDED_SECONDS = 60
 ERASED_SECONDS = 60
 
 # A lane that nobody claimed from for so long goes before lanes of higher priority, once.
 AGING_SECONDS = {"realtime": 0, "batch": 5, "research": 20}
+# For how long a worker that waits is handed jobs without a word of it: a little longer than workers wait at a time.
+IDLE_SECONDS = 2
 # Ids looked at for one batch. Each costs a look at its record, and Redis does nothing else meanwhile.
 WINDOW = 256
 _PASSED = 4096  # ids whose time is over, on the way to the first that can be claimed: the next claim goes on from there
@@ -88,6 +97,7 @@ _PRELUDE = f"""
 local JOB, EVENTS, USES, LEASES = '{job_key("")}', '{events_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
 local WAITING, DELAYED, DEADLINES, LIVE = '{WAITING}', 'warpdesk:delayed', 'warpdesk:deadlines', '{LIVE}'
 local RING, SERVED, BELL, CLAIMS, DEAD = 'warpdesk:ring:', 'warpdesk:served', '{BELL}', '{CLAIMS}', '{DEAD}'
+local IDLE, WISHES = '{IDLE}', '{WISHES}'
 local SAME, FOLLOWERS, SHARED = 'warpdesk:same:', 'warpdesk:followers:', 'warpdesk:shared:'
 local RQ_QUEUES, RQ_STARTED = '{RQ_QUEUES}', '{RQ_STARTED}'
 local RQ_JOB, RQ_WORKER = '{Job.key_for("")}', '{Worker.redis_worker_namespace_prefix}'
@@ -307,14 +317,208 @@ local function wake_delayed()
 end
 """
 
+_CLAIMING = f"""
+local PRIORITIES = {{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}
+local AGING = {{{", ".join(f"{name} = {time}" for name, time in AGING_SECONDS.items())}}}
+
+-- What the worker's latest claim got, as far as it still has it; nil when that was another claim.
+local function remembered(worker, token)
+  local latest = redis.call('HGET', CLAIMS, worker)
+  local before = latest and cjson.decode(latest)
+  if not before or before.token ~= token then return nil end
+  local answer = {{before.reason, seconds(now())}}
+  for at, id in ipairs(before.ids) do
+    if runs(id, before.attempts[at]) then
+      local request, strikes = get(id, 'request', 'strikes')
+      table.insert(answer, {{request, tonumber(before.attempts[at]), tonumber(strikes or 0)}})
+    end
+  end
+  return answer
+end
+
+-- The bells of what is left, for others; silence where nothing is.
+local function ring_for_others(kinds)
+  for kind in string.gmatch(kinds, '%S+') do
+    local left = false
+    for _, priority in ipairs(PRIORITIES) do
+      if redis.call('EXISTS', RING .. (kind == 'gpu' and priority .. '-gpu' or priority)) == 1 then left = true end
+    end
+    if not left then redis.call('DEL', BELL .. kind)
+    elseif redis.call('EXISTS', BELL .. kind) == 0 then redis.call('RPUSH', BELL .. kind, 1) end
+  end
+end
+
+-- What CLAIM answers, by its arguments' names.
+local function claim(wish, rq_now)
+  local worker, kinds, only, at = wish.worker, wish.kinds, wish.only or '', now()
+
+  -- The lane to claim from: one that waited beyond its age, else the first by priority.
+  local function choose()
+    local first, aged, longest = nil, nil, 0
+    for _, priority in ipairs(PRIORITIES) do
+      for kind in string.gmatch(kinds, '%S+') do
+        local lane = kind == 'gpu' and priority .. '-gpu' or priority
+        if redis.call('EXISTS', RING .. lane) == 1 then
+          local waited = at - tonumber(redis.call('HGET', SERVED, lane) or at)
+          if not first or (first.priority == priority and waited > first.waited) then
+            first = {{lane = lane, priority = priority, waited = waited}}
+          end
+          -- Once: where a batch takes longer than this age, whoever was served by it would be of age again, for ever.
+          local passed_over = waited >= first.waited
+          if passed_over and AGING[priority] > 0 and waited / AGING[priority] > math.max(1, longest) then
+            aged, longest = lane, waited / AGING[priority]
+          end
+        end
+      end
+    end
+    return aged or (first and first.lane)
+  end
+
+  -- A queued job in time, or nil; what is neither leaves the list. What is late is expired by whoever asks for it or
+  -- by the reaper, which knows what to erase then.
+  local function claimable(id, lane, owner)
+    local list = RQ_QUEUES .. lane .. '-' .. owner
+    local state, deadline, key, size, strikes, apart = get(id, 'state', 'deadline', 'key', 'size', 'strikes', 'apart')
+    if state ~= 'queued' or (deadline and tonumber(deadline) <= at) then
+      redis.call('LREM', list, 1, id)
+      if redis.call('EXISTS', list) == 0 then
+        redis.call('ZREM', RING .. lane, owner)
+        show_in_rq(lane, owner)
+      end
+      return nil
+    end
+    return {{id = id, key = key, size = tonumber(size), alone = key == '' or strikes or apart, owner = owner}}
+  end
+
+  local batch, reason, lane, owners, passed = {{}}, 'drained', nil, {{}}, 0
+  while #batch == 0 and passed < {_PASSED} do
+    lane = choose()
+    if not lane then break end
+    owners = redis.call('ZRANGE', RING .. lane, 0, {_OWNERS - 1})
+    for _, owner in ipairs(owners) do
+      local list = RQ_QUEUES .. lane .. '-' .. owner
+      while #batch == 0 and only == '' and passed < {_PASSED} do
+        passed = passed + 1
+        local id = redis.call('LINDEX', list, 0)
+        if not id then break end
+        batch[1] = claimable(id, lane, owner)
+      end
+      if redis.call('EXISTS', list) == 0 then redis.call('ZREM', RING .. lane, owner) end
+      if #batch > 0 then break end
+    end
+    if only ~= '' then break end
+  end
+
+  local key, items, room = only, tonumber(wish.items), tonumber(wish.bytes)
+  if #batch > 0 then
+    local first = batch[1]
+    key = first.key
+    local most, bytes = get(first.id, 'items', 'bytes')
+    items, room = tonumber(most), tonumber(bytes) - first.size
+    if first.alone then items = 1 end
+  end
+  if lane and items > #batch and (#batch > 0 or only ~= '') then
+    -- Owners in turn, so that a burst of one does not fill the batch.
+    local chosen, place, looked = {{}}, {{}}, 0
+    local ids = {{}}
+    local window = math.max(16, math.floor({WINDOW} / math.max(1, #owners)))
+    for turn, owner in ipairs(owners) do
+      ids[turn] = redis.call('LRANGE', RQ_QUEUES .. lane .. '-' .. owner, 0, window - 1)
+      place[turn] = 1
+    end
+    local start = 1
+    for turn, owner in ipairs(owners) do
+      if #batch > 0 and owner == batch[1].owner then start = turn + 1 end
+    end
+    if #batch > 0 then chosen[batch[1].id] = true end
+    local turn, idle = start, 0
+    while #owners > 0 and idle < #owners and #batch < items do
+      if turn > #owners then turn = 1 end
+      local found = nil
+      while not found and place[turn] <= #ids[turn] and looked < {WINDOW} do
+        local id = ids[turn][place[turn]]
+        place[turn] = place[turn] + 1
+        looked = looked + 1
+        if not chosen[id] then
+          local job = claimable(id, lane, owners[turn])
+          if job and job.key == key and not job.alone then found = job end
+        end
+      end
+      if found and found.size > room then
+        reason = 'bytes'
+        break
+      end
+      if found then
+        chosen[found.id] = true
+        table.insert(batch, found)
+        room = room - found.size
+        idle = 0
+      else
+        idle = idle + 1
+      end
+      turn = turn + 1
+    end
+    if #batch >= items then reason = 'full' end
+  end
+  if #batch == 1 and items == 1 then reason = 'full' end
+
+  local answer = {{reason, seconds(at)}}
+  local ids, attempts = {{}}, {{}}
+  for _, job in ipairs(batch) do
+    local id, record = job.id, JOB .. job.id
+    unqueue(id)
+    local attempt = redis.call('HINCRBY', record, 'attempt', 1)
+    redis.call('HSET', record, 'state', 'running', 'started_at', seconds(at), 'worker', worker, 'process', wish.process)
+    redis.call('ZADD', LEASES, seconds(at + tonumber(wish.lease)), id)
+    -- What RQ's prepare_job_execution writes. Of an id RQ sees one execution at a time.
+    redis.call('ZADD', RQ_STARTED .. lane .. '-' .. job.owner, seconds(at + {_RQ_EXECUTION_SECONDS}), id .. ':1')
+    redis.call('HSET', RQ_JOB .. id, 'status', 'started', 'started_at', rq_now, 'last_heartbeat', rq_now,
+      'worker_name', worker)
+    tell(id, 'running')
+    local request, strikes = get(id, 'request', 'strikes')
+    table.insert(answer, {{request, attempt, tonumber(strikes or 0)}})
+    table.insert(ids, id)
+    table.insert(attempts, tostring(attempt))
+  end
+  if #batch > 0 then
+    redis.call('HSET', SERVED, lane, seconds(at))
+    -- Who came last in this batch comes last in the next.
+    local last = {{}}
+    for place, job in ipairs(batch) do last[job.owner] = place end
+    for place, job in ipairs(batch) do
+      if last[job.owner] == place and redis.call('EXISTS', RQ_QUEUES .. lane .. '-' .. job.owner) == 1 then
+        redis.call('ZADD', RING .. lane, redis.call('HINCRBY', SERVED, 'turn', 1), job.owner)
+      end
+    end
+    local latest = {{token = wish.token, reason = reason, ids = ids, attempts = attempts}}
+    redis.call('HSET', CLAIMS, worker, cjson.encode(latest))
+    if redis.call('EXISTS', RQ_WORKER .. worker) == 1 then
+      redis.call('HSET', RQ_WORKER .. worker, 'state', 'busy', 'current_job', ids[1], 'current_job_working_time', 0)
+    end
+  end
+  ring_for_others(kinds)
+  if #batch == 0 then
+    local shown = RQ_WORKER .. worker
+    if redis.call('HGET', shown, 'state') == 'busy' then
+      redis.call('HSET', shown, 'state', 'idle', 'current_job_working_time', 0)
+      redis.call('HDEL', shown, 'current_job')
+    end
+    return {{}}
+  end
+  return answer
+end
+"""
+
 # id, owner, request, inputs, result_ttl, deadline or '', lane, key or '', items, bytes, size, private, idempotency key
-# or '', fingerprint, same or '', most waiting or '', most of the owner or '', then field and value of RQ's record
+# or '', fingerprint, same or '', most waiting or '', most of the owner or '', now as RQ writes it, then field and value
+# of RQ's record
 #   ->  {'ok' | 'replayed' | 'reused' | 'full' | 'quota' | 'gone', the job's id, or a number, or the arrays}
 ENQUEUE = (
     _PRELUDE
+    + _CLAIMING
     + f"""
 local id, owner, request, inputs, result_ttl, deadline, lane, key, items, bytes, size, private, idempotency,
-  fingerprint, same, most, most_of_owner = unpack(ARGV, 1, 17)
+  fingerprint, same, most, most_of_owner, rq_now = unpack(ARGV, 1, 18)
 if redis.call('EXISTS', JOB .. id) == 1 then return {{'ok', id}} end  -- the same again, after a lost reply
 local remembered = '{IDEMPOTENCY}' .. owner .. ':' .. idempotency
 if idempotency ~= '' then
@@ -347,7 +551,7 @@ end
 for _, array in ipairs(arrays) do
   redis.call('SADD', USES .. owner .. ':' .. array, id)
 end
-redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 18))
+redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 19))
 
 if same ~= '' then
   redis.call('HSET', JOB .. id, 'same', same)
@@ -362,198 +566,62 @@ if same ~= '' then
   redis.call('SET', SAME .. owner .. ':' .. same, id)
 end
 enter_queue(id, false, 0)
+
+-- To the worker that waits longest, if one does: it need not be rung for and ask. What it is handed is its claim.
+local gpu = string.find(lane, '-gpu', 1, true)
+for _, worker in ipairs(redis.call('ZRANGEBYSCORE', IDLE, seconds(now() - {IDLE_SECONDS}), '+inf')) do
+  local text = redis.call('HGET', WISHES, worker)
+  local wish = text and cjson.decode(text)
+  if wish and (not gpu or string.find(wish.kinds, 'gpu', 1, true)) then
+    local answer = claim(wish, rq_now)
+    if #answer > 0 then
+      local hand = '{HANDED}' .. worker
+      redis.call('ZREM', IDLE, worker)
+      redis.call('DEL', hand)
+      redis.call('RPUSH', hand, cjson.encode({{token = wish.token, batch = answer}}))
+      redis.call('EXPIRE', hand, {HANDED_SECONDS})
+    end
+    break
+  end
+end
 return {{'ok', id}}
 """
 )
 
-# worker, process, token of this claim, lease seconds, 'any' or 'any gpu', now as RQ writes it, key or '' for any, most
-# items, most bytes (both of a claim for a key alone)
+# worker, process, token of this claim, lease seconds, 'any' or 'any gpu', now as RQ writes it, '1' if it waits to be
+# handed what comes where there is nothing now, key or '' for any, most items, most bytes (both of a claim for a key)
 #   ->  {why the batch ends, the time, {request, attempt, strikes} of each job}; {} when there is nothing to claim
 CLAIM = (
     _PRELUDE
-    + f"""
-local worker, process, token, lease, kinds, rq_now, only, most_items, most_bytes = unpack(ARGV)
-local remembered = redis.call('HGET', CLAIMS, worker)
-if remembered and remembered ~= '' then  -- the same claim again, after a lost reply
-  local before = cjson.decode(remembered)
-  if before.token == token then
-    local answer = {{before.reason, seconds(now())}}
-    for at, id in ipairs(before.ids) do
-      if runs(id, before.attempts[at]) then
-        local request, strikes = get(id, 'request', 'strikes')
-        table.insert(answer, {{request, tonumber(before.attempts[at]), tonumber(strikes or 0)}})
-      end
-    end
-    return answer
-  end
+    + _CLAIMING
+    + """
+local worker, process, token, lease, kinds, rq_now, waits, only, items, bytes = unpack(ARGV)
+redis.call('ZREM', IDLE, worker)
+local before = remembered(worker, token)
+if before then  -- the same claim again, after a lost reply
+  ring_for_others(kinds)
+  return before
 end
 wake_delayed()
-
-local at = now()
-local PRIORITIES = {{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}
-local AGING = {{{", ".join(f"{name} = {time}" for name, time in AGING_SECONDS.items())}}}
-
--- The lane to claim from: one that waited beyond its age, else the first by priority.
-local function choose()
-  local first, aged, longest = nil, nil, 0
-  for _, priority in ipairs(PRIORITIES) do
-    for kind in string.gmatch(kinds, '%S+') do
-      local lane = kind == 'gpu' and priority .. '-gpu' or priority
-      if redis.call('EXISTS', RING .. lane) == 1 then
-        local waited = at - tonumber(redis.call('HGET', SERVED, lane) or at)
-        if not first or (first.priority == priority and waited > first.waited) then
-          first = {{lane = lane, priority = priority, waited = waited}}
-        end
-        -- Once: where a batch takes longer than this age, whoever was served by it would be of age again, for ever.
-        local passed_over = waited >= first.waited
-        if passed_over and AGING[priority] > 0 and waited / AGING[priority] > math.max(1, longest) then
-          aged, longest = lane, waited / AGING[priority]
-        end
-      end
-    end
-  end
-  return aged or (first and first.lane)
-end
-
--- A queued job in time, or nil; what is neither leaves the list. What is late is expired by whoever asks for it or
--- by the reaper, which knows what to erase then.
-local function claimable(id, lane, owner)
-  local list = RQ_QUEUES .. lane .. '-' .. owner
-  local state, deadline, key, size, strikes, apart = get(id, 'state', 'deadline', 'key', 'size', 'strikes', 'apart')
-  if state ~= 'queued' or (deadline and tonumber(deadline) <= at) then
-    redis.call('LREM', list, 1, id)
-    if redis.call('EXISTS', list) == 0 then
-      redis.call('ZREM', RING .. lane, owner)
-      show_in_rq(lane, owner)
-    end
-    return nil
-  end
-  return {{id = id, key = key, size = tonumber(size), alone = key == '' or strikes or apart, owner = owner}}
-end
-
-local batch, reason, lane, owners, passed = {{}}, 'drained', nil, {{}}, 0
-while #batch == 0 and passed < {_PASSED} do
-  lane = choose()
-  if not lane then break end
-  owners = redis.call('ZRANGE', RING .. lane, 0, {_OWNERS - 1})
-  for _, owner in ipairs(owners) do
-    local list = RQ_QUEUES .. lane .. '-' .. owner
-    while #batch == 0 and only == '' and passed < {_PASSED} do
-      passed = passed + 1
-      local id = redis.call('LINDEX', list, 0)
-      if not id then break end
-      batch[1] = claimable(id, lane, owner)
-    end
-    if redis.call('EXISTS', list) == 0 then redis.call('ZREM', RING .. lane, owner) end
-    if #batch > 0 then break end
-  end
-  if only ~= '' then break end
-end
-
-local key, items, room = only, tonumber(most_items), tonumber(most_bytes)
-if #batch > 0 then
-  local first = batch[1]
-  key = first.key
-  local most, bytes = get(first.id, 'items', 'bytes')
-  items, room = tonumber(most), tonumber(bytes) - first.size
-  if first.alone then items = 1 end
-end
-if lane and items > #batch and (#batch > 0 or only ~= '') then
-  -- Owners in turn, so that a burst of one does not fill the batch.
-  local chosen, place, looked = {{}}, {{}}, 0
-  local ids = {{}}
-  local window = math.max(16, math.floor({WINDOW} / math.max(1, #owners)))
-  for turn, owner in ipairs(owners) do
-    ids[turn] = redis.call('LRANGE', RQ_QUEUES .. lane .. '-' .. owner, 0, window - 1)
-    place[turn] = 1
-  end
-  local start = 1
-  for turn, owner in ipairs(owners) do
-    if #batch > 0 and owner == batch[1].owner then start = turn + 1 end
-  end
-  if #batch > 0 then chosen[batch[1].id] = true end
-  local turn, idle = start, 0
-  while #owners > 0 and idle < #owners and #batch < items do
-    if turn > #owners then turn = 1 end
-    local found = nil
-    while not found and place[turn] <= #ids[turn] and looked < {WINDOW} do
-      local id = ids[turn][place[turn]]
-      place[turn] = place[turn] + 1
-      looked = looked + 1
-      if not chosen[id] then
-        local job = claimable(id, lane, owners[turn])
-        if job and job.key == key and not job.alone then found = job end
-      end
-    end
-    if found and found.size > room then
-      reason = 'bytes'
-      break
-    end
-    if found then
-      chosen[found.id] = true
-      table.insert(batch, found)
-      room = room - found.size
-      idle = 0
-    else
-      idle = idle + 1
-    end
-    turn = turn + 1
-  end
-  if #batch >= items then reason = 'full' end
-end
-if #batch == 1 and items == 1 then reason = 'full' end
-
-local answer = {{reason, seconds(at)}}
-local ids, attempts = {{}}, {{}}
-for _, job in ipairs(batch) do
-  local id, record = job.id, JOB .. job.id
-  unqueue(id)
-  local attempt = redis.call('HINCRBY', record, 'attempt', 1)
-  redis.call('HSET', record, 'state', 'running', 'started_at', seconds(at), 'worker', worker, 'process', process)
-  redis.call('ZADD', LEASES, seconds(at + tonumber(lease)), id)
-  -- What RQ's prepare_job_execution writes. Of an id RQ sees one execution at a time.
-  redis.call('ZADD', RQ_STARTED .. lane .. '-' .. job.owner, seconds(at + {_RQ_EXECUTION_SECONDS}), id .. ':1')
-  redis.call('HSET', RQ_JOB .. id, 'status', 'started', 'started_at', rq_now, 'last_heartbeat', rq_now,
-    'worker_name', worker)
-  tell(id, 'running')
-  local request, strikes = get(id, 'request', 'strikes')
-  table.insert(answer, {{request, attempt, tonumber(strikes or 0)}})
-  table.insert(ids, id)
-  table.insert(attempts, tostring(attempt))
-end
-if #batch > 0 then
-  redis.call('HSET', SERVED, lane, seconds(at))
-  -- Who came last in this batch comes last in the next.
-  local last = {{}}
-  for place, job in ipairs(batch) do last[job.owner] = place end
-  for place, job in ipairs(batch) do
-    if last[job.owner] == place and redis.call('EXISTS', RQ_QUEUES .. lane .. '-' .. job.owner) == 1 then
-      redis.call('ZADD', RING .. lane, redis.call('HINCRBY', SERVED, 'turn', 1), job.owner)
-    end
-  end
-  redis.call('HSET', CLAIMS, worker, cjson.encode({{token = token, reason = reason, ids = ids, attempts = attempts}}))
-  if redis.call('EXISTS', RQ_WORKER .. worker) == 1 then
-    redis.call('HSET', RQ_WORKER .. worker, 'state', 'busy', 'current_job', ids[1], 'current_job_working_time', 0)
-  end
-end
--- The bells of what is left, for others; silence where nothing is.
-for kind in string.gmatch(kinds, '%S+') do
-  local left = false
-  for _, priority in ipairs(PRIORITIES) do
-    if redis.call('EXISTS', RING .. (kind == 'gpu' and priority .. '-gpu' or priority)) == 1 then left = true end
-  end
-  if not left then redis.call('DEL', BELL .. kind)
-  elseif redis.call('EXISTS', BELL .. kind) == 0 then redis.call('RPUSH', BELL .. kind, 1) end
-end
-if #batch == 0 then
-  local shown = RQ_WORKER .. worker
-  if redis.call('HGET', shown, 'state') == 'busy' then
-    redis.call('HSET', shown, 'state', 'idle', 'current_job_working_time', 0)
-    redis.call('HDEL', shown, 'current_job')
-  end
-  return {{}}
+local wish = {worker = worker, process = process, token = token, lease = lease, kinds = kinds, only = only,
+  items = items, bytes = bytes}
+local answer = claim(wish, rq_now)
+if #answer == 0 and waits == '1' then
+  redis.call('HSET', WISHES, worker, cjson.encode(wish))
+  redis.call('ZADD', IDLE, seconds(now()), worker)
 end
 return answer
+"""
+)
+
+# worker, token of the claim by which it waited  ->  what it was handed meanwhile, as CLAIM answers
+LEAVE = (
+    _PRELUDE
+    + _CLAIMING
+    + """
+local worker, token = unpack(ARGV)
+redis.call('ZREM', IDLE, worker)
+return remembered(worker, token) or {}
 """
 )
 

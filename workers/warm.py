@@ -41,7 +41,7 @@ from workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
 from workers.process import identity
 from workers.protocol import MAX_STRIKES, QUEUE, Failed, Succeeded, WorkerReport, WorkerState
 from workers.pulse import Pulse
-from workers.queue import Batch, Claim, Ending, Held, JobQueue, connect
+from workers.queue import Batch, Claim, Ending, Held, JobQueue, connect, handed, handed_key
 from workers.scripts import BELL
 from workers.settings import WorkerSettings
 from workers.stores import open_store
@@ -105,7 +105,6 @@ class WarmWorker(Worker):
         self._revoked: set[Held] = set()  # those of them that are this worker's no more
         self._stopped_in_rq: set[Held] = set()  # those of them that RQ's stop-job command names
         self._kill_wanted = False
-        self._found_none = False  # the latest claim, which came with the end of a batch
         self._stop_at: float | None = None
         self._started_at = time.time()
         self._suspension_seen_at = self._heartbeat_at = 0.0
@@ -148,12 +147,9 @@ class WarmWorker(Worker):
                 if batch is None:  # else it came with the end of the one before, and waits for nothing
                     if self._stop_requested or not self._horse.ready:
                         continue
-                    if not self._found_none:
-                        batch = self._jobs.claim(self._claim())
-                if batch is None:
-                    self._found_none = False  # what came since rings
-                    self._wait_for_work()
-                    continue
+                    batch = self._wait_for_work()
+                    if batch is None:
+                        continue
                 self._held = batch.jobs
                 batch = self._run(batch)
             if batch is not None:
@@ -168,16 +164,26 @@ class WarmWorker(Worker):
     def _claim(self, **only: Any) -> Claim:
         return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), **only)
 
-    def _wait_for_work(self) -> None:
-        """Until the bell rings, the child says something, or there is something else to do; a second at most."""
-        bells = [f"{BELL}any", *([] if self._leaves_gpu_jobs() else [f"{BELL}gpu"])]
-        rope = self._bell.listen(bells)
+    def _wait_for_work(self) -> Batch | None:
+        """Jobs, unless none come within a second, the child says something, or there is something else to do."""
+        claim = self._claim(waits=True)
+        batch = self._jobs.claim(claim)
+        if batch is not None:
+            return batch
+        bells = [f"{BELL}any", *([f"{BELL}gpu"] if claim.gpu else [])]
+        rope = self._bell.listen([handed_key(self.name), *bells])
         ready = wait([*rope, self._horse.pipe, self._wake_reader], IDLE_SECONDS)
-        if rope and rope[0] in ready:
-            self._bell.hear()
+        heard = self._bell.hear() if rope and rope[0] in ready else None
+        if heard is not None and heard[0] not in bells:
+            batch = handed(claim, heard[1])
+        if batch is None:
+            batch = self._jobs.leave(claim)
+        if batch is not None:
+            self._held = batch.jobs
         self._drain_wake()
         if self._horse.pipe in ready and (not self._children.listen() or self._horse.lost is not None):
             self._children.died_idle()
+        return batch
 
     def _run(self, batch: Batch) -> Batch | None:
         """Run what was claimed; returns what was claimed in the step in which it ended."""
@@ -443,7 +449,6 @@ class WarmWorker(Worker):
         if not self._stop_requested and self._horse.ready and time.monotonic() - self._suspension_seen_at <= 1:
             then = self._claim()
         batch = self._endings.end(self._outcomes(launch, answer, reason), self.name, then=then)
-        self._found_none = then is not None and batch is None
         self._let_go(launch.jobs, batch)
         return batch
 

@@ -175,7 +175,7 @@ def test_the_files_let_nobody_in_before_passwords_are_set() -> None:
 OF_THE_API = {
     "ENQUEUE", "CANCEL", "ERASE", "FORBID", "POSITION", "EXPIRE_IF_OVERDUE", "RERUN", "WAITING_BY_OWNER",
 }  # fmt: skip
-OF_WORKERS = {"CLAIM", "RENEW", "FINISH", "REAP", "PROGRESS", "CANCEL"}
+OF_WORKERS = {"CLAIM", "LEAVE", "RENEW", "FINISH", "REAP", "PROGRESS", "CANCEL"}
 
 
 @pytest.mark.parametrize(("user", "names"), [("api", OF_THE_API), ("worker", OF_WORKERS)])

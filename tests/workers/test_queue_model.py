@@ -53,6 +53,8 @@ from workers.queue import (
     QueueFull,
     QuotaReached,
     connect,
+    handed,
+    handed_key,
 )
 
 EXAMPLES = int(os.environ.get("WARPDESK_MODEL_EXAMPLES", "40"))
@@ -139,7 +141,7 @@ class Insistent(JobQueue):
     def _eval(self, script: str, *arguments: Any) -> Any:
         first = super()._eval(script, *arguments)
         second = super()._eval(script, *arguments)
-        if script is scripts.CLAIM:  # the time is that of the answer
+        if script in (scripts.CLAIM, scripts.LEAVE):  # the time is that of the answer
             assert second[:1] + second[2:] == first[:1] + first[2:], (first, second)
         elif script is not scripts.REAP:
             assert second == first, (first, second)
@@ -168,6 +170,7 @@ class Service(RuleBasedStateMachine):
         self.workers: dict[str, list[Held]] = {"worker_1": [], "worker_2": []}  # what each believes to have claimed
         self.dead: list[str] = []
         self.past: list[Held] = []
+        self.waiting: dict[str, Claim] = {}  # workers that wait to be handed jobs, those that died since too
         self.results: dict[str, str] = {}
 
     # Steps, and who takes them.
@@ -232,20 +235,56 @@ class Service(RuleBasedStateMachine):
         assert (answer.job_id, answer.replayed) == (request.id, False)
         if key is not None:
             model.keys[owner, key.key] = key.fingerprint, request.id
-        model.enqueue(Job(request, wish.same, deadline=wish.deadline))
+        job = Job(request, wish.same, deadline=wish.deadline)
+        model.enqueue(job)
+        self.hand_over(job)
 
-    @rule(fate=FATES, pick=PICK, gpu=st.booleans(), only=st.sampled_from(("", "", "", "k")))
-    def claim(self, fate: str, pick: int, gpu: bool, only: str) -> None:
+    def hand_over(self, job: Job) -> None:
+        """What is enqueued is handed to a worker that waits, if there is one for it."""
+        able = [worker for worker, wish in self.waiting.items() if wish.gpu or job.request.backend != "gpu"]
+        found = [worker for worker in self.waiting if self.redis.exists(handed_key(worker))]
+        if job.leader or not able:
+            assert found == []
+        elif found or not job.overdue:
+            (worker,) = found
+            assert worker in able
+            wish, message = self.waiting.pop(worker), cast(bytes, self.redis.lpop(handed_key(worker)))
+            batch = handed(wish, message)
+            assert batch is not None
+            assert self.redis.zscore(scripts.IDLE, worker) is None  # it is handed nothing more
+            assert handed(Claim(worker), message) is None  # it was for another claim
+            assert self.queue.leave(wish) == batch  # whoever did not hear of it
+            assert self.queue.claim(wish) == batch
+            self.claimed(wish, batch.jobs)
+
+    @rule(fate=FATES, pick=PICK, gpu=st.booleans(), only=st.sampled_from(("", "", "", "k")), waits=st.booleans())
+    def claim(self, fate: str, pick: int, gpu: bool, only: str, waits: bool) -> None:
         worker = sorted(self.workers)[pick % len(self.workers)]
-        self.claim_as(worker, fate, gpu, only)
+        self.claim_as(worker, fate, gpu, only, waits=waits and not only)
 
-    def claim_as(self, worker: str, fate: str, gpu: bool, only: str = "") -> None:
-        wish = Claim(worker, gpu=gpu, only=only, items=2, bytes=10)
+    def claim_as(self, worker: str, fate: str, gpu: bool, only: str = "", *, waits: bool = False) -> None:
+        wish = Claim(worker, gpu=gpu, waits=waits, only=only, items=2, bytes=10)
         batch = self.take(fate, lambda queue: queue.claim(wish))
         if fate != "before":
+            self.waiting.pop(worker, None)
             self.claimed(wish, () if batch is None else batch.jobs)
+            if waits and batch is None:
+                self.waiting[worker] = wish
+                self.redis.zadd(scripts.IDLE, {worker: FAR})  # however long this takes here
         if fate in ("before", "after"):
             self.dies(worker)
+
+    @precondition(lambda self: self.waiting)
+    @rule(fate=FATES, pick=PICK, lapses=st.booleans())
+    def waits_no_more(self, fate: str, pick: int, lapses: bool) -> None:
+        """A worker takes its claim back, or was silent for too long."""
+        worker = sorted(self.waiting)[pick % len(self.waiting)]
+        if lapses:
+            self.redis.zadd(scripts.IDLE, {worker: 1.0})
+            del self.waiting[worker]
+        elif fate != "before":
+            assert self.take(fate, lambda queue: queue.leave(self.waiting[worker])) is None
+            del self.waiting[worker]
 
     def claimed(self, wish: Claim, held: Sequence[Held]) -> None:
         model, jobs = self.model, [self.model.jobs[job.id] for job in held]
@@ -271,7 +310,8 @@ class Service(RuleBasedStateMachine):
             assert not job.overdue
             model.claim(job, wish.worker)
             assert (got.request, got.attempt, got.strikes) == (job.request, job.attempt, job.strikes)
-        self.workers[wish.worker].extend(held)
+        if wish.worker in self.workers:  # it may have died while it waited
+            self.workers[wish.worker].extend(held)
         self.past.extend(held)
 
     @rule(fate=FATES, pick=PICK)
@@ -325,6 +365,7 @@ class Service(RuleBasedStateMachine):
                 self.finished(job, how, got)
             self.workers[worker] = held[len(ended) :]
             if wish is not None:
+                self.waiting.pop(worker, None)
                 self.claimed(wish, () if answer[1] is None else answer[1].jobs)
         if fate in ("before", "after"):
             self.dies(worker)
