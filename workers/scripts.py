@@ -115,6 +115,9 @@ local function get(id, ...)
   return unpack(redis.call('HMGET', JOB .. id, ...))
 end
 
+-- A job whose id nobody has been told yet: nobody can wait for what happens to it.
+local untold = nil
+
 -- Append to the job's events and publish. With the last comes the record, so that nobody has to ask for it.
 local function tell(id, name, field, value)
   local private, attempt = get(id, 'private', 'attempt')
@@ -124,6 +127,7 @@ local function tell(id, name, field, value)
   if field then event[field] = value end
   local text = cjson.encode(event)
   redis.call('XADD', EVENTS .. id, 'MAXLEN', '~', 200, number .. '-0', 'event', text)
+  if id == untold then return end
   if name ~= 'queued' and name ~= 'running' and name ~= 'progress' then
     local fields, record, size = redis.call('HGETALL', JOB .. id), {{}}, 0
     for at = 1, #fields, 2 do
@@ -520,6 +524,7 @@ ENQUEUE = (
 local id, owner, request, inputs, result_ttl, deadline, lane, key, items, bytes, size, private, idempotency,
   fingerprint, same, most, most_of_owner, rq_now = unpack(ARGV, 1, 18)
 if redis.call('EXISTS', JOB .. id) == 1 then return {{'ok', id}} end  -- the same again, after a lost reply
+untold = id
 local remembered = '{IDEMPOTENCY}' .. owner .. ':' .. idempotency
 if idempotency ~= '' then
   local before = redis.call('GET', remembered)

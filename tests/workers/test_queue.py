@@ -406,9 +406,10 @@ def test_an_array_that_is_about_to_be_deleted_gets_no_job(queue: JobQueue, conne
 # Events.
 
 
-def test_each_transition_is_an_event_with_the_next_number_and_is_published_once(
+def test_each_transition_is_an_event_with_the_next_number_and_all_but_the_first_are_published_once(
     queue: JobQueue, connection: Redis
 ) -> None:
+    """Nobody knows a job's id before it is enqueued, so that nobody can wait for the first."""
     with connection.pubsub() as heard:
         heard.subscribe(EVENTS)
         heard.get_message(timeout=5)
@@ -422,8 +423,9 @@ def test_each_transition_is_an_event_with_the_next_number_and_is_published_once(
         said = []
         while message := heard.get_message(timeout=0.2):
             said.append(message["data"].decode().partition("\n"))
-    told = [Event.model_validate_json(event) for event, _, _ in said]
-    assert [bool(record) for _, _, record in said] == [False] * 5 + [True]
+    told = queue.events("job_0001")
+    assert [Event.model_validate_json(event) for event, _, _ in said] == told[1:]
+    assert [bool(record) for _, _, record in said] == [False] * 4 + [True]
     assert told_record(said[-1][2]) == queue.get("job_0001")  # nobody has to ask for it
     assert [(event.event, event.attempt, event.progress, event.reason) for event in told] == [
         ("queued", 0, None, None),
@@ -435,7 +437,6 @@ def test_each_transition_is_an_event_with_the_next_number_and_is_published_once(
     ]
     assert [event.number for event in told] == [1, 2, 3, 4, 5, 6]
     assert all(abs(event.at - queue.time()) < 60 for event in told)
-    assert queue.events("job_0001") == told
     assert queue.events("job_0001", after=4) == told[4:]
     assert queue.events("job_0001", after=6) == []
     entries = [entry for entry, _ in Seen(connection).keys["warpdesk:events:job_0001"]]
