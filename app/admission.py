@@ -36,11 +36,13 @@ DURABILITY_SECONDS = 5.0
 # A look is a small part of what a process does, however long the queue's lists are.
 _LOOKING = 0.05
 
-# Submissions that are worked on at once: more threads keep the interpreter from the event loop, which refuses. And all
-# that there are, with the ones that wait for their turn; none for longer than that, by what turns took of late.
-TURNS = 16
+# Submissions that are worked on at once: their threads keep the interpreter from the event loop, which refuses. On two
+# cores under five times what they can do, sixteen took as many jobs and let callers wait ten times as long for a
+# refusal, and four took fewer. And all that there are, with the ones that wait for their turn; none for longer than
+# that, by what turns took of late: so few keep the turns taken, and whoever waits longer may be refused after all.
+TURNS = 8
 AT_ONCE = 256
-TURN_SECONDS = 1.0
+TURN_SECONDS = 0.25
 _LATELY = 0.05  # what a turn counts for, beside all before it
 
 # The queue's rate is an average of unlike jobs, and others come while a job waits.
@@ -131,7 +133,9 @@ class Admission:
             return
         earlier = PRIORITIES[: PRIORITIES.index(priority) + 1]
         on_their_way = sum(count for (_, other), count in self._on_their_way.items() if other in earlier)
-        ahead = self._view.ahead(owner, priority) + on_their_way - (wait is None)
+        if wait is None:  # with it only as many as have their turns; those that wait for one come after it
+            on_their_way = min(on_their_way, TURNS) - 1
+        ahead = self._view.ahead(owner, priority) + on_their_way
         seconds = ((ahead + 1) / rate if ahead else 0.0) * MARGIN
         left = deadline_s - ((wait or 0.0) + self._turn_took) * MARGIN
         # What was seen is as old as a look, and what came since then may be done already.

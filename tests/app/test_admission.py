@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.admission import Admission, View
+from app.admission import LOOK_SECONDS, Admission, View
 from app.auth import create_key
 from app.drain import Drain
 from app.errors import Refusal
@@ -111,6 +111,31 @@ def test_a_job_whose_deadline_passes_while_it_waits_for_its_turn_is_refused_and_
     admission.close()
 
     assert refusal.code == "deadline-unreachable"
+
+
+def test_a_job_that_has_its_turn_is_not_refused_for_those_that_came_after_it(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.admission.TURNS", 1)
+    drain = Drain()
+    drain.least = 10.0
+    admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
+
+    async def take(deadline_s: float | None) -> None:
+        async with admission.turn("a", "batch", deadline_s):
+            await asyncio.sleep(0)
+
+    async def wait() -> None:
+        async with admission.turn("a", "batch", None):
+            waiting = asyncio.create_task(take(5.0))
+            await asyncio.sleep(0)
+            later = [asyncio.create_task(take(None)) for _ in range(100)]
+            await asyncio.sleep(2 * LOOK_SECONDS)
+        await waiting
+        await asyncio.gather(*later)
+
+    asyncio.run(wait())
+    admission.close()
 
 
 def _raised(call: Callable[[], None]) -> Refusal | None:
