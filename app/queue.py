@@ -358,6 +358,7 @@ class Completions:
         """Read the records of jobs that ended and were not told with them, and tell the counters of all."""
         while True:
             await self._any_ended.wait()
+            await asyncio.sleep(0)  # those who were woken by it answer first
             asked = list(self._ended)[:AT_ONCE]
             try:
                 records = await self._queue(lambda jobs: _readable(jobs, asked)) if asked else []  # noqa: B023
