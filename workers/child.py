@@ -20,7 +20,7 @@ from kernels import canary
 from kernels.canary import Miscomputed
 from kernels.cuda import Device, DeviceFault, DeviceLost, OutOfMemory
 from kernels.operation import Operation
-from workers import execute, faults
+from workers import codec, execute, faults
 from workers.calls import Calls
 from workers.cost import Costs, costs_of
 from workers.device import probe, without_gpu
@@ -151,6 +151,9 @@ class _Child:
                 send(self._pipe, answer)
                 raise
         send(self._pipe, answer)
+        operation = self._operations.get(work.first.operation)
+        if operation is not None and not self._pipe.poll():
+            self._store.make_ahead(codec.files(operation))
 
     def _warm_up(self, settings: WorkerSettings, orders: Orders) -> tuple[FailedExample, ...]:
         operations: Mapping[str, Operation] = self._operations

@@ -19,6 +19,8 @@ from workers.store import WorkerStore
 # A smaller file is read: to map it, to have its pages looked up and to forget them takes longer.
 _MAPPED = 256 << 10
 
+_DOCUMENT = "result.json"
+
 _DTYPES = {np.dtype(dtype): dtype for dtype in DTYPES}
 
 # Parameters that were found valid before, by their JSON and the descriptions of the inputs.
@@ -59,7 +61,7 @@ def encode(
 ) -> None:
     """Write `result.json` and one .npy file per array output into an attempt's directory.
 
-    Raises TypeError when the operation returned something else than it declares.
+    It may have them already, empty. Raises TypeError when the operation returned something else than it declares.
     """
     declared = {output.name: output for output in operation.outputs}
     if outputs.keys() - declared.keys() or declared.keys() - outputs.keys():
@@ -75,7 +77,16 @@ def encode(
         },
         expires_at=now + request.result_ttl,
     )
-    _write(f"{directory}/result.json", document.model_dump_json().encode())
+    _write(f"{directory}/{_DOCUMENT}", document.model_dump_json().encode())
+
+
+def files(operation: Operation) -> list[str]:
+    """What `encode` writes."""
+    return [_DOCUMENT, *(_file(output.name) for output in operation.outputs if output.kind == "array")]
+
+
+def _file(output: str) -> str:
+    return f"{output}.npy"
 
 
 def _read(file: Path, mapped: bool) -> tuple[np.ndarray, ArrayInfo]:
@@ -109,7 +120,7 @@ def _array(name: str, value: Any, owner: str, directory: Path, store: WorkerStor
         raise TypeError(f"output {name!r} has dtype {array.dtype}, which is not one of {', '.join(DTYPES)}")
     array = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes a vector of a scalar
     data = array.reshape(-1).view(np.uint8).data
-    file = f"{name}.npy"
+    file = _file(name)
     _write(f"{directory}/{file}", npy.header(dtype, array.shape), data)
     special = array.dtype.kind == "f" and not np.isfinite(array).all()
     return ArrayOutput(

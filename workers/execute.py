@@ -227,7 +227,7 @@ class _Batch:
         provenance, now = _provenance(launch, choice, watch), time.time()
         for item, own in zip(launch.items, launch.parts(outputs), strict=True):
             try:
-                directory = self.store.new_result(item.request.id, item.attempt)
+                directory = self.store.new_result(item.request.id, item.attempt, codec.files(operation))
                 codec.encode(operation, item.request, own, directory, self.store, now)
             except Exception as error:  # noqa: BLE001 (as in _attempt)
                 item.fail(error)

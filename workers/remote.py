@@ -153,13 +153,16 @@ class RemoteStore:
         """Only the API can tell."""
         return _UNKNOWN_ID
 
-    def new_result(self, job_id: str, attempt: int) -> Path:
+    def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:  # noqa: ARG002
         """An empty directory on this machine."""
         directory = self._own_run() / result_name(job_id, attempt)
         with suppress(FileNotFoundError):
             shutil.rmtree(directory)
         directory.mkdir(mode=0o700)
         return directory
+
+    def make_ahead(self, files: Sequence[str]) -> None:
+        """Sending a result takes longer than to make its files."""
 
     def result(self, name: str) -> Path:
         """The directory of an attempt, which is on this machine until it is finished."""

@@ -8,6 +8,7 @@ root/                       0700
     <64 hex digits>.json    its description; an array without one does not exist. Its time is over as late as the file
                             says it was changed, where that is later than what is written in it
   uploads/                  arrays on their way in
+  ahead/                    directories made for results that are yet to come
   results/<job>.<attempt>/  result.json and one .npy file per array output
 """
 
@@ -25,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -100,8 +102,12 @@ class WorkerStore(Protocol):
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
         """The id these bytes have as an array of this owner."""
 
-    def new_result(self, job_id: str, attempt: int) -> Path:
-        """An empty directory for one attempt; its name (`Path.name`) is what a Succeeded outcome carries."""
+    def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:
+        """A directory for one attempt, with nothing in it or with these files, which are empty; its name (`Path.name`)
+        is what a Succeeded outcome carries."""
+
+    def make_ahead(self, files: Sequence[str]) -> None:
+        """Make what `new_result` will be asked for, while nobody waits."""
 
     def result(self, name: str) -> Path:
         """The directory: `result.json` (workers.protocol.ResultDocument) and one .npy file per array output."""
@@ -169,7 +175,7 @@ class SpoolStore:
     def __init__(self, root: Path, durability: Durability = "always") -> None:
         self._root = root
         self._forced = durability == "always"
-        for directory in (root, root / "owners", root / "uploads", root / "results"):
+        for directory in (root, *(root / name for name in ("owners", "uploads", "ahead", "results"))):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
         self._secret = _secret(root / "secret")
@@ -227,14 +233,37 @@ class SpoolStore:
         mac.update(data)
         return _array_id(mac)
 
-    def new_result(self, job_id: str, attempt: int) -> Path:
+    def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:
         directory = self.result(result_name(job_id, attempt))
+        if files:
+            with suppress(OSError):  # there is none, or this attempt has left something
+                self._ahead(files).rename(directory)
+                return directory
         try:
             directory.mkdir(mode=0o700)
         except FileExistsError:
             shutil.rmtree(directory)
             directory.mkdir(mode=0o700)
         return directory
+
+    def make_ahead(self, files: Sequence[str]) -> None:
+        """A directory with these files, for whoever is first: a file system takes longer to find room for new ones than
+        for what is written into them."""
+        place = self._ahead(files)
+        if place.exists():
+            return
+        made = self._root / "uploads" / secrets.token_hex(16)
+        try:
+            made.mkdir(mode=0o700)
+            for file in files:
+                (made / file).touch(mode=0o600)
+            made.rename(place)
+        except OSError:  # another process was quicker, or the disk is full, as a job will tell
+            shutil.rmtree(made, ignore_errors=True)
+
+    def _ahead(self, files: Sequence[str]) -> Path:
+        """Another place every half a day: what is swept after a whole one is not used any more."""
+        return self._root / "ahead" / f"{int(time.time() / _ABANDONED_SECONDS * 2)}.{'+'.join(files)}"
 
     def result(self, name: str) -> Path:
         """The directory of one attempt's result. Raises ValueError for a name that is not one."""
@@ -278,7 +307,7 @@ class SpoolStore:
                 removed += self._sweep_owner(directory, in_use, now)
             except (OSError, UnicodeDecodeError) as error:
                 log.warning("%s cannot be swept: %s", directory.name, type(error).__name__)
-        for upload in (self._root / "uploads").iterdir():
+        for upload in chain((self._root / "uploads").iterdir(), (self._root / "ahead").iterdir()):
             if _modified(upload) < now - _ABANDONED_SECONDS:
                 if upload.is_dir():
                     shutil.rmtree(upload, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from kernels.cuda import DeviceLost, LaunchFailed
 from tests.workers.device import PaperDevice, PaperMemory, UncompiledDevice
 from tests.workers.operations import OPERATIONS
-from workers import execute
+from workers import codec, execute
 from workers.device import Probe, probe, without_gpu
 from workers.faults import FaultyDevice, parse
 from workers.protocol import ArrayOutput, DeviceReport, Failed, JobRequest, ResultDocument, Succeeded, ValueOutput
@@ -290,11 +291,23 @@ def test_running_out_of_memory_on_the_cpu_says_so(store: SpoolStore) -> None:
     assert "TiB" in outcome.message
 
 
+def test_a_result_is_written_into_what_was_made_ahead_of_it(store: SpoolStore) -> None:
+    files = codec.files(OPERATIONS["double"])
+    store.make_ahead(files)
+    for number in (1, 2):
+        outcome = double(store)
+        assert isinstance(outcome, Succeeded)
+        directory = store.result(outcome.result)
+        assert sorted(path.name for path in directory.iterdir()) == ["doubled.npy", "result.json"]
+        assert np.load(directory / "doubled.npy").tolist() == [2.0, 4.0]
+        assert document(store, outcome).outputs["doubled"].shape == (2,), number
+
+
 class FullStore(SpoolStore):
     """A store whose disk has no room for a result's document."""
 
-    def new_result(self, job_id: str, attempt: int) -> Path:
-        directory = super().new_result(job_id, attempt)
+    def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:
+        directory = super().new_result(job_id, attempt, files)
         (directory / "result.json").symlink_to("/dev/full")
         return directory
 

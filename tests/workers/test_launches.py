@@ -250,8 +250,8 @@ def test_private_jobs_of_one_claim_have_noise_of_their_own_and_no_times_and_leav
 
 def test_a_result_that_cannot_be_written_fails_its_own_job(tmp_path: Path) -> None:
     class Full(SpoolStore):
-        def new_result(self, job_id: str, attempt: int) -> Path:
-            directory = super().new_result(job_id, attempt)
+        def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:
+            directory = super().new_result(job_id, attempt, files)
             if job_id == "job_1":
                 (directory / "result.json").symlink_to("/dev/full")
             return directory

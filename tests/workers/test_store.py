@@ -289,6 +289,44 @@ def test_a_result_is_one_attempts_own_and_starts_empty(store: SpoolStore) -> Non
     assert second.exists()
 
 
+FILES = ["result.json", "rsi.npy"]
+
+
+def test_a_result_made_ahead_is_one_attempts_own(store: SpoolStore, tmp_path: Path) -> None:
+    store.make_ahead(FILES)
+    store.make_ahead(FILES)  # it is there
+    ahead = tmp_path / "spool" / "ahead"
+    assert len(list(ahead.iterdir())) == 1
+    other, first, second = (
+        store.new_result("job_1", attempt, files) for attempt, files in enumerate((["result.json"], FILES, FILES))
+    )
+    assert [path.name for path in (other, first, second)] == ["job_1.0", "job_1.1", "job_1.2"]
+    assert [sorted(path.name for path in made.iterdir()) for made in (other, first, second)] == [[], FILES, []]
+    assert [path.stat().st_size for path in first.iterdir()] == [0, 0]
+    assert list(ahead.iterdir()) == []
+
+
+def test_an_attempt_that_left_something_starts_empty_whatever_was_made_ahead(store: SpoolStore) -> None:
+    (store.new_result("job_1", 1) / "x.npy").write_bytes(b"left by a killed process")
+    store.make_ahead(FILES)
+    assert list(store.new_result("job_1", 1, FILES).iterdir()) == []
+
+
+def test_what_was_made_ahead_half_a_day_ago_is_not_used_and_swept_when_it_is_a_day_old(
+    store: SpoolStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.make_ahead(FILES)
+    (made,) = (tmp_path / "spool" / "ahead").iterdir()
+    later = time.time() + 12 * 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert list(store.new_result("job_1", 1, FILES).iterdir()) == []
+    assert store.sweep(lambda owner, array_id: False) == 0
+    a_day_ago = later - 25 * 3600
+    os.utime(made, (a_day_ago, a_day_ago))
+    assert store.sweep(lambda owner, array_id: False) == 1
+    assert not made.exists()
+
+
 def test_sweep_removes_results_past_their_time_and_attempts_nobody_finished(store: SpoolStore) -> None:
     fresh, unfinished, abandoned, expired = (store.new_result("job_1", attempt) for attempt in range(4))
     (fresh / "result.json").write_text(f'{{"expires_at": {time.time() + 60}}}')
