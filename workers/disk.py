@@ -41,15 +41,19 @@ def force_files(files: Sequence[Path], parent: Path) -> None:
         force(*files)
 
 
-def force_directories(directories: Sequence[Path], parent: Path) -> None:
-    """Have directories of `parent` on the disk, with the files in each. Raises OSError."""
+def force_directories(directories: Sequence[Path], parent: Path, moved_from: Sequence[Path]) -> None:
+    """Have directories of `parent` on the disk, with the files in each. Raises OSError.
+
+    They were in other directories before, and must not be in two: on a file system without a journal a check after a
+    power cut would leave either.
+    """
     if not directories:
         return
     if _dirty() <= _LITTLE and _force_all_of(parent):
         return
     with ThreadPoolExecutor(min(_THREADS, len(directories))) as threads:
         list(threads.map(_force_tree, directories))
-    force(parent)
+    force(parent, *moved_from)
 
 
 @cache

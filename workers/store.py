@@ -279,7 +279,8 @@ class SpoolStore:
         if not self._forced:
             return {}
         try:
-            force_directories([self.result(name) for name in names], self._root / "results")
+            places = [self.result(name) for name in names]
+            force_directories(places, self._root / "results", [self._root / "ahead", self._root / "uploads"])
         except OSError as error:
             return dict.fromkeys(names, error)
         return {}

@@ -32,9 +32,11 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def results(store: SpoolStore, count: int) -> list[str]:
-    names = []
+    """The first of them in a directory that was made ahead."""
+    files, names = ["result.json", "rsi.npy"], []
+    store.make_ahead(files)
     for number in range(count):
-        directory = store.new_result(f"job_{number}", 1)
+        directory = store.new_result(f"job_{number}", 1, files)
         (directory / "rsi.npy").write_bytes(npy.header("float64", (3,)) + np.full(3, float(number)).tobytes())
         (directory / "result.json").write_text(f'{{"expires_at": {number}.5}}')
         names.append(directory.name)
