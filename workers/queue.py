@@ -512,13 +512,13 @@ class JobQueue:
             args=(request.id,),
             id=request.id,
             connection=self._redis,
-            serializer=JSONSerializer,
             description=request.operation,
             timeout=ceil(request.timeout),
             result_ttl=0,
             origin=f"{QUEUE}-{lane_of(request)}-{request.owner}",
             status=JobStatus.QUEUED,
         )
+        job.serializer = JSONSerializer  # told above, RQ would look at it anew for each job: a third of all this
         job.enqueued_at = now()
         return [part for pair in job.to_dict().items() for part in pair]
 
