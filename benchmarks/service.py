@@ -1,8 +1,9 @@
 """How long does a small job take, and how many go through, beside plain RQ on the same Redis in the same run?
 
-Ours is the RSI of 1,000 closes over HTTP: POST with `Prefer: wait`, validation, queue, worker, result as JSON. RQ's is
-a no-op without HTTP, from `enqueue` to `latest_result(timeout)`: what a job queue alone costs. Calls take turns. The
-client is the standard library's, with writing and reading of the JSON counted; prices in the body are others each time.
+Ours goes over HTTP: POST with `Prefer: wait`, validation, queue, worker, result as JSON. It is a job as small as jobs
+get, the sum of three numbers, and one of use, the RSI of 1,000 closes. RQ's is a no-op without HTTP, from `enqueue` to
+`latest_result(timeout)`: what a job queue alone costs. Kinds take turns, ten calls at a time. The client is the
+standard library's, with writing and reading of the JSON counted; prices in the body are others each time.
 """
 
 import http.client
@@ -25,8 +26,8 @@ from benchmarks.processes import redis, rq_worker, service
 from benchmarks.report import Row, show
 from examples.prices import sp500
 
-CALLS = 100  # of each kind, after WARM uncounted ones
-WARM = 10
+CALLS = 200  # of each kind, after a run of uncounted ones
+RUN = 10  # of one kind, before those of another
 JOBS = 400
 CONNECTIONS = 16
 NO_OP = "operator.truth"  # a built-in the workers have loaded, so that no import is timed
@@ -45,7 +46,7 @@ def main() -> None:
         fork, simple = Queue("bench-fork", connection=connection), Queue("bench-simple", connection=connection)
         closes = sp500().close[:1000]
         inline = ({"data": (closes + turn).tolist()} for turn in count())
-        uploaded = _upload(client, closes)
+        uploaded, vector = _upload(client, closes), _upload(client, [3.0, -4.0, 12.0])
         stored = ({"array": uploaded} for _ in count())
         show(
             "service_latency",
@@ -53,6 +54,7 @@ def main() -> None:
                 {
                     "RQ Worker (fork), no-op": lambda: _no_op(fork),
                     "RQ SimpleWorker, no-op": lambda: _no_op(simple),
+                    "warpdesk, sum of three, numbers uploaded before": lambda: _sum(client, vector),
                     "warpdesk, RSI, prices in the body": lambda: _rsi(client, next(inline)),
                     "warpdesk, RSI, prices uploaded before": lambda: _rsi(client, next(stored)),
                 }
@@ -98,12 +100,20 @@ def _upload(client: _Client, values: Any) -> str:
     return str(array["id"])
 
 
+def _sum(client: _Client, vector: str) -> None:
+    assert _run(client, {"operation": "sum", "inputs": {"x": {"array": vector}}}) == {"sum": [11.0]}
+
+
 def _rsi(client: _Client, prices: dict[str, Any]) -> None:
-    body = {"operation": "rsi", "params": {"period": 14}, "inputs": {"prices": prices}}
+    outputs = _run(client, {"operation": "rsi", "params": {"period": 14}, "inputs": {"prices": prices}})
+    assert len(outputs["rsi"]) == 1000
+
+
+def _run(client: _Client, body: dict[str, Any]) -> Any:
     headers = {"Content-Type": "application/json", "Prefer": "wait=50"}
     status, job = client.send("POST", "/v1/jobs", json.dumps(body).encode(), headers)
     assert status == 200, job
-    assert len(job["result"]["outputs"]["rsi"]) == 1000
+    return job["result"]["outputs"]
 
 
 def _no_op(queue: Queue) -> None:
@@ -130,12 +140,14 @@ def _many_no_ops(queue: Queue, count: int) -> int:
 
 def _latency(calls: dict[str, Callable[[], None]]) -> list[Row]:
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(WARM + CALLS):
+    for turn in range(1 + CALLS // RUN):
         for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            if turn >= WARM:
-                seconds[name].append(time.perf_counter() - start)
+            call()  # what other workers and Redis do after the calls before is over then
+            for _ in range(RUN):
+                start = time.perf_counter()
+                call()
+                if turn:
+                    seconds[name].append(time.perf_counter() - start)
     baseline = statistics.median(next(iter(seconds.values())))
     return [
         {
