@@ -7,6 +7,7 @@ What it waits for (the queue's bell, the child, signals, commands) it waits for 
 
 # ruff: noqa: ARG002 (the signatures are RQ's)
 
+import gc
 import logging
 import os
 import secrets
@@ -178,6 +179,9 @@ class WarmWorker(Worker):
             batch = handed(claim, heard[1])
         if batch is None:
             batch = self._jobs.leave(claim)
+        if batch is not None and (trouble := self._store.trouble()) is not None:  # since it began to wait
+            self._endings.end([_given_back(job, trouble) for job in batch.jobs], self.name)
+            batch = None
         if batch is not None:
             self._held = batch.jobs
         self._drain_wake()
@@ -567,6 +571,8 @@ def run(settings: WorkerSettings | None = None) -> int:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: sys.exit(0))  # nothing has begun: there is nothing to finish
     worker = WarmWorker(settings or WorkerSettings())
+    gc.collect()
+    gc.freeze()  # libraries stay until the end: a collection that looks through them takes 40 ms of some job
     try:
         worker.work()
     except StopRequested:

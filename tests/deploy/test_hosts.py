@@ -198,16 +198,19 @@ def test_a_far_worker_takes_no_job_while_it_cannot_have_its_inputs(hosts: Hosts)
     lines = hosts.desk.log().count("no job is taken")
     hosts.door.down()
     hosts.desk.until(lambda: hosts.desk.log().count("no job is taken") > lines, "the far worker does not notice")
-    job_id = hosts.submit(operation="double", inputs={"values": {"data": [7.0]}})
+    sooner = hosts.submit(operation="double", inputs={"values": {"data": [6.0]}})  # handed to it, perhaps
     with hosts.redis.client("operator") as redis:
         states = "rq:worker:*"
         hosts.desk.until(
             lambda: b"suspended" in [redis.hget(key, "state") for key in redis.keys(states)], "it does not pause"
         )
+    job_id = hosts.submit(operation="double", inputs={"values": {"data": [7.0]}})
+    assert hosts.api.queue.length() == 2
     assert hosts.attempt(job_id) == 0
     hosts.door.up = True
+    assert hosts.desk.wait(sooner).state is State.SUCCEEDED
     assert hosts.desk.wait(job_id).attempt == 1
-    assert hosts.total(job_id) == 14.0
+    assert (hosts.total(sooner), hosts.total(job_id)) == (12.0, 14.0)
 
 
 def test_a_job_whose_host_was_cut_off_runs_elsewhere_and_its_late_result_is_refused(hosts: Hosts) -> None:
