@@ -4,16 +4,19 @@ The attempt number is a fence: a claim raises it, and whatever arrives with an o
 same call after a lost reply changes nothing and answers the same.
 """
 
+import hashlib
 import json
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil
 from typing import Any, Literal, cast
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff
+from redis.exceptions import NoScriptError
 from redis.retry import Retry
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
@@ -445,9 +448,12 @@ class JobQueue:
         if then is None:
             return _finishes(self._eval(scripts.FINISH, worker, 1, *told)), None
         with self._redis.pipeline(transaction=False) as pipe:
-            pipe.eval(scripts.FINISH, 0, worker, 0, *told)
-            pipe.eval(scripts.CLAIM, 0, *then.arguments())
-            finished, claimed = pipe.execute()
+            try:
+                pipe.evalsha(_digest(scripts.FINISH), 0, worker, 0, *told)
+                pipe.evalsha(_digest(scripts.CLAIM), 0, *then.arguments())
+                finished, claimed = pipe.execute()
+            except NoScriptError:
+                return _finishes(self._eval(scripts.FINISH, worker, 0, *told)), self.claim(then)
         return _finishes(finished), _batch(claimed)
 
     def progress(self, job_id: str, attempt: int, done: float) -> None:
@@ -523,7 +529,16 @@ class JobQueue:
         return [part for pair in job.to_dict().items() for part in pair]
 
     def _eval(self, script: str, *arguments: Any) -> Any:
-        return self._redis.eval(script, 0, *arguments)
+        try:
+            return self._redis.evalsha(_digest(script), 0, *arguments)
+        except NoScriptError:  # it was restarted
+            return self._redis.eval(script, 0, *arguments)
+
+
+@cache
+def _digest(script: str) -> str:
+    """What Redis calls a script that it has seen."""
+    return hashlib.sha1(script.encode()).hexdigest()  # noqa: S324 - Redis' choice
 
 
 def lane_of(request: JobRequest) -> str:

@@ -9,8 +9,8 @@
 
 Two sets of keys change together: our records, which are the truth, and what RQ keeps about the same jobs, so that `rq
 info` shows the service as it is. RQ's key names are taken from RQ's own classes. Scripts name keys they are not given,
-so they need one primary, not a cluster. They are sent whole: Redis caches them by digest, and a script named by digest
-alone would be unknown after a restart.
+so they need one primary, not a cluster. They are named by their digest, and sent whole to a Redis that does not know
+them, as after a restart.
 
 Keys, beside those that `workers.protocol` names:
 
