@@ -5,7 +5,6 @@ before the clock starts. Both keep what they answer as the profile `always` asks
 job calls the very function that our worker's child calls, for one job. A no-op tells what RQ takes by itself.
 """
 
-import hashlib
 import itertools
 import tempfile
 import threading
@@ -27,7 +26,7 @@ from kernels.catalogue import OPERATIONS
 from workers import execute, scripts
 from workers.device import without_gpu
 from workers.protocol import JobRequest, State, Together
-from workers.queue import JobQueue, connect
+from workers.queue import JobQueue, connect, digest_of
 from workers.settings import WorkerSettings
 from workers.store import SpoolStore
 
@@ -177,8 +176,14 @@ def _round_trips(queue: JobQueue, connection: Redis, arrays: list[str]) -> float
         connection.echo("bench-over")
         done.wait(30)
         thread.join(30)
-    enqueue = hashlib.sha1(scripts.ENQUEUE.encode()).hexdigest()  # noqa: S324 - by which Redis knows it
-    ours = (f"EVALSHA {enqueue}", "ZCARD", "HGETALL warpdesk:job:", "SET rq:suspended", "DEL rq:suspended", "MONITOR")
+    ours = (
+        f"EVALSHA {digest_of(scripts.ENQUEUE)}",
+        "ZCARD",
+        "HGETALL warpdesk:job:",
+        "SET rq:suspended",
+        "DEL rq:suspended",
+        "MONITOR",
+    )
     sent = [command for command in seen if not command.startswith(ours)]
     return len(sent) / (len(arrays) / ALIKE)
 

@@ -43,6 +43,9 @@ class Parent(Protocol):
     def news(self) -> None:
         """There is something new to report."""
 
+    def release(self, why: str) -> None:
+        """Give back jobs that wait for a child, before the next one is waited for."""
+
 
 class Children:
     """Made, and called, in the parent's main thread; only `gpu` is asked by the pulse."""
@@ -143,6 +146,7 @@ class Children:
         no `fault`, but the parent's will, there is none.
         """
         self._why = why
+        self._parent.release(why)
         if fault:
             delay = random.uniform(0.0, min(_LONGEST_DELAY, 2.0 ** (self.deaths - 1))) if self.deaths else 0.0  # noqa: S311
             self.deaths += 1

@@ -163,7 +163,8 @@ class Claim:
     """A worker's wish for jobs. Of a batch that waits for company, `only` is the key and the rest what it may take.
 
     With `waits`, a claim that finds nothing holds for two seconds, or until the worker takes it back by `leave`: the
-    next job is handed to it in the step in which it is enqueued, by the list `handed_key`.
+    next job is handed to it in the step in which it is enqueued, by the list `handed_key`. The same claim again holds
+    for two seconds more, or answers what it was handed.
     """
 
     worker: str
@@ -449,8 +450,8 @@ class JobQueue:
             return _finishes(self._eval(scripts.FINISH, worker, 1, *told)), None
         with self._redis.pipeline(transaction=False) as pipe:
             try:
-                pipe.evalsha(_digest(scripts.FINISH), 0, worker, 0, *told)
-                pipe.evalsha(_digest(scripts.CLAIM), 0, *then.arguments())
+                pipe.evalsha(digest_of(scripts.FINISH), 0, worker, 0, *told)
+                pipe.evalsha(digest_of(scripts.CLAIM), 0, *then.arguments())
                 finished, claimed = pipe.execute()
             except NoScriptError:
                 return _finishes(self._eval(scripts.FINISH, worker, 0, *told)), self.claim(then)
@@ -530,15 +531,15 @@ class JobQueue:
 
     def _eval(self, script: str, *arguments: Any) -> Any:
         try:
-            return self._redis.evalsha(_digest(script), 0, *arguments)
+            return self._redis.evalsha(digest_of(script), 0, *arguments)
         except NoScriptError:  # it was restarted
             return self._redis.eval(script, 0, *arguments)
 
 
 @cache
-def _digest(script: str) -> str:
+def digest_of(script: str) -> str:
     """What Redis calls a script that it has seen."""
-    return hashlib.sha1(script.encode()).hexdigest()  # noqa: S324 - Redis' choice
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def lane_of(request: JobRequest) -> str:

@@ -40,6 +40,7 @@ from rq import Queue, Worker
 from rq.command import PUBSUB_CHANNEL_TEMPLATE
 from rq.job import Job
 from rq.registry import StartedJobRegistry
+from rq.suspension import WORKERS_SUSPENDED
 
 from workers.protocol import (
     EVENTS,
@@ -83,8 +84,10 @@ ERASED_SECONDS = 60
 
 # A lane that nobody claimed from for so long goes before lanes of higher priority, once.
 AGING_SECONDS = {"realtime": 0, "batch": 5, "research": 20}
-# For how long a worker that waits is handed jobs without a word of it: a little longer than workers wait at a time.
-IDLE_SECONDS = 2
+# For how long a worker that waits may be handed jobs without a word of it, which is longer than it waits at a time; and
+# the lease of what it is handed, which it renews at once: one that stands still keeps a job from others no longer.
+HOLDS_SECONDS = 2
+_HANDED_LEASE_SECONDS = 5
 # Ids looked at for one batch. Each costs a look at its record, and Redis does nothing else meanwhile.
 WINDOW = 256
 _PASSED = 4096  # ids whose time is over, on the way to the first that can be claimed: the next claim goes on from there
@@ -97,7 +100,7 @@ _PRELUDE = f"""
 local JOB, EVENTS, USES, LEASES = '{job_key("")}', '{events_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
 local WAITING, DELAYED, DEADLINES, LIVE = '{WAITING}', 'warpdesk:delayed', 'warpdesk:deadlines', '{LIVE}'
 local RING, SERVED, BELL, CLAIMS, DEAD = 'warpdesk:ring:', 'warpdesk:served', '{BELL}', '{CLAIMS}', '{DEAD}'
-local IDLE, WISHES = '{IDLE}', '{WISHES}'
+local IDLE, WISHES, HANDED = '{IDLE}', '{WISHES}', '{HANDED}'
 local SAME, FOLLOWERS, SHARED = 'warpdesk:same:', 'warpdesk:followers:', 'warpdesk:shared:'
 local RQ_QUEUES, RQ_STARTED = '{RQ_QUEUES}', '{RQ_STARTED}'
 local RQ_JOB, RQ_WORKER = '{Job.key_for("")}', '{Worker.redis_worker_namespace_prefix}'
@@ -525,9 +528,9 @@ local id, owner, request, inputs, result_ttl, deadline, lane, key, items, bytes,
   fingerprint, same, most, most_of_owner, rq_now = unpack(ARGV, 1, 18)
 if redis.call('EXISTS', JOB .. id) == 1 then return {{'ok', id}} end  -- the same again, after a lost reply
 untold = id
-local remembered = '{IDEMPOTENCY}' .. owner .. ':' .. idempotency
+local replayed = '{IDEMPOTENCY}' .. owner .. ':' .. idempotency
 if idempotency ~= '' then
-  local before = redis.call('GET', remembered)
+  local before = redis.call('GET', replayed)
   if before then
     local known, job = string.match(before, '^(%S+) (%S+)$')
     return {{known == fingerprint and 'replayed' or 'reused', job}}
@@ -546,7 +549,7 @@ redis.call('HSET', JOB .. id, 'attempt', 0, 'submitted_at', seconds(now()), 'own
   'inputs', inputs, 'result_ttl', result_ttl, 'lane', lane, 'key', key, 'items', items, 'bytes', bytes, 'size', size,
   'private', private)
 if deadline ~= '' then redis.call('HSET', JOB .. id, 'deadline', deadline) end
-if idempotency ~= '' then redis.call('SET', remembered, fingerprint .. ' ' .. id, 'EX', {IDEMPOTENCY_SECONDS}) end
+if idempotency ~= '' then redis.call('SET', replayed, fingerprint .. ' ' .. id, 'EX', {IDEMPOTENCY_SECONDS}) end
 redis.call('SADD', LIVE .. owner, id)
 local mine = '{owner_key("")}' .. owner
 redis.call('ZADD', mine, 0, id)
@@ -573,22 +576,26 @@ end
 enter_queue(id, false, 0)
 
 -- To the worker that waits longest, if one does: it need not be rung for and ask. What it is handed is its claim.
-local gpu = string.find(lane, '-gpu', 1, true)
-for _, worker in ipairs(redis.call('ZRANGEBYSCORE', IDLE, seconds(now() - {IDLE_SECONDS}), '+inf')) do
-  local text = redis.call('HGET', WISHES, worker)
-  local wish = text and cjson.decode(text)
-  if wish and (not gpu or string.find(wish.kinds, 'gpu', 1, true)) then
-    local answer = claim(wish, rq_now)
-    if #answer > 0 then
-      local hand = '{HANDED}' .. worker
-      redis.call('ZREM', IDLE, worker)
+local function hand_over()
+  if redis.call('EXISTS', '{WORKERS_SUSPENDED}') == 1 then return end
+  local gpu = string.find(lane, '-gpu', 1, true)
+  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', IDLE, seconds(now() - {HOLDS_SECONDS}), '+inf')) do
+    local wish, hand = cjson.decode(redis.call('HGET', WISHES, worker)), HANDED .. worker
+    if not gpu or string.find(wish.kinds, 'gpu', 1, true) then
+      wish.lease = {_HANDED_LEASE_SECONDS}
       redis.call('DEL', hand)
-      redis.call('RPUSH', hand, cjson.encode({{token = wish.token, batch = answer}}))
-      redis.call('EXPIRE', hand, {HANDED_SECONDS})
+      local answer = claim(wish, rq_now)
+      if #answer > 0 then
+        redis.call('ZREM', IDLE, worker)
+        redis.call('RPUSH', hand, cjson.encode({{token = wish.token, batch = answer}}))
+        redis.call('EXPIRE', hand, {HANDED_SECONDS})
+      end
+      return
     end
-    break
   end
 end
+-- The job is queued, whatever comes of this: nothing that a script has done is taken back where it fails.
+pcall(hand_over)
 return {{'ok', id}}
 """
 )
@@ -601,9 +608,10 @@ CLAIM = (
     + _CLAIMING
     + """
 local worker, process, token, lease, kinds, rq_now, waits, only, items, bytes = unpack(ARGV)
-redis.call('ZREM', IDLE, worker)
+redis.call('DEL', HANDED .. worker)
 local before = remembered(worker, token)
 if before then  -- the same claim again, after a lost reply
+  redis.call('ZREM', IDLE, worker)
   ring_for_others(kinds)
   return before
 end
@@ -612,8 +620,11 @@ local wish = {worker = worker, process = process, token = token, lease = lease, 
   items = items, bytes = bytes}
 local answer = claim(wish, rq_now)
 if #answer == 0 and waits == '1' then
-  redis.call('HSET', WISHES, worker, cjson.encode(wish))
+  local known = redis.call('HGET', WISHES, worker)
+  if not known or cjson.decode(known).token ~= token then redis.call('HSET', WISHES, worker, cjson.encode(wish)) end
   redis.call('ZADD', IDLE, seconds(now()), worker)
+else
+  redis.call('ZREM', IDLE, worker)
 end
 return answer
 """
@@ -626,6 +637,7 @@ LEAVE = (
     + """
 local worker, token = unpack(ARGV)
 redis.call('ZREM', IDLE, worker)
+redis.call('DEL', HANDED .. worker)
 return remembered(worker, token) or {}
 """
 )

@@ -2,7 +2,8 @@
 
 The parent, this process, claims jobs and commits outcomes. It never touches the device or a kernel, so it can end a job
 at any moment, native code or not, by killing the child, and a crash of the child never costs more than an attempt.
-What it waits for (the queue's bell, the child, signals, commands) it waits for in one place at a time, by `wait`.
+What it waits for (jobs and the queue's bell, the child, signals, commands) it waits for in one place at a time, by
+`wait`.
 """
 
 # ruff: noqa: ARG002 (the signatures are RQ's)
@@ -52,8 +53,8 @@ log = logging.getLogger("warpdesk.worker")
 _WORKER_TTL = 20  # RQ takes a silent worker for dead 60 s after it
 _REDIS_SECONDS = 5.0  # how long one answer of Redis may take; it is asked again then
 # How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
-# waits for the answer, and not for a job, when its time is over.
-IDLE_SECONDS = 1
+# waits for the answer, and not for a job, when its time is over; and less than Redis holds its claim meanwhile.
+WAIT_SECONDS = 1
 # How long the child may go on with jobs that nobody wants any more, since a new one takes longer to start than most
 # jobs to end; and with a launch in which others are still wanted.
 _UNWANTED_SECONDS, _COMPANY_SECONDS = 0.3, 1.0
@@ -103,6 +104,7 @@ class WarmWorker(Worker):
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
         self._held: tuple[Held, ...] = ()  # every attempt that is claimed and not ended
+        self._waits: Claim | None = None  # by which Redis may hand it more
         self._revoked: set[Held] = set()  # those of them that are this worker's no more
         self._stopped_in_rq: set[Held] = set()  # those of them that RQ's stop-job command names
         self._kill_wanted = False
@@ -128,7 +130,7 @@ class WarmWorker(Worker):
         )
         self.log_result_lifespan = False
         self._jobs = JobQueue(connection)
-        self._bell = Bell(connection, IDLE_SECONDS)
+        self._bell = Bell(connection, WAIT_SECONDS)
         self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays)
         self._pulse = Pulse(settings.redis_url, self, lambda queue: Endings(queue, self._store, operations))
 
@@ -151,10 +153,8 @@ class WarmWorker(Worker):
                     batch = self._wait_for_work()
                     if batch is None:
                         continue
-                self._held = batch.jobs
                 batch = self._run(batch)
-            if batch is not None:
-                self._endings.end([_given_back(job) for job in batch.jobs], self.name)
+            self.release(_STOPPED)
         except StopRequested:
             self.undelivered = bool(self._held)
             raise
@@ -167,42 +167,61 @@ class WarmWorker(Worker):
 
     def _wait_for_work(self) -> Batch | None:
         """Jobs, unless none come within a second, the child says something, or there is something else to do."""
-        claim = self._claim(waits=True)
+        gpu = not self._leaves_gpu_jobs()
+        claim = self._waits if self._waits is not None and self._waits.gpu is gpu else self._claim(waits=True)
         batch = self._jobs.claim(claim)
-        if batch is not None:
-            return batch
-        bells = [f"{BELL}any", *([f"{BELL}gpu"] if claim.gpu else [])]
-        rope = self._bell.listen([handed_key(self.name), *bells])
-        ready = wait([*rope, self._horse.pipe, self._wake_reader], IDLE_SECONDS)
-        heard = self._bell.hear() if rope and rope[0] in ready else None
-        if heard is not None and heard[0] not in bells:
-            batch = handed(claim, heard[1])
         if batch is None:
-            batch = self._jobs.leave(claim)
+            self._waits = claim
+            bells = [f"{BELL}any", *([f"{BELL}gpu"] if gpu else [])]
+            rope = self._bell.listen([handed_key(self.name), *bells])
+            ready = wait([*rope, self._horse.pipe, self._wake_reader], WAIT_SECONDS)
+            heard = self._bell.hear() if rope and rope[0] in ready else None
+            if heard is not None and heard[0] not in bells:
+                batch = handed(claim, heard[1])
+            self._drain_wake()
+            if self._horse.pipe in ready and (not self._children.listen() or self._horse.lost is not None):
+                self._take(batch)
+                self.release("the worker process ended before the job began")
+                self._children.died_idle()
+                return None
+        self._take(batch)
         if batch is not None and (trouble := self._store.trouble()) is not None:  # since it began to wait
-            self._endings.end([_given_back(job, trouble) for job in batch.jobs], self.name)
-            batch = None
-        if batch is not None:
-            self._held = batch.jobs
-        self._drain_wake()
-        if self._horse.pipe in ready and (not self._children.listen() or self._horse.lost is not None):
-            self._children.died_idle()
+            self.release(trouble)
+            return None
         return batch
+
+    def _take(self, batch: Batch | None) -> None:
+        """What it has now is its own to end, and it waits no more."""
+        if batch is not None:
+            self._held, self._waits = batch.jobs, None
+
+    def release(self, why: str) -> None:
+        """Give back what it holds and what it may be handed, before it does something that takes long."""
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            self._take(self._jobs.leave(waits))
+        if self._held:
+            self._end([_given_back(job, why) for job in self._held])
+
+    def _end(self, endings: Sequence[Ending]) -> None:
+        self._endings.end(endings, self.name)
+        self._let_go([ending.job for ending in endings])
 
     def _run(self, batch: Batch) -> Batch | None:
         """Run what was claimed; returns what was claimed in the step in which it ended."""
         batch = self._with_company(batch)
         self._children.await_canary()
-        if self._horse.ready:
-            launch = self._start(batch.jobs)
-            end = self._watch(launch)
-            if isinstance(end, Answer):
-                self._children.answered(launch.work, end)
-                return self._commit(launch, end, batch.reason)
-            self._conclude(launch, end)
-        else:  # it hung or died: the jobs need not wait for the next child
-            self._endings.end([_given_back(job) for job in batch.jobs], self.name)
-        self._let_go(batch.jobs)
+        if not self._held:
+            return None  # its child was replaced
+        if not self._horse.ready:  # the jobs need not wait for the next child
+            self.release("the worker process ended before the job began")
+            return None
+        launch = self._start(batch.jobs)
+        end = self._watch(launch)
+        if isinstance(end, Answer):
+            self._children.answered(launch.work, end)
+            return self._commit(launch, end, batch.reason)
+        self._conclude(launch, end)
         return None
 
     def _with_company(self, batch: Batch) -> Batch:
@@ -275,6 +294,7 @@ class WarmWorker(Worker):
         if self._store.trouble() is None and time.monotonic() - self._suspension_seen_at <= 1:
             return
         while not self._stop_requested and (self._store.trouble() or is_suspended(self.connection, self)):
+            self.release("its worker was suspended")
             self.set_state(WorkerStatus.SUSPENDED)  # as RQ calls it
             self._children.await_ready()
             if self._horse.has_died():
@@ -485,7 +505,7 @@ class WarmWorker(Worker):
             self._died(launch)
         elif end is End.HUNG:  # before a job began: no strike against it
             why = self._children.hung()
-            self._endings.end([_given_back(job, why) for job in launch.jobs], self.name)
+            self._end([_given_back(job, why) for job in launch.jobs])
             self._children.respawn(why)
         else:
             self._killed(launch, end)
@@ -518,7 +538,7 @@ class WarmWorker(Worker):
             else:
                 late = f"an attempt may run {job.request.timeout:g} s, and this one ran longer"
                 endings.append(Ending(job, Failed(code="timeout", message=late)))
-        self._endings.end(endings, self.name)
+        self._end(endings)
         if end is not End.RELEASED:
             self._children.respawn(why, fault=False)
 
@@ -541,7 +561,7 @@ class WarmWorker(Worker):
             else:
                 failure = Failed(code=kind, message=f"{why}, {MAX_STRIKES} times; the job was given up", retryable=True)
                 endings.append(Ending(job, how="struck", reason=why, failure=failure))
-        self._endings.end(endings, self.name)
+        self._end(endings)
         if lost is not None:
             self._children.lost(launch.jobs[0].request, lost)
             self._horse.reap()

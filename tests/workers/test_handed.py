@@ -2,12 +2,15 @@
 
 from typing import Any, cast
 
+import pytest
 from redis import Redis
+from rq.suspension import suspend
 
 from tests.claims import claim, finish, ids, request, succeeded
 from tests.workers.conftest import Desk
-from workers.protocol import State
-from workers.queue import Batch, Claim, JobQueue, handed, handed_key
+from workers import scripts
+from workers.protocol import LEASES, State
+from workers.queue import LEASE_SECONDS, Batch, Claim, Ending, JobQueue, digest_of, handed, handed_key
 
 FIRST = ["job_0001"]
 
@@ -136,14 +139,75 @@ def test_what_is_late_or_identical_to_another_job_is_handed_to_nobody(queue: Job
     assert ids(batch) == ["job_0004"]
 
 
-def test_an_idle_worker_has_a_job_before_whoever_enqueued_it_can_ask(desk: Desk, connection: Redis) -> None:
+def test_nothing_is_handed_over_while_workers_are_suspended(queue: JobQueue, connection: Redis) -> None:
+    waiting = waits(queue)
+    suspend(connection)
+    queue.enqueue(request())
+    assert queue.leave(waiting) is None
+    assert connection.exists("warpdesk:bell:any")
+
+
+def test_the_lease_of_what_is_handed_over_is_short_until_it_is_renewed(queue: JobQueue, connection: Redis) -> None:
+    waiting = waits(queue)
+    queue.enqueue(request())
+    batch = received(connection, waiting)
+    assert batch is not None
+
+    def left() -> float:
+        return float(cast(float, connection.zscore(LEASES, "job_0001"))) - queue.time()
+
+    assert left() <= 5
+    assert queue.renew(batch.jobs) == []
+    assert 5 < left() <= LEASE_SECONDS
+
+
+def test_a_job_is_queued_though_it_cannot_be_handed_over(queue: JobQueue, connection: Redis) -> None:
+    waits(queue)
+    connection.hset("warpdesk:wishes", "w1", "of another release")
+    assert queue.enqueue(request()).job_id == "job_0001"
+    assert connection.exists("warpdesk:bell:any")
+    assert claim(queue, "w2") == FIRST
+
+
+def test_nothing_of_a_job_stays_in_a_list_that_nobody_reads(queue: JobQueue, connection: Redis) -> None:
+    for number, ends in enumerate((queue.leave, queue.claim)):
+        waiting = waits(queue)
+        queue.enqueue(request(number))
+        assert connection.exists(handed_key("w1"))
+        ends(waiting)
+        assert not connection.exists(handed_key("w1"))
+
+
+def test_an_idle_worker_has_a_job_without_asking_for_it(desk: Desk, connection: Redis) -> None:
     desk.start_worker()
+    connection.config_set("slowlog-log-slower-than", 0)
+    connection.config_set("slowlog-max-len", 4096)
+    steps = {digest_of(getattr(scripts, name)): name for name in ("ENQUEUE", "CLAIM", "LEAVE", "FINISH")}
 
     def handed_at_once() -> bool:
         desk.until(lambda: connection.zcard("warpdesk:idle"), "no worker waits")
-        job_id = desk.submit()
-        record = desk.queue.get(job_id)
-        assert record is not None
-        return record.state is not State.QUEUED and desk.wait(job_id).state is State.SUCCEEDED
+        connection.slowlog_reset()
+        assert desk.wait(desk.submit()).state is State.SUCCEEDED
+        commands = [entry["command"].decode("latin-1").split()[:2] for entry in reversed(connection.slowlog_get(4096))]
+        taken = [steps[command[1]] for command in commands if command[0] == "EVALSHA" and command[1] in steps]
+        return taken[:2] == ["ENQUEUE", "FINISH"]
 
-    assert any(handed_at_once() for _ in range(5))  # once a second it is between two waits for a moment
+    handed_at_once()  # Redis learns the scripts
+    assert any(handed_at_once() for _ in range(5))  # once a second it asks of its own
+
+
+@pytest.mark.parametrize("known", [(), ("CLAIM",), ("FINISH",)])
+def test_a_redis_that_has_forgotten_the_scripts_is_sent_them(
+    queue: JobQueue, connection: Redis, known: tuple[str, ...]
+) -> None:
+    queue.enqueue(request(1))
+    queue.enqueue(request(2))
+    batch = queue.claim(Claim("w1"))
+    assert batch is not None
+    connection.script_flush()
+    for name in known:
+        connection.script_load(getattr(scripts, name))
+    (done,), then = queue.finish([Ending(batch.jobs[0], succeeded(batch.jobs[0]))], "w1", then=Claim("w1"))
+    assert done == "done"
+    assert then is not None
+    assert ids(then) == ["job_0002"]
