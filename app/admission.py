@@ -39,7 +39,7 @@ _LOOKING = 0.05
 # Submissions that are worked on at once: their threads keep the interpreter from the event loop, which refuses. On two
 # cores under five times what they can do, sixteen took as many jobs and let callers wait ten times as long for a
 # refusal, and four took fewer. And all that there are, with the ones that wait for their turn; none for longer than
-# that, by what turns took of late: so few keep the turns taken, and whoever waits longer may be refused after all.
+# that, by what turns took of late: so few keep the turns taken.
 TURNS = 8
 AT_ONCE = 256
 TURN_SECONDS = 0.25

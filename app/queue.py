@@ -24,7 +24,8 @@ log = logging.getLogger("warpdesk.api")
 
 T = TypeVar("T")
 
-# Redis may hang rather than refuse; then this many threads are stuck at most, and requests still answer in time.
+# Redis, or the disk of a submission, may hang rather than refuse; then this many threads are stuck at most, and
+# requests still answer in time.
 THREADS = 32
 
 # Seconds after which a waiter asks by itself, and a reader that could not read tries again. The subscription tells all
@@ -37,7 +38,8 @@ AT_ONCE = 256  # records read in one turn of a thread
 
 
 class Queue:
-    """`await queue(lambda jobs: jobs.get(id))`: 503 when Redis does not answer within `patience` seconds."""
+    """`await queue(lambda jobs: jobs.get(id))`: 503 when Redis does not answer within `patience` seconds, or no thread
+    is free to ask it for so long."""
 
     def __init__(self, url: str, patience: float) -> None:
         self._connection = connect(url, timeout=patience)
@@ -68,7 +70,7 @@ class Queue:
         try:
             with patience:
                 used = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
-        except TimeoutError:
+        except _Silent:
             sentence = reason = f"Redis did not answer within {self._patience:g} seconds"
         except _Unusable as unusable:
             sentence = f"Redis cannot be used: {type(unusable.reason).__name__}"
@@ -97,6 +99,10 @@ class _Unusable(Exception):
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
         self.reason = reason
+
+
+class _Silent(Exception):
+    """No thread, or Redis, answered in time."""
 
 
 class _Patience:
@@ -132,7 +138,7 @@ class _Patience:
     ) -> None:
         self._timer.cancel()
         if self._scope.__exit__(kind, error, trace):
-            raise TimeoutError
+            raise _Silent
 
 
 @dataclass(eq=False)

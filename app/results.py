@@ -202,8 +202,10 @@ class _AtHand:
         try:
             size = os.fstat(descriptor).st_size
             self._room -= size
+            if self._room < 0:
+                raise BlockingIOError
             data = bytearray(size)
-            if self._room < 0 or os.preadv(descriptor, [data], 0, os.RWF_NOWAIT) < size:
+            if os.preadv(descriptor, [data], 0, os.RWF_NOWAIT) < size:
                 raise BlockingIOError
         except OSError as error:  # tmpfs and others do not know the flag
             raise BlockingIOError from error

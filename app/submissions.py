@@ -133,7 +133,8 @@ async def submit(request: Request) -> Response:
         async with desk.keys.take(key or job_id) as turn:  # let go of before the wait
             known = turn.told
             if known is None:
-                enqueued, record, position = await _place(desk, caller, job_id, body, sent, positioned_too=wait is None)
+                told = wait is None and caller.allows("read")  # how far it is by now
+                enqueued, record, position = await _place(desk, caller, job_id, body, sent, positioned_too=told)
                 if sent is not None:
                     turn.told = enqueued.job_id, sent.fingerprint
                     known = turn.told if enqueued.replayed else None

@@ -148,7 +148,7 @@ def _rq(queue: Queue, connection: Redis, calls: list[tuple[str, tuple[Any, ...]]
 def _all_at_once(connection: Redis) -> Iterator[None]:
     """No worker takes a job as long as this lasts."""
     suspend(connection)
-    time.sleep(1.5)  # each looks once a second
+    time.sleep(1.5)  # each looks once a second, and is handed nothing meanwhile
     try:
         yield
     finally:

@@ -58,8 +58,8 @@ def force_directories(directories: Sequence[Path], parent: Path, moved_from: Seq
 
 @cache
 def boot() -> str:
-    """The name of the time since this machine was started: what files hold that were written in it, no power cut has
-    changed. Empty where the system does not tell."""
+    """The name of the time since this machine was started: what files of its own disk hold that were written in it, no
+    power cut has changed. Empty where the system does not tell."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -690,6 +690,8 @@ def _read(file: Path) -> tuple[dict[str, Any], float]:
         return {}, 0.0
     try:
         status = os.fstat(descriptor)
+        if not status.st_size:  # of a result that is being written, or made ahead
+            return {}, 0.0
         fields = json.loads(os.read(descriptor, status.st_size))
     except ValueError:
         log.warning("%s is damaged, and what it describes does not exist", file.name)

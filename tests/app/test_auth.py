@@ -16,6 +16,8 @@ from app.settings import Settings
 from tests.app.computations import work
 from tests.app.conftest import SCALE, wait_until
 from tests.app.test_uploads import NPY, npy
+from workers.protocol import State
+from workers.queue import Claim
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -129,6 +131,22 @@ def test_a_key_does_what_its_scopes_say(serve_api: Callable[..., Any], tmp_path:
         ]:
             answer = api.http.request(method, path, headers=bearer(token))
             assert (answer.status_code, answer.json()["code"]) == (403, "missing-scope"), (method, path)
+
+
+def test_a_key_that_may_not_read_is_not_told_that_its_job_runs(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    submit, both = create_key(home, "a", ["submit"]), create_key(home, "b", ["submit", "read"])
+    with serve_api() as api:
+
+        def told(token: str) -> tuple[str, int]:
+            assert api.queue.claim(Claim("a worker", waits=True)) is None
+            job = api.http.post("/v1/jobs", json=SCALE, headers=bearer(token)).json()
+            record = api.queue.get(job["id"])
+            assert record is not None
+            assert record.state is State.RUNNING
+            return job["status"], job["attempt"]
+
+        assert (told(submit), told(both)) == (("queued", 0), ("running", 1))
 
 
 def test_a_key_that_may_not_read_gets_no_result_by_waiting(serve_api: Callable[..., Any], tmp_path: Path) -> None:

@@ -409,7 +409,7 @@ def test_an_array_that_is_about_to_be_deleted_gets_no_job(queue: JobQueue, conne
 def test_each_transition_is_an_event_with_the_next_number_and_all_but_the_first_are_published_once(
     queue: JobQueue, connection: Redis
 ) -> None:
-    """Nobody knows a job's id before it is enqueued, so that nobody can wait for the first."""
+    """Nobody knows a job's id before it is enqueued, so that nobody can wait for what that step tells."""
     with connection.pubsub() as heard:
         heard.subscribe(EVENTS)
         heard.get_message(timeout=5)
