@@ -77,7 +77,8 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
         master, slave = pty.openpty()
         ends.append(master)
         process = subprocess.Popen(
-            [sys.executable, "-m", "warpdesk", *arguments],
+            # As in a terminal: what a shell runs in the background does not hear of Ctrl-C, nor does what that starts.
+            ["env", "--default-signal=INT", sys.executable, "-m", "warpdesk", *arguments],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
