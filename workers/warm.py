@@ -168,7 +168,9 @@ class WarmWorker(Worker):
     def _wait_for_work(self) -> Batch | None:
         """Jobs, unless none come within a second, the child says something, or there is something else to do."""
         gpu = not self._leaves_gpu_jobs()
-        claim = self._waits if self._waits is not None and self._waits.gpu is gpu else self._claim(waits=True)
+        if self._waits is not None and self._waits.gpu is not gpu:
+            self.release("its worker waits for other jobs from now on")
+        claim = self._waits or self._claim(waits=True)
         batch = self._jobs.claim(claim)
         if batch is None:
             self._waits = claim
@@ -209,13 +211,13 @@ class WarmWorker(Worker):
 
     def _run(self, batch: Batch) -> Batch | None:
         """Run what was claimed; returns what was claimed in the step in which it ended."""
-        batch = self._with_company(batch)
         self._children.await_canary()
-        if not self._held:
-            return None  # its child was replaced
+        if not self._held:  # given back, as the child was replaced
+            return None
         if not self._horse.ready:  # the jobs need not wait for the next child
             self.release("the worker process ended before the job began")
             return None
+        batch = self._with_company(batch)
         launch = self._start(batch.jobs)
         end = self._watch(launch)
         if isinstance(end, Answer):

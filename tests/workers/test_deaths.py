@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from redis import Redis
 from rq import Worker
 from rq.registry import FailedJobRegistry
 
@@ -164,3 +165,26 @@ def test_a_job_that_its_child_did_not_live_to_get_has_no_strike(desk: Desk) -> N
     record = desk.wait(second)
     assert (record.state, record.attempt, record.strikes) == (State.SUCCEEDED, 2, 0)
     assert desk.wait(first).attempt == 1
+
+
+def test_a_job_handed_to_a_worker_whose_child_has_died_goes_back_before_the_next_child_is_waited_for(
+    desk: Desk, connection: Redis
+) -> None:
+    report = desk.start_worker()
+    assert report is not None
+    assert report.child_pid is not None
+    desk.until(lambda: connection.zcard("warpdesk:idle"), "no worker waits")
+    os.kill(report.pid, signal.SIGSTOP)
+    os.kill(report.child_pid, signal.SIGKILL)
+    desk.until(lambda: not alive(report.child_pid), "the child lives")
+    connection.zadd("warpdesk:idle", {report.name: desk.queue.time()}, xx=True)  # however long that took
+    job_id = desk.submit()
+    record = desk.queue.get(job_id)
+    assert record is not None
+    assert record.state is State.RUNNING
+    os.kill(report.pid, signal.SIGCONT)
+
+    record = desk.wait(job_id)
+    assert (record.state, record.attempt, record.strikes) == (State.SUCCEEDED, 2, 0)
+    reasons = [event.reason for event in desk.queue.events(job_id) if event.event == "queued"]
+    assert reasons == [None, "the worker process ended before the job began"]
