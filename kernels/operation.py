@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from kernels.array import ArrayInfo, DType
 from kernels.batching import Batching, Joint
+from kernels.spend import Spend
 
 Backend = Literal["cpu", "gpu"]
 
@@ -215,6 +216,9 @@ class Operation:
     `variants` are further requests that run as shown, one for each other piece of compiled code that parameters or
     dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.
     `batching` says which jobs may run together; None where each runs alone.
+    `spend` is what a job costs its privacy budget, None for one that names no budget; an operation without it never
+    charges. A job that charges has the same `key` at every attempt, which depends on `release_version` too: raise it
+    with every change of the answer's bytes.
     """
 
     name: str
@@ -230,6 +234,8 @@ class Operation:
     variants: tuple[Example, ...] = ()
     grid: Callable[[Any, Mapping[str, ArrayInfo]], Grid] = lambda params, inputs: Grid(1, 0)  # noqa: ARG005
     batching: Batching | None = None
+    spend: Callable[[Any, Mapping[str, ArrayInfo]], Spend | None] | None = None
+    release_version: str = ""
 
     @property
     def confidential(self) -> bool:
