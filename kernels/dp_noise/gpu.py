@@ -106,35 +106,57 @@ class _Release:
         made, params = self._made, self._params
         part = slice(first * spec.CHUNK, end * spec.CHUNK)
         given = self._bits[part] if params.clip is None else self.total[part]
-        kernel = self._device.kernel(
-            _SOURCE, "laplace_noise" if params.mechanism == "discrete_laplace" else "gaussian_noise"
-        )
-        # All blocks are resident at once where that is possible. The more elements one has, the fewer of its threads
-        # idle while it does again those that ran dry.
-        rounds = min(_MOST_ROUNDS, -(-given.size // (_THREADS * resident(self._device, kernel, _THREADS))))
         with private_memory(self._device) as memory:
             numbers, flag = memory.to_device(given), memory.zeros(1, np.uint32)
-            kernel(
-                (-(-given.size // (_THREADS * rounds)),),
-                (_THREADS,),
-                (
-                    memory.to_device(self._key),
-                    np.uint32(DOMAIN[params.mechanism]),
-                    np.int32(made.log2_scale),
-                    numbers,
-                    np.int32(params.clip is None),
-                    *_step(made),
-                    np.float64(float(made.grid)),
-                    np.uint64(part.start),
-                    np.uint64(given.size),
-                    np.uint32(rounds),
-                    flag,
-                ),
+            add_noise(
+                self._device,
+                memory.to_device(self._key),
+                params.mechanism,
+                made.log2_scale,
+                float(made.grid),
+                numbers,
+                part.start,
+                flag,
+                values=_step(made) if params.clip is None else None,
             )
             self._device.to_host(numbers, self.noisy[part].view(np.uint64))
             found = self._device.to_host(flag)
         if found[0]:
             self.out_of_range = True
+
+
+def add_noise(
+    device: Device, key: Any, mechanism: str, k: int, grid: float, numbers: Any, first: int, flag: Any,
+    values: tuple[Any, Any] | None = None,
+) -> None:  # fmt: skip
+    """Write float64 (numbers[i] + noise of element first + i) * grid in place of numbers[n], uint64 on the device.
+
+    They are sums in steps, as int64; or the bits of float64 values, brought to the grid by `values`, its mantissa and
+    exponent: flag[1], uint32, is set where one passes 2**62 steps. The noise has the scale 2**k; key[8] is uint32.
+    """
+    kernel = device.kernel(_SOURCE, "laplace_noise" if mechanism == "discrete_laplace" else "gaussian_noise")
+    # All blocks are resident at once where that is possible. The more elements one has, the fewer of its threads idle
+    # while it does again those that ran dry.
+    rounds = min(_MOST_ROUNDS, -(-numbers.size // (_THREADS * resident(device, kernel, _THREADS))))
+    mantissa, exponent = values or (np.uint64(0), np.int32(0))
+    kernel(
+        (-(-numbers.size // (_THREADS * rounds)),),
+        (_THREADS,),
+        (
+            key,
+            np.uint32(DOMAIN[mechanism]),
+            np.int32(k),
+            numbers,
+            np.int32(values is not None),
+            mantissa,
+            exponent,
+            np.float64(grid),
+            np.uint64(first),
+            np.uint64(numbers.size),
+            np.uint32(rounds),
+            flag,
+        ),
+    )
 
 
 def _step(made: Plan) -> tuple[Any, Any]:
