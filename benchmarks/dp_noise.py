@@ -47,7 +47,7 @@ def _params(mechanism: str, mode: str, count: int) -> dict[str, Any]:
     else:
         params |= {"sensitivity": {"norm": "linf", "value": "1"}}
     # Laplace over n coordinates that may all move: a scale of 2 is an epsilon of n / 2. Gaussian: sigma as it is.
-    return params | ({"epsilon": str(count / _SCALE)} if mechanism == "discrete_laplace" else {"sigma": str(_SCALE)})
+    return params | ({"epsilon": str(count / _SCALE)} if mechanism == "discrete_laplace" else {"scale": str(_SCALE)})
 
 
 def _values(*shape: int) -> Inputs:

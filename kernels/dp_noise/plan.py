@@ -17,6 +17,7 @@ from typing import Any
 
 from kernels.dp_noise.spec import DpNoise, Norm
 from kernels.operation import refuse
+from kernels.spend import Spend
 
 MIN_LOG2_SCALE = 20
 # Laplace noise is u + v * 2**k with v geometric: 64 bits then hold v < 2**23, which exp(-2**23) leaves to no one.
@@ -96,10 +97,7 @@ def describe(params: DpNoise, made: Plan) -> dict[str, Any]:
     """Every output but the noise itself."""
     laplace = params.mechanism == "discrete_laplace"
     units = _root_up(made.sensitivity_squared)
-    if laplace:
-        spent = {"epsilon": _at_least(Fraction(units, 2**made.log2_scale))}
-    else:
-        spent = {"rho": _at_least(Fraction(made.sensitivity_squared, 2 * 4**made.log2_scale))}
+    spent = {"epsilon" if laplace else "rho": _at_least(_spent(params, made))}
     return {
         "mechanism": params.mechanism,
         "scale": _exact(made.scale),
@@ -109,8 +107,26 @@ def describe(params: DpNoise, made: Plan) -> dict[str, Any]:
         "spent": spent,
         "accuracy_95": float(_accuracy(made.log2_scale, laplace) * made.grid),
         "statement": _statement(params, made, spent),
-        "unaccounted": True,
+        "unaccounted": params.unaccounted is True,
     }
+
+
+def charged(params: DpNoise, shape: tuple[int, ...]) -> Spend:
+    """Return what each accountant is charged: what was asked where it was asked for, else what the noise costs."""
+    spent = _spent(params, plan(params, shape))
+    neighbouring = params.neighbouring if params.mode == "records" else None
+    if params.mechanism == "discrete_laplace":
+        epsilon = spent if params.epsilon is None else Fraction(params.epsilon)
+        # Pure epsilon is epsilon**2 / 2 zero-concentrated: Bun and Steinke (2016), Proposition 1.4.
+        return Spend(epsilon, (epsilon, Fraction(0)), epsilon**2 / 2, neighbouring)
+    return Spend(None, None, spent if params.rho is None else Fraction(params.rho), neighbouring)
+
+
+def _spent(params: DpNoise, made: Plan) -> Fraction:
+    """Return epsilon of discrete Laplace noise, rho of discrete Gaussian noise."""
+    if params.mechanism == "discrete_laplace":
+        return Fraction(_root_up(made.sensitivity_squared), 2**made.log2_scale)
+    return Fraction(made.sensitivity_squared, 2 * 4**made.log2_scale)
 
 
 @dataclass(frozen=True)
@@ -130,9 +146,9 @@ def _attempt(params: DpNoise, width: int, k: int) -> _Attempt:
         norm, amount = params.sensitivity.norm, Fraction(params.sensitivity.value)
         factor, rounding = 1, 1
     laplace = params.mechanism == "discrete_laplace"
-    if params.sigma is not None:
-        # sigma is 2**k steps at least: the grid follows from it, and the budget is what comes out.
-        mantissa, exponent = _round_down(2**k / Fraction(params.sigma))
+    if params.scale is not None:
+        # The scale is 2**k steps at least: the grid follows from it, and the budget is what comes out.
+        mantissa, exponent = _round_down(2**k / Fraction(params.scale))
         steps = mantissa * _power(exponent)
         # A clip bound may only shrink on the grid, a declared sensitivity only grow.
         size = int(amount * steps) if rounding == 0 else -int(-amount * steps // 1)
@@ -201,6 +217,8 @@ def _statement(params: DpNoise, made: Plan, spent: dict[str, dict[str, Any]]) ->
     kind = "Laplace" if params.mechanism == "discrete_laplace" else "Gaussian"
     unaccounted = (
         "Unaccounted: no budget was charged, and every further release about the same people adds to what is learnt."
+        if params.unaccounted
+        else f"Charged to {params.budget}."
     )
     if params.mode == "aggregate":
         return (
@@ -234,7 +252,7 @@ def _exact(value: Fraction) -> dict[str, Any]:
 
 
 def _given(params: DpNoise) -> str:
-    return next(name for name in ("epsilon", "rho", "sigma") if getattr(params, name) is not None)
+    return next(name for name in ("epsilon", "rho", "scale") if getattr(params, name) is not None)
 
 
 def _round_down(value: Fraction) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from kernels.amount import Amount
 from kernels.array import ArrayInfo
 from kernels.batching import Batching
 from kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params
+from kernels.spend import BudgetId, Neighbouring, Spend
 
 Norm = Literal["l1", "l2", "linf"]
 
@@ -36,33 +37,41 @@ class Sensitivity(Params):
 
 class DpNoise(Params):
     mechanism: Literal["discrete_laplace", "discrete_gaussian"] = Field(
-        description="discrete_laplace takes epsilon; discrete_gaussian takes rho (zero-concentrated) or sigma"
+        description="discrete_laplace takes epsilon or scale; discrete_gaussian takes rho (zero-concentrated) or scale"
     )
     mode: Literal["records", "aggregate"] = Field(
         description="records: one row per person, clipped and summed here; aggregate: the values are the statistic"
     )
     epsilon: Amount | None = Field(None, description="pure-DP budget, a decimal string")
     rho: Amount | None = Field(None, description="zero-concentrated-DP budget, a decimal string")
-    sigma: Amount | None = Field(None, description="standard deviation in the unit of the values, a decimal string")
+    scale: Amount | None = Field(
+        None, description="Laplace scale or Gaussian sigma in the unit of the values, a decimal string"
+    )
     query: Literal["sum"] = Field("sum", description="what is computed of records")
     clip: Clip | None = Field(None, description="records only: the norm that bounds one record's influence")
-    neighbouring: Literal["add_remove", "replace_one"] | None = Field(
+    neighbouring: Neighbouring | None = Field(
         None, description="records only: replacing a record has twice the sensitivity of adding or removing one"
     )
     sensitivity: Sensitivity | None = Field(None, description="aggregate only: declared, and nothing checks it")
-    unaccounted: Annotated[Literal[True], EXACT] = Field(
-        description="true: no budget is charged, and whoever repeats the request learns more each time"
+    budget: BudgetId | None = Field(None, description="the budget that is charged, once for each answer")
+    unaccounted: Annotated[Literal[True], EXACT] | None = Field(
+        None, description="true: no budget is charged, and whoever repeats the request learns more each time"
     )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        given = [name for name in ("epsilon", "rho", "sigma") if getattr(self, name) is not None]
+        given = [name for name in ("epsilon", "rho", "scale") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"exactly one of epsilon, rho and sigma is needed, got {', '.join(given) or 'none'}")
-        if (self.mechanism == "discrete_laplace") != (given[0] == "epsilon"):
+            raise ValueError(f"exactly one of epsilon, rho and scale is needed, got {', '.join(given) or 'none'}")
+        if given[0] == ("rho" if self.mechanism == "discrete_laplace" else "epsilon"):
             raise ValueError(
                 f"{self.mechanism} does not take {given[0]}: "
-                "discrete_laplace takes epsilon, discrete_gaussian rho or sigma"
+                "discrete_laplace takes epsilon or scale, discrete_gaussian rho or scale"
+            )
+        if (self.budget is None) == (self.unaccounted is None):
+            raise ValueError(
+                "exactly one of budget and unaccounted is needed: a budget that is charged, or true where none is, "
+                f"got {'none' if self.budget is None else 'both'}"
             )
         needed: tuple[str, ...] = ("clip", "neighbouring")
         foreign: tuple[str, ...] = ("sensitivity",)
@@ -82,6 +91,15 @@ def check(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> None:
     from kernels.dp_noise.plan import plan
 
     plan(params, inputs["values"].shape)
+
+
+def spend(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Spend | None:
+    """Return what the release charges, at least what its noise costs; None where no budget is named."""
+    if params.budget is None:
+        return None
+    from kernels.dp_noise.plan import charged
+
+    return charged(params, inputs["values"].shape)
 
 
 def cost(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Cost:
@@ -154,7 +172,7 @@ OPERATION = Operation(
         Output("spent", "epsilon or rho of this release, at most what was asked: exact rational and number", "value"),
         Output("accuracy_95", "with probability 95 % the noise on one coordinate is smaller than this", "value"),
         Output("statement", "what this result promises and what it does not", "value"),
-        Output("unaccounted", "true: no budget was charged", "value"),
+        Output("unaccounted", "true: no budget was charged; false: one was", "value"),
     ),
     example=Example(
         params={
@@ -172,6 +190,8 @@ OPERATION = Operation(
     grid=grid,
     batching=Batching(steps=5e5, alike=False),  # each has a key of its own
     randomness="private",
+    spend=spend,
+    release_version="dp_noise/1",
     variants=(
         Example(
             params={

@@ -149,7 +149,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "epsilon a float": (changed("dp_noise", epsilon=0.5), "/params/epsilon", "epsilon should be a string, got 0.5"),
     "epsilon absurdly small": (changed("dp_noise", epsilon="1e-29"), "/params", ""),
     "epsilon below its range": (changed("dp_noise", epsilon="1e-300"), "/params/epsilon", "outside 1e-30 to 1e30"),
-    "sigma infinite": (changed("dp_noise", **GAUSS, sigma="inf"), "/params/sigma", "not a decimal number"),
+    "scale infinite": (changed("dp_noise", **GAUSS, scale="inf"), "/params/scale", "not a decimal number"),
     "noise that claims a budget": (
         changed("dp_noise", unaccounted=False), "/params/unaccounted", "unaccounted should be true, got false"
     ),

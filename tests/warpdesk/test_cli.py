@@ -175,7 +175,7 @@ def test_submit_leaves_a_parameter_that_is_named_like_an_option_to_the_service(
     [
         ("1", "dp_noise", "epsilon", "1"),
         ("1e-3", "dp_noise", "rho", "1e-3"),
-        ('"2"', "dp_noise", "sigma", "2"),
+        ('"2"', "dp_noise", "scale", "2"),
         ("null", "dp_noise", "epsilon", None),
         ("true", "dp_noise", "unaccounted", True),
         ('{"norm": "l1", "value": "1"}', "dp_noise", "sensitivity", {"norm": "l1", "value": "1"}),

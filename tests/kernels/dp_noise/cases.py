@@ -72,7 +72,7 @@ CASES: tuple[Case, ...] = (
     _records("l2", (31, 33), "l2", epsilon="1e-8", **_LAPLACE),
     _records("l2-one-column", (300, 1), "l2", rho="0.5", **_GAUSSIAN),
     _records("l2-many-columns", (3, 300), "l2", "replace_one", rho="1e-9", **_GAUSSIAN),
-    _records("linf-many-columns", (9, 129), "linf", sigma="40", **_GAUSSIAN),
+    _records("linf-many-columns", (9, 129), "linf", scale="40", **_GAUSSIAN),
     _records("l1-to-gaussian", (257, 32), "l1", rho="1000", **_GAUSSIAN),
     Case(
         "dp_noise",
@@ -89,6 +89,6 @@ CASES: tuple[Case, ...] = (
     ),
     _aggregate("statistic", (1025,), "l1", epsilon="1", **_LAPLACE),
     _aggregate("statistic-of-two-axes", (13, 11), "linf", epsilon="1e-6", **_LAPLACE),
-    _aggregate("gaussian-statistic", (127,), "l2", sigma="3.7", **_GAUSSIAN),
+    _aggregate("gaussian-statistic", (127,), "l2", scale="3.7", **_GAUSSIAN),
     _aggregate("gaussian-one", (1,), "linf", rho="3e-5", **_GAUSSIAN),
 )

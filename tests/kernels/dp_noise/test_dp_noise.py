@@ -44,7 +44,7 @@ def test_enforced_records_are_said_to_be_private_and_the_release_to_be_unaccount
 
 @pytest.mark.parametrize(
     "amount",
-    [{"epsilon": "1"}, {"mechanism": "discrete_gaussian", "epsilon": None, "sigma": "2.5"}],
+    [{"epsilon": "1"}, {"mechanism": "discrete_gaussian", "epsilon": None, "scale": "2.5"}],
     ids=["laplace", "gaussian"],
 )
 def test_a_declared_sensitivity_is_never_called_private(amount: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ def test_the_sum_under_the_noise_is_the_clipped_sum() -> None:
 
 def test_accuracy_95_holds_for_95_percent_of_noise() -> None:
     count = 100_000
-    gaussian = {"mechanism": "discrete_gaussian", "epsilon": None, "sigma": "0.01"}
+    gaussian = {"mechanism": "discrete_gaussian", "epsilon": None, "scale": "0.01"}
     for amount in ({"epsilon": "100"}, gaussian):
         answer = _release({**AGGREGATE, **amount, "sensitivity": {"norm": "linf", "value": "0.001"}}, np.zeros(count))
         within = np.mean(np.abs(answer["noisy"]) < answer["accuracy_95"])

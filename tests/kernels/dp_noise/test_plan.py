@@ -16,6 +16,7 @@ from kernels.dp_noise.plan import Plan, describe, plan
 from kernels.dp_noise.release import NORM, as_bits
 from kernels.dp_noise.spec import OPERATION, DpNoise
 from kernels.operation import InvalidRequest
+from kernels.spend import Spend
 from tests.kernels.dp_noise.cases import RECORDS
 
 # The first call of a compiled function loads or compiles it: no example has a deadline.
@@ -32,7 +33,7 @@ def _params(**params: Any) -> DpNoise:
 def _records(norm: str, bound: str, neighbouring: str = "add_remove", **amount: str) -> DpNoise:
     mechanism = "discrete_laplace" if "epsilon" in amount else "discrete_gaussian"
     clip = {"norm": norm, "bound": bound}
-    return _params(mechanism=mechanism, mode="records", clip=clip, neighbouring=neighbouring, **amount)
+    return _params(**{"mechanism": mechanism, "mode": "records", "clip": clip, "neighbouring": neighbouring, **amount})
 
 
 def _aggregate(norm: str, value: str, **amount: str) -> DpNoise:
@@ -65,7 +66,7 @@ def test_aggregates_spend_at_most_what_was_asked_and_nearly_all_of_it(
 @_settings
 @given(_NORMS, _AMOUNTS, _AMOUNTS)
 def test_a_given_sigma_is_met_and_the_rho_it_costs_is_at_least_the_theory(norm: str, bound: str, sigma: str) -> None:
-    made = plan(_records(norm, bound, sigma=sigma), (5, 3))
+    made = plan(_records(norm, bound, scale=sigma), (5, 3))
     assert made.scale >= Fraction(sigma)
     assert made.scale <= Fraction(sigma) * (1 + Fraction(1, 2**51))
     # One record moves the sum by at most its clip bound, which lies on the grid.
@@ -113,7 +114,7 @@ def _assert_careful(params: DpNoise, name: str, width: int) -> None:
 def test_accuracy_is_that_of_opendp() -> None:
     # OpenDP 0.16.0: discrete_laplacian_scale_to_accuracy(2**20, 0.05) = 3141253.46..., and ours is the next integer;
     # discrete_gaussian_scale_to_accuracy(2**20, 0.05) = 2055172, and ours may be one step more careful.
-    laplace, gaussian = _aggregate("linf", "1", epsilon="1"), _aggregate("linf", "1", sigma="1")
+    laplace, gaussian = _aggregate("linf", "1", epsilon="1"), _aggregate("linf", "1", scale="1")
     for params, steps, allowed in ((laplace, 3141254, 0), (gaussian, 2055172, 1)):
         made = plan(params, (1,))
         assert made.log2_scale == 20
@@ -176,7 +177,53 @@ def test_rounding_adds_one_grid_step_a_coordinate_in_l1() -> None:
     assert Fraction(told["grid_units"]) - 7 >= made.steps >= Fraction(told["grid_units"]) - 8
 
 
+@_settings
+@given(_NORMS, _AMOUNTS, _AMOUNTS, st.booleans())
+def test_what_is_charged_is_what_was_asked(norm: str, bound: str, amount: str, laplace: bool) -> None:
+    name, asked = ("epsilon" if laplace else "rho"), Fraction(amount)
+    spent = _spend(_records(norm, bound, "replace_one", **{name: amount}))
+    assert spent.neighbouring == "replace_one"
+    if laplace:
+        assert (spent.pure, spent.approx, spent.zcdp) == (asked, (asked, 0), asked**2 / 2)
+    else:
+        assert (spent.pure, spent.approx, spent.zcdp) == (None, None, asked)
+
+
+@_settings
+@given(_NORMS, _AMOUNTS, _AMOUNTS, st.booleans())
+def test_a_scale_is_charged_with_exactly_what_its_noise_costs(norm: str, bound: str, scale: str, laplace: bool) -> None:
+    params = _records(norm, bound, scale=scale, mechanism="discrete_laplace" if laplace else "discrete_gaussian")
+    made = plan(params, (10, 3))
+    ratio = Fraction(made.sensitivity_squared, 4**made.log2_scale)
+    spent = _spend(params)
+    assert spent.zcdp == ratio / 2
+    if laplace:
+        assert spent.pure is not None
+        assert spent.pure**2 == ratio
+        assert spent.approx == (spent.pure, 0)
+    else:
+        assert (spent.pure, spent.approx) == (None, None)
+
+
+def test_a_declared_sensitivity_is_charged_under_no_relation_and_what_is_unaccounted_not_at_all() -> None:
+    shape = {"values": ArrayInfo("float64", (10, 3))}
+    assert OPERATION.spend is not None
+    assert OPERATION.spend(_records("l1", "1", epsilon="1"), shape) is None
+    assert _spend(_aggregate("l1", "1", epsilon="0.1")) == Spend(
+        Fraction(1, 10), (Fraction(1, 10), Fraction(0)), Fraction(1, 200), None
+    )
+
+
+def _spend(params: DpNoise) -> Spend:
+    assert OPERATION.spend is not None
+    charging = DpNoise.model_validate({**params.model_dump(), "unaccounted": None, "budget": _BUDGET})
+    spent = OPERATION.spend(charging, {"values": ArrayInfo("float64", (10, 3))})
+    assert spent is not None
+    return spent
+
+
 _SENSITIVITY = {"norm": "l1", "value": "1"}
+_BUDGET = "budget_" + 32 * "a"
 
 
 @pytest.mark.parametrize(
@@ -195,8 +242,8 @@ _SENSITIVITY = {"norm": "l1", "value": "1"}
         ({"epsilon": "1e999"}, "/params/epsilon", "outside 1e-30 to 1e30"),
         ({"epsilon": "1e-13"}, "/params/epsilon", "leaves 0 grid steps for the sensitivity"),
         ({"epsilon": "1e9"}, "/params/epsilon", "makes the sensitivity 1048576000000000 grid steps"),
-        ({"epsilon": None}, "/params", "exactly one of epsilon, rho and sigma is needed, got none"),
-        ({"rho": "1"}, "/params", "exactly one of epsilon, rho and sigma is needed, got epsilon, rho"),
+        ({"epsilon": None}, "/params", "exactly one of epsilon, rho and scale is needed, got none"),
+        ({"rho": "1"}, "/params", "exactly one of epsilon, rho and scale is needed, got epsilon, rho"),
         ({"epsilon": None, "rho": "1"}, "/params", "discrete_laplace does not take rho"),
         ({"mechanism": "discrete_gaussian"}, "/params", "discrete_gaussian does not take epsilon"),
         ({"mechanism": "laplace"}, "/params/mechanism", "discrete_laplace"),
@@ -208,12 +255,13 @@ _SENSITIVITY = {"norm": "l1", "value": "1"}
         ({"sensitivity": _SENSITIVITY}, "/params", "mode records does not take sensitivity"),
         ({"mode": "aggregate"}, "/params", "mode aggregate needs sensitivity"),
         ({"unaccounted": False}, "/params/unaccounted", "should be true, got "),
-        ({"unaccounted": None}, "/params/unaccounted", "should be true, got "),
+        ({"unaccounted": None}, "/params", "exactly one of budget and unaccounted is needed"),
+        ({"budget": _BUDGET}, "/params", "got both"),
+        ({"budget": "budget_1"}, "/params/budget", "budget should match ^budget_"),
         ({"unaccounted": 1}, "/params/unaccounted", "should be the boolean true, got 1"),
         ({"unaccounted": 1.0}, "/params/unaccounted", "should be the boolean true, got 1.0"),
         ({"seed": 7}, "/params/seed", "there is no field"),
         ({"key": "00"}, "/params/key", "there is no field"),
-        ({"budget_id": "b"}, "/params/budget_id", "there is no field"),
     ],
 )
 def test_bad_parameters_are_refused_with_the_numbers(change: dict[str, Any], pointer: str, message: str) -> None:
