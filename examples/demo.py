@@ -213,7 +213,7 @@ def _aggregation(symbols: tuple[str, ...], closes: Array) -> Work:
     ]
     # Each survivor reveals its self seed and the seed it shares with the desk that is gone, nothing else.
     self_seeds = [secrets[desk].self_seed for desk in survivors]
-    pair_seeds = [pair_seed(desk, secrets[desk], dropped, roster[dropped], "demo") for desk in survivors]
+    pair_seeds = [pair_seed(desk, secrets[desk].private, dropped, roster[dropped], "demo") for desk in survivors]
     truth = sum(np.rint(desks[desk]).astype(np.int64) for desk in survivors)
 
     def answer(result: Result) -> str:

@@ -8,24 +8,25 @@ the sum of their quantised vectors plus every client's self mask. Once the vecto
 its self seed and the seeds it shares with clients that dropped out (`pair_seed` recomputes them). Never reveal a pair
 seed of a client whose self seed is known, nor the other way round: both together open its vector.
 
+`warpdesk.secagg` does all of this in a round that a Warpdesk service runs; this module is the arithmetic of it, and for
+those who run a server of their own.
+
 Double masking as in Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning" (CCS 2017).
 Keys: RFC 7748, RFC 5869, RFC 8439, all by the `cryptography` package.
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import ArrayLike, NDArray
 
 from kernels.secure_aggregation.spec import MAX_KEYSTREAM_WORDS, Quantisation
+from privacy.key_agreement import pair_seed, public_key
 
 __all__ = ["ClientSecret", "Quantisation", "add_masks", "mask", "new_secret", "pair_seed", "quantise"]
 
@@ -43,7 +44,7 @@ class ClientSecret:
     @property
     def public(self) -> bytes:
         """The X25519 public key, 32 bytes."""
-        return X25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
+        return public_key(self.private)
 
 
 def new_secret() -> ClientSecret:
@@ -51,40 +52,34 @@ def new_secret() -> ClientSecret:
     return ClientSecret(secrets.token_bytes(32), secrets.token_bytes(32))
 
 
-def pair_seed(me: int, secret: ClientSecret, other: int, other_public: bytes, round_id: bytes | str) -> bytes:
-    """Return the 32-byte seed two clients share: the same whichever of them asks, another in every round.
-
-    HKDF-SHA256(X25519, salt=round_id, info="warpdesk/secagg/v1/pair" || public key of the lower id || of the higher).
-    Raises ValueError for a public key of low order (RFC 7748, section 6.1).
-    """
-    if me == other:
-        raise ValueError(f"client {me} shares no seed with itself")
-    shared = X25519PrivateKey.from_private_bytes(secret.private).exchange(
-        X25519PublicKey.from_public_bytes(other_public)
-    )
-    low, high = (secret.public, other_public) if me < other else (other_public, secret.public)
-    salt = round_id.encode() if isinstance(round_id, str) else round_id
-    return HKDF(hashes.SHA256(), 32, salt, b"warpdesk/secagg/v1/pair" + low + high).derive(shared)
-
-
 def quantise(values: ArrayLike, quantisation: Quantisation, weight: int = 1) -> NDArray[np.int64]:
-    """Return round(clip(values) * scale) * weight as integers, ties to even.
+    """Return round(clip(values) * scale) * weight as integers, ties to even, exact for every float64.
 
-    Raises ValueError for NaN or an infinity, a weight outside 1..max_weight, or a step too fine for 64 bits.
+    Raises ValueError for NaN or an infinity, a weight outside 1..max_weight, or a step too fine for 64 bits. Where
+    `scale` is no power of two and clip * scale is near 2**52 or above, each value takes about a microsecond.
     """
     array = np.asarray(values, np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"{np.count_nonzero(~np.isfinite(array))} of {array.size} values are NaN or infinite")
     if not 1 <= weight <= quantisation.max_weight:
         raise ValueError(f"weight {weight} is outside 1 to {quantisation.max_weight}")
-    if quantisation.bound * weight > 2**63 - 1:
-        raise ValueError(f"clip * scale * weight = {quantisation.bound * weight} does not fit 64 bits")
-    clip = float(Decimal(quantisation.clip))
-    steps = np.rint(np.clip(array, -clip, clip) * float(Decimal(quantisation.scale)))
-    # Above 2**53 the product of floats may round past the exact bound: the integers are clipped once more, exactly.
-    largest = float(quantisation.bound) if quantisation.bound <= 2**53 else np.nextafter(float(quantisation.bound), 0)
-    steps = np.clip(steps, -largest, largest).astype(np.int64)
-    return steps * np.int64(weight)
+    bound = quantisation.bound
+    if bound * weight > 2**63 - 1:
+        raise ValueError(f"clip * scale * weight = {bound * weight} does not fit 64 bits")
+    scale, clip = Fraction(quantisation.scale), float(quantisation.clip)
+    # Rounding is monotone, so the integers are clipped, exactly; the floats only so far that none overflows.
+    product = np.clip(array, -2 * clip, 2 * clip) * float(scale)
+    steps = np.rint(product)
+    largest = float(bound) if int(float(bound)) <= bound else float(np.nextafter(float(bound), 0))
+    integers = np.clip(steps, -largest, largest).astype(np.int64)
+    integers[steps > largest] = bound
+    integers[steps < -largest] = -bound
+    if not _is_power_of_two(scale):
+        # Rounded twice, as a float and as a product, it may be on the wrong side of a tie. There are integers for that.
+        doubtful = np.abs(np.abs(product - steps) - 0.5) <= np.abs(product) * 2.0**-52
+        for at in zip(*np.nonzero(doubtful), strict=True):
+            integers[at] = max(-bound, min(bound, _rounded(float(array[at]), scale)))
+    return integers * np.int64(weight)
 
 
 def mask(
@@ -97,11 +92,13 @@ def mask(
     quantisation: Quantisation,
     modulus_bits: int = 32,
     weight: int = 1,
+    neighbours: Collection[int] | None = None,
 ) -> NDArray[Any]:
     """Return the masked vector to send: uint32 or uint64 of the shape of `values` (dim,).
 
-    The client with the lower id of a pair adds their mask, the other subtracts it. Raises ValueError where the roster
-    is not one this client belongs to, or where the sum over the roster could overflow.
+    `neighbours` are the clients to share a mask with, without it all others of the roster. The client with the lower id
+    of a pair adds their mask, the other subtracts it. Raises ValueError where the roster is not one this client belongs
+    to, or where the sum over the roster could overflow.
     """
     if modulus_bits not in (32, 64):
         raise ValueError(f"modulus_bits is 32 or 64, got {modulus_bits}")
@@ -112,7 +109,8 @@ def mask(
     largest, limit = len(roster) * quantisation.max_weight * quantisation.bound, 2 ** (modulus_bits - 1) - 1
     if largest > limit:
         raise ValueError(f"the sum of {len(roster)} clients could reach {largest}, above {limit}: refuse to take part")
-    return add_masks(quantise(values, quantisation, weight), me, secret, roster, round_id, modulus_bits)
+    pairs = roster if neighbours is None else {client: roster[client] for client in neighbours}
+    return add_masks(quantise(values, quantisation, weight), me, secret, pairs, round_id, modulus_bits)
 
 
 def add_masks(
@@ -131,7 +129,7 @@ def add_masks(
     masked += _expand(secret.self_seed, _SELF_NONCE, masked)
     for other, public in roster.items():
         if other != me:
-            words = _expand(pair_seed(me, secret, other, public, round_id), _PAIR_NONCE, masked)
+            words = _expand(pair_seed(me, secret.private, other, public, round_id), _PAIR_NONCE, masked)
             if me < other:
                 masked += words
             else:
@@ -143,3 +141,15 @@ def _expand(seed: bytes, nonce: bytes, like: NDArray[Any]) -> NDArray[Any]:
     """Return as many keystream words, little-endian from block 0 on, as `like` holds."""
     stream = Cipher(algorithms.ChaCha20(seed, bytes(4) + nonce), mode=None).encryptor().update(bytes(like.nbytes))
     return np.frombuffer(stream, like.dtype)
+
+
+def _is_power_of_two(scale: Fraction) -> bool:
+    """Whether a product of float64 with it has no rounding."""
+    return scale.numerator.bit_count() == 1 and scale.denominator.bit_count() == 1
+
+
+def _rounded(value: float, scale: Fraction) -> int:
+    above, below = value.as_integer_ratio()
+    whole, rest = divmod(above * scale.numerator, below * scale.denominator)
+    twice = 2 * rest - below * scale.denominator
+    return whole + (twice > 0 or (twice == 0 and whole % 2 == 1))

@@ -1,11 +1,15 @@
 """A masked vector hides its values, and masks cancel exactly as the protocol says."""
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from privacy.graph import neighbours
 from warpdesk.masking import ClientSecret, Quantisation, add_masks, mask, new_secret, pair_seed, quantise
 
 _UNIT = Quantisation(clip="8", scale="65536", max_weight=1)
@@ -13,9 +17,12 @@ _UNIT = Quantisation(clip="8", scale="65536", max_weight=1)
 
 def test_both_clients_of_a_pair_find_the_same_seed_and_another_in_every_round() -> None:
     one, two = new_secret(), new_secret()
-    seed = pair_seed(1, one, 2, two.public, "a")
-    assert seed == pair_seed(2, two, 1, one.public, "a")
-    assert len({seed, pair_seed(1, one, 2, two.public, "b"), pair_seed(1, one, 3, two.public, b"\x00")}) == 3
+    seed = pair_seed(1, one.private, 2, two.public, "a")
+    assert seed == pair_seed(2, two.private, 1, one.public, "a")
+    assert (
+        len({seed, pair_seed(1, one.private, 2, two.public, "b"), pair_seed(1, one.private, 3, two.public, b"\x00")})
+        == 3
+    )
 
 
 def test_a_public_key_is_the_one_of_rfc_7748() -> None:
@@ -75,6 +82,47 @@ def test_a_quantised_value_never_passes_the_bound_the_proof_counts_on() -> None:
         assert max(abs(int(step)) for step in steps) <= quantisation.bound
 
 
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.floats(-1e4, 1e4) | st.sampled_from([0.5, -2.5, 1e-3, 0.0005, 8191.9999]), min_size=1, max_size=5),
+    st.sampled_from(["1", "3", "1000", "65536", "1e12", "1e15", "123456789.0123", "0.1", "900719925474099.3"]),
+    st.sampled_from(["8191", "1", "0.3", "9000"]),
+)
+def test_quantising_is_exact_for_every_float_and_every_scale(values: list[float], scale: str, clip: str) -> None:
+    quantisation = Quantisation(clip=clip, scale=scale)
+    limit = Fraction(clip)
+    expected = [round(min(max(Fraction(value), -limit), limit) * Fraction(scale)) for value in values]
+    assert quantise(values, quantisation).tolist() == expected
+
+
+def test_steps_above_what_a_float_holds_are_kept_apart() -> None:
+    # 2**53 + 1 is no float64: a product of floats cannot say it.
+    assert quantise([(2**53 + 1) / 3 / 2**20], Quantisation(clip="1e11", scale="3145728")).tolist() == [
+        round(Fraction((2**53 + 1) / 3 / 2**20) * 3145728)
+    ]
+    assert quantise([1.0, 3.0], Quantisation(clip="2", scale="4503599627370497.5")).tolist() == [
+        4503599627370498,
+        9007199254740995,
+    ]
+
+
+def test_masks_among_neighbours_alone_cancel_too() -> None:
+    clients = {c: new_secret() for c in range(5)}
+    roster = {c: secret.public for c, secret in clients.items()}
+    ring = neighbours(range(5), 2)
+    values = np.arange(8.0)
+    total = sum(
+        mask(values, c, clients[c], roster, round_id="r", quantisation=_UNIT, neighbours=ring[c]) for c in clients
+    )
+    alone = sum(mask(values, c, clients[c], roster, round_id="r", quantisation=_UNIT, neighbours=()) for c in clients)
+    assert np.array_equal(total, alone)
+    # Not those of everybody with everybody.
+    assert not np.array_equal(
+        mask(values, 0, clients[0], roster, round_id="r", quantisation=_UNIT, neighbours=ring[0]),
+        mask(values, 0, clients[0], roster, round_id="r", quantisation=_UNIT),
+    )
+
+
 def test_a_weight_multiplies_the_integers() -> None:
     quantisation = Quantisation(clip="8", scale="4", max_weight=10)
     assert quantise([1.0, -0.5], quantisation, weight=10).tolist() == [40, -20]
@@ -128,8 +176,8 @@ def test_a_client_refuses_a_round_that_would_not_protect_it(changes: dict[str, A
 
 def test_a_client_shares_no_seed_with_itself() -> None:
     secret = new_secret()
-    with pytest.raises(ValueError, match="client 4 shares no seed with itself"):
-        pair_seed(4, secret, 4, secret.public, "r")
+    with pytest.raises(ValueError, match="client 4 shares no pair seed with itself"):
+        pair_seed(4, secret.private, 4, secret.public, "r")
 
 
 def test_keys_come_from_the_operating_system_afresh() -> None:

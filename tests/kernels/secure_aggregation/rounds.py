@@ -44,7 +44,7 @@ class Round:
         if pairs:
             # Survivors reveal these: each recomputes the seed it shares with a client that dropped out.
             seeds = [
-                pair_seed(stayed, self.secrets[stayed], gone, self.roster[gone], self.round_id)
+                pair_seed(stayed, self.secrets[stayed].private, gone, self.roster[gone], self.round_id)
                 for gone, stayed in pairs
             ]
             inputs["pair_seeds"] = _rows(seeds)

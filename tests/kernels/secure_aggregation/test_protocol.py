@@ -107,7 +107,7 @@ def test_pair_seeds_and_masked_vectors_are_those_of_the_definition(bits: int) ->
         for j in VECTORS:
             if j != i:
                 seed = seed_of(i, j)
-                assert pair_seed(i, ours.secrets[i], j, ours.roster[j], ROUND) == seed
+                assert pair_seed(i, ours.secrets[i].private, j, ours.roster[j], ROUND) == seed
                 sign = 1 if i < j else -1
                 expected = [a + sign * b for a, b in zip(expected, mask(seed, b"pair", bits, 19), strict=True)]
         assert ours.masked(i).tolist() == [x % 2**bits for x in expected]
