@@ -10,11 +10,12 @@ k starts at 20 and rises until one record's bound has 1024 steps (or rounding co
 """
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR
 from fractions import Fraction
-from math import inf, isqrt, log, log1p, nextafter, prod
+from math import isqrt, log, log1p, prod
 from typing import Any
 
+from kernels.dp_noise.rational import at_least, digits, exact, power, root_up, round_down
 from kernels.dp_noise.spec import DpNoise, Norm
 from kernels.operation import refuse
 from kernels.spend import Spend
@@ -42,7 +43,7 @@ class Plan:
 
     @property
     def steps(self) -> Fraction:
-        return Fraction(self.mantissa) * _power(self.exponent)
+        return Fraction(self.mantissa) * power(self.exponent)
 
     @property
     def grid(self) -> Fraction:
@@ -89,19 +90,19 @@ def plan(params: DpNoise, shape: tuple[int, ...]) -> Plan:
                 f"the sum could overflow: {shape[0]} records * {made.size} grid steps = {shape[0] * made.size}, above "
                 f"{MAX_TOTAL}",
             )
-    mantissa, exponent = _round_down(made.steps)
+    mantissa, exponent = round_down(made.steps)
     return Plan(k, mantissa, exponent, made.size if records else 0, saturation, made.sensitivity_squared, width)
 
 
 def describe(params: DpNoise, made: Plan) -> dict[str, Any]:
     """Every output but the noise itself."""
     laplace = params.mechanism == "discrete_laplace"
-    units = _root_up(made.sensitivity_squared)
-    spent = {"epsilon" if laplace else "rho": _at_least(_spent(params, made))}
+    units = root_up(made.sensitivity_squared)
+    spent = {"epsilon" if laplace else "rho": at_least(_spent(params, made))}
     return {
         "mechanism": params.mechanism,
-        "scale": _exact(made.scale),
-        "grid": _exact(made.grid),
+        "scale": exact(made.scale),
+        "grid": exact(made.grid),
         "sensitivity": {"norm": "l1" if laplace else "l2", "grid_units": units, "value": float(units * made.grid)},
         "sensitivity_source": "enforced" if params.mode == "records" else "declared",
         "spent": spent,
@@ -125,7 +126,7 @@ def charged(params: DpNoise, shape: tuple[int, ...]) -> Spend:
 def _spent(params: DpNoise, made: Plan) -> Fraction:
     """Return epsilon of discrete Laplace noise, rho of discrete Gaussian noise."""
     if params.mechanism == "discrete_laplace":
-        return Fraction(_root_up(made.sensitivity_squared), 2**made.log2_scale)
+        return Fraction(root_up(made.sensitivity_squared), 2**made.log2_scale)
     return Fraction(made.sensitivity_squared, 2 * 4**made.log2_scale)
 
 
@@ -148,8 +149,8 @@ def _attempt(params: DpNoise, width: int, k: int) -> _Attempt:
     laplace = params.mechanism == "discrete_laplace"
     if params.scale is not None:
         # The scale is 2**k steps at least: the grid follows from it, and the budget is what comes out.
-        mantissa, exponent = _round_down(2**k / Fraction(params.scale))
-        steps = mantissa * _power(exponent)
+        mantissa, exponent = round_down(2**k / Fraction(params.scale))
+        steps = mantissa * power(exponent)
         # A clip bound may only shrink on the grid, a declared sensitivity only grow.
         size = int(amount * steps) if rounding == 0 else -int(-amount * steps // 1)
     else:
@@ -175,7 +176,7 @@ def _sensitivity_squared(norm: Norm, laplace: bool, width: int, factor: int, rou
         # Sums of integers are integers, so the root may be rounded down.
         total = size if norm == "l1" else isqrt(width * size**2)
         return factor**2 * (total + rounding * width) ** 2
-    return factor**2 * (size + rounding * _root_up(width)) ** 2  # |v|_2 <= |v|_1
+    return factor**2 * (size + rounding * root_up(width)) ** 2  # |v|_2 <= |v|_1
 
 
 def _largest(norm: Norm, laplace: bool, width: int, factor: int, rounding: int, budget_squared: int) -> int:
@@ -189,7 +190,7 @@ def _largest(norm: Norm, laplace: bool, width: int, factor: int, rounding: int, 
         if norm == "l1" or left <= 0:
             return left
         return isqrt(((left + 1) ** 2 - 1) // width)  # the largest with floor(sqrt(width) * size) <= left
-    return each - rounding * _root_up(width)
+    return each - rounding * root_up(width)
 
 
 def _resolution(params: DpNoise, width: int) -> tuple[int, int]:
@@ -198,7 +199,7 @@ def _resolution(params: DpNoise, width: int) -> tuple[int, int]:
         return RESOLUTION, 8
     # Rounding adds `width` steps to an L1 sensitivity, sqrt(width) to an L2 one: an eighth on top is the most we add.
     l1 = params.mechanism == "discrete_laplace" and params.sensitivity is not None and params.sensitivity.norm == "l1"
-    added = width if l1 else _root_up(width)
+    added = width if l1 else root_up(width)
     return RESOLUTION * added, 8 * added
 
 
@@ -222,50 +223,18 @@ def _statement(params: DpNoise, made: Plan, spent: dict[str, dict[str, Any]]) ->
     )
     if params.mode == "aggregate":
         return (
-            f"Discrete {kind} noise at scale {_digits(made.scale, ROUND_FLOOR)} was added to each of {made.width} "
+            f"Discrete {kind} noise at scale {digits(made.scale, ROUND_FLOOR)} was added to each of {made.width} "
             "coordinates. The sensitivity was declared by the caller and nothing here checks it; what the noise "
             f"protects depends on it. {unaccounted}"
         )
     change = "adding or removing one record" if params.neighbouring == "add_remove" else "replacing one record"
     notion = "epsilon-differentially private" if name == "epsilon" else "rho-zero-concentrated differentially private"
     return (
-        f"The sum of clipped records is {notion} with {name} = {_digits(amount, ROUND_CEILING)} for {change}: discrete "
-        f"{kind} noise at scale {_digits(made.scale, ROUND_FLOOR)}. This protects people from readers of "
+        f"The sum of clipped records is {notion} with {name} = {digits(amount, ROUND_CEILING)} for {change}: discrete "
+        f"{kind} noise at scale {digits(made.scale, ROUND_FLOOR)}. This protects people from readers of "
         f"the noisy sum, not from this service, which sees the records. {unaccounted}"
     )
 
 
-def _digits(value: Fraction, rounding: str) -> str:
-    """Twelve significant digits that never promise more than `value`: budgets round up, scales of noise down."""
-    decimal = Context(prec=12, rounding=rounding).divide(Decimal(value.numerator), Decimal(value.denominator))
-    return str(decimal)
-
-
-def _at_least(value: Fraction) -> dict[str, Any]:
-    """As `_exact`, with the least float64 that is not below the value: a budget is never understated."""
-    nearest = float(value)
-    return {**_exact(value), "value": nearest if nearest >= value else nextafter(nearest, inf)}
-
-
-def _exact(value: Fraction) -> dict[str, Any]:
-    return {"exact": f"{value.numerator}/{value.denominator}", "value": float(value)}
-
-
 def _given(params: DpNoise) -> str:
     return next(name for name in ("epsilon", "rho", "scale") if getattr(params, name) is not None)
-
-
-def _round_down(value: Fraction) -> tuple[int, int]:
-    """Return (m, e) with 2**52 <= m < 2**53 and m * 2**e the largest such number not above `value`."""
-    exponent = value.numerator.bit_length() - value.denominator.bit_length() - 53
-    while value >= _power(exponent + 53):
-        exponent += 1
-    return int(value / _power(exponent)), exponent
-
-
-def _power(exponent: int) -> Fraction:
-    return Fraction(2**exponent) if exponent >= 0 else Fraction(1, 2**-exponent)
-
-
-def _root_up(value: int) -> int:
-    return 0 if value == 0 else isqrt(value - 1) + 1
