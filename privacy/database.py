@@ -4,20 +4,53 @@ Every statement goes through `reading` or `writing`. A writer has the database (
 FOR UPDATE (PostgreSQL) to itself, and what it wrote is on the disk when the block is left.
 """
 
+import os
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event, make_url, text
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 TABLES = MetaData()  # ledger and rounds add theirs
 
+# What is known of the database as a whole: the version of its tables, and what shows that a key fits it.
+FACTS = Table(
+    "facts", TABLES, Column("name", String(40), primary_key=True), Column("value", String(200), nullable=False)
+)
+
+SCHEMA = 1  # of all tables; a release that changes them raises it and brings older ones up to it in `create_tables`
+
 _BUSY_SECONDS = 30  # how long a writer of SQLite waits for the others
+_CHECKPOINT_SECONDS = 1  # how long emptying its log does
 _ANSWER_SECONDS = 10  # how long PostgreSQL may take to connect, to lock a row, to answer
+_CREATING = 8172645  # the advisory lock of PostgreSQL that whoever makes tables holds
 
 
 class UnusableDatabase(ValueError):
-    """The URL names a database this cannot be kept in; the message says what to do."""
+    """The URL names a database this cannot be kept in, or one of a newer release; the message says what to do."""
+
+
+class DatabaseUnavailable(Exception):
+    """The database did not answer in time. What was being written is there whole or not at all: ask again."""
 
 
 def connect(url: str) -> Engine:
@@ -27,13 +60,16 @@ def connect(url: str) -> Engine:
     """
     try:
         parsed = make_url(url)
+        backend = parsed.get_backend_name()
     except Exception as error:
         raise UnusableDatabase("WARPDESK_LEDGER_URL is not a database URL") from error
-    backend = parsed.get_backend_name()
     if backend == "sqlite":
-        if not parsed.database or parsed.database == ":memory:" or "mode=memory" in parsed.database:
-            raise UnusableDatabase("a ledger in memory would forget what was spent: name a file, sqlite:////path")
-        return _sqlite(url)
+        if not (parsed.database or "").startswith("/"):
+            raise UnusableDatabase(
+                "a ledger is kept in a file that every process finds: sqlite:////path/to/it, "
+                f"not {parsed.database or 'in memory'}"
+            )
+        return _sqlite(parsed)
     if backend == "postgresql":
         options = f"-c statement_timeout={_ANSWER_SECONDS}s -c lock_timeout={_ANSWER_SECONDS}s -c synchronous_commit=on"
         return create_engine(
@@ -51,44 +87,116 @@ def is_local(url: str) -> bool:
 
 
 def create_tables(engine: Engine) -> None:
-    """Make the tables that are missing; many processes may start at once."""
+    """Make the tables that are missing; many processes may start at once.
+
+    Raises UnusableDatabase for tables of a newer release, before anything of them is touched.
+    """
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(8172645)"))
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATING})"))
+        found = None
+        if inspect(connection).has_table(FACTS.name):
+            found = connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "schema"))
+        if found is not None and int(found) > SCHEMA:
+            raise UnusableDatabase(
+                f"the database holds tables of version {found}, this release knows {SCHEMA} and older ones: "
+                "run the release that wrote it, or a newer one"
+            )
         TABLES.create_all(connection)
+        if found is None:
+            connection.execute(insert(FACTS).values(name="schema", value=str(SCHEMA)))
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """One transaction that may write: committed when the block is left, undone when it raises."""
-    with engine.begin() as connection:
+    """One transaction that may write: committed when the block is left, undone when it raises.
+
+    Raises DatabaseUnavailable.
+    """
+    with _answering(), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """One consistent look, beside writers."""
+    """One consistent look, beside writers. Raises DatabaseUnavailable."""
     level = {"isolation_level": "REPEATABLE READ"} if engine.dialect.name == "postgresql" else {}
-    with engine.connect().execution_options(reads=True, **level) as connection, connection.begin():
+    with (
+        _answering(),
+        engine.connect().execution_options(reads=True, **level) as connection,
+        connection.begin(),
+    ):
         yield connection
 
 
-def truncate_log(engine: Engine) -> None:
+def truncate_log(engine: Engine) -> bool:
     """Move what was written into the database file and empty the write-ahead log, so that what was erased is in
-    neither. While somebody reads it does less; the next one does it then."""
-    if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
-            connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    neither. Whether that was done: somebody who reads at the time prevents it, and the next call does it then.
+
+    PostgreSQL has nothing that could be called: its log and dead rows are the server's.
+    """
+    if engine.dialect.name != "sqlite":
+        return True
+    connection = engine.raw_connection()
+    try:
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_SECONDS * 1000}")
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        [(prevented, _, _)] = cursor.fetchall()
+        cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
+        cursor.close()
+    except sqlite3.OperationalError:  # another checkpoint runs, or the disk is full
+        connection.invalidate()
+        return False
+    finally:
+        connection.close()
+    return not prevented
 
 
-def _sqlite(url: str) -> Engine:
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, PoolTimeout) as error:
+        raise DatabaseUnavailable(f"the ledger's database does not answer: {_cause(error)}") from error
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        raise DatabaseUnavailable(f"the connection to the ledger's database was lost: {_cause(error)}") from error
+
+
+def _cause(error: Exception) -> str:
+    """The database's own first line; the statement and its parameters stay out."""
+    return (str(getattr(error, "orig", None) or error).splitlines() or ["no reason given"])[0]
+
+
+def _sqlite(url: URL) -> Engine:
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, hide_parameters=True)
+    file = str(url.database)
+
+    @event.listens_for(engine, "do_connect")
+    def own(*_: Any) -> None:
+        # SQLite gives its log the mode of the file, and the file that of the umask.
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DatabaseUnavailable(f"the ledger's file cannot be opened: {error}") from error
+        try:
+            if os.fstat(descriptor).st_mode & 0o077:
+                os.fchmod(descriptor, 0o600)
+        except OSError as error:
+            raise DatabaseUnavailable(
+                f"others may read the ledger's file, and that cannot be changed: {error}"
+            ) from error
+        finally:
+            os.close(descriptor)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # begin is ours, below: Python's module would begin without a lock
         cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+        _keep_a_log(cursor)
+        for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
@@ -99,3 +207,17 @@ def _sqlite(url: str) -> Engine:
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _keep_a_log(cursor: sqlite3.Cursor) -> None:
+    """Have the file written through a write-ahead log. Two who turn a new file to it at once do not wait for each
+    other: one is told that it is locked."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("app", "kernels", "warpdesk", "workers")
+PACKAGES = ("app", "kernels", "privacy", "warpdesk", "workers")
 
 
 def modules() -> list[str]:

@@ -1,0 +1,51 @@
+"""How the releases of one budget add up: pure epsilon, (epsilon, delta), or rho of zero-concentrated DP.
+
+Each is a sum of what single releases cost, fixed before the release runs. Such sums hold where a caller chooses each
+release after seeing the ones before (a privacy filter: Rogers et al. 2016, Whitehouse et al. 2023). Tighter accounts
+do not, and are reports (`privacy.report`).
+"""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from kernels.spend import Neighbouring, Spend
+from privacy.amounts import PLACES, Name, NotAnAmount, exactly, rounded_up
+
+Accountant = Literal["pure", "approx", "zcdp"]
+
+AMOUNTS: dict[Accountant, tuple[Name, ...]] = {"pure": ("epsilon",), "approx": ("epsilon", "delta"), "zcdp": ("rho",)}
+
+
+class NotHeld(ValueError):
+    """A budget of this kind cannot hold the release, whatever remains of it."""
+
+
+def total(accountant: Accountant, given: Mapping[Name, str | None]) -> dict[Name, int]:
+    """What a new budget holds. Raises NotAnAmount for an amount too many, one that is missing, or a useless one."""
+    names = AMOUNTS[accountant]
+    for name in get_args(Name):
+        if (given.get(name) is None) == (name in names):
+            raise NotAnAmount(name, f"a budget of the accountant {accountant} is given by {' and '.join(names)}")
+    amounts = {name: exactly(name, str(given[name])) for name in names}
+    if amounts.get("delta", 0) >= 10 ** PLACES["delta"]:
+        raise NotAnAmount("delta", f"delta {given['delta']} is not below 1: it would promise nothing")
+    return amounts
+
+
+def cost(accountant: Accountant, neighbouring: Neighbouring, spend: Spend) -> dict[Name, int]:
+    """What a release takes from a budget, rounded up. Raises NotHeld.
+
+    Where the caller declared the sensitivity, it declared it for the neighbours of the budget.
+    """
+    if spend.neighbouring not in (None, neighbouring):
+        raise NotHeld(
+            f"the release protects neighbours by {spend.neighbouring}, the budget counts those by {neighbouring}"
+        )
+    held = {"pure": spend.pure, "approx": spend.approx, "zcdp": spend.zcdp}[accountant]
+    if held is None:
+        fit = [kind for kind in AMOUNTS if getattr(spend, kind) is not None]
+        raise NotHeld(f"the accountant {accountant} cannot hold this release; {' and '.join(fit) or 'none'} can")
+    values = dict(zip(AMOUNTS[accountant], held if isinstance(held, tuple) else (held,), strict=True))
+    if min(values.values()) < 0 or not any(values.values()):
+        raise ValueError(f"a release costs something, not {' and '.join(map(str, values.values()))}")
+    return {name: rounded_up(name, value) for name, value in values.items()}

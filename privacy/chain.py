@@ -1,0 +1,63 @@
+"""The chain of a budget: what is hashed, and how.
+
+The hash of an entry is the SHA-256 of a JSON object (keys sorted, no blanks, ASCII) of all its fields but that hash.
+Among them is `prev`, the hash of the entry before; for the first it is that of what the budget was created with. Who
+has kept one head hash can tell whether anything up to it was changed since, without the ledger's key.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from privacy.amounts import Name
+from privacy.tables import CREATED_WITH, Row
+
+Relation = Literal["add_remove", "replace_one", "declared"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One link. Times are whole microseconds since 1970; params, inputs, version, request and job are keyed digests."""
+
+    budget_id: str
+    seq: int
+    kind: Literal["charge", "refund"]
+    charge_id: str
+    owner: str
+    operation: str
+    amounts: dict[Name, str]
+    relation: Relation  # between the neighbours that the release protects; declared: by who declared its sensitivity
+    params: str
+    inputs: str
+    version: str
+    request: str
+    job: str
+    job_id: str
+    reason: str
+    at: int
+    prev: str
+    hash: str = ""
+
+    @classmethod
+    def of(cls, row: Row) -> "Entry":
+        return cls(**{**row, "amounts": json.loads(row["amounts"])})
+
+    def hashed(self) -> str:
+        fields = asdict(self)
+        del fields["hash"]
+        return _sha256(fields)
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys, without blanks, in ASCII: equal values have equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def genesis(budget: Row) -> str:
+    """The hash of what a budget was created with, which its first entry follows."""
+    return _sha256({name: budget[name] for name in CREATED_WITH})
+
+
+def _sha256(value: Any) -> str:
+    return hashlib.sha256(canonical(value).encode()).hexdigest()

@@ -1,0 +1,582 @@
+"""The ledger: privacy budgets of datasets, and what their releases took from them.
+
+A charge is written with its seed, the job to queue and the caller's idempotency key in one transaction, before any
+noise is drawn. From then on it goes one way: charged, claimed (somebody has the noise key), then released or failed;
+or from charged to void, which gives the amount back. The noise key of a charge is the same at every claim, so that a
+job that is run again gives the same answer; the seed goes in the transaction that knows of the answer.
+"""
+
+import hmac
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from kernels.spend import Neighbouring, Spend
+from privacy.accountants import Accountant, cost, total
+from privacy.accountants import NotHeld as NotHeld
+from privacy.amounts import Amounts, Name, minus, plus, read, shown, within
+from privacy.amounts import NotAnAmount as NotAnAmount
+from privacy.chain import Entry as Entry
+from privacy.chain import Relation, canonical, genesis
+from privacy.database import FACTS, create_tables, reading, truncate_log, writing
+from privacy.database import DatabaseUnavailable as DatabaseUnavailable
+from privacy.seeds import SIZE, Secrets, noise_key
+from privacy.seeds import WrongKey as WrongKey
+from privacy.tables import BUDGETS, CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
+from privacy.verify import Verified as Verified
+from privacy.verify import verify
+
+State = Literal["charged", "claimed", "released", "failed", "void"]
+
+_OF_ITS_PLACE = ("budget_id", "seq", "at", "prev", "hash")  # in the chain, where the rest is of the charge
+_TOLD_LATER = ("reason", "outcome", "answer")
+
+
+class UnknownBudget(LookupError):
+    pass
+
+
+class UnknownCharge(LookupError):
+    pass
+
+
+class Tampered(Exception):
+    """A row is not as the ledger wrote it."""
+
+
+class DatasetTaken(ValueError):
+    """The dataset has an open budget, `budget_id`."""
+
+    def __init__(self, dataset: str, budget_id: str) -> None:
+        super().__init__(f"the dataset {dataset!r} has the open budget {budget_id}: close that one first")
+        self.dataset = dataset
+        self.budget_id = budget_id
+
+
+class BudgetClosed(ValueError):
+    pass
+
+
+class OverBudget(ValueError):
+    """More is asked than remains; both are exact decimal strings by name. The budget is as it was."""
+
+    def __init__(self, budget_id: str, asked: dict[Name, str], remaining: dict[Name, str]) -> None:
+        wants = " and ".join(f"{name} {asked[name]}" for name in asked)
+        super().__init__(
+            f"the release costs {wants}; of {budget_id} there remains "
+            + " and ".join(f"{name} {remaining[name]}" for name in remaining)
+        )
+        self.asked = asked
+        self.remaining = remaining
+
+
+class KeyReused(ValueError):
+    """The idempotency key belongs to another request."""
+
+
+class Changed(ValueError):
+    """What is to be released is not what was charged; `what` names the parts."""
+
+    def __init__(self, charge_id: str, what: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{', '.join(what)} of {charge_id} changed since it was charged: nothing may be released on it"
+        )
+        self.what = what
+
+
+class NotClaimed(ValueError):
+    """An answer for a charge whose noise key nobody asked for."""
+
+
+class ChargeEnded(ValueError):
+    """The charge is over, in `state`: there is no noise key for it any more."""
+
+    def __init__(self, charge_id: str, state: State, reason: str | None) -> None:
+        super().__init__(f"{charge_id} is {state}" + (f": {reason}" if reason else ""))
+        self.state = state
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class NewBudget:
+    """What a budget holds: epsilon (pure), epsilon and delta (approx), or rho (zcdp), as decimal strings."""
+
+    name: str
+    dataset: str
+    accountant: Accountant
+    neighbouring: Neighbouring
+    created_by: str
+    epsilon: str | None = None
+    delta: str | None = None
+    rho: str | None = None
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Amounts are exact decimal strings by name, times whole microseconds since 1970."""
+
+    id: str
+    name: str
+    dataset: str
+    accountant: Accountant
+    neighbouring: Neighbouring
+    total: dict[Name, str]
+    spent: dict[Name, str]
+    remaining: dict[Name, str]
+    state: Literal["open", "closed"]
+    seq: int  # of the last entry of its chain
+    head: str  # its hash
+    created_by: str
+    created_at: int
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What a release would cost, whether that fits now, and what would remain (or remains, where it does not fit)."""
+
+    fits: bool
+    cost: dict[Name, str]
+    remaining: dict[Name, str]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is charged for. params, inputs and job are JSON texts; version is that of the sampler."""
+
+    owner: str
+    idempotency_key: str
+    fingerprint: str
+    operation: str
+    params: str = field(repr=False)
+    inputs: str = field(repr=False)
+    version: str
+    job_id: str
+    job: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """`hash` is that of its entry, `outcome` (once released) says where the answer lies."""
+
+    id: str
+    budget_id: str
+    seq: int
+    hash: str
+    state: State
+    amounts: dict[Name, str]
+    relation: Relation
+    owner: str
+    operation: str
+    job_id: str
+    at: int
+    reason: str | None
+    outcome: str | None
+
+
+@dataclass(frozen=True)
+class Charged:
+    charge: Charge
+    replayed: bool  # it was charged before, for the same request
+
+
+@dataclass(frozen=True)
+class NoiseKey:
+    charge_id: str
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Released:
+    outcome: str
+    digest: str  # keyed, of the answer
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A job that may not have been queued, or that has not ended."""
+
+    charge_id: str
+    budget_id: str
+    state: State
+    job_id: str
+    job: str = field(repr=False)
+    at: int
+
+
+class Ledger:
+    """All that is known of budgets. Any number of processes may have one over the same database.
+
+    Methods raise DatabaseUnavailable, too, where it does not answer: then the step is done whole or not at all, and
+    asking again with the same words finishes it.
+    """
+
+    def __init__(self, engine: Engine, key: bytes) -> None:
+        self._engine = engine
+        self._secrets = Secrets(key)
+
+    def prepare(self) -> None:
+        """Make the tables that are missing, and see that the key is that of the database. Raises WrongKey where it is
+        not, and UnusableDatabase."""
+        create_tables(self._engine)
+        check = self._secrets.digest("check")
+        with writing(self._engine) as connection:
+            query = select(FACTS.c.value).where(FACTS.c.name == "key")
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql("LOCK TABLE facts IN EXCLUSIVE MODE")
+            found = connection.scalar(query)
+            if found is None:
+                connection.execute(insert(FACTS).values(name="key", value=check))
+            elif not hmac.compare_digest(found, check):
+                raise WrongKey(
+                    "the ledger's database was made with another key: put that key file back, "
+                    "without it the open charges cannot be released"
+                )
+
+    def create(self, new: NewBudget) -> Budget:
+        """Open a budget for a dataset that has no open one. Raises NotAnAmount, DatasetTaken."""
+        amounts = total(new.accountant, {"epsilon": new.epsilon, "delta": new.delta, "rho": new.rho})
+        budget: dict[str, Any] = {
+            "id": f"budget_{secrets.token_hex(16)}",
+            "name": new.name,
+            "dataset": new.dataset,
+            "accountant": new.accountant,
+            "neighbouring": new.neighbouring,
+            "total": canonical(shown(amounts)),
+            "created_by": new.created_by,
+            "created_at": _now(),
+        }
+        budget |= {
+            "state": "open",
+            "spent": canonical(shown(dict.fromkeys(amounts, 0))),
+            "seq": 0,
+            "head": genesis(budget),
+        }
+        budget["seal"] = self._secrets.seal("budget", budget)
+        taken = select(BUDGETS.c.id).where(BUDGETS.c.dataset == new.dataset, BUDGETS.c.state == "open")
+        try:
+            with writing(self._engine) as connection:
+                if (other := connection.scalar(taken)) is not None:
+                    raise DatasetTaken(new.dataset, other)
+                connection.execute(insert(BUDGETS).values(budget))
+        except IntegrityError:  # another was as quick
+            with reading(self._engine) as connection:
+                raise DatasetTaken(new.dataset, str(connection.scalar(taken))) from None
+        return self.budget(budget["id"])
+
+    def budget(self, budget_id: str) -> Budget:
+        """Raises UnknownBudget."""
+        with reading(self._engine) as connection:
+            return _budget(_budget_row(connection, budget_id))
+
+    def budgets(self, limit: int, after: str | None = None) -> list[Budget]:
+        """In the order they were created, those after the budget `after`."""
+        query = select(BUDGETS).order_by(BUDGETS.c.created_at, BUDGETS.c.id).limit(limit)
+        with reading(self._engine) as connection:
+            if after is not None:
+                last = _budget_row(connection, after)
+                at, key = BUDGETS.c.created_at, BUDGETS.c.id
+                query = query.where((at > last["created_at"]) | ((at == last["created_at"]) & (key > last["id"])))
+            return [_budget(row) for row in connection.execute(query).mappings()]
+
+    def close(self, budget_id: str) -> Budget:
+        """Take no more charges; those made go on, and may be refunded. Again: nothing. Raises UnknownBudget."""
+        with writing(self._engine) as connection:
+            self._write(connection, self._locked_budget(connection, budget_id), state="closed")
+        return self.budget(budget_id)
+
+    def quote(self, budget_id: str, spend: Spend) -> Quote:
+        """What a charge would do now. Raises UnknownBudget, BudgetClosed, NotHeld."""
+        with reading(self._engine) as connection:
+            row = _budget_row(connection, budget_id)
+        account = _open_account(row)
+        asked = cost(account.accountant, account.neighbouring, spend)
+        fits = within(asked, account.remaining)
+        return Quote(fits, shown(asked), shown(minus(account.remaining, asked) if fits else account.remaining))
+
+    def charge(self, budget_id: str, spend: Spend, order: Order) -> Charged:
+        """Take what a release costs, once for each idempotency key of an owner.
+
+        The same request again is given its charge, whatever became of it. Raises KeyReused for another request,
+        UnknownBudget, BudgetClosed, NotHeld and OverBudget; nothing is written then.
+        """
+        try:
+            return self._charge(budget_id, spend, order)
+        except IntegrityError:
+            # The same key came to two budgets at once: it is there now.
+            return self._charge(budget_id, spend, order)
+
+    def _charge(self, budget_id: str, spend: Spend, order: Order) -> Charged:
+        fingerprint = self._secrets.digest("fingerprint", order.fingerprint)
+        with writing(self._engine) as connection:
+            # The lock first, so that a request that came at the same time is seen.
+            row = self._locked_budget(connection, budget_id)
+            if (earlier := _known(connection, order.owner, order.idempotency_key)) is not None:
+                if not hmac.compare_digest(earlier["fingerprint"], fingerprint):
+                    raise KeyReused("the idempotency key belongs to another request")
+                return Charged(_find(connection, earlier["charge_id"]), replayed=True)
+            account = _open_account(row)
+            asked = cost(account.accountant, account.neighbouring, spend)
+            if not within(asked, account.remaining):
+                raise OverBudget(budget_id, shown(asked), shown(account.remaining))
+            charge_id = f"charge_{secrets.token_hex(16)}"
+            entry = self._append(
+                connection,
+                row,
+                plus(account.spent, asked),
+                kind="charge",
+                charge_id=charge_id,
+                owner=order.owner,
+                operation=order.operation,
+                amounts=shown(asked),
+                relation=spend.neighbouring or "declared",
+                **self._digests(order.params, order.inputs, order.version),
+                request=self._secrets.digest("request", order.owner, order.idempotency_key, fingerprint),
+                job=self._secrets.digest("job", order.job),
+                job_id=order.job_id,
+                reason="",
+            )
+            charge = {"id": charge_id, "budget_id": budget_id, "state": "charged", **dict.fromkeys(_TOLD_LATER)}
+            connection.execute(insert(CHARGES).values(**charge, seal=self._secrets.seal("charge", charge)))
+            wrapped = self._secrets.wrap(secrets.token_bytes(SIZE), charge_id)
+            connection.execute(insert(SEEDS).values(charge_id=charge_id, wrapped=wrapped))
+            outbox = {"charge_id": charge_id, "job_id": order.job_id, "job": order.job, "at": entry.at}
+            connection.execute(insert(OUTBOX).values(outbox))
+            request = {"owner": order.owner, "idempotency_key": order.idempotency_key}
+            connection.execute(insert(REQUESTS).values(**request, fingerprint=fingerprint, charge_id=charge_id))
+        return Charged(_charge(entry, charge), replayed=False)
+
+    def known(self, owner: str, idempotency_key: str) -> Charge | None:
+        """What was charged under an idempotency key."""
+        with reading(self._engine) as connection:
+            found = _known(connection, owner, idempotency_key)
+            return None if found is None else _find(connection, found["charge_id"])
+
+    def find(self, charge_id: str) -> Charge:
+        """Raises UnknownCharge."""
+        with reading(self._engine) as connection:
+            return _find(connection, charge_id)
+
+    def claim(self, charge_id: str, *, operation: str, params: str, inputs: str, version: str) -> NoiseKey | Released:
+        """Give out the noise key, the same each time; once there is an answer, where it lies.
+
+        From the first time on the charge cannot be refunded. Raises UnknownCharge, Changed where anything is not as it
+        was charged, ChargeEnded where it failed or is void.
+        """
+        digests = self._digests(params, inputs, version)
+        with writing(self._engine) as connection:
+            charge = self._locked(connection, charge_id)
+            entry = vars(_entry(connection, charge_id))
+            told = {"operation": operation, **digests}
+            changed = tuple(name for name in told if entry[name] != told[name])
+            if changed:
+                raise Changed(charge_id, changed)
+            if charge["state"] == "released":
+                return Released(charge["outcome"], charge["answer"])
+            if charge["state"] in ("failed", "void"):
+                raise ChargeEnded(charge_id, charge["state"], charge["reason"])
+            wrapped = connection.execute(select(SEEDS.c.wrapped).where(SEEDS.c.charge_id == charge_id)).scalar_one()
+            seed = self._secrets.unwrap(wrapped, charge_id)
+            if charge["state"] == "charged":
+                self._turn(connection, charge, state="claimed")
+        return NoiseKey(charge_id, noise_key(seed, charge_id, digests["params"], digests["inputs"], digests["version"]))
+
+    def release(self, charge_id: str, outcome: str, digest: bytes) -> Released:
+        """Say that the answer with this digest lies at `outcome` (JSON); seed and outbox row go with it.
+
+        Again with the same digest: the first outcome. Raises Changed for another answer, NotClaimed, ChargeEnded,
+        UnknownCharge.
+        """
+        answer = self._secrets.digest("answer", digest.hex())
+        with writing(self._engine) as connection:
+            charge = self._locked(connection, charge_id)
+            if charge["state"] == "released":
+                if not hmac.compare_digest(charge["answer"], answer):
+                    raise Changed(charge_id, ("answer",))
+                return Released(charge["outcome"], charge["answer"])
+            self._must_be_claimed(charge)
+            self._turn(connection, charge, state="released", outcome=outcome, answer=answer)
+        truncate_log(self._engine)
+        return Released(outcome, answer)
+
+    def fail(self, charge_id: str, reason: str) -> None:
+        """Give up a claimed charge, which stays spent: whoever has its noise key may have shown something. Again:
+        nothing. Raises NotClaimed, ChargeEnded, UnknownCharge."""
+        with writing(self._engine) as connection:
+            charge = self._locked(connection, charge_id)
+            if charge["state"] == "failed":
+                return
+            self._must_be_claimed(charge)
+            self._turn(connection, charge, state="failed", reason=reason)
+        truncate_log(self._engine)
+
+    def void(self, charge_id: str, reason: str, *, forget_key: bool) -> bool:
+        """Give back a charge that nobody ever claimed; False for one that somebody did.
+
+        With `forget_key` the idempotency key may be used for another request. Raises UnknownCharge.
+        """
+        with writing(self._engine) as connection:
+            charge = self._locked(connection, charge_id)
+            if charge["state"] not in ("charged", "void"):
+                return False
+            if charge["state"] == "charged":
+                self._refund(connection, charge, reason)
+            if forget_key:
+                connection.execute(delete(REQUESTS).where(REQUESTS.c.charge_id == charge_id))
+        truncate_log(self._engine)
+        return True
+
+    def _refund(self, connection: Connection, charge: Row, reason: str) -> None:
+        row = self._locked_budget(connection, charge["budget_id"])
+        entry = _entry(connection, charge["id"])
+        same = {name: value for name, value in vars(entry).items() if name not in _OF_ITS_PLACE}
+        spent = minus(read(row["spent"]), read(canonical(entry.amounts)))
+        self._append(connection, row, spent, **{**same, "kind": "refund", "reason": reason})
+        self._turn(connection, charge, state="void", reason=reason)
+
+    def pending(self, older_than: float, limit: int) -> list[Pending]:
+        """The oldest charges without an end that are `older_than` seconds old."""
+        query = (
+            select(OUTBOX, CHARGES.c.budget_id, CHARGES.c.state)
+            .join(CHARGES, CHARGES.c.id == OUTBOX.c.charge_id)
+            .where(OUTBOX.c.at <= _now() - int(older_than * 1e6))
+            .order_by(OUTBOX.c.at, OUTBOX.c.charge_id)
+            .limit(limit)
+        )
+        with reading(self._engine) as connection:
+            return [Pending(**row) for row in connection.execute(query).mappings()]
+
+    def history(self, budget_id: str, after: int, limit: int) -> list[Entry]:
+        """The entries of a budget's chain that follow the one numbered `after`. Raises UnknownBudget."""
+        query = select(ENTRIES).where(ENTRIES.c.budget_id == budget_id, ENTRIES.c.seq > after)
+        with reading(self._engine) as connection:
+            _budget_row(connection, budget_id)
+            rows = connection.execute(query.order_by(ENTRIES.c.seq).limit(limit)).mappings()
+            return [Entry.of(row) for row in rows]
+
+    def verify(self, budget_id: str) -> Verified:
+        """Go through a budget's whole chain, and all that is kept beside it. Raises UnknownBudget."""
+        with reading(self._engine) as connection:
+            return verify(connection, _budget_row(connection, budget_id), self._secrets)
+
+    def _append(self, connection: Connection, budget: Row, spent: Amounts, **fields: Any) -> Entry:
+        """Write the next entry of a chain whose budget is locked."""
+        entry = Entry(budget_id=budget["id"], seq=budget["seq"] + 1, at=_now(), prev=budget["head"], **fields)
+        entry = replace(entry, hash=entry.hashed())
+        connection.execute(insert(ENTRIES).values({**vars(entry), "amounts": canonical(entry.amounts)}))
+        self._write(connection, budget, spent=canonical(shown(spent)), seq=entry.seq, head=entry.hash)
+        return entry
+
+    def _write(self, connection: Connection, budget: Row, **changes: Any) -> None:
+        seal = self._secrets.seal("budget", {**budget, **changes})
+        connection.execute(update(BUDGETS).where(BUDGETS.c.id == budget["id"]).values(**changes, seal=seal))
+
+    def _locked_budget(self, connection: Connection, budget_id: str) -> Row:
+        row = _budget_row(connection, budget_id, lock=True)
+        self._must_be_sealed("budget", row)
+        return row
+
+    def _locked(self, connection: Connection, charge_id: str) -> Row:
+        query = select(CHARGES).where(CHARGES.c.id == charge_id).with_for_update()
+        row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            raise UnknownCharge(f"there is no charge {charge_id}")
+        self._must_be_sealed("charge", row)
+        return row
+
+    def _must_be_sealed(self, kind: str, row: Row) -> None:
+        if not hmac.compare_digest(row["seal"], self._secrets.seal(kind, row)):
+            raise Tampered(f"{row['id']} was changed by somebody without the ledger's key: verify its budget")
+
+    def _must_be_claimed(self, charge: Row) -> None:
+        if charge["state"] == "charged":
+            raise NotClaimed(f"nobody claimed {charge['id']}")
+        if charge["state"] != "claimed":
+            raise ChargeEnded(charge["id"], charge["state"], charge["reason"])
+
+    def _turn(self, connection: Connection, charge: Row, **changes: str) -> None:
+        """Put a locked charge into another state; what has ended has neither seed nor job any more."""
+        seal = self._secrets.seal("charge", {**charge, **changes})
+        connection.execute(update(CHARGES).where(CHARGES.c.id == charge["id"]).values(**changes, seal=seal))
+        if changes["state"] != "claimed":
+            for table in (SEEDS, OUTBOX):
+                connection.execute(delete(table).where(table.c.charge_id == charge["id"]))
+
+    def _digests(self, params: str, inputs: str, version: str) -> dict[str, str]:
+        told = {"params": params, "inputs": inputs, "version": version}
+        return {name: self._secrets.digest(name, text) for name, text in told.items()}
+
+
+@dataclass(frozen=True)
+class _Account:
+    """What a budget's row says, in numbers."""
+
+    accountant: Accountant
+    neighbouring: Neighbouring
+    total: Amounts
+    spent: Amounts
+
+    @classmethod
+    def of(cls, row: Row) -> "_Account":
+        return cls(row["accountant"], row["neighbouring"], read(row["total"]), read(row["spent"]))
+
+    @property
+    def remaining(self) -> Amounts:
+        return minus(self.total, self.spent)
+
+
+def _open_account(row: Row) -> _Account:
+    if row["state"] != "open":
+        raise BudgetClosed(f"{row['id']} is closed")
+    return _Account.of(row)
+
+
+def _budget_row(connection: Connection, budget_id: str, *, lock: bool = False) -> Row:
+    query = select(BUDGETS).where(BUDGETS.c.id == budget_id)
+    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+    if row is None:
+        raise UnknownBudget(f"there is no budget {budget_id}")
+    return row
+
+
+def _budget(row: Row) -> Budget:
+    account = _Account.of(row)
+    told = {name: row[name] for name in ("id", "name", "dataset", "state", "seq", "head", "created_by", "created_at")}
+    return Budget(
+        accountant=account.accountant,
+        neighbouring=account.neighbouring,
+        total=shown(account.total),
+        spent=shown(account.spent),
+        remaining=shown(account.remaining),
+        **told,
+    )
+
+
+def _known(connection: Connection, owner: str, idempotency_key: str) -> Row | None:
+    query = select(REQUESTS).where(REQUESTS.c.owner == owner, REQUESTS.c.idempotency_key == idempotency_key)
+    return connection.execute(query).mappings().one_or_none()
+
+
+def _entry(connection: Connection, charge_id: str) -> Entry:
+    query = select(ENTRIES).where(ENTRIES.c.charge_id == charge_id, ENTRIES.c.kind == "charge")
+    return Entry.of(connection.execute(query).mappings().one())
+
+
+def _find(connection: Connection, charge_id: str) -> Charge:
+    row = connection.execute(select(CHARGES).where(CHARGES.c.id == charge_id)).mappings().one_or_none()
+    if row is None:
+        raise UnknownCharge(f"there is no charge {charge_id}")
+    return _charge(_entry(connection, charge_id), row)
+
+
+def _charge(entry: Entry, row: Row) -> Charge:
+    told = ("budget_id", "seq", "hash", "amounts", "relation", "owner", "operation", "job_id", "at")
+    later = {name: row[name] for name in ("state", "reason", "outcome")}
+    return Charge(id=entry.charge_id, **{name: getattr(entry, name) for name in told}, **later)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

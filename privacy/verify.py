@@ -1,0 +1,121 @@
+"""Whether a budget's rows fit together: its chain, its sums, and what is kept beside them.
+
+What may not change is found by its hash, what may by its seal, a digest that takes the ledger's key to make.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select
+
+from privacy.amounts import minus, plus, read, shown, within
+from privacy.chain import Entry, canonical, genesis
+from privacy.seeds import Secrets
+from privacy.tables import CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
+
+_AT_A_TIME = 1000  # rows in memory
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Whether all fits; if not, the first entry that does not (0: the budget's own row), and why."""
+
+    ok: bool
+    entries: int
+    head: str
+    first_bad: int | None = None
+    reason: str | None = None
+
+
+class _Misfit(Exception):
+    pass
+
+
+def verify(connection: Connection, budget: Row, secrets: Secrets) -> Verified:
+    """Read every entry of a budget with all that belongs to it, in one consistent look."""
+    at = 0
+    try:
+        _must(budget["seal"] == secrets.seal("budget", budget), "the budget's row was changed")
+        prev, total = genesis(budget), read(budget["total"])
+        spent = dict.fromkeys(total, 0)
+        charges = 0
+        void: dict[str, tuple[int, Entry]] = {}  # charges whose refund is still to come
+        rows = connection.execution_options(yield_per=_AT_A_TIME).execute(_everything(budget["id"])).mappings()
+        for at, row in enumerate(rows, start=1):
+            entry = Entry.of({column.name: row[column.name] for column in ENTRIES.c})
+            _must(entry.seq == at, "the entry is missing")
+            _must(entry.prev == prev, "it does not follow the entry before it")
+            _must(entry.hash == entry.hashed() and row["amounts"] == canonical(entry.amounts), "it was changed")
+            if entry.kind == "charge":
+                charges += 1
+                _must(_fits(entry, row, secrets), "what is kept beside it was changed")
+                if row["state"] == "void":
+                    void[entry.charge_id] = (at, entry)
+                spent = plus(spent, read(row["amounts"]))
+                _must(within(spent, total), "it spends more than the budget holds")
+            else:
+                _, charged = void.pop(entry.charge_id, (0, None))
+                _must(charged is not None and charged.amounts == entry.amounts, "it gives back what was not taken")
+                spent = minus(spent, read(row["amounts"]))
+            prev = entry.hash
+        at += 1
+        _must(at > budget["seq"], "the entry is missing")
+        _must(at <= budget["seq"] + 1, "there are more entries than the budget has")
+        at = min((made for made, _ in void.values()), default=0)
+        _must(not void, "it is void and was not given back")
+        _must(prev == budget["head"] and canonical(shown(spent)) == budget["spent"], "the budget's row does not add up")
+        beside = connection.scalar(select(func.count()).where(CHARGES.c.budget_id == budget["id"]))
+        _must(beside == charges, "there are charges without an entry")
+    except (_Misfit, ValueError, KeyError, TypeError) as misfit:
+        return Verified(False, budget["seq"], budget["head"], at, str(misfit))
+    return Verified(True, budget["seq"], prev)
+
+
+def _must(so: bool, otherwise: str) -> None:
+    if not so:
+        raise _Misfit(otherwise)
+
+
+def _everything(budget_id: str) -> Select[Any]:
+    """Entries in their order, each with the rows of its charge, or without."""
+    return (
+        select(
+            ENTRIES,
+            *(column.label(f"charge.{column.name}") for column in CHARGES.c),
+            CHARGES.c.state,
+            SEEDS.c.wrapped,
+            OUTBOX.c.job_id.label("outbox.job_id"),
+            OUTBOX.c.job.label("outbox.job"),
+            OUTBOX.c.at.label("outbox.at"),
+            REQUESTS.c.owner.label("request.owner"),
+            REQUESTS.c.idempotency_key,
+            REQUESTS.c.fingerprint,
+        )
+        .outerjoin(CHARGES, CHARGES.c.id == ENTRIES.c.charge_id)
+        .outerjoin(SEEDS, SEEDS.c.charge_id == ENTRIES.c.charge_id)
+        .outerjoin(OUTBOX, OUTBOX.c.charge_id == ENTRIES.c.charge_id)
+        .outerjoin(REQUESTS, REQUESTS.c.charge_id == ENTRIES.c.charge_id)
+        .where(ENTRIES.c.budget_id == budget_id)
+        .order_by(ENTRIES.c.seq)
+    )
+
+
+def _fits(entry: Entry, row: Row, secrets: Secrets) -> bool:
+    """Whether state, seed, job and idempotency key of a charge are what its entry says."""
+    charge = {column.name: row[f"charge.{column.name}"] for column in CHARGES.c}
+    if charge["id"] is None or charge["budget_id"] != entry.budget_id:
+        return False
+    if charge["seal"] != secrets.seal("charge", charge):
+        return False
+    live = charge["state"] in ("charged", "claimed")
+    if live != (row["wrapped"] is not None) or live != (row["outbox.job"] is not None):
+        return False
+    if live:
+        secrets.unwrap(row["wrapped"], entry.charge_id)
+        queued = (row["outbox.job_id"], secrets.digest("job", row["outbox.job"]), row["outbox.at"])
+        if queued != (entry.job_id, entry.job, entry.at):
+            return False
+    if row["fingerprint"] is None:
+        return bool(charge["state"] == "void")  # the caller was told to come again
+    asked = (row["request.owner"], row["idempotency_key"], row["fingerprint"])
+    return entry.owner == asked[0] and entry.request == secrets.digest("request", *asked)
