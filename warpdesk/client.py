@@ -186,19 +186,24 @@ class Client:
                 progress(event)
 
     def _send(self, steps: Steps[T]) -> T:
-        try:
-            request = next(steps)
-            while True:
-                time.sleep(request.extensions[PAUSE])
-                try:
-                    response = self._http.send(request)
-                except httpx.TransportError as error:
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(response)
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
+        return send(self._http, steps)
+
+
+def send(http: httpx.Client, steps: Steps[T]) -> T:
+    """Carry the requests of an exchange, and return what it returns."""
+    try:
+        request = next(steps)
+        while True:
+            time.sleep(request.extensions[PAUSE])
+            try:
+                response = http.send(request)
+            except httpx.TransportError as error:
+                request = steps.throw(error)
+            else:
+                request = steps.send(response)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
 
 
 class AsyncClient:

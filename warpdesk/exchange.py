@@ -123,11 +123,11 @@ class Exchange:
         return (yield from self._fetch(job, _deadline(timeout)))
 
     def cancel(self, job: Job | str) -> Steps[Job]:
-        response = yield from self._ask("POST", f"/v1/jobs/{_id(job)}/cancel")
+        response = yield from self.ask("POST", f"/v1/jobs/{_id(job)}/cancel")
         return Job.model_validate_json(response.content)
 
     def delete(self, job: Job | str) -> Steps[None]:
-        yield from self._ask("DELETE", f"/v1/jobs/{_id(job)}")
+        yield from self.ask("DELETE", f"/v1/jobs/{_id(job)}")
 
     def page(self, place: Place) -> Steps[tuple[list[Job], Place | None]]:
         """The jobs at a place in the list, and the place after them, if there is one."""
@@ -135,7 +135,7 @@ class Exchange:
         if left is not None and left <= 0:
             return [], None
         first = "/v1/jobs" if left is None else f"/v1/jobs?limit={min(left, 100)}"
-        response = yield from self._ask("GET", place.page or first)
+        response = yield from self.ask("GET", place.page or first)
         found = JobPage.model_validate_json(response.content)
         left = None if left is None else left - len(found.jobs)
         return found.jobs, None if found.next is None else Place(found.next, left)
@@ -148,16 +148,16 @@ class Exchange:
         if query and body.media_type != CSV:
             raise ValueError("columns can be chosen from a .csv file only")
         headers = {"Content-Type": body.media_type, "Content-Length": str(body.size)}
-        response = yield from self._ask("PUT", f"/v1/arrays{query}", stream=body, headers=headers, deadline=deadline)
+        response = yield from self.ask("PUT", f"/v1/arrays{query}", stream=body, headers=headers, deadline=deadline)
         return Array.model_validate_json(response.content)
 
     def download(self, array: Array | str) -> Steps[AnyArray]:
         name = array.id if isinstance(array, Array) else array
-        response = yield from self._ask("GET", f"/v1/arrays/{name}", headers={"Accept": NPY})
+        response = yield from self.ask("GET", f"/v1/arrays/{name}", headers={"Accept": NPY})
         return from_npy(response.content)
 
     def operations(self, deadline: float | None = None) -> Steps[dict[str, OperationDescription]]:
-        response = yield from self._ask("GET", "/v1/operations", deadline=deadline)
+        response = yield from self.ask("GET", "/v1/operations", deadline=deadline)
         found = OperationList.model_validate_json(response.content).operations
         self._operations = {description.name: description for description in found}
         return dict(self._operations)
@@ -165,80 +165,7 @@ class Exchange:
     def events(self, job: Job | str, timeout: float | None) -> "Reading":
         return Reading(self, _id(job), _deadline(timeout), self._timeout)
 
-    def _submit(
-        self,
-        operation: str,
-        options: Options,
-        fields: Mapping[str, Any],
-        idempotency_key: str | None,
-        deadline: float | None,
-        *,
-        wait: bool,
-    ) -> Steps[Job]:
-        description = yield from self._describe(operation, deadline)
-        expected = {entry.name: entry for entry in (description.inputs if description else ())}
-        inputs: dict[str, Any] = {}
-        params: dict[str, Any] = {}
-        for name, value in fields.items():
-            if isinstance(value, Array):
-                inputs[name] = {"array": value.id}
-            elif name not in expected and not isinstance(value, np.ndarray):
-                params[name] = value
-            else:
-                array = as_array(value, tuple(expected[name].dtypes) if name in expected else ())
-                if fits_json(array):
-                    inputs[name] = {"data": as_json(array), "dtype": array.dtype.name}
-                else:
-                    inputs[name] = {"array": (yield from self.upload(array, deadline=deadline)).id}
-        body = {"operation": operation, "params": params, "inputs": inputs, **vars(options)}
-        body = {name: value for name, value in body.items() if value is not None}
-        # One key for all tries of this call: a reply that is lost does not make a second job.
-        headers = {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}
-        response = yield from self._ask("POST", "/v1/jobs", json=body, headers=headers, deadline=deadline, wait=wait)
-        return Job.model_validate_json(response.content)
-
-    def _describe(self, operation: str, deadline: float | None) -> Steps[OperationDescription | None]:
-        if operation not in self._operations:
-            yield from self.operations(deadline)
-        return self._operations.get(operation)  # None: the service will say that it does not exist
-
-    def _look(self, job: Job | str, deadline: float | None, *, wait: bool = False, pause: float = 0.0) -> Steps[Job]:
-        response = yield from self._ask("GET", f"/v1/jobs/{_id(job)}", deadline=deadline, wait=wait, pause=pause)
-        return Job.model_validate_json(response.content)
-
-    def _wait(self, job: Job | str, deadline: float | None) -> Steps[Job]:
-        found = job if isinstance(job, Job) else (yield from self._look(job, deadline, wait=True))
-        pause = FIRST_PAUSE
-        while not found.status.final:
-            left = _seconds_left(deadline)
-            if left <= 0:
-                raise TimeoutError(f"the job {found.id} is still {found.status}")
-            if _whole_seconds(left):
-                found = yield from self._look(found, deadline, wait=True)
-            else:
-                found = yield from self._look(found, deadline, pause=min(pause, left))
-                pause *= 2
-        return found
-
-    def _fetch(self, job: Job | str, deadline: float | None) -> Steps[Result]:
-        found = yield from self._wait(job, deadline)
-        if found.error is not None:
-            raise WarpdeskError(409, found.error.code, found.error.message)
-        body = found.result
-        if body is None:  # the job was given, not waited for; or it has no result, and the service says why
-            response = yield from self._ask("GET", f"/v1/jobs/{found.id}/result")
-            body = ResultBody.model_validate_json(response.content)
-        description = yield from self._describe(found.operation, None)
-        kinds = {output.name: output.kind for output in (description.outputs if description else ())}
-        outputs = dict(body.outputs)
-        for name in outputs:
-            # JSON says neither dtype nor NaN.
-            if kinds.get(name) == "array" and isinstance(outputs[name], list | dict):
-                response = yield from self._ask("GET", f"/v1/jobs/{found.id}/result/{name}", headers={"Accept": NPY})
-                outputs[name] = from_npy(response.content)
-        return Result(outputs, body.provenance, found)
-
-    def _ask(
+    def ask(
         self,
         method: str,
         path: str,
@@ -277,6 +204,79 @@ class Exchange:
                 if later is None or time.monotonic() + later > until:
                     return _checked(response)
                 pause = later
+
+    def _submit(
+        self,
+        operation: str,
+        options: Options,
+        fields: Mapping[str, Any],
+        idempotency_key: str | None,
+        deadline: float | None,
+        *,
+        wait: bool,
+    ) -> Steps[Job]:
+        description = yield from self._describe(operation, deadline)
+        expected = {entry.name: entry for entry in (description.inputs if description else ())}
+        inputs: dict[str, Any] = {}
+        params: dict[str, Any] = {}
+        for name, value in fields.items():
+            if isinstance(value, Array):
+                inputs[name] = {"array": value.id}
+            elif name not in expected and not isinstance(value, np.ndarray):
+                params[name] = value
+            else:
+                array = as_array(value, tuple(expected[name].dtypes) if name in expected else ())
+                if fits_json(array):
+                    inputs[name] = {"data": as_json(array), "dtype": array.dtype.name}
+                else:
+                    inputs[name] = {"array": (yield from self.upload(array, deadline=deadline)).id}
+        body = {"operation": operation, "params": params, "inputs": inputs, **vars(options)}
+        body = {name: value for name, value in body.items() if value is not None}
+        # One key for all tries of this call: a reply that is lost does not make a second job.
+        headers = {"Idempotency-Key": idempotency_key if idempotency_key is not None else uuid4().hex}
+        response = yield from self.ask("POST", "/v1/jobs", json=body, headers=headers, deadline=deadline, wait=wait)
+        return Job.model_validate_json(response.content)
+
+    def _describe(self, operation: str, deadline: float | None) -> Steps[OperationDescription | None]:
+        if operation not in self._operations:
+            yield from self.operations(deadline)
+        return self._operations.get(operation)  # None: the service will say that it does not exist
+
+    def _look(self, job: Job | str, deadline: float | None, *, wait: bool = False, pause: float = 0.0) -> Steps[Job]:
+        response = yield from self.ask("GET", f"/v1/jobs/{_id(job)}", deadline=deadline, wait=wait, pause=pause)
+        return Job.model_validate_json(response.content)
+
+    def _wait(self, job: Job | str, deadline: float | None) -> Steps[Job]:
+        found = job if isinstance(job, Job) else (yield from self._look(job, deadline, wait=True))
+        pause = FIRST_PAUSE
+        while not found.status.final:
+            left = _seconds_left(deadline)
+            if left <= 0:
+                raise TimeoutError(f"the job {found.id} is still {found.status}")
+            if _whole_seconds(left):
+                found = yield from self._look(found, deadline, wait=True)
+            else:
+                found = yield from self._look(found, deadline, pause=min(pause, left))
+                pause *= 2
+        return found
+
+    def _fetch(self, job: Job | str, deadline: float | None) -> Steps[Result]:
+        found = yield from self._wait(job, deadline)
+        if found.error is not None:
+            raise WarpdeskError(409, found.error.code, found.error.message)
+        body = found.result
+        if body is None:  # the job was given, not waited for; or it has no result, and the service says why
+            response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result")
+            body = ResultBody.model_validate_json(response.content)
+        description = yield from self._describe(found.operation, None)
+        kinds = {output.name: output.kind for output in (description.outputs if description else ())}
+        outputs = dict(body.outputs)
+        for name in outputs:
+            # JSON says neither dtype nor NaN.
+            if kinds.get(name) == "array" and isinstance(outputs[name], list | dict):
+                response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result/{name}", headers={"Accept": NPY})
+                outputs[name] = from_npy(response.content)
+        return Result(outputs, body.provenance, found)
 
     def request(
         self,

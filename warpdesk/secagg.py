@@ -1,0 +1,496 @@
+"""Take part in a round of secure aggregation: the service learns the sum of the clients' vectors, and none of them.
+
+    member = secagg.join("https://warpdesk.example", token)   # the creator of the round gave it to this client
+    member.take_part(vector)
+
+That publishes keys, shares secrets with neighbours, sends the masked vector, and at last helps to take the masks off:
+each waits for the others, until the deadlines of the round. They are methods of their own too, to be called in that
+order: `publish_keys`, `send_shares`, `send_vector`, `unmask`.
+
+A client trusts the service to follow the protocol, and checks what it can: it refuses to go on (`Refused`) where the
+roster lacks its own keys or names a key twice, a threshold is half of a sharing set or less, the sum could overflow, a
+share does not decrypt or is not the one its owner committed to, too few survive, or one client is told to be both here
+and gone. It never masks two vectors with the same masks, and never helps to recover both secrets of anybody.
+
+Bonawitz et al. (CCS 2017) over the graph of Bell et al. (CCS 2020). What a server of one's own needs of it is in
+`warpdesk.masking`. Secure aggregation is not differential privacy: the sum is exact.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, TypeVar
+
+import httpx
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from numpy.typing import ArrayLike
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from privacy import graph, secret_sharing
+from privacy.key_agreement import share_key
+from warpdesk.client import send
+from warpdesk.encoding import CHUNK, AnyArray, Body
+from warpdesk.exchange import LOST, Exchange, WarpdeskError
+from warpdesk.masking import ClientSecret, Quantisation, mask, new_secret
+
+__all__ = ["Member", "Quantisation", "Refused", "WarpdeskError", "join"]
+
+_TOKEN = re.compile(r"wdj_([0-9a-f]{32})_([0-9]{1,9})_[A-Za-z0-9_-]+")
+_NONCE = bytes(12)  # a key encrypts one message only
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two questions whether a phase has ended
+
+
+class Refused(Exception):
+    """This client takes no further part in the round: going on could tell more of its vector than the sum."""
+
+
+def join(
+    url: str | None, token: str, state: Path | None = None, *, fewest: int = 3, patience: float = 60.0
+) -> "Member":
+    """Return a client of the round that `token` belongs to. Nothing is sent yet.
+
+    With `state`, a file that this client alone can read, the client may be started again at any time and goes on where
+    it was: what it decides is on the disk before it is sent. The file holds its secrets and is deleted at the end.
+    Without it the secrets are in memory only, and a client that is started again is out of the round.
+
+    `fewest` is the smallest number of survivors this client will be summed with, itself included. `patience` is for how
+    many seconds it keeps asking a service that cannot be reached. Raises ValueError for what is no join token.
+    """
+    return Member(url, token, state, fewest=fewest, patience=patience)
+
+
+_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # one spelling for each key, so that equal ones are found
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class _Keys(_Message):
+    mask_public: _Key
+    share_public: _Key
+
+
+class _Roster(_Message):
+    round: str
+    clients: dict[int, _Keys]
+    ring: tuple[int, ...]
+    degree: int
+    threshold: int
+    dimension: int
+    modulus_bits: int
+    quantisation: Quantisation
+
+
+class _Commitments(_Message):
+    self_seed: str
+    mask_key: str
+
+
+class _Sent(_Message):
+    ciphertexts: dict[int, str]
+    commitments: dict[int, _Commitments]
+
+
+class _Received(_Message):
+    ciphertext: str
+    commitments: _Commitments
+
+
+class _Delivery(_Message):
+    sharers: tuple[int, ...]
+    shares: dict[int, _Received]
+
+
+class _Shares(_Message):
+    """The shares a client holds of one client's two secrets, as hex."""
+
+    self_seed: str = Field(repr=False)
+    mask_key: str = Field(repr=False)
+
+
+class _Outcome(_Message):
+    survivors: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+
+_T = TypeVar("_T", bound=_Message)
+
+
+class _State(BaseModel):
+    """What a client has to remember. Each decision is set once and never changed."""
+
+    round: str
+    client: int
+    mask_private: str = Field(repr=False)
+    share_private: str = Field(repr=False)
+    self_seed: str = Field(repr=False)
+    roster: _Roster | None = None
+    sent: _Sent | None = Field(default=None, repr=False)
+    held: dict[int, _Shares] = Field(default={}, repr=False)  # by owner; its own from `sent` on, others' from `sharers`
+    sharers: tuple[int, ...] | None = None
+    vector: str | None = Field(default=None, repr=False)  # SHA-256 of the masked vector
+    outcome: _Outcome | None = None
+
+
+class Member:
+    """One client of one round, with its secrets. Close it, or use it as a context manager."""
+
+    def __init__(
+        self, url: str | None, token: str, state: Path | None = None, *, fewest: int = 3, patience: float = 60.0
+    ) -> None:
+        match = _TOKEN.fullmatch(token)
+        if match is None:
+            raise ValueError("a join token looks like wdj_<round>_<client>_<secret>")
+        self._exchange = Exchange(url, token, timeout=30.0)
+        self._http = httpx.Client()
+        self._path = f"/v1/secagg/rounds/round_{match[1]}"
+        self._file = state
+        self._fewest = max(fewest, graph.FEWEST_CLIENTS)
+        self._patience = patience
+        self._late: WarpdeskError | None = None  # what may have come too late; the next step tells
+        self._state = _restored(state) or _fresh(f"round_{match[1]}", int(match[2]))
+        if (self._state.round, self._state.client) != (f"round_{match[1]}", int(match[2])):
+            raise ValueError(f"{state} belongs to client {self._state.client} of {self._state.round}")
+
+    @property
+    def client(self) -> int:
+        """This client's id in the round."""
+        return self._state.client
+
+    def take_part(self, vector: ArrayLike, weight: int = 1) -> tuple[int, ...]:
+        """Do all there is to do with `vector` (dimension,); returns the clients whose vectors are summed.
+
+        Its values are clipped and rounded as the round says, and multiplied by `weight`, from 1 to the round's
+        max_weight. Raises Refused, WarpdeskError where the service refuses or the round was aborted, and ValueError for
+        a vector that does not fit the round.
+        """
+        self.publish_keys()
+        self.send_shares()
+        self.send_vector(vector, weight)
+        return self.unmask()
+
+    def publish_keys(self) -> None:
+        """Say that this client takes part. It may drop out at any time from then on."""
+        self._save()
+        secret = self._secret
+        share = ClientSecret(bytes.fromhex(self._state.share_private), b"")
+        self._post("keys", {"mask_public": secret.public.hex(), "share_public": share.public.hex()})
+
+    def send_shares(self) -> None:
+        """Wait for the roster, check it, and give every neighbour its shares of this client's secrets."""
+        state = self._state
+        if state.roster is None:
+            roster = self._wait_for("roster", _Roster)
+            self._check_roster(roster)
+            state.roster = roster
+        if state.sent is None:
+            state.sent, state.held[state.client] = self._share_out(state.roster)
+            # Kept whole: other shares under the same key would tell of both.
+            self._save()
+        self._post("shares", state.sent.model_dump(mode="json"))
+
+    def send_vector(self, vector: ArrayLike, weight: int = 1) -> None:
+        """Wait for the shares of the neighbours, check them, and send the vector under its masks."""
+        state, roster = self._state, self._roster
+        values = np.asarray(vector, np.float64)
+        if values.shape != (roster.dimension,):
+            raise ValueError(f"a vector of this round has shape [{roster.dimension}], got {list(values.shape)}")
+        if state.sharers is None:
+            delivery = self._wait_for("shares", _Delivery)
+            state.held.update(self._open(delivery))
+            state.sharers = delivery.sharers
+        masked = mask(
+            values,
+            state.client,
+            self._secret,
+            {client: bytes.fromhex(keys.mask_public) for client, keys in roster.clients.items()},
+            round_id=state.round,
+            quantisation=roster.quantisation,
+            modulus_bits=roster.modulus_bits,
+            weight=weight,
+            neighbours=self._around & set(state.sharers) - {state.client},
+        )
+        digest = sha256(masked.data).hexdigest()
+        if state.vector not in (None, digest):
+            raise Refused("another vector was masked in this round: both together would tell their difference")
+        state.vector = digest
+        self._save()
+        self._put(masked)
+
+    def unmask(self) -> tuple[int, ...]:
+        """Wait for the list of survivors, check it, and give the shares that take the masks off their sum.
+
+        Returns the survivors; this client's secrets are erased then.
+        """
+        state = self._state
+        if state.vector is None:
+            raise Refused("this client has sent no vector")
+        outcome = self._wait_for("survivors", _Outcome)
+        if state.outcome is None:
+            self._check_outcome(outcome)
+            state.outcome = outcome
+            self._save()
+        elif state.outcome != outcome:
+            raise Refused("the list of survivors changed: shares for both lists could open a vector")
+        around = self._around
+        self._post(
+            "unmask",
+            {
+                "self_seed": {owner: state.held[owner].self_seed for owner in outcome.survivors if owner in around},
+                "mask_key": {owner: state.held[owner].mask_key for owner in outcome.dropped if owner in around},
+            },
+        )
+        self._erase()
+        return outcome.survivors
+
+    def close(self) -> None:
+        """Close the connections to the service."""
+        self._http.close()
+
+    def __enter__(self) -> "Member":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # --- what it knows
+
+    @property
+    def _secret(self) -> ClientSecret:
+        return ClientSecret(bytes.fromhex(self._state.mask_private), bytes.fromhex(self._state.self_seed))
+
+    @property
+    def _roster(self) -> _Roster:
+        if self._state.roster is None:
+            raise Refused("this client has not seen the roster: send_shares comes first")
+        return self._state.roster
+
+    @property
+    def _around(self) -> set[int]:
+        """The sharing set: this client and its neighbours."""
+        return _sharing_sets(self._roster)[self._state.client]
+
+    # --- what it checks
+
+    def _check_roster(self, roster: _Roster) -> None:
+        me, n = self._state.client, len(roster.clients)
+        mine = _Keys(
+            mask_public=self._secret.public.hex(),
+            share_public=ClientSecret(bytes.fromhex(self._state.share_private), b"").public.hex(),
+        )
+        if roster.round != self._state.round:
+            raise Refused(f"the roster is that of {roster.round}, not of {self._state.round}")
+        if roster.clients.get(me) != mine:
+            raise Refused(f"the roster does not hold the keys that client {me} sent") from self._late
+        keys = [key for both in roster.clients.values() for key in (both.mask_public, both.share_public)]
+        if len(set(keys)) < len(keys):
+            raise Refused(f"{n} clients have {len(set(keys))} keys between them, not {len(keys)}")
+        if sorted(roster.ring) != sorted(roster.clients):
+            raise Refused(f"the ring of {len(roster.ring)} places is not one of the {n} clients of the roster")
+        if n < self._fewest:
+            raise Refused(f"{n} clients take part, and {self._fewest} are the fewest this client joins")
+        least = graph.parameters(n).degree
+        if not least <= roster.degree < n or (roster.degree % 2 and roster.degree != n - 1):
+            raise Refused(f"degree {roster.degree} for {n} clients; {least} neighbours are the least that protect")
+        size = roster.degree + 1
+        if not graph.majority(size) <= roster.threshold <= size:
+            raise Refused(f"threshold {roster.threshold} of {size} that share secrets is not more than half of them")
+
+    def _check_outcome(self, outcome: _Outcome) -> None:
+        survivors, dropped = set(outcome.survivors), set(outcome.dropped)
+        sharers = self._state.sharers or ()
+        if both := sorted(survivors & dropped):
+            raise Refused(f"client {both[0]} is said to be both here and gone: both its secrets would open its vector")
+        if sorted([*outcome.survivors, *outcome.dropped]) != sorted(sharers):
+            raise Refused(f"{len(survivors)} survivors and {len(dropped)} dropped are not the {len(sharers)} sharers")
+        if self._state.client not in survivors:
+            raise Refused(f"client {self._state.client} was dropped: its vector is not in the sum") from self._late
+        if len(survivors) < self._fewest:
+            raise Refused(f"{len(survivors)} survivors, and {self._fewest} are the fewest this client is summed with")
+        for client, around in _sharing_sets(self._roster).items():
+            if client in survivors | dropped and len(around & survivors) < self._roster.threshold:
+                raise Refused(
+                    f"{len(around & survivors)} survivors hold shares of client {client}, fewer than threshold "
+                    f"{self._roster.threshold}"
+                )
+
+    # --- shares
+
+    def _share_out(self, roster: _Roster) -> tuple[_Sent, _Shares]:
+        """A ciphertext for each neighbour, commitments for everybody, and the shares this client keeps itself."""
+        me, around = self._state.client, sorted(_sharing_sets(roster)[self._state.client])
+        places = [client + 1 for client in around]
+        seeds = secret_sharing.split(bytes.fromhex(self._state.self_seed), roster.threshold, places)
+        keys = secret_sharing.split(bytes.fromhex(self._state.mask_private), roster.threshold, places)
+        shares = {client: (seeds[client + 1], keys[client + 1]) for client in around}
+        commitments = {other: self._commitments(me, other, *both) for other, both in shares.items()}
+        ciphertexts = {
+            other: self._cipher(roster, me, other).encrypt(_NONCE, b"".join(both), self._about(me, other)).hex()
+            for other, both in shares.items()
+            if other != me
+        }
+        own = _Shares(self_seed=shares[me][0].hex(), mask_key=shares[me][1].hex())
+        return _Sent(ciphertexts=ciphertexts, commitments=commitments), own
+
+    def _open(self, delivery: _Delivery) -> dict[int, _Shares]:
+        """The shares that the neighbours sent, decrypted and checked against what they committed to."""
+        me, roster = self._state.client, self._roster
+        sharers = set(delivery.sharers)
+        if len(sharers) < len(delivery.sharers) or not sharers <= roster.clients.keys():
+            raise Refused("the clients whose shares are in are not clients of the roster, each once")
+        if me not in sharers:
+            raise Refused(f"the shares of client {me} did not arrive: it is out of the round") from self._late
+        expected = self._around & sharers - {me}
+        if delivery.shares.keys() != expected:
+            raise Refused(
+                f"shares of {len(delivery.shares)} clients came, expected those of {len(expected)} neighbours"
+            )
+        if len(expected) + 1 < roster.threshold:
+            raise Refused(f"{len(expected) + 1} of a sharing set are left, fewer than threshold {roster.threshold}")
+        held = {}
+        for sender, received in delivery.shares.items():
+            try:
+                sealed = bytes.fromhex(received.ciphertext)
+                plain = self._cipher(roster, sender, me).decrypt(_NONCE, sealed, self._about(sender, me))
+            except (InvalidTag, ValueError):
+                raise Refused(f"the shares that client {sender} sent do not decrypt") from None
+            if len(plain) != 2 * secret_sharing.SHARE_BYTES:
+                raise Refused(f"client {sender} sent {len(plain)} bytes for two shares")
+            both = plain[: secret_sharing.SHARE_BYTES], plain[secret_sharing.SHARE_BYTES :]
+            if self._commitments(sender, me, *both) != received.commitments:
+                raise Refused(f"the shares that client {sender} sent are not those it committed to")
+            held[sender] = _Shares(self_seed=both[0].hex(), mask_key=both[1].hex())
+        return held
+
+    def _commitments(self, owner: int, recipient: int, self_seed: bytes, mask_key: bytes) -> _Commitments:
+        commit = partial(secret_sharing.commitment, self._state.round)
+        return _Commitments(
+            self_seed=commit("self_seed", owner, recipient, self_seed).hex(),
+            mask_key=commit("mask_key", owner, recipient, mask_key).hex(),
+        )
+
+    def _cipher(self, roster: _Roster, sender: int, recipient: int) -> ChaCha20Poly1305:
+        """For the one message that a client sends another, one of them this."""
+        me = self._state.client
+        other = recipient if sender == me else sender
+        public = bytes.fromhex(roster.clients[other].share_public)
+        private = bytes.fromhex(self._state.share_private)
+        return ChaCha20Poly1305(share_key(me, private, other, public, self._state.round, sender=sender))
+
+    def _about(self, sender: int, recipient: int) -> bytes:
+        return self._state.round.encode() + sender.to_bytes(8, "little") + recipient.to_bytes(8, "little")
+
+    # --- what it sends
+
+    def _post(self, step: str, message: dict[str, Any]) -> None:
+        self._deliver("POST", step, json=message)
+
+    def _put(self, masked: AnyArray) -> None:
+        data = memoryview(masked.astype(masked.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)
+
+        def chunks() -> Iterator[bytes]:
+            for start in range(0, len(data), CHUNK):
+                yield bytes(data[start : start + CHUNK])
+
+        body = Body("application/octet-stream", len(data), chunks)
+        headers = {"Content-Type": body.media_type, "Content-Length": str(body.size)}
+        self._deliver("PUT", "masked", stream=body, headers=headers)
+
+    def _deliver(self, method: str, step: str, **content: Any) -> None:
+        """Send a message. One whose reply was lost may have arrived: that it is too late now, or a repetition, is no
+        error yet; the next step finds out whether it counted."""
+        try:
+            self._ask(method, step, **content)
+        except WarpdeskError as error:
+            if error.code not in ("already-sent", "phase-over"):
+                raise
+            self._late = error
+
+    def _wait_for(self, step: str, form: type[_T]) -> _T:
+        """Ask until the phase before it has ended."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return form.model_validate_json(self._ask("GET", step, wait=True).content)
+            except WarpdeskError as error:
+                if error.code != "not-yet":
+                    raise
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_input=False)[0]
+                where = "/".join(map(str, first["loc"]))
+                raise Refused(f"the {step} that the service sent are malformed at {where}: {first['msg']}") from None
+            time.sleep(pause)
+            pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+    def _ask(self, method: str, step: str, **content: Any) -> httpx.Response:
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return send(self._http, self._exchange.ask(method, f"{self._path}/{step}", **content))
+            except LOST:
+                if time.monotonic() > until:
+                    raise
+            except WarpdeskError as error:
+                if error.code == "round-aborted":
+                    self._erase()
+                raise
+
+    # --- what it keeps
+
+    def _save(self) -> None:
+        """Put the state on the disk, whole or not at all."""
+        if self._file is None:
+            return
+        written = self._file.with_name(self._file.name + ".new")
+        with suppress(FileNotFoundError):
+            written.unlink()
+        handle = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(self._state.model_dump_json())
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(self._file)
+        directory = os.open(self._file.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _erase(self) -> None:
+        self._state = _fresh(self._state.round, self._state.client)
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+
+def _fresh(round_id: str, client: int) -> _State:
+    secret, share = new_secret(), new_secret()
+    return _State(
+        round=round_id,
+        client=client,
+        mask_private=secret.private.hex(),
+        self_seed=secret.self_seed.hex(),
+        share_private=share.private.hex(),
+    )
+
+
+def _restored(state: Path | None) -> _State | None:
+    if state is None or not state.exists():
+        return None
+    try:
+        return _State.model_validate_json(state.read_bytes())
+    except ValidationError as error:
+        # The file holds secrets, which pydantic's own sentence would repeat.
+        raise ValueError(f"{state} is not the state of a client: {error.error_count()} fields do not fit") from None
+
+
+def _sharing_sets(roster: _Roster) -> dict[int, set[int]]:
+    return {client: {client, *others} for client, others in graph.neighbours(roster.ring, roster.degree).items()}
