@@ -43,7 +43,7 @@ def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
     written = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
     components = written.setdefault("components", {})
     models = components.setdefault("schemas", {})
-    for model in (schemas.Problem, schemas.Submission, schemas.JobEvent):
+    for model in (schemas.Problem, schemas.Submission, schemas.JobEvent, schemas.NewBudget):
         models |= _component(model)
     for name in ("HTTPValidationError", "ValidationError"):
         models.pop(name, None)  # FastAPI's own form of error, which is never sent
@@ -58,6 +58,7 @@ def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
             )  # an unknown query parameter
     submit = written["paths"]["/v1/jobs"]["post"]
     submit["requestBody"] = _submission(operations, models)
+    written["paths"]["/v1/budgets/{budget_id}/quote"]["post"]["requestBody"] = submit["requestBody"]
     return written
 
 

@@ -11,6 +11,8 @@ from fastapi import Depends, FastAPI
 from prometheus_client import start_http_server
 
 from app import (
+    budgets,
+    charges,
     dead_letters,
     docs,
     document,
@@ -28,6 +30,7 @@ from app import (
     uploads,
 )
 from app.admission import Admission
+from app.amounts import Amounts
 from app.auth import Gate
 from app.drain import Drain
 from app.limits import Limits
@@ -39,6 +42,9 @@ from app.shared import Desk
 from app.turns import Turns
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
+from privacy.database import connect
+from privacy.ledger import Ledger
+from privacy.seeds import load_key
 from workers.queue import JobQueue, JobRecord
 from workers.store import SpoolStore, Store
 
@@ -66,19 +72,28 @@ def create_app(
         drain = Drain()
         admission = Admission(settings, drain)
 
+        database = connect(settings.ledger)
+        ledger = Ledger(database, load_key(settings.ledger_key_path))
+        await anyio.to_thread.run_sync(ledger.prepare)
+
         async def seen(record: JobRecord) -> None:
             metrics.finished(record)
             drain.ended(record)
             if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
                 await results.erase_secrets(api.state.desk, record)
+                await charges.ended(ledger, record)
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
-        api.state.desk = Desk(settings, offered, kept, queue, completions, metrics, limits, admission, Turns(), threads)
+        api.state.desk = Desk(
+            settings, offered, kept, queue, completions, metrics, limits, admission, Turns(), threads,
+            Amounts(offered), database, ledger,
+        )  # fmt: skip
         tasks = [
             asyncio.create_task(admission.look(), name="admission"),
             asyncio.create_task(completions.listen(), name="listen"),
             asyncio.create_task(_sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),
+            asyncio.create_task(charges.look(ledger, queue.jobs, settings.ledger_every), name="charges"),
             asyncio.create_task(_watch_keys(api.state.gate), name="keys"),
         ]
         server = None
@@ -98,6 +113,7 @@ def create_app(
             threads.shutdown()
             admission.close()
             queue.close()
+            database.dispose()
 
     api = FastAPI(
         title="Warpdesk",
@@ -120,6 +136,7 @@ def create_app(
         results.router,
         events.router,
         dead_letters.router,
+        budgets.router,
         remote.router,
         health.router,
         problems.router,

@@ -14,6 +14,7 @@ from app.settings import Settings
 from app.shared import Desk, Shared
 from kernels.array import ArrayInfo
 from kernels.operation import Cost, InvalidRequest, Operation, Params, Problem, problems_of
+from kernels.spend import Spend
 from workers.store import StoredArray
 
 router = APIRouter(tags=["operations"])
@@ -34,6 +35,7 @@ class Checked:
     infos: dict[str, ArrayInfo]
     seed: int | None
     cost: Cost
+    spend: Spend | None  # of a budget
 
     def is_secret(self, name: str) -> bool:
         return any(expected.secret for expected in self.operation.inputs if expected.name == name)
@@ -57,7 +59,8 @@ def check(desk: Desk, owner: str, body: object) -> Checked:
     if cost.bytes > desk.settings.max_job_bytes:
         sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {desk.settings.max_job_bytes}"
         raise refuse_at("job-too-large", "", sentence)
-    return Checked(submission, operation, params, stored, inline, infos, seed, cost)
+    spend = None if operation.spend is None else operation.spend(params, infos)
+    return Checked(submission, operation, params, stored, inline, infos, seed, cost, spend)
 
 
 def keep_inputs(desk: Desk, owner: str, checked: Checked) -> dict[str, StoredArray]:

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
+from kernels.amount import Amount
 from kernels.array import DType
+from kernels.spend import Neighbouring
 from workers.protocol import (
     BackendWish,
     ConditionState,
@@ -19,6 +21,7 @@ from workers.protocol import (
 )
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
+BUDGET_ID = r"^budget_[0-9a-f]{32}$"
 ARRAY_ID = r"^blake3:[0-9a-f]{64}$"
 U64_MAX = 2**64 - 1
 DEFAULT_DTYPE: DType = "float64"
@@ -94,6 +97,28 @@ class Submission(Body):
         float | None,
         Field(ge=1, le=WEEK, allow_inf_nan=False, description="Seconds the result is kept once the job is done"),
     ] = None
+
+
+class NewBudget(Body):
+    """A privacy budget for a dataset. Amounts are decimal strings, or numbers, which are taken as they are written."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    dataset: Annotated[
+        str, Field(min_length=1, max_length=200, description="Whose privacy it is; one open budget each")
+    ]
+    accountant: Annotated[
+        Literal["pure", "approx", "zcdp"],
+        Field(
+            description="How releases add up: epsilon; epsilon and delta; rho of zero-concentrated DP. Laplace noise "
+            "fits each, Gaussian noise the last, and `approx` where it is asked for by epsilon and delta"
+        ),
+    ]
+    neighbouring: Annotated[
+        Neighbouring, Field(description="What one person's data is: a record more or less, or another record")
+    ]
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
 
 
 # --- what it gets back
@@ -191,6 +216,97 @@ class JobEvent(Reply):
     attempt: int
     progress: Annotated[float | None, Field(description="Of `progress`: the fraction done")]
     reason: Annotated[str | None, Field(description="Of `queued`: why it waits again; null the first time")]
+
+
+class Amounts(Reply):
+    """Exact decimals; null where the accountant has no such amount."""
+
+    epsilon: str | None = None
+    delta: str | None = None
+    rho: str | None = None
+
+
+class Budget(Reply):
+    """A privacy budget and what remains of it."""
+
+    id: str
+    name: str
+    dataset: str
+    accountant: Literal["pure", "approx", "zcdp"]
+    neighbouring: Neighbouring
+    state: Literal["open", "closed"]
+    total: Amounts
+    spent: Amounts
+    remaining: Amounts
+    entries: Annotated[int, Field(description="Charges and refunds so far")]
+    head: Annotated[str, Field(description="Hash of the last entry, which covers all before it")]
+    created_by: Annotated[str, Field(description="Id of the API key")]
+    created_at: datetime
+
+
+class BudgetPage(Reply):
+    budgets: list[Budget]
+    next: Annotated[str | None, Field(description="URL of the next, later page")]
+
+
+class Quote(Reply):
+    """What a job would take from a budget. Others may charge it before you do."""
+
+    fits: bool
+    cost: Amounts
+    remaining: Annotated[Amounts, Field(description="After the job; now, where it does not fit")]
+
+
+class Entry(Reply):
+    """A link of a budget's chain."""
+
+    number: int
+    kind: Literal["charge", "refund"]
+    charge: str
+    owner: Annotated[str, Field(description="Id of the API key")]
+    operation: str
+    job: str
+    amounts: Amounts
+    relation: Annotated[
+        str, Field(description="Of neighbours the release protects; `declared`: the caller vouches for the sensitivity")
+    ]
+    reason: Annotated[str | None, Field(description="Of a refund")]
+    at: datetime
+    previous: Annotated[str, Field(description="Hash of the entry before, or of what the budget was created with")]
+    hash: str
+
+
+class History(Reply):
+    entries: list[Entry]
+    next: Annotated[str | None, Field(description="URL of the next, later page")]
+
+
+class Verified(Reply):
+    """Whether a chain fits: every hash, and what was spent."""
+
+    valid: bool
+    entries: int
+    head: str
+    first_bad: Annotated[int | None, Field(description="Number of the first entry that does not fit")]
+    reason: str | None
+
+
+class Charge(Reply):
+    """What a release was charged, and what became of it."""
+
+    id: str
+    budget: str
+    job: str
+    operation: str
+    amounts: Amounts
+    state: Annotated[
+        Literal["charged", "claimed", "released", "failed", "void"],
+        Field(description="claimed: a worker has the noise; failed: spent and not answered; void: refunded"),
+    ]
+    reason: Annotated[str | None, Field(description="Of failed and void")]
+    number: Annotated[int, Field(description="Of its entry in the budget's chain")]
+    head: Annotated[str, Field(description="Hash of that entry")]
+    at: datetime
 
 
 class DeadLetter(Reply):

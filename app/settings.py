@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from workers.settings import Durability, default_home
+from workers.settings import Durability, default_home, ledger_in
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -24,6 +24,10 @@ class Settings(BaseSettings):
     store: Path | None = None  # the spool directory, <home>/store when unset
     durability: Durability = "always"
     keys_file: Path | None = None  # <home>/keys.json when unset
+    # Where budgets and rounds are kept, <home>/ledger.db when unset: sqlite:////path or postgresql://user@host/name.
+    ledger_url: SecretStr = SecretStr("")
+    ledger_key_file: Path | None = None  # <home>/ledger.key when unset: what noise seeds are wrapped with
+    ledger_every: Annotated[float, Field(gt=0)] = 5.0  # how often it is looked for charged jobs that got lost or ended
     host: str = "127.0.0.1"  # what the server is bound to: without keys it must be a loopback address
 
     max_body: int = 4 * MIB  # JSON; 64 Ki numbers of 25 characters are 1.6 MiB
@@ -58,3 +62,11 @@ class Settings(BaseSettings):
     @property
     def keys_path(self) -> Path:
         return self.keys_file or self.home / "keys.json"
+
+    @property
+    def ledger(self) -> str:
+        return self.ledger_url.get_secret_value() or ledger_in(self.home)
+
+    @property
+    def ledger_key_path(self) -> Path:
+        return self.ledger_key_file or self.home / "ledger.key"

@@ -8,8 +8,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from redis.exceptions import RedisError
+from sqlalchemy import Engine
 
 from app.admission import Admission
+from app.amounts import Amounts
 from app.errors import Refusal
 from app.limits import Limits
 from app.metrics import Metrics
@@ -17,6 +19,7 @@ from app.queue import Completions, Queue
 from app.settings import Settings
 from app.turns import Turns
 from kernels.operation import Operation
+from privacy.ledger import Ledger
 from workers.store import Store
 
 
@@ -32,6 +35,9 @@ class Desk:
     admission: Admission
     keys: Turns[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
     threads: ThreadPoolExecutor  # in which uploads are written
+    amounts: Amounts
+    database: Engine  # of budgets and rounds
+    ledger: Ledger
 
     def require_redis(self) -> None:
         """Refuse what needs Redis while it is away by all that is known: nobody has to wait to find out again."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio.to_thread
@@ -15,13 +15,15 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from redis.exceptions import RedisError, ResponseError
 
-from app import arrays, auth, bodies, durability, errors, operations, queries, schemas, shared
+from app import arrays, auth, bodies, charges, durability, errors, operations, queries, schemas, shared
 from app.auth import Key
 from app.errors import Refusal
 from app.jobs import APPLIED, CALLER, NOT_DONE, PREFER, waited
 from app.operations import Checked
 from app.records import own_job, pending, positioned
 from app.shared import Desk
+from kernels.spend import Spend
+from privacy.ledger import Charge, Charged
 from workers.protocol import PRIORITIES, JobRequest, Priority, State, Together
 from workers.queue import (
     Enqueued,
@@ -100,8 +102,9 @@ class _Submission:
         **errors.documented(
             *CALLER, "malformed-json", "duplicate-key", "invalid-idempotency-key", "disconnected", "unknown-job",
             "body-too-large", "unsupported-media-type", "invalid-request", "unknown-operation",
-            "idempotency-key-reused", "job-too-large", "rate-limited", "quota-reached", "storage-full",
-            "no-gpu-worker", "busy", "queue-full", "queue-memory", "deadline-unreachable",
+            "idempotency-key-reused", "idempotency-key-required", "unknown-budget", "budget-exceeded", "budget-closed",
+            "not-accountable", "ledger-unavailable", "result-gone", "job-too-large", "rate-limited", "quota-reached",
+            "storage-full", "no-gpu-worker", "busy", "queue-full", "queue-memory", "deadline-unreachable",
         ),
     },
     openapi_extra={"parameters": [*PREFER["parameters"], _IDEMPOTENCY]},
@@ -123,7 +126,9 @@ async def submit(request: Request) -> Response:
         known = None if key is None else await desk.queue(lambda jobs: jobs.replay(caller.id, key))
         if known is None:
             desk.admission.admit(caller.id)
-    body = await bodies.read_json(request, desk.settings.max_body)
+    body = await bodies.read_json(
+        request, desk.settings.max_body, lambda sent: desk.amounts.of_job(bodies.parse(sent), sent)
+    )
     wait = bodies.preferred_wait(request, desk.settings.max_wait) if caller.allows("read") else None
     sent = None if key is None else IdempotencyKey(key, await _fingerprint(desk, caller, request, body))
     if sent is not None and known is not None:
@@ -156,9 +161,17 @@ async def _place(
 
     def prepare() -> Callable[[JobQueue], tuple[Enqueued, JobRecord, int | None]]:
         checked = operations.check(desk, caller.id, body)
+        if checked.spend is not None and sent is None:
+            sentence = "A job that charges a budget needs an Idempotency-Key: sent again it is charged once"
+            raise Refusal("idempotency-key-required", sentence)
         kept = operations.keep_inputs(desk, caller.id, checked)
         job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
         submission = _Submission(caller.id, checked, job, sent, same, kept)
+        if checked.spend is not None:
+            charged = _charge(desk, submission, checked.spend)
+            if charged.replayed:
+                return lambda jobs: _charged_before(desk, jobs, submission, charged.charge)
+            submission = replace(submission, job=charges.paid(job, charged.charge))
         return lambda jobs: _enqueue(desk, jobs, submission, given_up, positioned_too=positioned_too)
 
     async with desk.admission.turn(caller.id, priority, deadline_s):
@@ -173,6 +186,38 @@ async def _place(
     if not enqueued.replayed:
         desk.metrics.submitted(record.request.operation)
     return placed
+
+
+def _charge(desk: Desk, submission: _Submission, spend: Spend) -> Charged:
+    """Charge for it, once for its Idempotency-Key."""
+    assert submission.key is not None  # noqa: S101
+    budget, version = submission.checked.submission.params["budget"], submission.checked.operation.release_version
+    try:
+        return charges.charge(desk.ledger, budget, spend, submission.job, version, submission.key)
+    except Refusal:
+        _discard(desk, desk.queue.jobs, submission)
+        raise
+
+
+def _charged_before(
+    desk: Desk, jobs: JobQueue, submission: _Submission, charge: Charge
+) -> tuple[Enqueued, JobRecord, int | None]:
+    """The job that this request was charged for, however long ago; where a crash left it in no queue, it is queued."""
+    record = jobs.get(charge.job_id)
+    if record is not None or charge.state not in ("charged", "claimed"):
+        _discard(desk, jobs, submission)
+    if record is None:
+        if charge.state not in ("charged", "claimed"):
+            sentence = f"{charge.id} was made for this request ({charge.state}), and its job is not known any more"
+            raise Refusal("result-gone", sentence, job=charge.job_id)
+        job = charges.paid(submission.job.model_copy(update={"id": charge.job_id}), charge)
+        submission = replace(submission, job=job)
+        try:
+            _insist(desk, jobs, submission)
+        except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
+            raise _refusal(desk, submission, error) from None
+        record = JobRecord(job, State.QUEUED, 0, time.time())
+    return Enqueued(charge.job_id, replayed=True), record, None
 
 
 def _haste(body: object) -> tuple[Priority, float | None]:
@@ -309,7 +354,7 @@ def _enqueue(
     """
     job = submission.job
     fresh = JobRecord(job, State.QUEUED, 0, time.time())
-    if given_up.is_set():
+    if given_up.is_set() and job.charge is None:  # what was charged is queued: its caller will ask for it again
         _discard(desk, jobs, submission)
         return Enqueued(job.id), fresh, None
     try:
@@ -317,9 +362,11 @@ def _enqueue(
             _require_gpu(jobs)
         enqueued = _insist(desk, jobs, submission)
     except Refusal:
+        charges.take_back(desk.ledger, job, "it was refused before it was queued")
         _discard(desk, jobs, submission)
         raise
     except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
+        charges.take_back(desk.ledger, job, f"it was refused before it was queued: {type(error).__name__}")
         _discard(desk, jobs, submission)
         raise _refusal(desk, submission, error) from None
     if enqueued.replayed:
@@ -333,7 +380,8 @@ def _enqueue(
 
 def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
     """An array that came with the submission may have the content, and so the id, of one that is being deleted. Then it
-    gets an id of its own, and nobody deletes it."""
+    gets an id of its own, and nobody deletes it. One that was charged for keeps its id, which the charge names: it is
+    published again, and may be read again."""
     job, kept = submission.job, submission.kept
     told = (submission.key, submission.same, desk.admission.bounds)
     try:
@@ -343,10 +391,16 @@ def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
         if not again or any(array_id in gone.arrays for array_id in submission.checked.stored.values()):
             raise
     ttl, checked = desk.settings.inline_ttl, submission.checked
+    charged = job.charge is not None
     own = {
-        name: arrays.store(desk.store, submission.owner, checked.inline[name], checked.infos[name], ttl, unique=True).id
+        name: arrays.store(
+            desk.store, submission.owner, checked.inline[name], checked.infos[name], ttl, unique=not charged
+        ).id
         for name in again
     }
+    if charged:
+        for array_id in own.values():
+            jobs.allow(submission.owner, array_id)
     return jobs.enqueue(job.model_copy(update={"inputs": {**job.inputs, **own}}), *told)
 
 

@@ -2,13 +2,20 @@
 
 import re
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 # At most 40 digits on either side and a short exponent: exact, and no string is costly to read.
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
+
+# By this a reader of a JSON Schema knows an amount: a number there is taken as it is written.
+FORMAT = "decimal"
+
+
+def _written(value: Any) -> Any:
+    return str(value) if type(value) is int else value
 
 
 def _positive(text: str) -> str:
@@ -26,4 +33,12 @@ def _refuse(text: str, why: str) -> PydanticCustomError:
     return PydanticCustomError("amount", "{text} {why}", {"text": repr(text), "why": why})
 
 
-Amount = Annotated[str, Field(max_length=96), AfterValidator(_positive)]
+Amount = Annotated[
+    str,
+    BeforeValidator(_written),
+    Field(max_length=96),
+    AfterValidator(_positive),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "maxLength": 96}, {"type": "number", "exclusiveMinimum": 0}], "format": FORMAT}
+    ),
+]

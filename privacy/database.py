@@ -81,11 +81,6 @@ def connect(url: str) -> Engine:
     raise UnusableDatabase(f"a ledger is kept in sqlite or postgresql, not in {backend}")
 
 
-def is_local(url: str) -> bool:
-    """Whether only processes of this machine can share it."""
-    return make_url(url).get_backend_name() == "sqlite"
-
-
 def create_tables(engine: Engine) -> None:
     """Make the tables that are missing; many processes may start at once.
 

@@ -51,6 +51,9 @@ log = logging.getLogger("warpdesk.child")
 
 PROGRESS_SECONDS = 0.25
 
+# Answers with noise in them are given at multiples of this by the clock: how long one took tells of its noise.
+TICK_SECONDS = 0.01
+
 
 def main(descriptor: int, calls: int, parent: int) -> int:
     """Probe, warm up, then serve until the parent closes the pipe."""
@@ -131,6 +134,7 @@ class _Child:
                 self._check()
             device.begin(work.refused, sum(job.request.work for job in work.jobs))
         jobs = [(job.request, job.attempt) for job in work.jobs]
+        keys = {job.request.id: bytes.fromhex(job.key) for job in work.jobs if job.key is not None}
         with self._store.at_hand(jobs):
             outcomes = execute.run(
                 jobs,
@@ -141,7 +145,11 @@ class _Child:
                 self._costs,
                 expect,
                 _Teller(self._pipe, work.first.id),
+                keys,
             )
+        operation = self._operations.get(work.first.operation)
+        if operation is not None and operation.randomness == "private":
+            time.sleep(until_tick(time.monotonic()))
         answer = Answer(job=work.first.id, outcomes=tuple(outcomes))
         if device is not None:
             noted = {"kernels": tuple(sorted(device.launched)), "faults": tuple(device.faults)}
@@ -151,7 +159,6 @@ class _Child:
                 send(self._pipe, answer)
                 raise
         send(self._pipe, answer)
-        operation = self._operations.get(work.first.operation)
         if operation is not None and not self._pipe.poll():
             self._store.make_ahead(codec.files(operation))
 
@@ -202,6 +209,11 @@ class _Child:
             return {}
         memory = DeviceMemory(**asdict(self._device.memory.report()))
         return {"canary_at": self._canary_at, "memory": memory}
+
+
+def until_tick(now: float) -> float:
+    """Seconds until the clock shows a multiple of the tick."""
+    return TICK_SECONDS - now % TICK_SECONDS
 
 
 class _Teller:

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol
 
@@ -161,13 +161,16 @@ class Children:
             self.horse.spawn(Orders(no_gpu=self.condition.no_gpu(), skip=self.condition.skip()))
             self._parent.news()
 
-    def assignment(self, jobs: Sequence[Held]) -> Assignment:
-        """Jobs as the child is given them, with what is kept off the GPU."""
+    def assignment(self, jobs: Sequence[Held], keys: Mapping[str, bytes]) -> Assignment:
+        """Jobs as the child is given them, with the keys of their noise by id, and with what is kept off the GPU."""
         request = jobs[0].request
         examples = (self._lost_in_an_example(job.request) for job in jobs)
         keep_off = _struck(jobs[0]) or next(filter(None, examples), None) or self.driver_says()
         return Assignment(
-            jobs=tuple(Attempt(request=job.request, attempt=job.attempt) for job in jobs),
+            jobs=tuple(
+                Attempt(request=job.request, attempt=job.attempt, key=keys[job.id].hex() if job.id in keys else None)
+                for job in jobs
+            ),
             keep_off_gpu=keep_off,
             refused=self.condition.refused(),
             canary=request.backend != "cpu" and keep_off is None and self.condition.canary_wanted(),

@@ -1,5 +1,6 @@
 """Turn a job's array ids into arrays, and what an operation returned into files."""
 
+import hashlib
 import json
 import math
 import mmap
@@ -78,6 +79,20 @@ def encode(
         expires_at=now + request.result_ttl,
     )
     _write(f"{directory}/{_DOCUMENT}", document.model_dump_json().encode())
+
+
+def digest(operation: Operation, outputs: Mapping[str, Any]) -> str:
+    """SHA-256 of all outputs: the same wherever, and however often, a release was computed."""
+    whole = hashlib.sha256()
+    for output in operation.outputs:
+        value = outputs[output.name]
+        if output.kind == "array":
+            array = np.ascontiguousarray(value)
+            whole.update(f"{output.name} {array.dtype.name} {np.shape(value)}\n".encode())
+            whole.update(array.reshape(-1).view(np.uint8).data)
+        else:
+            whole.update(f"{output.name} {json.dumps(_plain(value), sort_keys=True)}\n".encode())
+    return whole.hexdigest()
 
 
 def files(operation: Operation) -> list[str]:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from kernels.operation import Operation
+from workers.charges import Charges
 from workers.protocol import Failed, JobRequest
 from workers.queue import Batch, Claim, Ending, JobQueue, Reaped
 from workers.store import WorkerStore, result_name
@@ -11,7 +12,7 @@ from workers.store import WorkerStore, result_name
 log = logging.getLogger("warpdesk.worker")
 
 # What may pass while the job waits: another worker, or this one later, may have the room or the device.
-_MAY_PASS = frozenset({"storage-full", "out-of-memory", "device-fault", "no-gpu-worker"})
+_MAY_PASS = frozenset({"storage-full", "out-of-memory", "device-fault", "no-gpu-worker", "ledger-unavailable"})
 
 
 class Endings:
@@ -23,18 +24,23 @@ class Endings:
         store: WorkerStore,
         operations: Mapping[str, Operation],
         retry_delays: Sequence[float] = (),
+        charges: Charges | None = None,
     ) -> None:
         self._queue = queue
         self._store = store
         self._operations = operations
         self._retry_delays = tuple(retry_delays)
+        self._charges = charges
 
     def end(self, endings: Sequence[Ending], worker: str = "", *, then: Claim | None = None) -> Batch | None:
         """End attempts in one step, each by itself; `then` claims in the same one.
 
         An outcome becomes the job's one visible outcome, unless another attempt or a cancel came first. A failure that
-        may pass is tried again while there are delays left.
+        may pass is tried again while there are delays left. What a budget was charged for is committed in the ledger
+        first: from then on that is the answer, whatever becomes of this attempt.
         """
+        if self._charges is not None:
+            endings = [self._charges.commit(ending) for ending in endings]
         endings = [self._retried(ending) for ending in endings]
         for ending in endings:
             if not ending.succeeded:
@@ -45,8 +51,9 @@ class Endings:
         for ending, how in zip(endings, finished, strict=True):
             request, attempt = ending.job.request, ending.job.attempt
             if how == "stale":
-                self._store.delete_result(result_name(request.id, attempt))
-                log.info("%s attempt %d came too late, its result is deleted", request.id, attempt)
+                if request.charge is None:  # else the next attempt may be told to take it
+                    self._store.delete_result(result_name(request.id, attempt))
+                log.info("%s attempt %d came too late", request.id, attempt)
             elif how == "queued":
                 log.warning("%s attempt %d: %s; the job is queued again", request.id, attempt, ending.reason)
                 continue
@@ -58,7 +65,8 @@ class Endings:
     def reaped(self, ended: Sequence[Reaped]) -> None:
         """Attempts were ended whose workers are gone, and jobs expired in the queue."""
         for reaped in ended:
-            self._store.delete_result(result_name(reaped.request.id, reaped.attempt))
+            if reaped.request.charge is None:  # else it may be the one answer of its charge
+                self._store.delete_result(result_name(reaped.request.id, reaped.attempt))
             if reaped.how != "queued":
                 self._erase_secrets(reaped.request)
             if reaped.how != "gone":

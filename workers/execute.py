@@ -16,13 +16,13 @@ from kernels import progress
 from kernels.array import ArrayInfo, DType
 from kernels.cuda import Device, DeviceLost, NoDevice, OutOfMemory
 from kernels.memory import let_go
-from kernels.operation import InvalidRequest, Operation, Params
+from kernels.operation import InvalidRequest, Operation, Params, refuse
 from workers import codec
 from workers.backend import RECOVERABLE, Choice, choose
 from workers.cost import Costs, Job, job_of
 from workers.device import Probe, cpu_name
 from workers.protocol import Failed, JobRequest, Provenance, Succeeded
-from workers.store import WorkerStore
+from workers.store import UNKNOWN_ID, WorkerStore
 
 log = logging.getLogger("warpdesk.execute")
 
@@ -40,6 +40,7 @@ def run(
     costs: Costs | None = None,
     expect: Callable[[float], None] | None = None,
     tell: Callable[[float], None] | None = None,
+    keys: Mapping[str, bytes] | None = None,
 ) -> list[Outcome]:
     """Compute and write the results of jobs and their attempts' numbers; nothing is visible until the caller commits.
 
@@ -48,8 +49,9 @@ def run(
 
     `costs` predicts which backend is the quicker, where the jobs leave that open, and learns how long a launch took;
     `expect` is told what launches of the size took on the GPU. `tell` hears what fraction of a lone job is done, in
-    this thread, except where it draws private randomness. Raises DeviceLost, after which this process must end. Every
-    other failure is a value whose message holds no data.
+    this thread, except where it draws private randomness. `keys` holds the noise keys of jobs that were charged, by
+    their ids; whoever names a budget and has none is not computed. Raises DeviceLost, after which this process must
+    end. Every other failure is a value whose message holds no data.
     """
     batch = _Batch(store, found, keep_off_gpu, costs, expect)
     outcomes: list[Outcome | None] = [None] * len(jobs)
@@ -60,7 +62,7 @@ def run(
             message = f"this worker has no operation {request.operation!r}"
             outcomes[at] = Failed(code="invalid-input", message=message)
         else:
-            items.append((at, _Item(operation, request, attempt)))
+            items.append((at, _Item(operation, request, attempt, (keys or {}).get(request.id))))
     alone = len(items) == 1 and items[0][1].operation.randomness != "private"
     try:
         with progress.telling(tell if alone else None):
@@ -88,6 +90,7 @@ class _Item:
     operation: Operation
     request: JobRequest
     attempt: int
+    key: bytes | None = field(default=None, repr=False)  # of its noise, if it was charged
     params: Params = field(default_factory=Params)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
     outcome: Outcome | None = None
@@ -134,8 +137,9 @@ class _Launch:
         if self.operation.randomness == "seed":
             arguments["seed"] = self.items[0].request.seed
         elif self.operation.randomness == "private":
-            # Drawn for this attempt, known to no one, kept nowhere: an attempt that does not commit takes it along.
-            arguments["key"] = os.urandom(32)
+            # Of the charge, if there is one: every attempt has the same answer. Else drawn for this attempt, known to
+            # no one, kept nowhere: an attempt that does not commit takes it along.
+            arguments["key"] = self.items[0].key or os.urandom(32)
         return arguments
 
     def job(self) -> Job:
@@ -161,6 +165,7 @@ class _Batch:
         for item in items:
             try:
                 item.params, item.inputs = codec.decode(item.operation, item.request, self.store, known)
+                _require_charge(item, self.store)
             except Exception as error:  # noqa: BLE001 (as in _attempt)
                 item.fail(error)
         decoded = [item for item in items if item.outcome is None]
@@ -233,8 +238,29 @@ class _Batch:
                 item.fail(error)
                 continue
             seed = item.request.seed if operation.randomness == "seed" else None
-            told = provenance.model_copy(update={"attempt": item.attempt, "seed": seed})
-            item.outcome = Succeeded(result=directory.name, provenance=told)
+            told = provenance.model_copy(update={"attempt": item.attempt, "seed": seed, "charge": item.request.charge})
+            digest = None if item.key is None else codec.digest(operation, own)
+            item.outcome = Succeeded(result=directory.name, provenance=told, digest=digest)
+
+
+def _require_charge(item: _Item, store: WorkerStore) -> None:
+    """Raise InvalidRequest for a release that no charge pays for, or whose input is not what was charged for."""
+    operation, request = item.operation, item.request
+    if operation.spend is None:
+        return
+    spends = operation.spend(item.params, {name: _info(array) for name, array in item.inputs.items()}) is not None
+    if spends and item.key is None:
+        raise refuse("/params/budget", "the job names a budget, and nothing was charged for it")
+    if item.key is None:
+        return
+    for name, array in item.inputs.items():
+        found = store.digest(request.owner, *_described(array), array.reshape(-1).view(np.uint8).data)
+        if found not in (request.inputs[name], UNKNOWN_ID):
+            raise refuse(f"/inputs/{name}", "the content is not what was there when the budget was charged")
+
+
+def _described(array: np.ndarray) -> tuple[DType, tuple[int, ...]]:
+    return cast(DType, array.dtype.name), array.shape
 
 
 def _launch_of(items: Sequence[_Item]) -> _Launch | None:
@@ -268,7 +294,7 @@ def _failed(operation: Operation, request: JobRequest, error: Exception) -> Fail
 
 
 def _info(array: np.ndarray) -> ArrayInfo:
-    return ArrayInfo(cast(DType, array.dtype.name), array.shape)
+    return ArrayInfo(*_described(array))
 
 
 @dataclass

@@ -21,6 +21,7 @@ class Orders(Message):
 class Attempt(Message):
     request: JobRequest
     attempt: int
+    key: str | None = Field(None, repr=False)  # of its noise, where a budget was charged for it: 32 bytes, hexadecimal
 
 
 class Assignment(Message):

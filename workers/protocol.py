@@ -1,5 +1,6 @@
 """The contract between HTTP, queue and worker: small JSON models and the name of every Redis key."""
 
+import json
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -76,6 +77,14 @@ class Together(Message):
     wait: float = 0.0  # seconds to wait for company
 
 
+class ChargeRef(Message):
+    """What a release was charged to: the charge, its budget, and the hash of the budget's chain with this charge."""
+
+    id: str
+    budget: str
+    head: str
+
+
 class JobRequest(Message):
     """What a worker needs to run a job. Inputs are array ids in the owner's part of the store."""
 
@@ -94,6 +103,16 @@ class JobRequest(Message):
     private: bool = False  # has private random words, of which its times tell, or secret inputs, which nobody keeps
     together: Together | None = None  # None: always alone
     result_ttl: float  # seconds
+    charge: ChargeRef | None = None  # of a release that a budget pays for
+
+    @property
+    def canonical_params(self) -> str:
+        """The same text for the same parameters, as the ledger digests them."""
+        return json.dumps(self.params, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def canonical_inputs(self) -> str:
+        return json.dumps(self.inputs, sort_keys=True, separators=(",", ":"))
 
 
 EventName = Literal["queued", "running", "progress", "succeeded", "failed", "canceled", "expired"]
@@ -132,17 +151,19 @@ class Provenance(Message):
     kernel_seconds: float | None = None
     compute_seconds: float | None = None
     fallback_seconds: float | None = None  # from a fault on the GPU to the first instruction on the CPU
+    charge: ChargeRef | None = None  # what the release was charged to
 
 
 class Succeeded(Message):
     kind: Literal["succeeded"] = "succeeded"
     result: str  # name of the result in the store
     provenance: Provenance
+    digest: str | None = None  # of the outputs of a job that was charged: SHA-256, for the ledger alone
 
 
 class Failed(Message):
     """`code` is one of: invalid-input, out-of-memory, storage-full, device-fault, no-gpu-worker, timeout, worker-died,
-    operation-error."""
+    operation-error, ledger-unavailable, charge-ended, charge-changed."""
 
     kind: Literal["failed"] = "failed"
     code: str

@@ -44,7 +44,7 @@ from workers.protocol import (
     WantedInputs,
 )
 from workers.settings import WorkerSettings
-from workers.store import StoredArray, attempt_of, result_name
+from workers.store import UNKNOWN_ID, StoredArray, attempt_of, result_name
 
 log = logging.getLogger("warpdesk.store")
 
@@ -65,8 +65,6 @@ _FINAL = frozenset({
     "unknown-array", "stale-attempt", "result-committed", "malformed-result", "array-too-large", "body-too-large",
     "storage-full",
 })  # fmt: skip
-
-_UNKNOWN_ID = "blake3:" + "0" * 64  # in a result's document until the API has computed it
 
 
 class _Refused(Exception):
@@ -151,7 +149,7 @@ class RemoteStore:
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:  # noqa: ARG002
         """Only the API can tell."""
-        return _UNKNOWN_ID
+        return UNKNOWN_ID
 
     def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:  # noqa: ARG002
         """An empty directory on this machine."""

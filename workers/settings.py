@@ -24,6 +24,11 @@ def default_home() -> Path:
     return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "warpdesk"
 
 
+def ledger_in(home: Path) -> str:
+    """The ledger of one machine."""
+    return f"sqlite:///{home.absolute()}/ledger.db"
+
+
 class WorkerSettings(BaseSettings):
     """Times in seconds."""
 
@@ -37,6 +42,10 @@ class WorkerSettings(BaseSettings):
     api_key: SecretStr = SecretStr("")  # with the scope "worker"
     cache_bytes: Annotated[int, Field(ge=0)] = 8 << 30  # of inputs that came through the API, kept for other jobs
     cache_seconds: Annotated[float, Field(ge=0)] = 3600.0  # how long one is kept after it was last used
+    # Where privacy budgets are kept: sqlite:////path, for processes of this machine, or postgresql://user@host/name.
+    # When unset a worker with access to the store has the home's; one without has none, and leaves what charges.
+    ledger_url: SecretStr = SecretStr("")
+    ledger_key_file: Path | None = None  # <home>/ledger.key when unset: what noise seeds are wrapped with
     device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU
     gpu_memory: str = ""  # what a worker takes of its GPU, in bytes or as a share: see kernels.memory.limit_of
     auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.cost
@@ -57,9 +66,28 @@ class WorkerSettings(BaseSettings):
             raise ValueError("WARPDESK_API_URL is set and WARPDESK_API_KEY is not: create a key with the scope worker")
         return self
 
+    @model_validator(mode="after")
+    def _shares_its_ledger(self) -> Self:
+        url = self.ledger_url.get_secret_value()
+        if self.api_url and url.startswith("sqlite"):
+            raise ValueError(
+                "WARPDESK_LEDGER_URL is an SQLite file and this worker has its arrays from another host: budgets that "
+                "several hosts charge are kept in PostgreSQL"
+            )
+        return self
+
     @property
     def store_directory(self) -> Path:
         return self.store or self.home / "store"
+
+    @property
+    def ledger(self) -> str | None:
+        """The URL of the ledger; None where this worker has none."""
+        return self.ledger_url.get_secret_value() or (None if self.api_url else ledger_in(self.home))
+
+    @property
+    def ledger_key_path(self) -> Path:
+        return self.ledger_key_file or self.home / "ledger.key"
 
     def catalogue(self) -> Mapping[str, Operation]:
         """The operations this worker runs."""

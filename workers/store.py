@@ -44,6 +44,7 @@ _ARRAY_ID = re.compile(r"blake3:([0-9a-f]{64})")
 _RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
 
 # An upload or an attempt that has not been touched for this long was abandoned by its process.
+UNKNOWN_ID = "blake3:" + "0" * 64  # of an array whose id only another host can compute
 _ABANDONED_SECONDS = 24 * 3600.0
 
 # Pieces that one call writes; Linux takes 1,024 (IOV_MAX).

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -34,6 +34,7 @@ from rq.suspension import is_suspended
 from rq.worker import WorkerStatus
 
 from workers.bell import Bell
+from workers.charges import Charges
 from workers.children import Children
 from workers.endings import Endings
 from workers.examples import Examples
@@ -131,7 +132,8 @@ class WarmWorker(Worker):
         self.log_result_lifespan = False
         self._jobs = JobQueue(connection)
         self._bell = Bell(connection, WAIT_SECONDS)
-        self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays)
+        self._charges = Charges(settings, operations)
+        self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays, self._charges)
         self._pulse = Pulse(settings.redis_url, self, lambda queue: Endings(queue, self._store, operations))
 
     def work(self) -> None:
@@ -218,7 +220,15 @@ class WarmWorker(Worker):
             self.release("the worker process ended before the job began")
             return None
         batch = self._with_company(batch)
-        launch = self._start(batch.jobs)
+        keys, refused = self._charges.claim(batch.jobs)
+        if refused:
+            ended = {ending.job for ending in refused}
+            batch = Batch(tuple(job for job in batch.jobs if job not in ended), batch.reason)
+            self._endings.end(refused, self.name)
+            self._let_go([*ended], batch)
+            if not batch.jobs:
+                return None
+        launch = self._start(batch.jobs, keys)
         end = self._watch(launch)
         if isinstance(end, Answer):
             self._children.answered(launch.work, end)
@@ -247,10 +257,10 @@ class WarmWorker(Worker):
                 return batch
         return Batch(batch.jobs, "waited")
 
-    def _start(self, jobs: tuple[Held, ...]) -> Launch:
-        """Hand jobs to the child."""
+    def _start(self, jobs: tuple[Held, ...], keys: Mapping[str, bytes]) -> Launch:
+        """Hand jobs to the child, with the keys of their noise."""
         self._kill_wanted = False
-        launch = Launch(self._children.assignment(jobs), jobs, time.monotonic())
+        launch = Launch(self._children.assignment(jobs, keys), jobs, time.monotonic())
         self._horse_pid = self._horse.pid or 0
         self._state = WorkerStatus.BUSY  # as the claim wrote it
         try:

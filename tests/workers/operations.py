@@ -3,11 +3,13 @@
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, Literal
 
 from kernels.array import ArrayInfo
 from kernels.indicators.spec import SMA
 from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
+from kernels.spend import BudgetId, Spend
 
 PACKAGE = "tests.workers.misbehaving"
 
@@ -39,6 +41,15 @@ class WaverParams(Params):
 class WhisperParams(Params):
     marker: str = ""
     gate: str = ""
+
+
+class PaidParams(WhisperParams):
+    budget: BudgetId | None = None
+
+
+def _spend(params: PaidParams, inputs: Mapping[str, ArrayInfo]) -> Spend | None:
+    tenth = Fraction(1, 10)
+    return None if params.budget is None else Spend(tenth, (tenth, Fraction(0)), None, "add_remove")
 
 
 def _cost(params: Any, inputs: Mapping[str, ArrayInfo]) -> Cost:
@@ -119,6 +130,18 @@ _ALL = (
 )
 
 OPERATIONS = {operation.name: operation for operation in _ALL}
+
+# A whisper that a budget can be charged for. Its key is the noise: who has one has the other.
+PAID = {
+    "whisper": replace(
+        OPERATIONS["whisper"],
+        params=PaidParams,
+        inputs=(Input("secret", "a secret", ("int64",), (1,)),),
+        spend=_spend,
+        release_version="whisper 1",
+    ),
+    "double": OPERATIONS["double"],
+}
 
 # Nothing works here.
 NOTHING_WORKS = {name: OPERATIONS[name] for name in ("stumble", "hoard")}

@@ -1,0 +1,68 @@
+"""Amounts that are sent as JSON numbers, taken as they are written: 0.1 is a tenth, and not the float beside it."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import jiter
+
+from kernels.amount import FORMAT
+from kernels.operation import Operation
+
+
+class Amounts:
+    """Knows where in the parameters of each operation an amount can be."""
+
+    def __init__(self, operations: Mapping[str, Operation]) -> None:
+        schemas = {name: operation.params.model_json_schema() for name, operation in operations.items()}
+        self._schemas = {name: schema for name, schema in schemas.items() if f"'{FORMAT}'" in str(schema)}
+
+    def of_job(self, parsed: object, body: bytes) -> object:
+        """The submission with its amounts as text. `parsed` is what `body` was parsed to, and is changed."""
+        if not isinstance(parsed, dict) or not isinstance(parsed.get("operation"), str):
+            return parsed
+        schema, params = self._schemas.get(parsed["operation"]), parsed.get("params")
+        if schema is not None and isinstance(params, dict) and _has_fraction(params):
+            exact = jiter.from_json(body, allow_inf_nan=False, float_mode="decimal")
+            parsed["params"] = _written(exact["params"], schema, schema.get("$defs", {}))
+        return parsed
+
+
+def of_budget(body: bytes, schema: dict[str, Any]) -> object:
+    """A whole body, its amounts as text; raises ValueError as the parser does."""
+    exact = jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True, float_mode="decimal")
+    return _written(exact, schema, schema.get("$defs", {}))
+
+
+def _has_fraction(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_fraction, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_fraction, value))
+    return type(value) is float
+
+
+def _written(value: Any, schema: Any, defs: Mapping[str, Any]) -> Any:
+    """The value with text where the schema has an amount, and floats elsewhere."""
+    places = _places(schema, defs)
+    if isinstance(value, dict):
+        known = [place["properties"] for place in places if "properties" in place]
+        return {
+            key: _written(item, {"anyOf": [of[key] for of in known if key in of]}, defs) for key, item in value.items()
+        }
+    if isinstance(value, list):
+        items = {"anyOf": [place["items"] for place in places if isinstance(place.get("items"), dict)]}
+        return [_written(item, items, defs) for item in value]
+    if isinstance(value, Decimal):
+        return str(value) if any(place.get("format") == FORMAT for place in places) else float(value)
+    return value
+
+
+def _places(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A schema and all that it refers to or chooses from."""
+    if "$ref" in schema:
+        return _places(defs[schema["$ref"].rpartition("/")[2]], defs)
+    within = [
+        place for key in ("anyOf", "oneOf", "allOf") for part in schema.get(key, ()) for place in _places(part, defs)
+    ]
+    return [schema, *within]

@@ -1,0 +1,105 @@
+"""The worker's side of the ledger: no noise without a charge, and one answer for each, whoever computed it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from kernels.operation import Operation
+from privacy.database import connect
+from privacy.ledger import (
+    Changed,
+    ChargeEnded,
+    DatabaseUnavailable,
+    Ledger,
+    NotClaimed,
+    Released,
+    UnknownCharge,
+    WrongKey,
+)
+from privacy.seeds import load_key
+from workers.protocol import Failed, Succeeded
+from workers.queue import Ending, Held
+from workers.settings import WorkerSettings
+
+log = logging.getLogger("warpdesk.worker")
+
+# What is wrong with a charge when the worker asks for its key or tells the answer.
+_REFUSED: dict[type[Exception], str] = {
+    ChargeEnded: "charge-ended",
+    NotClaimed: "charge-ended",
+    UnknownCharge: "charge-ended",
+    Changed: "charge-changed",
+}
+_FAILURES: tuple[type[Exception], ...] = (*_REFUSED, DatabaseUnavailable, WrongKey, OSError)
+
+
+class Charges:
+    """Connects at the first job that was charged."""
+
+    def __init__(self, settings: WorkerSettings, operations: Mapping[str, Operation]) -> None:
+        self._settings = settings
+        self._operations = operations
+
+    def claim(self, jobs: Sequence[Held]) -> tuple[dict[str, bytes], list[Ending]]:
+        """The noise keys of charged jobs by id, and how those end that must not be computed: the answer of an earlier
+        attempt is theirs, or their charge is none any more."""
+        keys: dict[str, bytes] = {}
+        endings = []
+        for job in jobs:
+            if job.request.charge is None:
+                continue
+            found = self._claim(job)
+            if isinstance(found, bytes):
+                keys[job.id] = found
+            else:
+                endings.append(Ending(job, found))
+        return keys, endings
+
+    def commit(self, ending: Ending) -> Ending:
+        """Have the ledger take an answer for that of its charge, and forget the seed. An earlier answer of the same
+        charge stays; without the ledger there is none yet."""
+        charge, outcome = ending.job.request.charge, ending.outcome
+        if charge is None or not isinstance(outcome, Succeeded) or outcome.digest is None:  # adopted: committed before
+            return ending
+        outcome_text = outcome.model_dump_json(exclude={"digest"})
+        try:
+            self._ledger.release(charge.id, outcome_text, bytes.fromhex(outcome.digest))
+        except _FAILURES as error:
+            return Ending(ending.job, _failure(error))
+        return ending
+
+    def _claim(self, job: Held) -> bytes | Succeeded | Failed:
+        request, operation = job.request, self._operations.get(job.request.operation)
+        assert request.charge is not None  # noqa: S101
+        if self._settings.ledger is None:
+            message = "this worker has no ledger: give it WARPDESK_LEDGER_URL, or leave charged jobs to others"
+            return Failed(code="ledger-unavailable", message=message, retryable=True)
+        try:
+            found = self._ledger.claim(
+                request.charge.id,
+                operation=request.operation,
+                params=request.canonical_params,
+                inputs=request.canonical_inputs,
+                version=operation.release_version if operation is not None else "",
+            )
+        except _FAILURES as error:
+            return _failure(error)
+        if isinstance(found, Released):
+            log.info("%s attempt %d: its charge has been answered by an earlier one", request.id, job.attempt)
+            return Succeeded.model_validate_json(found.outcome)
+        return found.key
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        assert self._settings.ledger is not None  # noqa: S101
+        ledger = Ledger(connect(self._settings.ledger), load_key(self._settings.ledger_key_path))
+        ledger.prepare()
+        return ledger
+
+
+def _failure(error: Exception) -> Failed:
+    code = _REFUSED.get(type(error))
+    if code is not None:
+        return Failed(code=code, message=str(error))
+    log.warning("the ledger cannot be used: %s: %s", type(error).__name__, error)
+    return Failed(code="ledger-unavailable", message="the ledger of privacy budgets cannot be reached", retryable=True)
