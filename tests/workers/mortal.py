@@ -12,9 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app import charges
+import uvicorn
+
+from app.main import create_app
 from privacy.ledger import Ledger
+from tests.workers.operations import PAID
 from workers.queue import JobQueue
+from workers.warm import run
 
 # What is wrapped, and whether it dies before or after it.
 STEPS: dict[str, tuple[type[Any], str, str]] = {
@@ -33,15 +37,8 @@ def main(step: str, mark: str) -> int:
     owner, name, when = STEPS[step]
     setattr(owner, name, _mortal(getattr(owner, name), when, Path(mark)))
     if name in ("charge", "enqueue"):
-        import uvicorn
-
-        from app.main import create_app
-
-        assert charges  # what the API charges by is what was wrapped
-        uvicorn.run(create_app(), port=int(os.environ["PORT"]), log_level="warning")
+        uvicorn.run(create_app(operations_offered=PAID), port=int(os.environ["PORT"]), log_level="warning")
         return 0
-    from workers.warm import run
-
     return run()
 
 

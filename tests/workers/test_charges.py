@@ -1,6 +1,8 @@
 """A job that a budget was charged for: one answer whatever happens to workers, and none without its charge."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -14,17 +16,18 @@ from kernels.catalogue import OPERATIONS
 from kernels.spend import Spend
 from privacy.database import connect as connect_database
 from privacy.ledger import Charge, Ledger, NewBudget, NoiseKey, Order
-from privacy.seeds import load_key
+from privacy.seeds import Secrets, load_key
 from tests.claims import take
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import PAID
+from tests.workers.test_private_jobs import everything
 from workers import execute
 from workers.charges import Charges
 from workers.child import TICK_SECONDS, until_tick
 from workers.device import without_gpu
 from workers.endings import Endings
 from workers.protocol import ChargeRef, Failed, JobRequest, State, Succeeded
-from workers.queue import Claim, Ending, Held
+from workers.queue import Claim, Ending, Held, connect
 from workers.settings import WorkerSettings
 
 TENTH = Spend(Fraction(1, 10), (Fraction(1, 10), Fraction(0)), None, "add_remove")
@@ -121,9 +124,6 @@ def test_an_attempt_whose_process_was_killed_is_run_again_with_the_same_noise(de
         marker.unlink()
         report = desk.queue.workers()[0]
         assert report.child_pid is not None
-        import os
-        import signal
-
         os.kill(report.child_pid, signal.SIGKILL)
         desk.until(lambda: marker.exists() and len(marker.read_bytes()) == 32, "it was not run again")
     record = desk.wait(job.id)
@@ -277,3 +277,30 @@ def test_a_private_answer_waits_for_a_multiple_of_the_tick() -> None:
         assert 0 < until_tick(now) <= TICK_SECONDS
         ticks = (now + until_tick(now)) / TICK_SECONDS
         assert abs(ticks - round(ticks)) < 1e-6
+
+
+def test_neither_seed_nor_key_nor_value_nor_noise_is_in_redis_in_a_log_or_in_the_ledger_afterwards(
+    desk: Desk, till: Till
+) -> None:
+    job = till.submit()
+    assert job.charge is not None
+    with till.engine.connect() as database:
+        wrapped = database.exec_driver_sql("SELECT wrapped FROM charge_seeds").scalar()
+    assert isinstance(wrapped, bytes)
+    seed = Secrets(load_key(desk.home / "ledger.key")).unwrap(wrapped, job.charge.id)
+    key = till.key(job)
+    database_file = (desk.home / "ledger.db").read_bytes() + (desk.home / "ledger.db-wal").read_bytes()
+    assert wrapped in database_file  # what is looked for below can be found
+    assert seed not in database_file
+    start(desk)
+    record = desk.wait(job.id)
+    noise = (np.frombuffer(key, np.uint64).astype(np.int64) >> 32).tolist()
+    private = [wrapped, seed, seed.hex().encode(), key, key.hex().encode(), b"1234567890123"]
+    private += [str(number).encode() for number in noise if abs(number) > 10**6]
+    private += [str(number).encode() for number in noisy(desk, record.result)]
+    with connect(desk.url) as connection:
+        kept = everything(connection)
+    kept += desk.log().encode()
+    kept += b"".join(file.read_bytes() for file in desk.home.glob("ledger.db*"))
+    assert job.charge.id.encode() in kept
+    assert [secret for secret in private if secret in kept] == []
