@@ -1,4 +1,4 @@
-"""Add exact noise on the CPU, all cores: to the grid, clip, sum, sample, back to floats."""
+"""Release with exact noise on the CPU, all cores: to the grid, clip, sum or count, sample, back to floats."""
 
 from typing import Any
 
@@ -6,36 +6,60 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from kernels.dp_noise.integers import sum_records, to_grid
-from kernels.dp_noise.plan import describe, plan
-from kernels.dp_noise.release import DOMAIN, NORM, as_bits, out_of_range, refused_as_out_of_range
+from kernels.dp_noise.integers import clip_records, count_records, sum_records, to_grid
+from kernels.dp_noise.plan import Plan, plan
+from kernels.dp_noise.release import (
+    COUNT_DOMAIN,
+    DOMAIN,
+    NORM,
+    answer,
+    as_bits,
+    out_of_range,
+    refused_as_out_of_range,
+)
 from kernels.dp_noise.sampler import add_noise
 from kernels.dp_noise.spec import MOST_PARTS, DpNoise
 
 
 def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, Any]:
-    """Return the noisy sum of records (n,) or (n, d), or the noisy statistic (d,) or (n, d); `key` is 32 random bytes.
+    """Return a noisy query of records (n,) or (n, d), or the noisy statistic (d,) or (n, d); `key` is 32 random bytes.
 
     Raises InvalidRequest for values that are not finite or too far out for the grid, and where no grid is safe.
     """
     made = plan(params, values.shape)
-    bits = as_bits(values, clipped=params.clip is not None)
-    mantissa = np.uint64(made.mantissa)
-    if params.clip is not None:
-        rows = bits.reshape(len(bits), -1)
-        # More parts than cores only cost memory: each holds a sum of its own.
-        parts = min(len(rows), get_num_threads(), MOST_PARTS)
-        norm = NORM[params.clip.norm]
-        total = sum_records(rows, mantissa, made.exponent, made.saturation, norm, made.bound, parts)
-    else:
-        total = np.empty(bits.size, np.int64)
-        to_grid(bits.reshape(-1), mantissa, made.exponent, total)
+    total = _total(params, made, as_bits(values, clipped=params.mode == "records"))
+    words = np.frombuffer(key, "<u4")
     try:
-        if params.clip is None and out_of_range(total):
+        if params.mode == "aggregate" and out_of_range(total):
             raise refused_as_out_of_range(made)
         noisy = np.empty(total.size, np.float64)
-        words = np.frombuffer(key, "<u4")
-        add_noise(words, DOMAIN[params.mechanism], made.log2_scale, float(made.grid), total, noisy)
+        add_noise(words, DOMAIN[params.mechanism], made.log2_scale, float(made.grid), total.reshape(-1), noisy)
     finally:
         total.fill(0)  # the answer without its noise
-    return {"noisy": noisy if params.mode == "records" else noisy.reshape(values.shape), **describe(params, made)}
+    noisy_count = None
+    if made.count is not None:
+        counted, count = np.array([len(values) * made.count.bound]), np.empty(1)
+        domain = COUNT_DOMAIN[params.mechanism]
+        add_noise(words, domain, made.count.log2_scale, float(made.count.grid), counted, count)
+        noisy_count = float(count[0])
+    return answer(params, made, values.shape, noisy, noisy_count)
+
+
+def _total(params: DpNoise, made: Plan, bits: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return what noise is added to, in steps."""
+    step = np.uint64(made.mantissa), made.exponent
+    if params.mode == "aggregate":
+        steps = np.empty(bits.size, np.int64)
+        to_grid(bits.reshape(-1), *step, steps)
+        return steps
+    # More parts than cores only cost memory: each holds a sum of its own.
+    parts = min(len(bits), get_num_threads(), MOST_PARTS)
+    if params.bins is not None:
+        total = count_records(bits.view(np.float64), np.array(params.bins.boundaries()), parts)
+        total *= made.bound
+        return total
+    assert params.clip is not None  # noqa: S101 (the validator has seen to it)
+    rows, norm = bits.reshape(len(bits), -1), NORM[params.clip.norm]
+    if params.query == "identity":
+        return clip_records(rows, *step, made.saturation, norm, made.bound)
+    return sum_records(rows, *step, made.saturation, norm, made.bound, parts)

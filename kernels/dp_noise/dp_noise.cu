@@ -1,20 +1,24 @@
-// Clip records in exact integers, add them up, and add exact discrete Laplace or discrete Gaussian noise.
+// Clip records in exact integers, add them up or count them in bins, and add exact discrete Laplace or Gaussian noise.
 //
 // A value x becomes the integer round(x * mantissa * 2^exponent), ties to even, computed from the bits of x; a record is
 // scaled down to its bound as floor(|q| * bound / norm); integers are summed mod 2^64, so no order of addition shows. The
 // noise is Canonne, Kamath, Steinke (2020), algorithms 1 to 3, for scale t = 2^k grid steps, out of ChaCha20 (RFC 8439):
-// element i reads blocks 0, 1, ... under the nonce LE64(i) || LE32(mechanism). The sampler is discrete_noise.cuh. Text and
+// element i reads blocks 0, 1, ... under the nonce LE64(i) || LE32(domain). The sampler is discrete_noise.cuh. Text and
 // order of words are those of sampler.py and integers.py, which say why each step is exact. No float but the last product,
 // noisy = (total + noise) * grid.
 //
-// Layout: bits[n][d] u64 (float64 bits), norms[n] u64 (0: record within its bound), total[d] u64, key[8] u32. The noise is
-// given numbers[n] u64, exact totals or bits of values, and writes the noisy float64 in their place, each of them once;
-// out_of_range[1] u32 is set where a value passed 2^62 steps.
+// Layout: bits[n][d] u64 (float64 bits), norms[n] u64 (0: record within its bound), total[d] u64, edges[bins + 1] f64,
+// counts[bins] u64, key[8] u32. The noise is given numbers[n] u64, exact totals or bits of values, and writes the noisy
+// float64 in their place, each of them once; out_of_range[1] u32 is set where a value passed 2^62 steps.
 // Launch: row_norms     one warp per record, blockDim (32, 4), grid over records
 //         sum_rows      128 threads; grid.x over columns, grid.y over the records, each block its share of them; total
 //                       zeroed before
+//         clip_rows     128 threads, one value each; the clipped steps take the values' place
+//         count_values  128 threads; grid.x over the values, each block its share of them, grid.y over BINS bins each;
+//                       16 KiB of shared memory; counts zeroed before
 //         *_noise       128 threads, `rounds` elements to each; 8 KiB of shared memory, and 4 bytes an element
-// row_norms and sum_rows read 8 bytes a value and take about 110 and 100 instructions each in the machine code for sm_90 (and
+// count_values reads 8 bytes a value for each BINS bins and adds to shared memory, in which values of one bin wait for each
+// other: a histogram of one bin takes the longest. row_norms and sum_rows read 8 bytes a value and take about 110 and 100 instructions each in the machine code for sm_90 (and
 // a division where a record is scaled down): bound by arithmetic, 10^8 values in linf are at least 0.3 ms on an H200, of
 // which memory would need 0.17.
 //
@@ -36,6 +40,7 @@
 #define L1 1
 #define L2 2
 #define LINF 3
+#define BINS 4096
 
 struct Wide {
     u64 high, low;
@@ -125,6 +130,19 @@ extern "C" __global__ void __launch_bounds__(128)
         norms[row] = exceeds(size, product(bound, bound)) ? root_up(size) : 0;
 }
 
+// The step of a value in a record of this norm, which is 0 where it is within the bound or cut coordinate by coordinate.
+__device__ __forceinline__ i64 clipped(u64 bits, u64 mantissa, i32 exponent, u64 saturation, i32 norm, u64 bound, u64 size) {
+    const i64 q = steps_of(bits, mantissa, exponent, norm == LINF ? bound : saturation);
+    if (size == 0) return q;
+    // Drop bits of both where magnitude * bound might not fit, the norm rounded up.
+    const u64 widest = (1ull << 63) / bound;
+    int shift = 0;
+    while ((size >> shift) >= widest) ++shift;
+    const u64 divisor = (size >> shift) + (shift > 0 ? 1u : 0u);
+    const u64 magnitude = (magnitude_of(q) >> shift) * bound / divisor;
+    return q < 0 ? -(i64)magnitude : (i64)magnitude;
+}
+
 // total[j] += sum of the clipped q[i][j]; `width` is a power of two, at most THREADS, of columns side by side. A block sums
 // `rows` records, THREADS / width of them at a time, and adds once to each of its columns.
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -134,21 +152,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const u64 column = (u64)blockIdx.x * width + threadIdx.x % width;
     const u64 first = blockIdx.y * rows;
     const u64 last = n - first < rows ? n : first + rows;
-    const u64 widest = (1ull << 63) / bound;  // below it, magnitude * bound fits 64 bits
     u64 sum = 0;
-    for (u64 row = first + threadIdx.x / width; row < last && column < d; row += THREADS / width) {
-        const i64 q = steps_of(bits[row * d + column], mantissa, exponent, norm == LINF ? bound : saturation);
-        u64 magnitude = magnitude_of(q);
-        const u64 size = norm == LINF ? 0 : norms[row];
-        if (size != 0) {
-            // Drop bits of both where the product might not fit, the norm rounded up.
-            int shift = 0;
-            while ((size >> shift) >= widest) ++shift;
-            const u64 divisor = (size >> shift) + (shift > 0 ? 1u : 0u);
-            magnitude = (magnitude >> shift) * bound / divisor;
-        }
-        sum += q < 0 ? 0 - magnitude : magnitude;
-    }
+    for (u64 row = first + threadIdx.x / width; row < last && column < d; row += THREADS / width)
+        sum += (u64)clipped(bits[row * d + column], mantissa, exponent, saturation, norm, bound, norm == LINF ? 0 : norms[row]);
     sums[threadIdx.x] = sum;
     for (u32 apart = THREADS / 2; apart >= width; apart >>= 1) {
         __syncthreads();
@@ -156,6 +162,45 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     // Integers mod 2^64: any order gives the same bytes.
     if (threadIdx.x < width && column < d) atomicAdd(total + column, sums[threadIdx.x]);
+}
+
+// bits[i][j] becomes the clipped q[i][j], as 64 bits.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    clip_rows(u64* bits, u64 n, u64 d, u64 mantissa, i32 exponent, u64 saturation, i32 norm, u64 bound, const u64* norms) {
+    const u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n * d) return;
+    bits[i] = (u64)clipped(bits[i], mantissa, exponent, saturation, norm, bound, norm == LINF ? 0 : norms[i / d]);
+}
+
+// counts[b] += how many values lie in bin b, which is [edges[b], edges[b + 1]), the last with its right edge. A block counts
+// `each` values, at most 2^32, in bins BINS * blockIdx.y and on.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    count_values(const u64* bits, u64 n, const f64* edges, u32 bins, u64 each, u64* counts) {
+    __shared__ u32 found[BINS];
+    const u32 base = blockIdx.y * BINS;
+    const u32 here = bins - base < BINS ? bins - base : BINS;
+    for (u32 bin = threadIdx.x; bin < here; bin += THREADS) found[bin] = 0;
+    __syncthreads();
+    const f64 least = edges[base], most = edges[base + here];
+    const bool closed = base + here == bins;
+    const u64 first = blockIdx.x * each;
+    const u64 last = n - first < each ? n : first + each;
+    for (u64 i = first + threadIdx.x; i < last; i += THREADS) {
+        const f64 value = __longlong_as_double((i64)bits[i]);
+        if (value < least || value > most || (value == most && !closed)) continue;
+        u32 low = 0, high = here;
+        while (high - low > 1) {
+            const u32 middle = (low + high) / 2;
+            if (value < edges[base + middle])
+                high = middle;
+            else
+                low = middle;
+        }
+        atomicAdd(found + low, 1u);
+    }
+    __syncthreads();
+    for (u32 bin = threadIdx.x; bin < here; bin += THREADS)
+        if (found[bin] != 0) atomicAdd(counts + base + bin, (u64)found[bin]);
 }
 
 // What noise is added to: totals in steps, or values that are still to be brought to the grid.

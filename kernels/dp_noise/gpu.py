@@ -1,5 +1,6 @@
-"""Add exact noise on a device: records are summed chunk by chunk, then noise is added to elements, chunk by chunk."""
+"""Release with exact noise on a device: sum, count or clip records chunk by chunk, then add noise chunk by chunk."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ from kernels import chunks
 from kernels.array import ArrayInfo
 from kernels.cuda import Device, Source
 from kernels.dp_noise import spec
-from kernels.dp_noise.plan import Plan, describe, plan
-from kernels.dp_noise.release import DOMAIN, NORM, as_bits, refused_as_out_of_range
+from kernels.dp_noise.plan import Plan, plan
+from kernels.dp_noise.release import COUNT_DOMAIN, DOMAIN, NORM, answer, as_bits, refused_as_out_of_range
 from kernels.dp_noise.spec import DpNoise
 from kernels.occupancy import resident
-from kernels.private import private_memory
+from kernels.private import PrivateMemory, private_memory
 
 _SOURCE = Source(Path(__file__).with_name("dp_noise.cu"))
 SOURCES: tuple[Source, ...] = (_SOURCE,)
@@ -22,73 +23,88 @@ SOURCES: tuple[Source, ...] = (_SOURCE,)
 _THREADS, _MOST_ROUNDS = 128, 8  # as in the source
 _LEAST_ROWS = 256  # records that are worth a block
 _GRID_Y = 65_535  # CUDA's most blocks along y
+_BINS = 4096  # as in the source: counts of a block
+_LEAST_VALUES = 8 * _BINS  # values that are worth a block's bins
 
 
 def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes, device: Device) -> dict[str, Any]:
-    """Return the noisy sum of records (n,) or (n, d), or the noisy statistic (d,) or (n, d); `key` is 32 random bytes.
+    """Return a noisy query of records (n,) or (n, d), or the noisy statistic (d,) or (n, d); `key` is 32 random bytes.
 
     Raises InvalidRequest for values that are not finite or too far out for the grid, and where no grid is safe.
     """
     made = plan(params, values.shape)
-    bits = as_bits(values, clipped=params.clip is not None)
+    bits = as_bits(values, clipped=params.mode == "records")
     release = _Release(params, made, bits, key, device)
     grid = spec.grid(params, {"values": ArrayInfo("float64", values.shape)})
     try:
-        chunks.run(device, grid, release.work, overlap=params.clip is None)
+        chunks.run(device, grid, release.work, overlap=release.total.size == 0)
         if release.out_of_range:
             raise refused_as_out_of_range(made)
     finally:
         release.total.fill(0)  # the answer without its noise
-    host = release.noisy
-    return {"noisy": host if params.mode == "records" else host.reshape(values.shape), **describe(params, made)}
+    return answer(params, made, values.shape, release.noisy, release.noisy_count)
 
 
 class _Release:
     """One release. A chunk that is tried again has the same noise: key and element are all it depends on."""
 
     def __init__(self, params: DpNoise, made: Plan, bits: NDArray[np.uint64], key: bytes, device: Device) -> None:
+        self._cut = spec.cut(params, bits.shape)
         self.noisy = np.empty(made.width)
-        self.total = np.zeros(0 if params.clip is None else made.width, np.uint64)  # as int64: the same bits
+        self.noisy_count: float | None = None
+        self.total = np.zeros(made.width if self._cut.summing else 0, np.uint64)  # as int64: the same bits
         self.out_of_range = False
         self._params, self._made, self._device = params, made, device
-        self._cut = spec.cut(params, bits.shape)
         # Records one by one, or the elements of a statistic.
-        self._bits = bits.reshape(-1) if params.clip is None else bits.reshape(len(bits), -1)
+        self._bits = bits.reshape(-1) if params.mode == "aggregate" else bits.reshape(len(bits), -1)
         self._key = np.frombuffer(key, "<u4")
         self._summed = 0  # chunks of records that are in the total, which they enter in order
 
     def work(self, first: int, end: int) -> None:
-        """Do these chunks, of which those of records come first."""
-        summing = self._cut.summing
+        """Do these chunks, of which those of records come first and a count comes last."""
+        summing, noising = self._cut.summing, self._cut.summing + self._cut.noising
         if max(first, self._summed) < min(end, summing):
             self._sum(max(first, self._summed), min(end, summing))
-        if end > summing:
-            self._add_noise(max(first, summing) - summing, end - summing)
+        if max(first, summing) < min(end, noising):
+            self._add_noise(max(first, summing) - summing, min(end, noising) - summing)
+        if end > noising:
+            self._count()
 
     def _sum(self, first: int, end: int) -> None:
-        assert self._params.clip is not None  # noqa: S101 (the validator has seen to it)
-        made, norm = self._made, NORM[self._params.clip.norm]
         rows = self._bits[first * self._cut.rows : end * self._cut.rows]
-        part = np.empty(made.width, np.uint64)
+        part = np.empty(self._made.width, np.uint64)
         try:
             with private_memory(self._device) as memory:
-                total, bits = memory.zeros(made.width, np.uint64), memory.to_device(rows)
-                shared = (*_step(made), np.uint64(made.saturation), np.int32(norm), np.uint64(made.bound))
-                norms = total  # where each coordinate is cut by itself, nobody reads them
-                if norm != NORM["linf"]:
-                    norms = memory.empty(len(rows), np.uint64)
-                    lengths = np.uint64(len(rows)), np.uint64(made.width)
-                    self._device.kernel(_SOURCE, "row_norms")(
-                        (-(-len(rows) // 4),), (32, 4), (bits, *lengths, *shared, norms)
-                    )
-                self._sum_rows(bits, shared, norms, total)
+                total, bits = memory.zeros(part.size, np.uint64), memory.to_device(rows)
+                if self._params.bins is not None:
+                    self._count_rows(bits, memory.to_device(np.array(self._params.bins.boundaries())), total)
+                else:
+                    self._sum_rows(bits, self._norms(memory, bits), total)
                 self._device.to_host(total, part)
+            if self._params.bins is not None:
+                part *= np.uint64(self._made.bound)
             np.add(self.total, part, out=self.total)
         finally:
             part.fill(0)
         self._summed = end
 
-    def _sum_rows(self, bits: Any, shared: tuple[Any, ...], norms: Any, total: Any) -> None:
+    def _clipping(self) -> tuple[Any, ...]:
+        assert self._params.clip is not None  # noqa: S101 (the validator has seen to it)
+        made, norm = self._made, NORM[self._params.clip.norm]
+        return (*_step(made), np.uint64(made.saturation), np.int32(norm), np.uint64(made.bound))
+
+    def _norms(self, memory: PrivateMemory, bits: Any) -> Any:
+        assert self._params.clip is not None  # noqa: S101
+        if self._params.clip.norm == "linf":
+            return bits  # each coordinate is cut by itself: nobody reads them
+        n, d = bits.shape
+        norms = memory.empty(n, np.uint64)
+        self._device.kernel(_SOURCE, "row_norms")(
+            (-(-n // 4),), (32, 4), (bits, np.uint64(n), np.uint64(d), *self._clipping(), norms)
+        )
+        return norms
+
+    def _sum_rows(self, bits: Any, norms: Any, total: Any) -> None:
         n, d = bits.shape
         kernel = self._device.kernel(_SOURCE, "sum_rows")
         width = min(_THREADS, 1 << (d - 1).bit_length())
@@ -99,15 +115,32 @@ class _Release:
         kernel(
             (columns, -(-n // rows)),
             (_THREADS,),
-            (bits, np.uint64(n), np.uint64(d), *shared, norms, np.uint32(width), np.uint64(rows), total),
+            (bits, np.uint64(n), np.uint64(d), *self._clipping(), norms, np.uint32(width), np.uint64(rows), total),
+        )
+
+    def _count_rows(self, bits: Any, edges: Any, counts: Any) -> None:
+        kernel = self._device.kernel(_SOURCE, "count_values")
+        # As many blocks as the device holds, each with values enough to be worth its bins.
+        windows = -(-counts.size // _BINS)
+        blocks = max(1, min(-(-bits.size // _LEAST_VALUES), resident(self._device, kernel, _THREADS) // windows))
+        each = -(-bits.size // blocks)
+        kernel(
+            (-(-bits.size // each), windows),
+            (_THREADS,),
+            (bits, np.uint64(bits.size), edges, np.uint32(counts.size), np.uint64(each), counts),
         )
 
     def _add_noise(self, first: int, end: int) -> None:
         made, params = self._made, self._params
-        part = slice(first * spec.CHUNK, end * spec.CHUNK)
-        given = self._bits[part] if params.clip is None else self.total[part]
+        part = slice(first * self._cut.elements, end * self._cut.elements)
+        statistic, identity = params.mode == "aggregate", params.query == "identity"
         with private_memory(self._device) as memory:
-            numbers, flag = memory.to_device(given), memory.zeros(1, np.uint32)
+            if identity:
+                rows = self._bits[first * self._cut.rows : end * self._cut.rows]
+                numbers = self._clip_rows(memory, memory.to_device(rows))
+            else:
+                numbers = memory.to_device(self._bits[part] if statistic else self.total[part])
+            flag = memory.zeros(1, np.uint32)
             add_noise(
                 self._device,
                 memory.to_device(self._key),
@@ -117,17 +150,44 @@ class _Release:
                 numbers,
                 part.start,
                 flag,
-                values=_step(made) if params.clip is None else None,
+                values=_step(made) if statistic else None,
             )
-            self._device.to_host(numbers, self.noisy[part].view(np.uint64))
+            self._device.to_host(numbers, self.noisy[part].view(np.uint64).reshape(numbers.shape))
             found = self._device.to_host(flag)
         if found[0]:
             self.out_of_range = True
 
+    def _clip_rows(self, memory: PrivateMemory, bits: Any) -> Any:
+        n, d = bits.shape
+        norms = self._norms(memory, bits)
+        self._device.kernel(_SOURCE, "clip_rows")(
+            (-(-bits.size // _THREADS),), (_THREADS,), (bits, np.uint64(n), np.uint64(d), *self._clipping(), norms)
+        )
+        return bits
+
+    def _count(self) -> None:
+        made = self._made.count
+        assert made is not None  # noqa: S101 (there is a chunk of it)
+        with private_memory(self._device) as memory:
+            counted = memory.to_device(np.array([len(self._bits) * made.bound], np.uint64))
+            add_noise(
+                self._device,
+                memory.to_device(self._key),
+                self._params.mechanism,
+                made.log2_scale,
+                float(made.grid),
+                counted,
+                0,
+                memory.zeros(1, np.uint32),
+                domains=COUNT_DOMAIN,
+            )
+            noisy = self._device.to_host(counted)
+        self.noisy_count = float(noisy.view(np.float64)[0])
+
 
 def add_noise(
     device: Device, key: Any, mechanism: str, k: int, grid: float, numbers: Any, first: int, flag: Any,
-    values: tuple[Any, Any] | None = None,
+    values: tuple[Any, Any] | None = None, domains: Mapping[str, int] = DOMAIN,
 ) -> None:  # fmt: skip
     """Write float64 (numbers[i] + noise of element first + i) * grid in place of numbers[n], uint64 on the device.
 
@@ -144,7 +204,7 @@ def add_noise(
         (_THREADS,),
         (
             key,
-            np.uint32(DOMAIN[mechanism]),
+            np.uint32(domains[mechanism]),
             np.int32(k),
             numbers,
             np.int32(values is not None),

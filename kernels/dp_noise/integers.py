@@ -146,6 +146,61 @@ def _sum_parts(
                 partial[part, j] += row[j]
 
 
+def clip_records(
+    bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, saturation: int, norm: int, bound: int
+) -> NDArray[np.int64]:
+    """Return the clipped records of bits[n, d] in steps."""
+    steps = np.empty(bits.shape, np.int64)
+    share(
+        len(bits),
+        lambda first, end: _clip_part(bits[first:end], mantissa, exponent, saturation, norm, bound, steps[first:end]),
+        at_least=1 + 4096 // bits.shape[1],
+    )
+    return steps
+
+
+@njit(cache=True, nogil=True)
+def _clip_part(
+    bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, saturation: int, norm: int, bound: int,
+    steps: NDArray[np.int64],
+) -> None:  # fmt: skip
+    n, d = bits.shape
+    for i in range(n):
+        for j in range(d):
+            steps[i, j] = _steps(bits[i, j], mantissa, exponent, saturation)
+        _clip(steps[i], norm, bound)
+
+
+def count_records(values: NDArray[np.float64], edges: NDArray[np.float64], parts: int) -> NDArray[np.int64]:
+    """Return how many of values[n] lie in each bin of edges[bins + 1]; `parts` only says how they are shared out."""
+    partial = np.zeros((parts, len(edges) - 1), np.int64)
+    share(parts, lambda first, end: _count_parts(values, edges, parts, first, end, partial))
+    counts: NDArray[np.int64] = partial.sum(axis=0)
+    partial.fill(0)  # counts without noise
+    return counts
+
+
+@njit(cache=True, nogil=True)
+def _count_parts(
+    values: NDArray[np.float64], edges: NDArray[np.float64], parts: int, first: int, end: int,
+    partial: NDArray[np.int64],
+) -> None:  # fmt: skip
+    n, bins = values.size, edges.size - 1
+    for part in range(first, end):
+        for i in range(part * n // parts, (part + 1) * n // parts):
+            value = values[i]
+            if value < edges[0] or value > edges[bins]:
+                continue
+            low, high = 0, bins  # edges[low] <= value, and value < edges[high] but for the last
+            while high - low > 1:
+                middle = (low + high) // 2
+                if value < edges[middle]:
+                    high = middle
+                else:
+                    low = middle
+            partial[part, low] += 1
+
+
 def to_grid(bits: NDArray[np.uint64], mantissa: np.uint64, exponent: int, steps: NDArray[np.int64]) -> None:
     """Write steps[n] of bits[n], cut to +-OUT_OF_RANGE."""
     share(bits.size, lambda first, end: _to_grid(bits[first:end], mantissa, exponent, steps[first:end]), at_least=4096)

@@ -5,18 +5,20 @@ only; the grid is chosen so that the budget is met:
 
     discrete Laplace    epsilon = D1 / 2**k              D1, D2: L1 and L2 sensitivity in grid steps
     discrete Gaussian   rho     = D2**2 / (2 * 4**k)     (Canonne, Kamath, Steinke 2020, Theorem 4)
+                        epsilon and delta: calibration.py, from D2 where one coordinate moves and from rho where several
 
 k starts at 20 and rises until one record's bound has 1024 steps (or rounding costs at most one part in 1024).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from fractions import Fraction
-from math import isqrt, log, log1p, prod
+from math import isqrt, prod
 from typing import Any
 
+from kernels.dp_noise.calibration import epsilon_of_move, epsilon_of_rho, largest_move, least_beyond, rho_of
 from kernels.dp_noise.rational import at_least, digits, exact, power, root_up, round_down
-from kernels.dp_noise.spec import DpNoise, Norm
+from kernels.dp_noise.spec import DpNoise, Norm, has_noisy_count, released
 from kernels.operation import refuse
 from kernels.spend import Spend
 
@@ -36,10 +38,13 @@ class Plan:
     log2_scale: int  # k
     mantissa: int  # 2**52 <= mantissa < 2**53
     exponent: int
-    bound: int  # records: clip bound in grid steps; aggregate: 0
+    bound: int  # records: clip bound in grid steps, or those of one in a count; aggregate: 0
     saturation: int  # a coordinate is cut to this many steps before its record's norm is taken
     sensitivity_squared: int  # of the norm the mechanism needs, in grid steps, rounding and neighbouring included
     width: int  # numbers released
+    one_moves: bool  # at most one of them differs between neighbours
+    divisor: int = 1  # of the noisy numbers: how many records a mean is of, where that is public
+    count: "Plan | None" = None  # the noisy count of a mean, where it is not
 
     @property
     def steps(self) -> Fraction:
@@ -54,187 +59,306 @@ class Plan:
         return 2**self.log2_scale / self.steps
 
 
+@dataclass(frozen=True)
+class _Reach:
+    """How far neighbouring statistics lie apart: `amount` in a norm of `width` coordinates."""
+
+    norm: Norm
+    amount: Fraction
+    width: int
+    factor_squared: int = 1  # replacing a record moves a sum by up to two of its bounds
+    rounding: int = 0  # 1 where real statistics are brought to the grid, which may move each coordinate by a step more
+    one_moves: bool = False
+
+    def shared(self, laplace: bool) -> int:
+        """How many coordinates rounding moves, in the norm of the mechanism: what the grid has to make little of."""
+        return self.width if laplace and self.norm == "l1" else root_up(self.width)
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What noise may cost, or how large it is to be: one of the four."""
+
+    epsilon: Fraction | None = None
+    pair: tuple[Fraction, Fraction] | None = None  # epsilon and delta, where one coordinate moves
+    rho: Fraction | None = None
+    scale: Fraction | None = None
+
+    def squared(self, k: int) -> int:
+        """The square of the largest sensitivity in steps that noise of 2**k steps covers."""
+        if self.epsilon is not None:
+            return int(self.epsilon * 2**k) ** 2
+        if self.pair is not None:
+            return largest_move(k, *self.pair) ** 2
+        assert self.rho is not None  # noqa: S101 (the validator has seen to it)
+        return int(2 * self.rho * 4**k)
+
+    def half(self) -> "_Budget":
+        if self.epsilon is not None:
+            return _Budget(epsilon=self.epsilon / 2)
+        return self if self.rho is None else _Budget(rho=self.rho / 2)
+
+
 def plan(params: DpNoise, shape: tuple[int, ...]) -> Plan:
     """Choose grid and clip bound for values of this shape; raise InvalidRequest where none is safe."""
-    records = params.mode == "records"
-    width = (shape[1] if len(shape) == 2 else 1) if records else prod(shape)
-    highest = MAX_LOG2_SCALE[params.mechanism]
-    for k in range(MIN_LOG2_SCALE, highest + 1):
-        made = _attempt(params, width, k)
-        wanted, _ = _resolution(params, width)
-        if made.size >= wanted:
-            break
-    _, least = _resolution(params, width)
-    asked = f"{_given(params)} {getattr(params, _given(params))}"
-    if made.size < least:
-        raise refuse(
-            f"/params/{_given(params)}",
-            f"{asked} over {width} coordinates leaves {max(made.size, 0)} grid steps for the sensitivity even with a "
-            f"noise scale of 2**{highest} steps, the largest 64 bits are safe with; {least} are needed",
-        )
-    if made.sensitivity_squared > MAX_SENSITIVITY**2:
-        raise refuse(
-            f"/params/{_given(params)}",
-            f"{asked} makes the sensitivity {isqrt(made.sensitivity_squared)} grid steps at a noise scale of 2**{k}, "
-            f"above {MAX_SENSITIVITY}, the largest the 64-bit sampler is safe with",
-        )
-    saturation = 2 ** min(50, 62 - width.bit_length())
-    if records:
-        if made.size > saturation:
-            raise refuse(
-                "/params/clip", f"a clip bound of {made.size} grid steps over {width} coordinates passes {saturation}"
-            )
-        if shape[0] * made.size > MAX_TOTAL:
-            raise refuse(
-                "/inputs/values",
-                f"the sum could overflow: {shape[0]} records * {made.size} grid steps = {shape[0] * made.size}, above "
-                f"{MAX_TOTAL}",
-            )
-    mantissa, exponent = round_down(made.steps)
-    return Plan(k, mantissa, exponent, made.size if records else 0, saturation, made.sensitivity_squared, width)
+    reach = _reach(params, shape)
+    budget = _budget(params, reach)
+    width = released(params, shape)
+    if not has_noisy_count(params):
+        divisor = shape[0] if params.query == "mean" else 1
+        return _noise(params, reach, budget, shape, width, divisor)
+    # Of one charge the sum spends one half, and the count the other. A scale is the sum's; the count costs as much.
+    half = budget.half()
+    summed = _noise(params, reach, half, shape, width)
+    if budget.scale is not None:
+        spent = _spent(params, summed)
+        half = _Budget(epsilon=spent) if params.mechanism == "discrete_laplace" else _Budget(rho=spent)
+    return replace(summed, count=_noise(params, _Reach("l1", Fraction(1), 1), half, shape, 1))
 
 
-def describe(params: DpNoise, made: Plan) -> dict[str, Any]:
-    """Every output but the noise itself."""
+def charged(params: DpNoise, shape: tuple[int, ...]) -> Spend:
+    """Return what each accountant is charged: what was asked where it was asked for, else what the noise costs."""
+    made = plan(params, shape)
+    spent = _spent(params, made)
+    if params.mechanism == "discrete_laplace":
+        epsilon = spent if params.epsilon is None else Fraction(params.epsilon)
+        # Pure epsilon is epsilon**2 / 2 zero-concentrated: Bun and Steinke (2016), Proposition 1.4.
+        return Spend(epsilon, (epsilon, Fraction(0)), epsilon**2 / 2, params.neighbouring)
+    rho = spent if params.rho is None else Fraction(params.rho)
+    return Spend(None, _approximate(params, made), rho, params.neighbouring)
+
+
+def describe(params: DpNoise, made: Plan, noisy_count: float | None = None) -> dict[str, Any]:
+    """Every output but the noisy numbers; `noisy_count` belongs to a plan that has one."""
     laplace = params.mechanism == "discrete_laplace"
     units = root_up(made.sensitivity_squared)
     spent = {"epsilon" if laplace else "rho": at_least(_spent(params, made))}
+    approximate = _approximate(params, made)
+    if approximate is not None:
+        spent = {"epsilon": at_least(approximate[0]), "delta": at_least(approximate[1]), **spent}
     return {
         "mechanism": params.mechanism,
         "scale": exact(made.scale),
         "grid": exact(made.grid),
         "sensitivity": {"norm": "l1" if laplace else "l2", "grid_units": units, "value": float(units * made.grid)},
         "sensitivity_source": "enforced" if params.mode == "records" else "declared",
+        "neighbouring": params.neighbouring,
         "spent": spent,
-        "accuracy_95": float(_accuracy(made.log2_scale, laplace) * made.grid),
+        "split": _split(params, made, noisy_count),
+        "accuracy_95": _accuracy(laplace, made, noisy_count),
         "statement": _statement(params, made, spent),
         "unaccounted": params.unaccounted is True,
     }
 
 
-def charged(params: DpNoise, shape: tuple[int, ...]) -> Spend:
-    """Return what each accountant is charged: what was asked where it was asked for, else what the noise costs."""
-    spent = _spent(params, plan(params, shape))
-    neighbouring = params.neighbouring if params.mode == "records" else None
-    if params.mechanism == "discrete_laplace":
-        epsilon = spent if params.epsilon is None else Fraction(params.epsilon)
-        # Pure epsilon is epsilon**2 / 2 zero-concentrated: Bun and Steinke (2016), Proposition 1.4.
-        return Spend(epsilon, (epsilon, Fraction(0)), epsilon**2 / 2, neighbouring)
-    return Spend(None, None, spent if params.rho is None else Fraction(params.rho), neighbouring)
+def _reach(params: DpNoise, shape: tuple[int, ...]) -> _Reach:
+    if params.sensitivity is not None:
+        width = prod(shape)
+        return _Reach(params.sensitivity.norm, Fraction(params.sensitivity.value), width, 1, 1, width == 1)
+    replaced = params.neighbouring == "replace_one"
+    if params.clip is not None:
+        width = prod(shape[1:])
+        return _Reach(params.clip.norm, Fraction(params.clip.bound), width, 4 if replaced else 1, one_moves=width == 1)
+    # A record is one in one bin. Replaced, it is one less there and one more elsewhere: 2 in L1, sqrt(2) in L2.
+    moved = (4 if params.mechanism == "discrete_laplace" else 2) if replaced else 1
+    return _Reach("l1", Fraction(1), released(params, shape), moved, one_moves=not replaced)
 
 
-def _spent(params: DpNoise, made: Plan) -> Fraction:
-    """Return epsilon of discrete Laplace noise, rho of discrete Gaussian noise."""
-    if params.mechanism == "discrete_laplace":
-        return Fraction(root_up(made.sensitivity_squared), 2**made.log2_scale)
-    return Fraction(made.sensitivity_squared, 2 * 4**made.log2_scale)
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    size: int  # grid steps of the clip bound, or of the declared sensitivity before rounding is added
-    sensitivity_squared: int
-    steps: Fraction  # grid steps per unit of the values
-
-
-def _attempt(params: DpNoise, width: int, k: int) -> _Attempt:
-    if params.mode == "records":
-        assert params.clip is not None  # noqa: S101 (the validator has seen to it)
-        norm, amount = params.clip.norm, Fraction(params.clip.bound)
-        factor, rounding = (2 if params.neighbouring == "replace_one" else 1), 0
-    else:
-        assert params.sensitivity is not None  # noqa: S101
-        norm, amount = params.sensitivity.norm, Fraction(params.sensitivity.value)
-        factor, rounding = 1, 1
-    laplace = params.mechanism == "discrete_laplace"
+def _budget(params: DpNoise, reach: _Reach) -> _Budget:
     if params.scale is not None:
-        # The scale is 2**k steps at least: the grid follows from it, and the budget is what comes out.
-        mantissa, exponent = round_down(2**k / Fraction(params.scale))
-        steps = mantissa * power(exponent)
-        # A clip bound may only shrink on the grid, a declared sensitivity only grow.
-        size = int(amount * steps) if rounding == 0 else -int(-amount * steps // 1)
-    else:
-        if laplace:
-            budget_squared = int(Fraction(params.epsilon or 0) * 2**k) ** 2
-        else:
-            budget_squared = int(2 * Fraction(params.rho or 0) * 4**k)
-        size = _largest(norm, laplace, width, factor, rounding, budget_squared)
-        steps = size / amount
-    return _Attempt(size, _sensitivity_squared(norm, laplace, width, factor, rounding, max(size, 0)), steps)
+        return _Budget(scale=Fraction(params.scale))
+    if params.rho is not None:
+        return _Budget(rho=Fraction(params.rho))
+    epsilon = Fraction(params.epsilon or 0)
+    if params.delta is None:
+        return _Budget(epsilon=epsilon)
+    delta = Fraction(params.delta)
+    if reach.one_moves and not has_noisy_count(params):
+        return _Budget(pair=(epsilon, delta))
+    return _Budget(rho=max(Fraction(0), rho_of(epsilon, delta)))
 
 
-def _sensitivity_squared(norm: Norm, laplace: bool, width: int, factor: int, rounding: int, size: int) -> int:
-    """Square of the L1 (Laplace) or L2 (Gaussian) sensitivity of integers within `size` steps of each other in `norm`.
+def _noise(
+    params: DpNoise, reach: _Reach, budget: _Budget, shape: tuple[int, ...], width: int, divisor: int = 1
+) -> Plan:
+    laplace = params.mechanism == "discrete_laplace"
+    highest = MAX_LOG2_SCALE[params.mechanism]
+    wanted, least = RESOLUTION, 8
+    if reach.rounding and reach.norm != "linf":
+        # Rounding adds `width` steps to an L1 sensitivity, sqrt(width) to an L2 one: an eighth on top is the most.
+        wanted, least = (each * reach.shared(laplace) for each in (wanted, least))
+    for k in range(MIN_LOG2_SCALE, highest + 1):
+        size, steps = _size(reach, laplace, budget, k)
+        if size >= wanted:
+            break
+    place, asked = f"/params/{_given(params)}", _asked(params)
+    if size < least:
+        raise refuse(
+            place,
+            f"{asked} over {reach.width} coordinates leaves {max(size, 0)} grid steps for the sensitivity even with a "
+            f"noise scale of 2**{highest} steps, the largest 64 bits are safe with; {least} are needed",
+        )
+    sensitivity_squared = _sensitivity_squared(reach, laplace, size)
+    if sensitivity_squared > MAX_SENSITIVITY**2:
+        raise refuse(
+            place,
+            f"{asked} makes the sensitivity {isqrt(sensitivity_squared)} grid steps at a noise scale of 2**{k}, "
+            f"above {MAX_SENSITIVITY}, the largest the 64-bit sampler is safe with",
+        )
+    saturation = 2 ** min(50, 62 - reach.width.bit_length())
+    if params.mode == "records":
+        if size > saturation:
+            raise refuse(
+                "/params/clip", f"a clip bound of {size} grid steps over {reach.width} coordinates passes {saturation}"
+            )
+        if params.query != "identity" and shape[0] * size > MAX_TOTAL:
+            raise refuse(
+                "/inputs/values",
+                f"the sum could overflow: {shape[0]} records * {size} grid steps = {shape[0] * size}, above "
+                f"{MAX_TOTAL}",
+            )
+    mantissa, exponent = round_down(steps)
+    bound = size if params.mode == "records" else 0
+    return Plan(k, mantissa, exponent, bound, saturation, sensitivity_squared, width, reach.one_moves, divisor)
 
-    `rounding` 1 adds what rounding two real statistics to the grid can add: one step in every coordinate.
-    """
-    if norm == "linf":
-        each = size + rounding
-        return factor**2 * (width**2 if laplace else width) * each**2
+
+def _size(reach: _Reach, laplace: bool, budget: _Budget, k: int) -> tuple[int, Fraction]:
+    """Return the grid steps of the bound, or of the declared sensitivity before rounding is added, and those a unit."""
+    if budget.scale is None:
+        size = _largest(reach, laplace, budget.squared(k))
+        return size, size / reach.amount
+    # The scale is 2**k steps at least: the grid follows from it, and the budget is what comes out.
+    mantissa, exponent = round_down(2**k / budget.scale)
+    steps = mantissa * power(exponent)
+    # A clip bound may only shrink on the grid, a declared sensitivity only grow.
+    return (-int(-reach.amount * steps // 1) if reach.rounding else int(reach.amount * steps)), steps
+
+
+def _sensitivity_squared(reach: _Reach, laplace: bool, size: int) -> int:
+    """Square of the L1 (Laplace) or L2 (Gaussian) sensitivity of integers within `size` steps of each other."""
+    if reach.norm == "linf":
+        each = size + reach.rounding
+        return reach.factor_squared * (reach.width**2 if laplace else reach.width) * each**2
     if laplace:
         # l2: Cauchy-Schwarz, |v|_1 <= sqrt(width) |v|_2.
         # Sums of integers are integers, so the root may be rounded down.
-        total = size if norm == "l1" else isqrt(width * size**2)
-        return factor**2 * (total + rounding * width) ** 2
-    return factor**2 * (size + rounding * root_up(width)) ** 2  # |v|_2 <= |v|_1
+        total = size if reach.norm == "l1" else isqrt(reach.width * size**2)
+        return reach.factor_squared * (total + reach.rounding * reach.width) ** 2
+    return reach.factor_squared * (size + reach.rounding * root_up(reach.width)) ** 2  # |v|_2 <= |v|_1
 
 
-def _largest(norm: Norm, laplace: bool, width: int, factor: int, rounding: int, budget_squared: int) -> int:
-    """Return the largest `size` whose sensitivity is within the budget; below 1 when there is none."""
-    each_squared = budget_squared // factor**2
-    if norm == "linf":
-        return isqrt(each_squared // (width**2 if laplace else width)) - rounding
+def _largest(reach: _Reach, laplace: bool, budget_squared: int) -> int:
+    """Return the largest size whose sensitivity is within the budget; below 1 when there is none."""
+    each_squared = budget_squared // reach.factor_squared
+    if reach.norm == "linf":
+        return isqrt(each_squared // (reach.width**2 if laplace else reach.width)) - reach.rounding
     each = isqrt(each_squared)
     if laplace:
-        left = each - rounding * width
-        if norm == "l1" or left <= 0:
+        left = each - reach.rounding * reach.width
+        if reach.norm == "l1" or left <= 0:
             return left
-        return isqrt(((left + 1) ** 2 - 1) // width)  # the largest with floor(sqrt(width) * size) <= left
-    return each - rounding * root_up(width)
+        return isqrt(((left + 1) ** 2 - 1) // reach.width)  # the largest with floor(sqrt(width) * size) <= left
+    return each - reach.rounding * root_up(reach.width)
 
 
-def _resolution(params: DpNoise, width: int) -> tuple[int, int]:
-    """Return the grid steps the bound should have, and the fewest accepted."""
-    if params.mode == "records" or (params.sensitivity is not None and params.sensitivity.norm == "linf"):
-        return RESOLUTION, 8
-    # Rounding adds `width` steps to an L1 sensitivity, sqrt(width) to an L2 one: an eighth on top is the most we add.
-    l1 = params.mechanism == "discrete_laplace" and params.sensitivity is not None and params.sensitivity.norm == "l1"
-    added = width if l1 else root_up(width)
-    return RESOLUTION * added, 8 * added
+def _spent(params: DpNoise, made: Plan) -> Fraction:
+    """Return epsilon of discrete Laplace noise, rho of discrete Gaussian noise, a count's with it."""
+    counted = Fraction(0) if made.count is None else _spent(params, made.count)
+    if params.mechanism == "discrete_laplace":
+        return counted + Fraction(root_up(made.sensitivity_squared), 2**made.log2_scale)
+    return counted + Fraction(made.sensitivity_squared, 2 * 4**made.log2_scale)
 
 
-def _accuracy(k: int, laplace: bool) -> int:
-    """Return the smallest m with P(|noise| >= m) <= 5 % (Laplace: from the tail of the pmf; Gaussian: rounded up)."""
-    scale = 2**k
-    if laplace:
-        # P(|Y| >= m) = 2 exp(-m / t) / (1 + exp(-1 / t)), and exp(-1/t) = 1 - 1/t + ... for t >= 2**20.
-        return int(scale * (log(2 / 0.05) - log1p(1 - 1 / scale))) + 1
-    return int(1.959963984540055 * scale) + 2  # two-sided 95 % quantile of the normal distribution
+def _approximate(params: DpNoise, made: Plan) -> tuple[Fraction, Fraction] | None:
+    """Return epsilon and delta where a delta was given: as asked, or the epsilon that a scale comes to."""
+    if params.delta is None:
+        return None
+    delta = Fraction(params.delta)
+    if params.epsilon is not None:
+        return Fraction(params.epsilon), delta
+    if made.one_moves and made.count is None:
+        return epsilon_of_move(made.log2_scale, root_up(made.sensitivity_squared), delta), delta
+    return epsilon_of_rho(_spent(params, made), delta), delta
+
+
+def _split(params: DpNoise, made: Plan, noisy_count: float | None) -> dict[str, Any] | None:
+    if made.count is None:
+        return None
+    name = "epsilon" if params.mechanism == "discrete_laplace" else "rho"
+    counted = _spent(params, made.count)
+    return {
+        "sum": {name: at_least(_spent(params, made) - counted), "scale": exact(made.scale), "grid": exact(made.grid)},
+        "count": {
+            name: at_least(counted),
+            "scale": exact(made.count.scale),
+            "grid": exact(made.count.grid),
+            "noisy": noisy_count,
+        },
+    }
+
+
+def _accuracy(laplace: bool, made: Plan, noisy_count: float | None) -> float:
+    """Return what noise moves one released number by, less than that with probability 95 %, from the exact pmf.
+
+    A noisy mean s'/n' is off by at most (|noise of s| + bound |noise of n|) / n', since no mean passes the bound; each
+    noise stays within its 97.5 %.
+    """
+    if made.count is None:
+        return float(least_beyond(laplace, made.log2_scale, Fraction(1, 20)) * made.grid / made.divisor)
+    summed, counted = (
+        least_beyond(laplace, each.log2_scale, Fraction(1, 40)) * each.grid for each in (made, made.count)
+    )
+    bound = made.bound * made.grid
+    return float(min((summed + bound * counted) / max(Fraction(noisy_count or 0), Fraction(1)), 2 * bound))
+
+
+_WHAT = {
+    "sum": "The sum of clipped records is",
+    "mean": "The mean of clipped records is",
+    "histogram": "The histogram of records is",
+    "identity": "The list of clipped records is",
+}
 
 
 def _statement(params: DpNoise, made: Plan, spent: dict[str, dict[str, Any]]) -> str:
-    name, told = next(iter(spent.items()))
-    amount = Fraction(told["exact"])
     kind = "Laplace" if params.mechanism == "discrete_laplace" else "Gaussian"
-    unaccounted = (
+    accounted = (
         "Unaccounted: no budget was charged, and every further release about the same people adds to what is learnt."
-        if params.unaccounted
-        else f"Charged to {params.budget}."
+        if params.budget is None
+        else "It was charged to its budget once; what is released outside that budget adds to what is learnt."
     )
     if params.mode == "aggregate":
         return (
             f"Discrete {kind} noise at scale {digits(made.scale, ROUND_FLOOR)} was added to each of {made.width} "
             "coordinates. The sensitivity was declared by the caller and nothing here checks it; what the noise "
-            f"protects depends on it. {unaccounted}"
+            f"protects depends on it. {accounted}"
         )
     change = "adding or removing one record" if params.neighbouring == "add_remove" else "replacing one record"
-    notion = "epsilon-differentially private" if name == "epsilon" else "rho-zero-concentrated differentially private"
+    amounts = [
+        f"{name} = {digits(Fraction(told['exact']), ROUND_CEILING)}"
+        for name, told in spent.items()
+        if name != "rho" or len(spent) == 1
+    ]
+    notion = {1: "epsilon-differentially private", 2: "(epsilon, delta)-differentially private"}[len(amounts)]
+    if "rho" in spent and len(spent) == 1:
+        notion = "rho-zero-concentrated differentially private"
+    parted = ""
+    if made.count is not None:
+        parted = (
+            f" in the noisy sum, divided by a noisy count at scale {digits(made.count.scale, ROUND_FLOOR)}, each of "
+            "which spent one half"
+        )
     return (
-        f"The sum of clipped records is {notion} with {name} = {digits(amount, ROUND_CEILING)} for {change}: discrete "
-        f"{kind} noise at scale {digits(made.scale, ROUND_FLOOR)}. This protects people from readers of "
-        f"the noisy sum, not from this service, which sees the records. {unaccounted}"
+        f"{_WHAT[params.query]} {notion} with {' and '.join(amounts)} for {change}: discrete {kind} noise at scale "
+        f"{digits(made.scale, ROUND_FLOOR)}{parted}. This protects people from readers of the answer, not from this "
+        f"service, which sees the records, and not a person who is in several records. {accounted}"
     )
 
 
 def _given(params: DpNoise) -> str:
     return next(name for name in ("epsilon", "rho", "scale") if getattr(params, name) is not None)
+
+
+def _asked(params: DpNoise) -> str:
+    given = f"{_given(params)} {getattr(params, _given(params))}"
+    return given if params.delta is None or params.epsilon is None else f"{given} and delta {params.delta}"

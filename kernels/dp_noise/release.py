@@ -5,15 +5,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.dp_noise.plan import MAX_TOTAL, Plan
+from kernels.dp_noise.plan import MAX_TOTAL, Plan, describe
+from kernels.dp_noise.spec import DpNoise
 from kernels.operation import InvalidRequest, refuse
 
 NORM = {"l1": 1, "l2": 2, "linf": 3}
 
-# Third nonce word of the noise's keystream: the two mechanisms never share a stream.
+# Third nonce word of the noise's keystream: the two mechanisms never share a stream, nor a count that with its sum.
 DOMAIN = {
     "discrete_laplace": int.from_bytes(b"lap1", "little"),
     "discrete_gaussian": int.from_bytes(b"gau1", "little"),
+}
+COUNT_DOMAIN = {
+    "discrete_laplace": int.from_bytes(b"lapn", "little"),
+    "discrete_gaussian": int.from_bytes(b"gaun", "little"),
 }
 
 
@@ -48,3 +53,16 @@ def refused_as_out_of_range(made: Plan) -> InvalidRequest:
         f"a value is {float(MAX_TOTAL * made.grid):.3g} or more in magnitude, 2**62 steps of the grid "
         f"{float(made.grid):.3g} that this noise needs",
     )
+
+
+def answer(
+    params: DpNoise, made: Plan, shape: tuple[int, ...], noisy: NDArray[np.float64], noisy_count: float | None
+) -> dict[str, Any]:
+    """Return the outputs: what follows from noisy numbers alone costs nothing, and is the same on every backend."""
+    if params.query == "mean":
+        divisor = made.divisor if noisy_count is None else max(noisy_count, 1.0)
+        bound = float(made.bound * made.grid)
+        noisy = np.clip(noisy / divisor, -bound, bound)  # no mean of clipped records is beyond
+    elif params.mode == "aggregate" or params.query == "identity":
+        noisy = noisy.reshape(shape)
+    return {"noisy": noisy, **describe(params, made, noisy_count)}

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from kernels.cores import share
 from kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
-from kernels.dp_noise.release import DOMAIN
+from kernels.dp_noise.release import COUNT_DOMAIN, DOMAIN
 
-LAPLACE = DOMAIN["discrete_laplace"]
+LAPLACE, LAPLACE_COUNT = DOMAIN["discrete_laplace"], COUNT_DOMAIN["discrete_laplace"]
 
 _CHUNK = 64 * LANES  # elements one core takes at a time
 
@@ -136,7 +136,7 @@ def _gaussian(stream: Any, k: Any) -> Any:
 def add_noise(
     key: NDArray[np.uint32], mechanism: int, k: int, grid: float, total: NDArray[np.int64], noisy: NDArray[np.float64]
 ) -> None:
-    """Write noisy[i] = (total[i] + noise[i]) * grid for key[8] and total[n]."""
+    """Write noisy[i] = (total[i] + noise[i]) * grid for key[8] and total[n]; `mechanism` is its domain."""
     chunks = -(-total.size // _CHUNK)
     share(chunks, lambda first, end: _add_noise(key, mechanism, k, grid, total, first, end, noisy))
 
@@ -147,6 +147,7 @@ def _add_noise(
     noisy: NDArray[np.float64],
 ) -> None:  # fmt: skip
     size = total.size
+    laplace = mechanism in (LAPLACE, LAPLACE_COUNT)
     state = np.empty(WORDS * LANES, np.uint32)
     lanes = np.empty(WORDS * LANES, np.uint32)
     stream = np.empty(_SIZE, np.uint32)
@@ -169,7 +170,7 @@ def _add_noise(
                 stream[_BLOCK] = 0
                 stream[_LOW] = state[13 * LANES + lane]
                 stream[_HIGH] = state[14 * LANES + lane]
-                noise = _laplace(stream, k) if mechanism == LAPLACE else _gaussian(stream, k)
+                noise = _laplace(stream, k) if laplace else _gaussian(stream, k)
                 noisy[first + lane] = np.float64(total[first + lane] + noise) * grid
     for held in (state, lanes, stream):  # the key is in them, and what it gave
         held[:] = 0

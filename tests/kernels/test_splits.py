@@ -86,7 +86,20 @@ def _dp_noise(random: Random) -> dict[str, Any]:
     values = random.normal(0, 1, (int(random.integers(2, 60)), int(random.integers(1, 40))))
     if random.random() < 0.7:
         clip = {"norm": str(random.choice(["linf", "l1", "l2"])), "bound": "1.5"}
-        mode = {"mode": "records", "neighbouring": "add_remove", "clip": clip}
+        mode = {
+            "mode": "records",
+            "query": str(random.choice(["sum", "mean"])),
+            "neighbouring": "add_remove",
+            "clip": clip,
+        }
+        if random.random() < 0.3:
+            mode |= {"query": "identity", "neighbouring": "replace_one"}
+        elif random.random() < 0.3:
+            values, bins = (
+                values.reshape(-1),
+                {"edges": tuple(np.sort(random.normal(0, 1, int(random.integers(2, 40)))))},
+            )
+            mode = {"mode": "records", "query": "histogram", "neighbouring": "add_remove", "bins": bins}
     return {**noise, **mode, "unaccounted": True, "values": values, "key": random.bytes(32)}
 
 

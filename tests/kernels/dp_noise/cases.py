@@ -1,5 +1,6 @@
 """Releases whose noise must not depend on where it is drawn: every kernel, norm and mechanism, odd sizes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,26 @@ def _large_records() -> dict[str, "np.ndarray[Any, Any]"]:
     return {"values": random.normal(0, 1, (64, 3)) * np.exp2(random.integers(8, 16, (64, 3)))}
 
 
+def _query(name: str, query: str, values: Callable[[], "np.ndarray[Any, Any]"], **params: Any) -> Case:
+    """A query other than the sum; a mean of privately many records has a noisy count too."""
+    replaced = {"neighbouring": "replace_one"} if query == "identity" else {"neighbouring": "add_remove"}
+    return Case(
+        "dp_noise",
+        {"mode": "records", "query": query, **replaced, **params},
+        inputs=lambda: {"values": values()},
+        key=_KEY,
+        name=f"dp_noise-{name}",
+    )
+
+
+def _around(edges: tuple[float, ...]) -> "np.ndarray[Any, Any]":
+    """Values on every edge, just below and just above it, far outside, and zeros of both signs."""
+    on = np.array(edges)
+    random = np.random.default_rng(len(edges)).uniform(edges[0] - 1, edges[-1] + 1, 300)
+    outside = [-1e300, 1e300, 5e-324, 0.0, -0.0]
+    return np.concatenate([on, np.nextafter(on, -np.inf), np.nextafter(on, np.inf), outside, random])
+
+
 def _aggregate(name: str, shape: tuple[int, ...], norm: str, **params: object) -> Case:
     return Case(
         "dp_noise",
@@ -64,6 +85,9 @@ def _aggregate(name: str, shape: tuple[int, ...], norm: str, **params: object) -
         name=f"dp_noise-{name}",
     )
 
+
+_EDGES = (-2.5, -1.0, -0.0, 1e-300, 0.75, 1.0, 3.5)
+_L1, _L2, _LINF = ({"clip": {"norm": norm, "bound": "1.5"}} for norm in ("l1", "l2", "linf"))
 
 CASES: tuple[Case, ...] = (
     _records("one-record", (1,), "linf", epsilon="1", **_LAPLACE),
@@ -91,4 +115,31 @@ CASES: tuple[Case, ...] = (
     _aggregate("statistic-of-two-axes", (13, 11), "linf", epsilon="1e-6", **_LAPLACE),
     _aggregate("gaussian-statistic", (127,), "l2", scale="3.7", **_GAUSSIAN),
     _aggregate("gaussian-one", (1,), "linf", rho="3e-5", **_GAUSSIAN),
-)
+    _query("mean", "mean", lambda: _values(129, 3)["values"], epsilon="2", **_L1, **_LAPLACE),
+    _query("mean-of-one-column", "mean", lambda: _values(65)["values"], scale="3", delta="1e-6", **_L2, **_GAUSSIAN),
+    _query(
+        "mean-of-so-many", "mean", lambda: _values(33, 2)["values"], epsilon="1", delta="1e-7",
+        **_LINF, **_GAUSSIAN | {"neighbouring": "replace_one"},
+    ),
+    _query("histogram", "histogram", lambda: _around(_EDGES), bins={"edges": _EDGES}, epsilon="0.5", **_LAPLACE),
+    _query(
+        "histogram-of-one-bin", "histogram", lambda: _around((0.0, 1.0)), bins={"edges": (0.0, 1.0)}, rho="0.1",
+        **_GAUSSIAN | {"neighbouring": "replace_one"},
+    ),
+    _query(
+        "histogram-of-categories", "histogram", lambda: np.random.default_rng(1).integers(-3, 40, 2000),
+        bins={"categories": 33}, epsilon="1", delta="1e-6", **_GAUSSIAN,
+    ),
+    Case(
+        "dp_noise",
+        {"mode": "records", "query": "histogram", "neighbouring": "add_remove", "epsilon": "1", **_LAPLACE}
+        | {"bins": {"categories": 8_200}},
+        inputs=lambda: {"values": np.random.default_rng(2).integers(-3, 8_203, 40_000, np.int32)},
+        key=_KEY,
+        small=False,
+        name="dp_noise-histogram-of-three-windows",
+    ),
+    _query("identity", "identity", lambda: _values(1025)["values"], epsilon="1", **_LINF, **_LAPLACE),
+    _query("identity-l1", "identity", lambda: _values(33, 7)["values"], scale="0.01", **_L1, **_LAPLACE),
+    _query("identity-l2", "identity", lambda: _values(31, 33)["values"], rho="0.01", **_L2, **_GAUSSIAN),
+)  # fmt: skip

@@ -224,6 +224,7 @@ def _spend(params: DpNoise) -> Spend:
 
 _SENSITIVITY = {"norm": "l1", "value": "1"}
 _BUDGET = "budget_" + 32 * "a"
+_GAUSSIAN = {"mechanism": "discrete_gaussian"}
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,17 @@ _BUDGET = "budget_" + 32 * "a"
         ({"epsilon": None}, "/params", "exactly one of epsilon, rho and scale is needed, got none"),
         ({"rho": "1"}, "/params", "exactly one of epsilon, rho and scale is needed, got epsilon, rho"),
         ({"epsilon": None, "rho": "1"}, "/params", "discrete_laplace does not take rho"),
-        ({"mechanism": "discrete_gaussian"}, "/params", "discrete_gaussian does not take epsilon"),
+        ({"delta": "1e-6"}, "/params", "discrete_laplace does not take delta"),
+        ({"epsilon": None, "scale": "1", "delta": "1e-6"}, "/params", "discrete_laplace does not take delta"),
+        (_GAUSSIAN, "/params", "discrete_gaussian takes epsilon with a delta"),
+        ({**_GAUSSIAN, "epsilon": None, "delta": "1e-6"}, "/params", "exactly one of epsilon, rho and scale is needed"),
+        ({**_GAUSSIAN, "epsilon": None, "rho": "1", "delta": "1e-6"}, "/params", "rho is taken without a delta"),
+        ({**_GAUSSIAN, "delta": "1"}, "/params", "delta '1' is not below one"),
+        ({**_GAUSSIAN, "delta": "1.5"}, "/params", "delta '1.5' is not below one"),
+        ({**_GAUSSIAN, "delta": "0"}, "/params/delta", "'0' is not above zero"),
+        ({**_GAUSSIAN, "delta": "NaN"}, "/params/delta", "'NaN' is not a decimal number"),
+        ({**_GAUSSIAN, "delta": 1e-6}, "/params/delta", "delta should be a string"),
+        ({**_GAUSSIAN, "epsilon": "1e-12", "delta": "1e-9"}, "/params/epsilon", "1e-12 and delta 1e-9 over 1 coord"),
         ({"mechanism": "laplace"}, "/params/mechanism", "discrete_laplace"),
         ({"clip": None}, "/params", "mode records needs clip"),
         ({"clip": {"norm": "l2", "bound": "0"}}, "/params/clip/bound", "'0' is not above zero"),
@@ -254,6 +265,20 @@ _BUDGET = "budget_" + 32 * "a"
         ({"neighbouring": None}, "/params", "mode records needs neighbouring"),
         ({"sensitivity": _SENSITIVITY}, "/params", "mode records does not take sensitivity"),
         ({"mode": "aggregate"}, "/params", "mode aggregate needs sensitivity"),
+        ({"mode": "aggregate", "query": "mean"}, "/params", "mode aggregate does not take query mean"),
+        ({"query": "median"}, "/params/query", "query should be 'sum', 'mean', 'histogram' or 'identity'"),
+        ({"query": "identity"}, "/params", "query identity needs neighbouring replace_one: the answer has one row per"),
+        ({"query": "histogram"}, "/params", "mode records with query histogram needs bins"),
+        ({"query": "histogram", "bins": {"categories": 3}}, "/params", "with query histogram does not take clip"),
+        ({"bins": {"categories": 3}}, "/params", "mode records does not take bins"),
+        ({"bins": {}}, "/params/bins", "exactly one of categories and edges is needed"),
+        ({"bins": {"categories": 3, "edges": [0, 1]}}, "/params/bins", "exactly one of categories and edges is needed"),
+        ({"bins": {"categories": 0}}, "/params/bins/categories", "at least 1, got 0"),
+        ({"bins": {"categories": 10**6}}, "/params/bins/categories", "at most 65536, got 1000000"),
+        ({"bins": {"edges": [0.5]}}, "/params/bins/edges", "at least 2 items, got 1"),
+        ({"bins": {"edges": [0, 1, 1]}}, "/params/bins", "increase strictly, but edge 2, 1.0, comes after 1.0"),
+        ({"bins": {"edges": [0.0, -0.0]}}, "/params/bins", "increase strictly, but edge 1, -0.0, comes after 0.0"),
+        ({"bins": {"edges": [3, 2]}}, "/params/bins", "increase strictly, but edge 1, 2.0, comes after 3.0"),
         ({"unaccounted": False}, "/params/unaccounted", "should be true, got "),
         ({"unaccounted": None}, "/params", "exactly one of budget and unaccounted is needed"),
         ({"budget": _BUDGET}, "/params", "got both"),
