@@ -151,7 +151,7 @@ class Gate:
         if self.open:
             _require_local(request)
             return Key(LOCAL, LOCAL, ("admin",), "", 0.0)
-        token = _token(request)
+        token = token_of(request)
         match = _TOKEN.fullmatch(token)
         key_id = match[1] if match else ""
         if match and key_id not in self._keys:
@@ -173,7 +173,8 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _token(request: Request) -> str:
+def token_of(request: Request) -> str:
+    """What a request brings to be let in; empty where it brings nothing."""
     scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()
@@ -208,6 +209,7 @@ class Needs:
 
 submitter = Needs("submit")
 Submitter = Annotated[Key, Depends(submitter)]
-Reader = Annotated[Key, Depends(Needs("read"))]
+reader = Needs("read")
+Reader = Annotated[Key, Depends(reader)]
 Canceler = Annotated[Key, Depends(Needs("cancel"))]
 Worker = Annotated[Key, Depends(Needs("worker"))]

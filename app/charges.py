@@ -71,8 +71,10 @@ def asked(question: Callable[[], T], pointer: str) -> T:
 
 
 def unavailable(error: Exception) -> Refusal:
-    log.warning("the ledger cannot be used: %s", type(error).__name__)
-    return Refusal("ledger-unavailable", "The ledger of budgets cannot be used", headers={"Retry-After": "5"})
+    log.warning("the database of budgets and rounds cannot be used: %s", type(error).__name__)
+    return Refusal(
+        "ledger-unavailable", "The database of budgets and rounds cannot be used", headers={"Retry-After": "5"}
+    )
 
 
 def paid(job: JobRequest, made: Charge) -> JobRequest:

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from app import errors, schemas
+from app import errors, rounds, schemas
 from app.operations import example
 from app.schemas import DEFAULT_DTYPE
 from kernels.operation import Input, Operation
@@ -14,6 +14,7 @@ from kernels.operation import Input, Operation
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <key>"},
     "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "join_token": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <join token of a round>"},
 }
 # Nested lists, row-major; null is NaN.
 _NUMBERS = {
@@ -43,7 +44,8 @@ def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
     written = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
     components = written.setdefault("components", {})
     models = components.setdefault("schemas", {})
-    for model in (schemas.Problem, schemas.Submission, schemas.JobEvent, schemas.NewBudget):
+    bodies: list[type[Any]] = [schemas.Problem, schemas.Submission, schemas.JobEvent, schemas.NewBudget, *rounds.BODIES]
+    for model in bodies:
         models |= _component(model)
     for name in ("HTTPValidationError", "ValidationError"):
         models.pop(name, None)  # FastAPI's own form of error, which is never sent
@@ -51,7 +53,7 @@ def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
     for path in written["paths"].values():
         for route in path.values():
             if "401" in route["responses"]:
-                route["security"] = _EITHER
+                route.setdefault("security", _EITHER)
             _drop_framework_error(route)
             route["responses"].setdefault(
                 "422", errors.documented("invalid-request")[422]

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
@@ -32,10 +33,12 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "invalid-idempotency-key": (400, "The Idempotency-Key cannot be used", False),
     "disconnected": (400, "The client went away before the body was complete", True),
     "unauthorized": (401, "No valid API key was given", False),
+    "unknown-member": (401, "The join token is not one of this round", False),
     "missing-scope": (403, "The API key lacks the scope this needs", False),
     "foreign-host": (403, "Without API keys only this machine is served", False),
     "not-found": (404, "There is nothing at this path", False),
     "unknown-job": (404, "There is no such job", False),
+    "unknown-round": (404, "There is no such round", False),
     "unknown-array": (404, "There is no such array", False),
     "unknown-output": (404, "The job has no such output", False),
     "method-not-allowed": (405, "This path does not take this method", False),
@@ -53,6 +56,10 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "job-failed": (409, "The job failed", False),
     "job-canceled": (409, "The job was canceled", False),
     "job-expired": (409, "The job's deadline passed before it was done", False),
+    "not-yet": (409, "The round has not come so far", True),
+    "phase-over": (409, "The round takes this no more", False),
+    "already-sent": (409, "The client has sent this before", False),
+    "round-aborted": (409, "The round was aborted", False),
     "result-gone": (410, "The result was erased or outlived its time", False),
     "body-too-large": (413, "The body is larger than the limit", False),
     "array-too-large": (413, "The array is larger than the limit", False),
@@ -66,8 +73,14 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "malformed-array": (422, "The body is not the array it says it is", False),
     "malformed-result": (422, "The body is not the result it says it is", False),
     "malformed-csv": (422, "The CSV cannot be read as numbers", False),
+    "wrong-length": (422, "What was sent is not as long as it has to be", False),
+    "double-reveal": (422, "Both secrets of one client would be known", False),
+    "forged-share": (422, "The share is not the one that was committed to", False),
+    "not-a-neighbour": (422, "A client is named that has no part in this", False),
+    "missing-share": (422, "A client that has to be named is not", False),
     "rate-limited": (429, "The API key submits too often", True),
     "quota-reached": (429, "The API key has too many jobs that are not done", True),
+    "too-many-rounds": (429, "The API key has too many live rounds", True),
     "head-too-large": (431, "The request line and headers are larger than the limit", False),
     "internal-error": (500, "The service failed", True),
     "storage-full": (503, "There is no room for more arrays", True),
@@ -76,7 +89,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "queue-full": (503, "The queue is full", True),
     "queue-memory": (503, "Redis is nearly out of memory", True),
     "deadline-unreachable": (503, "The queue is too long for the deadline", True),
-    "ledger-unavailable": (503, "The ledger of budgets cannot be used", True),
+    "ledger-unavailable": (503, "The database of budgets and rounds cannot be used", True),
     "queue-unavailable": (503, "The queue cannot be reached", True),
 }
 
@@ -153,6 +166,12 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
         if status == 401:
             documents[status]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
     return documents
+
+
+def body(model: type[BaseModel]) -> dict[str, Any]:
+    """The `requestBody` of a route that reads this model by itself; `app.document` adds the model."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
 def install(api: FastAPI) -> None:

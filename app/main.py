@@ -11,6 +11,7 @@ from fastapi import Depends, FastAPI
 from prometheus_client import start_http_server
 
 from app import (
+    aggregation,
     budgets,
     charges,
     dead_letters,
@@ -26,6 +27,7 @@ from app import (
     queries,
     remote,
     results,
+    rounds,
     submissions,
     uploads,
 )
@@ -44,6 +46,7 @@ from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
 from privacy.database import connect
 from privacy.ledger import Ledger
+from privacy.rounds import Rounds
 from privacy.seeds import load_key
 from workers.queue import JobQueue, JobRecord
 from workers.store import SpoolStore, Store
@@ -82,12 +85,13 @@ def create_app(
             if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
                 await results.erase_secrets(api.state.desk, record)
                 await charges.ended(ledger, record)
+                desk.rounds_moved.set()  # one may have waited for it
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
-        api.state.desk = Desk(
+        desk = api.state.desk = Desk(
             settings, offered, kept, queue, completions, metrics, limits, admission, Turns(), threads,
-            Amounts(offered), database, ledger,
+            Amounts(offered), database, ledger, Rounds(database), asyncio.Event(),
         )  # fmt: skip
         tasks = [
             asyncio.create_task(admission.look(), name="admission"),
@@ -95,6 +99,7 @@ def create_app(
             asyncio.create_task(_sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),
             asyncio.create_task(charges.look(ledger, queue.jobs, settings.ledger_every), name="charges"),
             asyncio.create_task(_watch_keys(api.state.gate), name="keys"),
+            asyncio.create_task(aggregation.drive(desk), name="rounds"),
         ]
         server = None
         if settings.metrics_port is not None:
@@ -135,6 +140,7 @@ def create_app(
         jobs.router,
         results.router,
         events.router,
+        rounds.router,
         dead_letters.router,
         budgets.router,
         remote.router,

@@ -44,6 +44,9 @@ class Settings(BaseSettings):
     max_wait: int = 55  # below the 60 seconds after which most proxies give up
     event_comment_seconds: Annotated[float, Field(gt=0)] = 15.0  # an event stream says something at least so often
 
+    max_live_rounds: Annotated[int, Field(ge=1)] = 100  # of one key
+    max_round_bytes: int = 16 * GIB  # masked vectors of all live rounds
+
     array_ttl: float = DAY
     inline_ttl: float = 3600.0  # a live job keeps its inputs beyond this
     result_ttl: float = DAY

@@ -1,5 +1,6 @@
 """What the routes of one application share, made when it starts."""
 
+import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +21,7 @@ from app.settings import Settings
 from app.turns import Turns
 from kernels.operation import Operation
 from privacy.ledger import Ledger
+from privacy.rounds import Rounds
 from workers.store import Store
 
 
@@ -38,6 +40,8 @@ class Desk:
     amounts: Amounts
     database: Engine  # of budgets and rounds
     ledger: Ledger
+    rounds: Rounds
+    rounds_moved: asyncio.Event  # there may be something to do for a round
 
     def require_redis(self) -> None:
         """Refuse what needs Redis while it is away by all that is known: nobody has to wait to find out again."""

@@ -188,6 +188,16 @@ async def _place(
     return placed
 
 
+async def submit_for(desk: Desk, owner: Key, key: str, body: Mapping[str, Any]) -> str:
+    """Queue a job that the service makes for one of its keys, once for each `key` however often it is asked; returns
+    the job's id. The owner's own Idempotency-Keys are others. Raises what a caller would be answered."""
+    sent = IdempotencyKey(
+        keyed(desk, owner.id, "service-key", key), keyed(desk, owner.id, "submission", _canonical(body))
+    )
+    enqueued, _, _ = await _place(desk, owner, new_job_id(), body, sent, positioned_too=False)
+    return enqueued.job_id
+
+
 def _charge(desk: Desk, submission: _Submission, spend: Spend) -> Charged:
     """Charge for it, once for its Idempotency-Key."""
     assert submission.key is not None  # noqa: S101

@@ -9,6 +9,7 @@ root/                       0700
                             says it was changed, where that is later than what is written in it
   uploads/                  arrays on their way in
   ahead/                    directories made for results that are yet to come
+  rows/                     matrices whose rows arrive one by one
   results/<job>.<attempt>/  result.json and one .npy file per array output
 """
 
@@ -36,11 +37,13 @@ from kernels.array import ArrayInfo, DType
 from workers import npy
 from workers.disk import boot, force, force_directories, force_files
 from workers.protocol import JobRequest
+from workers.rows import Rows
 from workers.settings import Durability
 
 log = logging.getLogger("warpdesk.store")
 
 _ARRAY_ID = re.compile(r"blake3:([0-9a-f]{64})")
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
 
 # An upload or an attempt that has not been touched for this long was abandoned by its process.
@@ -149,6 +152,9 @@ class Store(WorkerStore, Protocol):
     def adopt(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
         """Publish a result's file as an array of its owner (a hard link, no copy)."""
 
+    def rows(self, name: str, count: int, row_bytes: int) -> Rows:
+        """The matrix of that name whose rows arrive one by one; whoever begins it deletes it."""
+
     def sweep(self, in_use: Callable[[str, str], bool]) -> int:
         """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
 
@@ -176,7 +182,7 @@ class SpoolStore:
     def __init__(self, root: Path, durability: Durability = "always") -> None:
         self._root = root
         self._forced = durability == "always"
-        for directory in (root, *(root / name for name in ("owners", "uploads", "ahead", "results"))):
+        for directory in (root, *(root / name for name in ("owners", "uploads", "ahead", "rows", "results"))):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
         self._secret = _secret(root / "secret")
@@ -299,6 +305,12 @@ class SpoolStore:
             return self._publish(owner, link, array_id, info, ttl)
         finally:
             _unlink(link)  # still there when both were links to one file: rename(2) then does nothing
+
+    def rows(self, name: str, count: int, row_bytes: int) -> Rows:
+        """The matrix of that name whose rows arrive one by one. Raises ValueError for a name that is not plain."""
+        if not _PLAIN.fullmatch(name):
+            raise ValueError(f"{name!r} is not the name of a matrix")
+        return Rows(self._root / "rows" / f"{name}.npy", count, row_bytes, forced=self._forced)
 
     def sweep(self, in_use: Callable[[str, str], bool]) -> int:
         """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""

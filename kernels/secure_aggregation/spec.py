@@ -1,8 +1,9 @@
 """Secure aggregation of one round: what the server may be told, and when it must refuse to unmask."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from itertools import accumulate, product
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -45,7 +46,10 @@ class SecureAggregation(Params):
     round_id: str = Field(min_length=1, max_length=128, description="name of the round, returned with the sum")
     modulus_bits: Annotated[Literal[32, 64], EXACT] = Field(description="vectors and masks live mod 2**modulus_bits")
     threshold: int = Field(
-        ge=1, le=131_072, description="fewest survivors that may be summed; more than half of all clients"
+        ge=1,
+        le=131_072,
+        description="fewest survivors of a sharing set: all clients, or with a ring a client and its neighbours; more "
+        "than half of it",
     )
     survivors: tuple[ClientId, ...] = Field(
         min_length=1,
@@ -56,7 +60,16 @@ class SecureAggregation(Params):
         (), max_length=65_536, description="clients that took part but sent no vector"
     )
     pairs: tuple[tuple[ClientId, ClientId], ...] = Field(
-        (), max_length=65_536, description="(dropped, survivor) of each row of pair_seeds"
+        (), max_length=262_144, description="(dropped, survivor) of each row of pair_seeds"
+    )
+    degree: int | None = Field(
+        None, ge=2, multiple_of=2, description="neighbours of each client on the ring; null: everybody else"
+    )
+    ring: tuple[ClientId, ...] = Field(
+        (),
+        max_length=131_072,
+        description="with degree: clients in the order of the ring, those too that shared no secrets and so masked "
+        "with nobody",
     )
     quantisation: Quantisation
     output: Literal["int", "float", "mean"] = "float"
@@ -84,14 +97,27 @@ class SecureAggregation(Params):
 
 def check(params: SecureAggregation, inputs: Mapping[str, ArrayInfo]) -> None:
     """Raise InvalidRequest with every reason not to unmask this round."""
-    problems = [*_membership(params), *_pairs(params), *_capacity(params), *_shapes(params, inputs)]
+    problems = _ring(params)
+    problems += [*_membership(params), *([] if problems else _pairs(params)), *_capacity(params)]
+    problems += _shapes(params, inputs)
     if problems:
         raise InvalidRequest(*problems)
 
 
+def _ring(params: SecureAggregation) -> list[Problem]:
+    if params.degree is None:
+        return [Problem("/params/ring", "a ring is for clients of some degree")] if params.ring else []
+    if params.degree >= len(params.ring) - 1:
+        sentence = f"degree {params.degree} on a ring of {len(params.ring)} is everybody: leave degree and ring out"
+        return [Problem("/params/degree", sentence)]
+    if missing := sorted({*params.survivors, *params.dropped} - set(params.ring)):
+        return [Problem("/params/ring", f"client {missing[0]} is not on the ring")]
+    return []
+
+
 def _membership(params: SecureAggregation) -> list[Problem]:
     problems = []
-    for name, ids in (("survivors", params.survivors), ("dropped", params.dropped)):
+    for name, ids in (("survivors", params.survivors), ("dropped", params.dropped), ("ring", params.ring)):
         client, times = Counter(ids).most_common(1)[0] if ids else (0, 0)
         if times > 1:
             problems.append(Problem(f"/params/{name}", f"client {client} is named {times} times"))
@@ -101,28 +127,58 @@ def _membership(params: SecureAggregation) -> list[Problem]:
                 "/params/dropped", f"client {both[0]} is also a survivor: unmasking both ways would open its vector"
             )
         )
-    least = params.clients // 2 + 1
     if params.clients < 2:
         problems.append(Problem("/params/survivors", "a sum over one client is that client's vector; 2 are the least"))
-    if not least <= params.threshold <= params.clients:
+    size = params.clients if params.degree is None else params.degree + 1
+    least, whose = size // 2 + 1, "clients" if params.degree is None else "clients of a sharing set"
+    if not least <= params.threshold <= size:
         problems.append(
             Problem(
                 "/params/threshold",
-                f"threshold {params.threshold} of {params.clients} clients must lie between {least}, more than half, "
-                f"and {params.clients}",
+                f"threshold {params.threshold} of {size} {whose} must lie between {least}, more than half, and {size}",
             )
         )
-    elif len(params.survivors) < params.threshold:
+    elif params.degree is None and len(params.survivors) < params.threshold:
         problems.append(
             Problem(
                 "/params/survivors", f"{len(params.survivors)} survivors are fewer than threshold {params.threshold}"
             )
         )
+    elif params.degree is not None and not problems:
+        problems += _sharing_sets(params, params.degree)
     return problems
+
+
+def _sharing_sets(params: SecureAggregation, degree: int) -> list[Problem]:
+    """Whose secrets too few could have given back."""
+    survivors, ring = set(params.survivors), params.ring
+    taking_part = survivors.union(params.dropped)
+    around = [*ring[-(degree // 2) :], *ring, *ring[: degree // 2]]
+    before = [0, *accumulate(client in survivors for client in around)]  # survivors among the first of them
+    for place, client in enumerate(ring):
+        left = before[place + degree + 1] - before[place]
+        if client in taking_part and left < params.threshold:
+            sentence = f"{left} survivors share secrets of client {client}, fewer than threshold {params.threshold}"
+            return [Problem("/params/survivors", sentence)]
+    return []
+
+
+def _needed(params: SecureAggregation) -> Iterator[tuple[int, int]]:
+    """The pairs of a dropped client and a survivor whose mask is in the sum."""
+    degree, ring = params.degree, params.ring
+    if degree is None:
+        yield from product(params.dropped, params.survivors)
+        return
+    survivors, place = set(params.survivors), {client: at for at, client in enumerate(ring)}
+    steps = [step for step in range(-(degree // 2), degree // 2 + 1) if step]
+    for gone in params.dropped:
+        others = (ring[(place[gone] + step) % len(ring)] for step in steps)
+        yield from ((gone, other) for other in others if other in survivors)
 
 
 def _pairs(params: SecureAggregation) -> list[Problem]:
     survivors, dropped = set(params.survivors), set(params.dropped)
+    needed = None if params.degree is None else set(_needed(params))
     seen: set[tuple[int, int]] = set()
     problems = []
     for row, pair in enumerate(params.pairs):
@@ -136,18 +192,20 @@ def _pairs(params: SecureAggregation) -> list[Problem]:
             problems.append(Problem(at, f"client {gone} is not among the dropped"))
         elif stayed not in survivors:
             problems.append(Problem(at, f"client {stayed} is not among the survivors: its mask is in no vector summed"))
+        elif needed is not None and pair not in needed:
+            problems.append(Problem(at, f"clients {gone} and {stayed} are no neighbours on the ring"))
         elif pair in seen:
             problems.append(Problem(at, f"the pair ({gone}, {stayed}) is named more than once"))
         seen.add(pair)
         if len(problems) >= 10:
             return problems
-    needed = len(dropped) * len(survivors)
-    if not problems and len(seen) < needed:
-        gone, stayed = next((d, s) for d in params.dropped for s in params.survivors if (d, s) not in seen)
+    count = len(dropped) * len(survivors) if needed is None else len(needed)
+    if not problems and len(seen) < count:
+        gone, stayed = next(pair for pair in _needed(params) if pair not in seen)
         problems.append(
             Problem(
                 "/params/pairs",
-                f"{len(seen)} of {needed} pairs of a dropped client and a survivor are named; "
+                f"{len(seen)} of {count} pairs of a dropped client and a survivor are named; "
                 f"({gone}, {stayed}) is missing",
             )
         )
