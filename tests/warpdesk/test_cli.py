@@ -17,10 +17,14 @@ import pytest
 
 from examples.prices import sp500
 from kernels.catalogue import OPERATIONS
+from privacy.database import connect
+from privacy.ledger import Ledger, NewBudget
+from privacy.seeds import load_key
 from tests.conftest import ROOT, Service, serve, wait_until_ready
 from warpdesk.cli import main, typed
 from warpdesk.client import Client
 from warpdesk.home import UnusableHome, command, make_private
+from workers.settings import ledger_in
 
 
 @pytest.fixture
@@ -223,6 +227,33 @@ def test_doctor_names_the_redis_a_service_would_start(own_home: Path, capsys: py
     found = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert re.search(r"version \d+\.\d+.*not running", found["redis"]["found"])
     assert not own_home.exists(), "looking changes nothing"
+
+
+def test_doctor_replays_the_ledger_and_names_what_does_not_fit(
+    own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def looked() -> dict[str, str]:
+        main(["doctor", "--quick", "--json"])
+        checks = json.loads(capsys.readouterr().out)["checks"]
+        found: dict[str, str] = next(check for check in checks if check["name"] == "ledger")
+        return found
+
+    assert "is made at the first start" in looked()["found"]
+    own_home.mkdir(parents=True)
+    engine = connect(ledger_in(own_home))
+    books = Ledger(engine, load_key(own_home / "ledger.key"))
+    books.prepare()
+    made = books.create(NewBudget("n", "d", "pure", "add_remove", "local", epsilon="1"))
+    assert "1 budgets, 0 entries, every chain fits" in looked()["found"]
+    with engine.begin() as connection:
+        connection.exec_driver_sql('UPDATE budgets SET spent = \'{"epsilon":"0.5"}\'')
+    engine.dispose()
+    damaged = looked()
+    assert damaged["status"] == "failed"
+    assert made.id in damaged["found"]
+    (own_home / "ledger.key").rename(own_home / "lost")
+    assert "is missing" in looked()["found"]
+    assert not (own_home / "ledger.key").exists(), "looking makes no key"
 
 
 def test_doctor_fails_where_the_configured_redis_does_not_answer(

@@ -9,6 +9,7 @@ from kernels.cuda import DeviceLost
 from warpdesk.doctor import gpu, kernels, machine
 from warpdesk.doctor.broker import broker
 from warpdesk.doctor.check import Check, Findings
+from warpdesk.doctor.ledger import ledger
 from workers import nvml
 from workers.calibrate import calibrate
 from workers.cost import costs_of
@@ -42,6 +43,7 @@ def _checks(worker: WorkerSettings, settings: Settings, wish: Wish) -> Iterator[
     yield machine.processors()
     yield machine.home(settings)
     yield broker(settings.home)
+    yield ledger(settings)
 
     library, stands_in, unused = nvml.library(worker.nvml), ":" in worker.device, worker.device == "cpu"
     here = gpu.here(worker.device, library)

@@ -1,0 +1,56 @@
+"""The ledger of privacy budgets: whether it can be used with the key that is here, and whether its chains fit."""
+
+from pathlib import Path
+
+from sqlalchemy import make_url
+
+from app.settings import Settings
+from privacy.database import DatabaseUnavailable, UnusableDatabase, connect
+from privacy.ledger import Ledger, WrongKey
+from privacy.seeds import UnusableKey, load_key
+from warpdesk.doctor.check import Check
+
+_PAGE = 100  # budgets read at a time
+
+
+def ledger(settings: Settings) -> Check:
+    """Replays every chain; nothing is made where there is no ledger yet."""
+    try:
+        place = make_url(settings.ledger)
+    except Exception:  # noqa: BLE001 - of a URL, whose text may hold a password
+        return _failed("WARPDESK_LEDGER_URL is not a database URL", "write it as postgresql://user@host/name")
+    shown = place.render_as_string(hide_password=True)
+    if place.get_backend_name() == "sqlite" and not Path(place.database or "").exists():
+        return Check("ledger", "ok", f"{shown} is made at the first start, with the key {settings.ledger_key_path}")
+    if not settings.ledger_key_path.exists():
+        found = f"{shown}: its key {settings.ledger_key_path} is missing"
+        return _failed(found, "put the key file back, or set WARPDESK_LEDGER_KEY_FILE")
+    try:
+        engine = connect(settings.ledger)
+        try:
+            books = Ledger(engine, load_key(settings.ledger_key_path))
+            books.prepare()
+            return _verified(books, shown)
+        finally:
+            engine.dispose()
+    except (UnusableDatabase, UnusableKey, WrongKey) as error:
+        return _failed(f"{shown}: {error}", "correct WARPDESK_LEDGER_URL or WARPDESK_LEDGER_KEY_FILE")
+    except DatabaseUnavailable as error:
+        return _failed(f"{shown}: {error}", "start the database, or correct WARPDESK_LEDGER_URL")
+
+
+def _verified(books: Ledger, shown: str) -> Check:
+    budgets = entries = 0
+    last = None
+    while page := books.budgets(_PAGE, last):
+        for budget in page:
+            told = books.verify(budget.id)
+            if not told.ok:
+                found = f"{shown}: {budget.id} does not fit at entry {told.first_bad}: {told.reason}"
+                return _failed(found, "close this budget, and compare with a backup or with heads that callers noted")
+            budgets, entries, last = budgets + 1, entries + told.entries, budget.id
+    return Check("ledger", "ok", f"{shown}: {budgets} budgets, {entries} entries, every chain fits")
+
+
+def _failed(found: str, remedy: str) -> Check:
+    return Check("ledger", "failed", found, remedy)
