@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from kernels.amount import Amount
 from kernels.array import DType
 from kernels.spend import Neighbouring
+from privacy.accountants import Accountant as Accountant
 from workers.protocol import (
     BackendWish,
     ConditionState,
@@ -107,7 +108,7 @@ class NewBudget(Body):
         str, Field(min_length=1, max_length=200, description="Whose privacy it is; one open budget each")
     ]
     accountant: Annotated[
-        Literal["pure", "approx", "zcdp"],
+        Accountant,
         Field(
             description="How releases add up: epsilon; epsilon and delta; rho of zero-concentrated DP. Laplace noise "
             "fits each, Gaussian noise the last, and `approx` where it is asked for by epsilon and delta"
@@ -232,7 +233,7 @@ class Budget(Reply):
     id: str
     name: str
     dataset: str
-    accountant: Literal["pure", "approx", "zcdp"]
+    accountant: Accountant
     neighbouring: Neighbouring
     state: Literal["open", "closed"]
     total: Amounts

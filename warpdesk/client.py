@@ -19,7 +19,8 @@ from typing import Any
 import httpx
 from numpy.typing import ArrayLike
 
-from app.schemas import Array, Job, JobEvent, OperationDescription
+from app.schemas import Accountant, Array, Budget, Job, JobEvent, NewBudget, OperationDescription
+from kernels.spend import Neighbouring
 from warpdesk.encoding import AnyArray
 from warpdesk.exchange import PAUSE, Exchange, Options, Place, Result, Steps, T, WarpdeskError
 from warpdesk.progress import ProgressBar
@@ -28,6 +29,7 @@ from workers.protocol import BackendWish, Priority
 __all__ = [
     "Array",
     "AsyncClient",
+    "Budget",
     "Client",
     "Job",
     "JobEvent",
@@ -169,6 +171,19 @@ class Client:
     def operations(self) -> dict[str, OperationDescription]:
         """What the service can compute."""
         return self._send(self._exchange.operations())
+
+    def create_budget(
+        self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **total: str
+    ) -> Budget:
+        """Open the privacy budget of a dataset; `total` is epsilon (pure), epsilon and delta (approx) or rho (zcdp),
+        each a decimal string. Needs a key with the scope admin. Raises WarpdeskError where the dataset has an open one.
+        """
+        wanted = NewBudget(name=name, dataset=dataset, accountant=accountant, neighbouring=neighbouring, **total)
+        return self._send(self._exchange.create_budget(wanted))
+
+    def budget(self, budget: Budget | str) -> Budget:
+        """A budget as it is now: exact decimals of what was spent and what remains, and the head of its chain."""
+        return self._send(self._exchange.budget(budget))
 
     def close(self) -> None:
         """Close the connections to the service."""
@@ -329,6 +344,19 @@ class AsyncClient:
     async def operations(self) -> dict[str, OperationDescription]:
         """What the service can compute."""
         return await self._send(self._exchange.operations())
+
+    async def create_budget(
+        self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **total: str
+    ) -> Budget:
+        """Open the privacy budget of a dataset; `total` is epsilon (pure), epsilon and delta (approx) or rho (zcdp),
+        each a decimal string. Needs a key with the scope admin. Raises WarpdeskError where the dataset has an open one.
+        """
+        wanted = NewBudget(name=name, dataset=dataset, accountant=accountant, neighbouring=neighbouring, **total)
+        return await self._send(self._exchange.create_budget(wanted))
+
+    async def budget(self, budget: Budget | str) -> Budget:
+        """A budget as it is now: exact decimals of what was spent and what remains, and the head of its chain."""
+        return await self._send(self._exchange.budget(budget))
 
     async def close(self) -> None:
         """Close the connections to the service."""

@@ -20,7 +20,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
-from app.schemas import Array, ErrorDetail, Job, JobEvent, JobPage, OperationDescription, OperationList, Problem
+from app.schemas import (
+    Array,
+    Budget,
+    ErrorDetail,
+    Job,
+    JobEvent,
+    JobPage,
+    NewBudget,
+    OperationDescription,
+    OperationList,
+    Problem,
+)
 from app.schemas import Result as ResultBody
 from warpdesk.encoding import CSV, NPY, AnyArray, Body, array_body, as_array, as_json, file_body, fits_json, from_npy
 from warpdesk.event_stream import EventStream
@@ -161,6 +172,15 @@ class Exchange:
         found = OperationList.model_validate_json(response.content).operations
         self._operations = {description.name: description for description in found}
         return dict(self._operations)
+
+    def create_budget(self, wanted: NewBudget) -> Steps[Budget]:
+        response = yield from self.ask("POST", "/v1/budgets", json=wanted.model_dump(exclude_none=True))
+        return Budget.model_validate_json(response.content)
+
+    def budget(self, budget: Budget | str) -> Steps[Budget]:
+        name = budget.id if isinstance(budget, Budget) else budget
+        response = yield from self.ask("GET", f"/v1/budgets/{name}")
+        return Budget.model_validate_json(response.content)
 
     def events(self, job: Job | str, timeout: float | None) -> "Reading":
         return Reading(self, _id(job), _deadline(timeout), self._timeout)

@@ -131,6 +131,21 @@ def test_submit_wait_result_list_and_delete(client: Client) -> None:
     assert (refused.value.status, refused.value.code) == (410, "result-gone")
 
 
+def test_a_release_is_charged_to_a_budget(client: Client) -> None:
+    wanted = {"dataset": "of the client", "accountant": "pure", "neighbouring": "add_remove", "epsilon": "0.5"}
+    made = client.create_budget("autumn", **wanted)  # type: ignore[arg-type]
+    asked = {"mechanism": "discrete_laplace", "mode": "records", "epsilon": "0.5", "neighbouring": "add_remove"}
+    asked |= {"clip": {"norm": "linf", "bound": "1"}, "budget": made.id}  # type: ignore[dict-item]
+    result = client.run("dp_noise", values=[0.25, 0.5], params=asked)
+    left = client.budget(made)
+    assert (left.remaining.epsilon, left.entries) == ("0", 1)
+    assert result.provenance.charge is not None
+    assert result.provenance.charge.head == left.head
+    with pytest.raises(WarpdeskError) as refused:
+        client.run("dp_noise", values=[0.25, 0.5], params=asked)
+    assert (refused.value.status, refused.value.code) == (409, "budget-exceeded")
+
+
 def test_a_wait_that_takes_too_long_times_out_and_the_job_can_be_canceled(client: Client) -> None:
     job = client.submit("monte_carlo", **LONG)
     with pytest.raises(TimeoutError, match=rf"{job.id} is still (queued|running)"):
