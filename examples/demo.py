@@ -1,25 +1,19 @@
 """Send one job of each operation to a service of its own, over HTTP, on real market prices: `make demo`."""
 
-import os
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from numpy.typing import NDArray
 
 from examples import prices
+from examples.serving import PATIENCE, serving
 from warpdesk import Client, Result
 from warpdesk.masking import Quantisation, mask, new_secret, pair_seed
-from warpdesk.processes import free_port, spawn, stop
 
-ROOT = Path(__file__).resolve().parent.parent
 YEAR = 252  # trading days
-PATIENCE = 300.0  # seconds a first start may take on a slow machine: it compiles every operation
 
 Array = NDArray[Any]
 
@@ -36,46 +30,28 @@ class Work:
 
 def main(home: Path | None = None, picture: Path = Path("demo.png")) -> dict[str, Result]:
     """Run a service in `home` for the jobs, print a table, save a picture, stop the service; returns the answers."""
-    home = (home or Path(os.environ.get("WARPDESK_HOME", ROOT / ".warpdesk"))).resolve()
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    log = home / "demo.log"
-    port = free_port()
-    environment = {**os.environ, "WARPDESK_HOME": str(home)}
-    print("starting Redis, the API and a worker (a first start compiles every operation) ...", flush=True)
-    began = time.monotonic()
-    service = spawn(
-        [sys.executable, "-m", "warpdesk", "serve", "--port", str(port)],
-        env=environment,
-        cwd=ROOT,
-        log=log,
-    )
-    try:
-        with Client(f"http://127.0.0.1:{port}", timeout=120) as client:
-            _wait_until_ready(f"http://127.0.0.1:{port}", lambda: service.poll() is None, log)
-            print(f"ready after {time.monotonic() - began:.1f} s\n", flush=True)
-            _print_row("operation", "input", "answer", "backend", "queue", "compute")
-            results = {}
-            for work in jobs():
-                result = client.run(work.operation, timeout=PATIENCE, **work.fields)
-                results[work.operation] = result
-                how = result.provenance
-                _print_row(
-                    work.operation,
-                    work.subject,
-                    work.answer(result),
-                    how.backend,
-                    _milliseconds(how.queue_seconds),
-                    # A private operation does not say: how long its sampler took would tell of its noise.
-                    _milliseconds(how.compute_seconds),
-                )
-        device = results["rsi"].provenance.device
-        why = next((found.provenance.fallback_reason for found in results.values()), None)
-        print(f"\ncomputed on {device}" + (f" ({why})" if why else ""))
-        draw(prices.sp500(), results["bollinger"], results["rsi"], picture)
-        print(f"the last two years with Bollinger bands and RSI are in {picture}")
-        return results
-    finally:
-        stop(service, patience=60)
+    with serving(home, "demo.log") as url, Client(url, timeout=120) as client:
+        _print_row("operation", "input", "answer", "backend", "queue", "compute")
+        results = {}
+        for work in jobs():
+            result = client.run(work.operation, timeout=PATIENCE, **work.fields)
+            results[work.operation] = result
+            how = result.provenance
+            _print_row(
+                work.operation,
+                work.subject,
+                work.answer(result),
+                how.backend,
+                _milliseconds(how.queue_seconds),
+                # A private operation does not say: how long its sampler took would tell of its noise.
+                _milliseconds(how.compute_seconds),
+            )
+    device = results["rsi"].provenance.device
+    why = next((found.provenance.fallback_reason for found in results.values()), None)
+    print(f"\ncomputed on {device}" + (f" ({why})" if why else ""))
+    draw(prices.sp500(), results["bollinger"], results["rsi"], picture)
+    print(f"the last two years with Bollinger bands and RSI are in {picture}")
+    return results
 
 
 def jobs() -> list[Work]:
@@ -203,7 +179,7 @@ def _arithmetic(days: str, close: Array, moves: Array) -> list[Work]:
 def _aggregation(symbols: tuple[str, ...], closes: Array) -> Work:
     """Five desks learn their joint position, nobody a single desk's; desk 5 drops out after keys were exchanged."""
     quantisation = Quantisation(clip="1000000", scale="1")  # whole shares
-    desks = {desk: _position(closes, months=3 * desk) for desk in range(1, 6)}
+    desks = {desk: position(closes, months=3 * desk) for desk in range(1, 6)}
     secrets = {desk: new_secret() for desk in desks}
     roster = {desk: secret.public for desk, secret in secrets.items()}
     dropped = 5
@@ -240,7 +216,7 @@ def _aggregation(symbols: tuple[str, ...], closes: Array) -> Work:
     )
 
 
-def _position(closes: Array, months: int) -> Array:
+def position(closes: Array, months: int) -> Array:
     """Shares of a desk that buys what rose and sells what fell over some months, 50,000 dollars of each stock."""
     momentum = np.sign(closes[:, -1] - closes[:, -1 - 21 * months])
     position: Array = momentum * 50_000 / closes[:, -1]
@@ -294,18 +270,6 @@ def _print_row(operation: str, subject: str, answer: str, backend: str, queue: s
 
 def _milliseconds(seconds: float | None) -> str:
     return "not told" if seconds is None else f"{1000 * seconds:.1f} ms"
-
-
-def _wait_until_ready(url: str, alive: Callable[[], bool], log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and alive():
-        try:
-            if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
-                return
-        except httpx.TransportError:  # not listening yet
-            pass
-        time.sleep(0.1)
-    raise SystemExit(f"the service did not become ready; {log} says:\n{log.read_text()[-2000:]}")
 
 
 if __name__ == "__main__":

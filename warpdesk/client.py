@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 import httpx
 from numpy.typing import ArrayLike
@@ -22,7 +22,19 @@ from numpy.typing import ArrayLike
 from app.schemas import Accountant, Array, Budget, Job, JobEvent, NewBudget, OperationDescription
 from kernels.spend import Neighbouring
 from warpdesk.encoding import AnyArray
-from warpdesk.exchange import PAUSE, Exchange, Options, Place, Result, Steps, T, WarpdeskError
+from warpdesk.exchange import (
+    PAUSE,
+    AskedRound,
+    Exchange,
+    Options,
+    Place,
+    Result,
+    Round,
+    RoundResult,
+    Steps,
+    T,
+    WarpdeskError,
+)
 from warpdesk.progress import ProgressBar
 from workers.protocol import BackendWish, Priority
 
@@ -36,6 +48,8 @@ __all__ = [
     "OperationDescription",
     "ProgressBar",
     "Result",
+    "Round",
+    "RoundResult",
     "WarpdeskError",
 ]
 
@@ -184,6 +198,20 @@ class Client:
     def budget(self, budget: Budget | str) -> Budget:
         """A budget as it is now: exact decimals of what was spent and what remains, and the head of its chain."""
         return self._send(self._exchange.budget(budget))
+
+    def secagg_round(self, **asked: Unpack[AskedRound]) -> Round:
+        """Make a round in which `clients` vectors (dimension,) are summed; give each client one of its tokens.
+
+        A client takes part with `warpdesk.secagg`. Raises WarpdeskError, also where the sum could overflow.
+        """
+        return self._send(self._exchange.secagg_round(asked))
+
+    def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
+        """Wait until a round of this key is done, and fetch the sum; TimeoutError after `timeout` seconds.
+
+        Raises WarpdeskError where the round was aborted, with the reason.
+        """
+        return self._send(self._exchange.secagg_result(made, timeout))
 
     def close(self) -> None:
         """Close the connections to the service."""
@@ -357,6 +385,20 @@ class AsyncClient:
     async def budget(self, budget: Budget | str) -> Budget:
         """A budget as it is now: exact decimals of what was spent and what remains, and the head of its chain."""
         return await self._send(self._exchange.budget(budget))
+
+    async def secagg_round(self, **asked: Unpack[AskedRound]) -> Round:
+        """Make a round in which `clients` vectors (dimension,) are summed; give each client one of its tokens.
+
+        A client takes part with `warpdesk.secagg`. Raises WarpdeskError, also where the sum could overflow.
+        """
+        return await self._send(self._exchange.secagg_round(asked))
+
+    async def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
+        """Wait until a round of this key is done, and fetch the sum; TimeoutError after `timeout` seconds.
+
+        Raises WarpdeskError where the round was aborted, with the reason.
+        """
+        return await self._send(self._exchange.secagg_result(made, timeout))
 
     async def close(self) -> None:
         """Close the connections to the service."""

@@ -9,10 +9,10 @@ import os
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import floor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, Required, TypedDict, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -33,6 +33,7 @@ from app.schemas import (
     Problem,
 )
 from app.schemas import Result as ResultBody
+from kernels.secure_aggregation.spec import Quantisation
 from warpdesk.encoding import CSV, NPY, AnyArray, Body, array_body, as_array, as_json, file_body, fits_json, from_npy
 from warpdesk.event_stream import EventStream
 from workers.protocol import BackendWish, Priority, Provenance, State
@@ -41,6 +42,7 @@ URL = "http://127.0.0.1:8000"
 LONGEST_WAIT = 55  # seconds the service holds a request open
 SLACK = 0.1  # seconds a wait may go on beyond its timeout: the service counts whole ones
 FIRST_PAUSE = 0.005  # seconds between questions where less than a whole one is left; doubles each time
+LONGEST_PAUSE = 1.0  # seconds between questions to which the service gives no answer before its time
 PAUSE = "pause"
 
 TRIES = 5  # of a request whose connection fails; the pauses between them are 1.5 seconds together
@@ -77,6 +79,48 @@ class Result:
 
     def __getitem__(self, name: str) -> Any:
         return self.outputs[name]
+
+
+class AskedRound(TypedDict, total=False):
+    """A round of secure aggregation to be made. The modulus is 2**32, the output float unless others are asked for.
+
+    `min_clients`, just more than half without it, is the fewest who may send keys and shares. `threshold` is for a
+    round in which everybody shares with everybody; without it neighbours and threshold follow from how many there are.
+    `deadlines` are the seconds that each phase may take.
+    """
+
+    clients: Required[int]
+    dimension: Required[int]
+    quantisation: Required[Quantisation]
+    min_clients: int
+    threshold: int
+    modulus_bits: Literal[32, 64]
+    output: Literal["int", "float", "mean"]
+    deadlines: Mapping[Literal["keys_s", "shares_s", "masked_s", "unmask_s"], float]
+    backend: BackendWish
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of secure aggregation that was made: its id, a join token for each client, and why no sum of theirs can
+    overflow. Who gets which token says nothing; nobody can ask for them again."""
+
+    id: str
+    tokens: list[str] = field(repr=False)
+    overflow_proof: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """The sum of the survivors' vectors, and what making it told the service."""
+
+    sum: AnyArray
+    survivors: list[int]
+    dropped: list[int]
+    overflow_proof: dict[str, int]
+    statement: str
+    provenance: Provenance
+    job: str
 
 
 @dataclass(frozen=True)
@@ -184,6 +228,38 @@ class Exchange:
 
     def events(self, job: Job | str, timeout: float | None) -> "Reading":
         return Reading(self, _id(job), _deadline(timeout), self._timeout)
+
+    def secagg_round(self, asked: AskedRound) -> Steps[Round]:
+        fewest = max(asked.get("threshold", 0), asked["clients"] // 2 + 1, 3)
+        body = {"min_clients": fewest, **asked, "quantisation": asked["quantisation"].model_dump()}
+        response = yield from self.ask("POST", "/v1/secagg/rounds", json=body)
+        told = response.json()
+        return Round(told["id"], told["join_tokens"], told["overflow_proof"])
+
+    def secagg_result(self, made: Round | str, timeout: float | None) -> Steps[RoundResult]:
+        name = made.id if isinstance(made, Round) else made
+        deadline, pause = _deadline(timeout), FIRST_PAUSE
+        response = None
+        while response is None:
+            try:
+                response = yield from self.ask("GET", f"/v1/secagg/rounds/{name}/result", pause=pause)
+            except WarpdeskError as error:
+                if error.code != "not-yet":
+                    raise
+                if (left := _seconds_left(deadline)) <= 0:
+                    raise TimeoutError(f"{name} has no sum yet") from None
+                pause = min(2 * pause, LONGEST_PAUSE, left)
+        told = response.json()
+        array = yield from self.ask("GET", f"/v1/jobs/{told['job']}/result/sum", headers={"Accept": NPY})
+        return RoundResult(
+            from_npy(array.content),
+            told["survivors"],
+            told["dropped"],
+            told["overflow_proof"],
+            told["statement"],
+            Provenance.model_validate(told["provenance"]),
+            told["job"],
+        )
 
     def ask(
         self,
