@@ -53,7 +53,8 @@ def shown(amounts: Amounts) -> dict[Name, str]:
 
 def read(text: str) -> dict[Name, int]:
     """What `shown` gave, kept as JSON."""
-    return {name: int(Fraction(amount) * 10 ** PLACES[name]) for name, amount in json.loads(text).items()}
+    amounts = json.loads(text)
+    return {name: int(Fraction(amounts[name]) * 10**places) for name, places in PLACES.items() if name in amounts}
 
 
 def plus(one: Amounts, other: Amounts) -> dict[Name, int]:

@@ -339,7 +339,8 @@ class Ledger:
                 job_id=order.job_id,
                 reason="",
             )
-            charge = {"id": charge_id, "budget_id": budget_id, "state": "charged", **dict.fromkeys(_TOLD_LATER)}
+            charge = {"id": charge_id, "budget_id": budget_id, "state": "charged", "forgotten": False}
+            charge |= dict.fromkeys(_TOLD_LATER)
             connection.execute(insert(CHARGES).values(**charge, seal=self._secrets.seal("charge", charge)))
             wrapped = self._secrets.wrap(secrets.token_bytes(SIZE), charge_id)
             connection.execute(insert(SEEDS).values(charge_id=charge_id, wrapped=wrapped))
@@ -424,7 +425,11 @@ class Ledger:
                 return False
             if charge["state"] == "charged":
                 self._refund(connection, charge, reason)
-            if forget_key:
+            else:
+                reason = charge["reason"]
+            forgotten = forget_key or charge["forgotten"]
+            self._turn(connection, charge, state="void", reason=reason, forgotten=forgotten)
+            if forgotten:
                 connection.execute(delete(REQUESTS).where(REQUESTS.c.charge_id == charge_id))
         truncate_log(self._engine)
         return True
@@ -435,7 +440,6 @@ class Ledger:
         same = {name: value for name, value in vars(entry).items() if name not in _OF_ITS_PLACE}
         spent = minus(read(row["spent"]), read(canonical(entry.amounts)))
         self._append(connection, row, spent, **{**same, "kind": "refund", "reason": reason})
-        self._turn(connection, charge, state="void", reason=reason)
 
     def pending(self, older_than: float, limit: int) -> list[Pending]:
         """The oldest charges without an end that are `older_than` seconds old."""
@@ -497,7 +501,7 @@ class Ledger:
         if charge["state"] != "claimed":
             raise ChargeEnded(charge["id"], charge["state"], charge["reason"])
 
-    def _turn(self, connection: Connection, charge: Row, **changes: str) -> None:
+    def _turn(self, connection: Connection, charge: Row, **changes: Any) -> None:
         """Put a locked charge into another state; what has ended has neither seed nor job any more."""
         seal = self._secrets.seal("charge", {**charge, **changes})
         connection.execute(update(CHARGES).where(CHARGES.c.id == charge["id"]).values(**changes, seal=seal))

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Connection,
     ForeignKey,
@@ -89,6 +90,7 @@ CHARGES = Table(
     Column("reason", Text),  # of failed and void
     Column("outcome", Text),  # of released: where the answer lies
     Column("answer", String(64)),  # keyed digest of it
+    Column("forgotten", Boolean, nullable=False),  # whether its idempotency key may be used anew
     Column("seal", String(64), nullable=False),  # keyed digest of all of these
 )
 

@@ -3,10 +3,10 @@
 What may not change is found by its hash, what may by its seal, a digest that takes the ledger's key to make.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Connection, func, select
 
 from privacy.amounts import minus, plus, read, shown, within
 from privacy.chain import Entry, canonical, genesis
@@ -20,7 +20,7 @@ _AT_A_TIME = 1000  # rows in memory
 class Verified:
     """Whether all fits; if not, the first entry that does not (0: the budget's own row), and why."""
 
-    ok: bool
+    valid: bool
     entries: int
     head: str
     first_bad: int | None = None
@@ -40,8 +40,7 @@ def verify(connection: Connection, budget: Row, secrets: Secrets) -> Verified:
         spent = dict.fromkeys(total, 0)
         charges = 0
         void: dict[str, tuple[int, Entry]] = {}  # charges whose refund is still to come
-        rows = connection.execution_options(yield_per=_AT_A_TIME).execute(_everything(budget["id"])).mappings()
-        for at, row in enumerate(rows, start=1):
+        for at, row in enumerate(_rows(connection, budget["id"]), start=1):
             entry = Entry.of({column.name: row[column.name] for column in ENTRIES.c})
             _must(entry.seq == at, "the entry is missing")
             _must(entry.prev == prev, "it does not follow the entry before it")
@@ -76,9 +75,9 @@ def _must(so: bool, otherwise: str) -> None:
         raise _Misfit(otherwise)
 
 
-def _everything(budget_id: str) -> Select[Any]:
+def _rows(connection: Connection, budget_id: str) -> Iterator[Row]:
     """Entries in their order, each with the rows of its charge, or without."""
-    return (
+    query = (
         select(
             ENTRIES,
             *(column.label(f"charge.{column.name}") for column in CHARGES.c),
@@ -97,7 +96,10 @@ def _everything(budget_id: str) -> Select[Any]:
         .outerjoin(REQUESTS, REQUESTS.c.charge_id == ENTRIES.c.charge_id)
         .where(ENTRIES.c.budget_id == budget_id)
         .order_by(ENTRIES.c.seq)
+        .execution_options(yield_per=_AT_A_TIME)
     )
+    with connection.execute(query) as result:
+        yield from result.mappings()
 
 
 def _fits(entry: Entry, row: Row, secrets: Secrets) -> bool:
@@ -116,6 +118,8 @@ def _fits(entry: Entry, row: Row, secrets: Secrets) -> bool:
         if queued != (entry.job_id, entry.job, entry.at):
             return False
     if row["fingerprint"] is None:
-        return bool(charge["state"] == "void")  # the caller was told to come again
+        return bool(charge["forgotten"])
+    if charge["forgotten"]:
+        return False
     asked = (row["request.owner"], row["idempotency_key"], row["fingerprint"])
     return entry.owner == asked[0] and entry.request == secrets.digest("request", *asked)

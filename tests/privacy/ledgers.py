@@ -1,0 +1,49 @@
+"""Budgets, releases and requests for tests of the ledger."""
+
+from fractions import Fraction
+from typing import Any
+
+from kernels.spend import Spend
+from privacy.ledger import Budget, Charge, Ledger, NewBudget, NoiseKey, Order
+
+RELEASE = {"operation": "dp_noise", "params": '{"epsilon":"0.1"}', "inputs": '{"values":"blake3:00"}', "version": "1"}
+
+
+def open_budget(ledger: Ledger, dataset: str = "a dataset", **given: Any) -> Budget:
+    """Pure, of epsilon 1, unless told otherwise."""
+    given = {"accountant": "pure", "neighbouring": "add_remove", "epsilon": "1.0", **given}
+    if given["accountant"] == "zcdp":
+        del given["epsilon"]
+    return ledger.create(NewBudget(name="a budget", dataset=dataset, created_by="key_admin", **given))
+
+
+def spend(epsilon: str | Fraction = "0.1", **fields: Any) -> Spend:
+    """What exact Laplace noise costs."""
+    pure = Fraction(epsilon)
+    return Spend(
+        **{"pure": pure, "approx": (pure, Fraction(0)), "zcdp": pure * pure / 2, "neighbouring": None, **fields}
+    )
+
+
+def order(number: int = 1, **fields: Any) -> Order:
+    values: dict[str, Any] = {
+        "owner": "key_a",
+        "idempotency_key": f"request {number}",
+        "fingerprint": "a request",
+        **RELEASE,
+        "job_id": f"job_{number:04d}",
+        "job": f'{{"id":"job_{number:04d}"}}',
+        **fields,
+    }
+    return Order(**values)
+
+
+def charged(ledger: Ledger, budget: Budget, number: int = 1, epsilon: str = "0.1") -> Charge:
+    return ledger.charge(budget.id, spend(epsilon), order(number)).charge
+
+
+def claimed(ledger: Ledger, charge: Charge, **changes: str) -> bytes:
+    """The noise key."""
+    found = ledger.claim(charge.id, **{**RELEASE, **changes})
+    assert isinstance(found, NoiseKey), found
+    return found.key

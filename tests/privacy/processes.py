@@ -1,0 +1,160 @@
+"""Real processes over one ledger, forked from one that has everything imported; a test may have them killed anywhere.
+
+A task is a list of calls of the ledger, made one after another: ["charge", number], ["claim", charge id], and so on.
+A killed process ends by SIGKILL at its nth step: before each statement, before each commit, after each transaction.
+"""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Call = list[Any]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a process was told by the ledger until it ended: for each call that returned, its answer, or the refusal."""
+
+    killed: bool
+    answers: list[Any]
+
+
+class Processes:
+    def __init__(self) -> None:
+        self._parent = subprocess.Popen(
+            [sys.executable, "-m", "tests.privacy.processes"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._parent.communicate(timeout=60)
+        assert self._parent.returncode == 0
+
+    def run(self, url: str, key: bytes, tasks: Sequence[Sequence[Call]], die_at: int | None = None) -> list[Ended]:
+        """One process for each task, all at once."""
+        assert self._parent.stdin is not None
+        assert self._parent.stdout is not None
+        self._parent.stdin.write(json.dumps([url, key.hex(), tasks, die_at]) + "\n")
+        self._parent.stdin.flush()
+        return [Ended(*ended) for ended in json.loads(self._parent.stdout.readline())]
+
+    def one(self, url: str, key: bytes, *calls: Call, die_at: int | None = None) -> Ended:
+        [ended] = self.run(url, key, [calls], die_at)
+        return ended
+
+
+def _fork(url: str, key: str, tasks: Sequence[Sequence[Call]], die_at: int | None) -> list[tuple[bool, list[Any]]]:
+    start, go = os.pipe()
+    connected, there = os.pipe()
+    children = []
+    for calls in tasks:
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.close(go)
+                _work(url, bytes.fromhex(key), calls, die_at, (there, start), writer)
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writer)
+        children.append((pid, reader))
+    for _ in children:
+        os.read(connected, 1)
+    for end in (go, start, connected, there):
+        os.close(end)
+    ended = []
+    for pid, reader in children:
+        with os.fdopen(reader) as stream:
+            answers = [json.loads(line) for line in stream]
+        _, status = os.waitpid(pid, 0)
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        assert killed or status == 0, f"a process ended with {status}"
+        ended.append((killed, answers))
+    return ended
+
+
+def _work(url: str, key: bytes, calls: Sequence[Call], die_at: int | None, gate: tuple[int, int], writer: int) -> None:
+    from privacy.database import connect
+    from privacy.ledger import Ledger
+
+    engine = connect(url)
+    ledger = Ledger(engine, key)
+    with engine.connect():
+        pass
+    if die_at is not None:
+        _die(engine, die_at)
+    os.write(gate[0], b".")
+    os.read(gate[1], 1)  # all begin together
+    with os.fdopen(writer, "w", buffering=1) as answers:
+        for name, *told in calls:
+            answers.write(json.dumps(_call(ledger, name, told)) + "\n")
+
+
+def _call(ledger: Any, name: str, told: list[Any]) -> Any:
+    from privacy import ledger as module
+    from tests.privacy import ledgers
+
+    try:
+        if name == "prepare":
+            return ledger.prepare()
+        if name == "charge":
+            budget_id, number, epsilon = told
+            made = ledger.charge(budget_id, ledgers.spend(epsilon), ledgers.order(number))
+            return [made.charge.id, made.replayed]
+        if name == "claim":
+            found = ledger.claim(told[0], **ledgers.RELEASE)
+            return found.key.hex() if isinstance(found, module.NoiseKey) else found.outcome
+        if name == "release":
+            return ledger.release(told[0], told[1], bytes.fromhex(told[2])).outcome
+        if name == "fail":
+            return ledger.fail(told[0], "a test")
+        if name == "void":
+            return ledger.void(told[0], "a test", forget_key=told[1])
+    except (ValueError, LookupError) as refused:
+        return {"refused": type(refused).__name__}
+    raise AssertionError(name)
+
+
+def _die(engine: Any, step: int) -> None:
+    from sqlalchemy import event
+
+    steps = itertools.count(1)
+
+    def pass_by(*_: Any, **__: Any) -> None:
+        if next(steps) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    event.listen(engine, "before_cursor_execute", pass_by)
+    event.listen(engine, "commit", pass_by)
+    event.listen(engine, "checkin", pass_by)
+
+
+def main() -> None:
+    import tests.privacy.ledgers  # noqa: F401 - once, for all of them
+
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(_fork(*json.loads(line))) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
