@@ -14,7 +14,17 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
-from benchmarks import dp_noise, indicators, matmul, monte_carlo, on_gpu, options, secure_aggregation, vector
+from benchmarks import (
+    dp_noise,
+    federated_average,
+    indicators,
+    matmul,
+    monte_carlo,
+    on_gpu,
+    options,
+    secure_aggregation,
+    vector,
+)
 from benchmarks.cases import Case, Sizes, version
 from benchmarks.compare import common, compared, elsewhere, read
 from benchmarks.on_cpu import Child
@@ -30,6 +40,7 @@ _ALL: tuple[Case, ...] = (
     *monte_carlo.CASES,
     *dp_noise.CASES,
     *secure_aggregation.CASES,
+    *federated_average.CASES,
     *vector.CASES,
 )
 CASES = tuple(replace(case, repeats=3) if case.sizes == "small" else case for case in _ALL)

@@ -127,6 +127,7 @@ def jobs() -> list[Work]:
             lambda result: f"noisy sum {float(np.ravel(result['noisy'])[0]):+.3f}",
         ),
         _aggregation(symbols, closes),
+        _forecast(symbols, returns),
         *_arithmetic(days, close, moves),
     ]
 
@@ -221,6 +222,18 @@ def position(closes: Array, months: int) -> Array:
     momentum = np.sign(closes[:, -1] - closes[:, -1 - 21 * months])
     position: Array = momentum * 50_000 / closes[:, -1]
     return position
+
+
+def _forecast(symbols: tuple[str, ...], returns: Array) -> Work:
+    """One model of tomorrow's move from today's, averaged from those that each stock's desk fits to its own days."""
+    moves = np.abs(returns)
+    fits = [np.polyfit(of_stock[:-1], of_stock[1:], 1) for of_stock in moves]
+    return Work(
+        "federated_average",
+        f"{len(symbols)} desks' models of tomorrow's move",
+        {"updates": np.array(fits), "weights": np.full(len(symbols), moves.shape[1])},
+        lambda result: f"move tomorrow: {result['average'][1]:.2%} + {result['average'][0]:.2f} of today's",
+    )
 
 
 def _most_alike(covariance: Array, symbols: tuple[str, ...]) -> str:

@@ -30,6 +30,7 @@ Random = np.random.Generator
 # How a family's chunks are made small: a constant of its spec that changes no byte, and what to draw it from.
 SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "kernels.dp_noise": ("CHUNK", (16, 64)),
+    "kernels.federated_average": ("CHUNK", (16, 64)),
     "kernels.indicators": ("CHUNK_BARS", (1, 300, 1_000)),
     "kernels.matmul": ("PANEL_BYTES", (3_000, 9_000)),
     "kernels.monte_carlo": ("CHUNK", (256, 512)),
@@ -123,6 +124,23 @@ def _secure_aggregation(random: Random) -> dict[str, Any]:
     return request
 
 
+def _federated_average(random: Random) -> dict[str, Any]:
+    clients, width = int(random.integers(1, 30)), int(random.integers(1, 60))
+    request: dict[str, Any] = {"updates": _floats(random, clients, width), "weights": random.uniform(0.1, 2, clients)}
+    if random.random() < 0.3:
+        request = {
+            "round": {"survivors": 5, "quantisation": {"clip": "1", "scale": "1024"}},
+            "sum": random.integers(-5_000, 5_000, width),
+        }
+    if random.random() < 0.6:
+        dp = {"clip": "1.5", "expected_weight": "4", "neighbouring": "add_remove", "rho": "1"}
+        request |= {"dp": dp, "unaccounted": True}
+    if random.random() < 0.7:
+        request |= {"model": random.normal(0, 1, width)}
+        request |= {"strategy": str(random.choice(["fedavg", "fedadam"]))}
+    return {**request, "key": random.bytes(32)}
+
+
 def _two(random: Random) -> dict[str, Any]:
     x = _floats(random, int(random.integers(300, 3_000)))
     return {"x": x, "y": random.standard_normal(x.shape).astype(x.dtype)}
@@ -149,6 +167,7 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "monte_carlo": _monte_carlo,
     "dp_noise": _dp_noise,
     "secure_aggregation": _secure_aggregation,
+    "federated_average": _federated_average,
     "add": _two,
     "multiply": _two,
     "axpy": lambda random: {"alpha": float(random.normal()), **_two(random)},

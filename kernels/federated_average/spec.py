@@ -1,0 +1,337 @@
+"""Average the updates of clients: exactly, with or without central noise, and take a step of the server's optimiser."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kernels.amount import Amount
+from kernels.array import ITEMSIZE, ArrayInfo, DType
+from kernels.batching import Batching
+from kernels.operation import EXACT, Cost, Example, Grid, Input, InvalidRequest, Operation, Output, Params, Problem
+from kernels.secure_aggregation.spec import Quantisation
+from kernels.spend import BudgetId, Neighbouring, Spend
+
+# Numbers of updates in a chunk on a device, whole updates of them, and elements of the average. It changes no byte.
+CHUNK = 1 << 22
+BLOCK = 8192  # numbers whose squares are added up in 64 bits: three sums of at most 2**50 each
+DRAW = 16.0  # drawing noise for an element takes about as long as adding so many numbers
+
+_NUMBERS: tuple[DType, ...] = ("float64", "float32")
+_ADAM = ("beta1", "beta2", "tau")
+_CALIBRATIONS = ("epsilon", "rho", "noise_multiplier")
+
+
+class Noise(Params):
+    """Central noise: every update is scaled down to `clip`, every weight cut to `max_weight`, the divisor is fixed."""
+
+    clip: Amount = Field(description="largest L2 norm of a client's update, a decimal string in its unit")
+    max_weight: Amount | None = Field(
+        None, description="largest weight of a client, a decimal string; 1 where none is given. A round has its own"
+    )
+    expected_weight: Amount = Field(
+        description="what the sum is divided by, a decimal string: the expected total weight, never the true one"
+    )
+    neighbouring: Neighbouring = Field(
+        description="replacing a client has twice the sensitivity of adding or removing one"
+    )
+    epsilon: Amount | None = Field(None, description="with delta: budget of approximate DP, a decimal string")
+    delta: Amount | None = Field(
+        None, description="beside epsilon; or beside noise_multiplier, so that epsilon is what is charged"
+    )
+    rho: Amount | None = Field(None, description="zero-concentrated-DP budget of this average, a decimal string")
+    noise_multiplier: Amount | None = Field(
+        None, description="standard deviation of the noise over the sensitivity, a decimal string: rho = 1 / (2 z**2)"
+    )
+
+    @property
+    def given(self) -> str:
+        return next(name for name in _CALIBRATIONS if getattr(self, name) is not None)
+
+    @model_validator(mode="after")
+    def _is_calibrated_once(self) -> Self:
+        given = [name for name in _CALIBRATIONS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"exactly one of epsilon, rho and noise_multiplier is needed, got {', '.join(given) or 'none'}"
+            )
+        if given[0] == "epsilon" and self.delta is None:
+            raise ValueError("epsilon is taken with a delta: Gaussian noise has no pure epsilon")
+        if given[0] == "rho" and self.delta is not None:
+            raise ValueError("rho is taken without a delta: epsilon and delta, rho, or noise_multiplier")
+        if self.delta is not None and Decimal(self.delta) >= 1:
+            raise ValueError(f"delta {self.delta!r} is not below one")
+        return self
+
+
+class Round(Params):
+    """What is known of the sum that a secure-aggregation round gave; nothing here can check what its clients did."""
+
+    survivors: int = Field(ge=2, le=65_536, description="clients whose vectors are in the sum")
+    quantisation: Quantisation
+    total_weight: int | None = Field(
+        None, ge=1, lt=2**63, description="sum of the survivors' weights; without noise and with max_weight above 1"
+    )
+
+    @property
+    def max_abs_sum(self) -> int:
+        return self.survivors * self.quantisation.max_weight * self.quantisation.bound
+
+
+class FederatedAverage(Params):
+    strategy: Literal["fedavg", "fedadam"] = Field(
+        "fedavg",
+        description="fedavg: the model moves by learning_rate * average; fedadam: Adam with the average as gradient",
+    )
+    learning_rate: float = Field(1.0, gt=0, description="of the server: how far the model moves")
+    beta1: float | None = Field(None, ge=0, lt=1, description="fedadam: decay of the first moment, 0.9")
+    beta2: float | None = Field(None, ge=0, lt=1, description="fedadam: decay of the second moment, 0.99")
+    tau: float | None = Field(None, gt=0, description="fedadam: added to the root of the second moment, 0.001")
+    round: Round | None = Field(None, description="for the input sum: what the round that gave it says of it")
+    dp: Noise | None = Field(None, description="central noise; without it the average is exact")
+    budget: BudgetId | None = Field(None, description="with dp: the budget that is charged, once for each answer")
+    unaccounted: Annotated[Literal[True], EXACT] | None = Field(
+        None, description="with dp, true: no budget is charged, and every further average adds to what is learnt"
+    )
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.strategy == "fedavg":
+            for name in _ADAM:
+                if getattr(self, name) is not None:
+                    raise ValueError(f"strategy fedavg does not take {name}")
+        given = [name for name in ("budget", "unaccounted") if getattr(self, name) is not None]
+        if self.dp is None and given:
+            raise ValueError(f"{given[0]} is for dp: an average without noise charges nothing and promises nothing")
+        if self.dp is not None and len(given) != 1:
+            raise ValueError(
+                "with dp exactly one of budget and unaccounted is needed: a budget that is charged, or true where none "
+                f"is, got {'both' if given else 'none'}"
+            )
+        if self.round is not None and self.dp is not None:
+            given_too = {"dp.max_weight": self.dp.max_weight, "round.total_weight": self.round.total_weight}
+            for what, amount in given_too.items():
+                if amount is not None:
+                    raise ValueError(
+                        f"a round with dp does not take {what}: its weights are bounded by quantisation.max_weight, "
+                        "and the sum is divided by expected_weight"
+                    )
+        return self
+
+    @property
+    def decay(self) -> tuple[float, float, float]:
+        """beta1, beta2 and tau: the defaults are those of Reddi et al. (2021), section 4."""
+        beta1 = 0.9 if self.beta1 is None else self.beta1
+        return beta1, 0.99 if self.beta2 is None else self.beta2, 1e-3 if self.tau is None else self.tau
+
+
+def check(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> None:
+    """Raise InvalidRequest with every reason not to average these."""
+    problems = [*_sources(params, inputs)]
+    if not problems:
+        problems += [*_lengths(params, inputs), *_weight_of_round(params)]
+    if problems:
+        raise InvalidRequest(*problems)
+    if params.dp is not None:
+        from kernels.federated_average.plan import plan
+
+        plan(params, *size(params, inputs))
+
+
+def _sources(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Iterator[Problem]:
+    if params.round is None:
+        if "updates" not in inputs:
+            yield Problem("/inputs/updates", "federated_average needs updates, or the sum of a round and its params")
+        if "sum" in inputs:
+            yield Problem("/inputs/sum", "the sum of a round needs the field round, which says how to read it")
+    else:
+        if "sum" not in inputs:
+            yield Problem("/inputs/sum", "the field round is given, and the sum of that round is not")
+        for name in ("updates", "weights"):
+            if name in inputs:
+                yield Problem(f"/inputs/{name}", f"a round has its {name} in the sum already")
+
+
+def _lengths(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Iterator[Problem]:
+    clients, width = size(params, inputs)
+    if "weights" in inputs and inputs["weights"].shape != (clients,):
+        yield Problem("/inputs/weights", f"{inputs['weights'].shape[0]} weights for {clients} updates")
+    state = [name for name in ("model", "first_moment", "second_moment") if name in inputs]
+    for name in state:
+        if inputs[name].shape != (width,):
+            yield Problem(f"/inputs/{name}", f"{inputs[name].shape[0]} numbers, and the updates have {width}")
+    if params.strategy == "fedavg":
+        for name in state:
+            if name != "model":
+                yield Problem(f"/inputs/{name}", "strategy fedavg has no moments")
+    elif "model" not in inputs:
+        yield Problem("/inputs/model", "strategy fedadam needs the model that it moves")
+    elif len(state) == 2:
+        missing = "second_moment" if "first_moment" in inputs else "first_moment"
+        yield Problem(f"/inputs/{missing}", "the moments of the round before come together, or in a first round not")
+
+
+def _weight_of_round(params: FederatedAverage) -> Iterator[Problem]:
+    if params.round is None:
+        return
+    round_, quantisation = params.round, params.round.quantisation
+    if quantisation.bound < 1:
+        yield Problem("/params/round/quantisation", "clip * scale rounds to 0: every vector would be zero")
+    if params.dp is None and quantisation.max_weight > 1 and round_.total_weight is None:
+        yield Problem("/params/round/total_weight", "a mean of weighted vectors needs the sum of their weights")
+    most = round_.survivors * quantisation.max_weight
+    if round_.total_weight is not None and not round_.survivors <= round_.total_weight <= most:
+        yield Problem(
+            "/params/round/total_weight",
+            f"{round_.survivors} weights from 1 to {quantisation.max_weight} cannot add up to {round_.total_weight}",
+        )
+
+
+def size(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> tuple[int, int]:
+    """How many clients are averaged, and the length of an update."""
+    if params.round is not None:
+        return params.round.survivors, inputs["sum"].shape[0]
+    rows, width = inputs["updates"].shape
+    return rows, width
+
+
+def spend(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Spend | None:
+    """Return what the average charges, at least what its noise costs; None where no budget is named."""
+    if params.budget is None:
+        return None
+    from kernels.federated_average.plan import charged
+
+    return charged(params, *size(params, inputs))
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The cut of a job: `summing` chunks of `rows` updates each, then `finishing` chunks of CHUNK elements."""
+
+    rows: int
+    summing: int
+    finishing: int
+
+
+def cut(params: FederatedAverage, clients: int, width: int) -> Chunks:
+    finishing = -(-width // CHUNK)
+    if params.round is not None:
+        return Chunks(0, 0, finishing)
+    rows = max(1, CHUNK // width)
+    return Chunks(rows, -(-clients // rows), finishing)
+
+
+def grid(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Grid:
+    """Updates of a chunk with two numbers each and the sums of their squares, or elements of the average with what the
+    optimiser has of them; beside them the sum, or the key and a flag."""
+    clients, width = size(params, inputs)
+    chunks = cut(params, clients, width)
+    states = 1 + sum(name in inputs for name in ("model",)) + (2 if params.strategy == "fedadam" else 0)
+    each, fixed = 8 * states * min(width, CHUNK), 36
+    if params.round is None:
+        of_client = ITEMSIZE[inputs["updates"].dtype] * width + 16
+        if params.dp is not None:
+            of_client += 24 * -(-width // BLOCK)
+        each, fixed = max(each, min(chunks.rows, clients) * of_client), max(fixed, 8 * width)
+    return Grid(chunks.summing + chunks.finishing, each, fixed)
+
+
+def cost(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Cost:
+    """Inputs, the sum in steps and what becomes of it, the optimiser's state before and after, and for each client two
+    numbers and the sums of squares. Work is in numbers added."""
+    clients, width = size(params, inputs)
+    arrays = sum(info.nbytes for info in inputs.values())
+    held = 8 * width * (3 + 6 * (params.strategy == "fedadam") + 2 * ("model" in inputs))
+    of_clients = 0 if params.round is not None else clients * (32 + 24 * -(-width // BLOCK))
+    work = DRAW * width if params.dp is not None else float(width)
+    if params.round is None:
+        work += float(clients * width) * (1 if params.dp is None else 2)
+    return Cost(bytes=arrays + held + of_clients, work=work)
+
+
+_UPDATES = {"data": [[1.0, -2.0, 0.5], [0.25, 4.0, -1.5], [8.0, 0.0, 2.0]], "dtype": "float64"}
+_WEIGHTS = {"data": [3.0, 5.0, 2.0], "dtype": "float64"}
+_MODEL = {"data": [0.5, 0.0, -0.5], "dtype": "float64"}
+_NOISE = {
+    "clip": "2",
+    "max_weight": "4",
+    "expected_weight": "10",
+    "neighbouring": "add_remove",
+    "noise_multiplier": "1",
+}
+
+OPERATION = Operation(
+    name="federated_average",
+    summary="Average clients' updates exactly, or clipped and with central noise; FedAvg and FedAdam",
+    package="kernels.federated_average",
+    params=FederatedAverage,
+    inputs=(
+        Input("updates", "one client's update in each row: (n, d)", _NUMBERS, (2,), required=False),
+        Input(
+            "weights",
+            "weight of each client, 1 where none are given: (n,)",
+            ("float64", "float32", "int64", "int32", "uint32", "uint8"),
+            (1,),
+            required=False,
+        ),
+        Input("sum", "instead of updates: the sum of a round with output int: (d,)", ("int64",), (1,), required=False),
+        Input("model", "the model before this round: (d,)", _NUMBERS, (1,), required=False),
+        Input("first_moment", "of fedadam, from the round before: (d,)", _NUMBERS, (1,), required=False),
+        Input("second_moment", "of fedadam, from the round before: (d,)", _NUMBERS, (1,), required=False),
+    ),
+    outputs=(
+        Output("average", "float64: the weighted average of the updates: (d,)", "array"),
+        Output("model", "float64: the model after this round: (d,); empty where none was given", "array"),
+        Output("first_moment", "float64: for the next round of fedadam: (d,); empty for fedavg", "array"),
+        Output("second_moment", "float64: for the next round of fedadam: (d,); empty for fedavg", "array"),
+        Output("total_weight", "what the sum was divided by: the true total, or with dp expected_weight", "value"),
+        Output("mechanism", "discrete_gaussian, or null without dp", "value"),
+        Output("scale", "sigma of the noise on the average: exact rational and number; null without dp", "value"),
+        Output("grid", "what one integer step is worth in the average; null without dp", "value"),
+        Output("sensitivity", "{norm, grid_units, value} of the average, rounding included; null without dp", "value"),
+        Output(
+            "sensitivity_source",
+            "enforced (updates were clipped here) or declared (the round's clients clip); null without dp",
+            "value",
+        ),
+        Output("neighbouring", "the relation the sensitivity is for; null without dp", "value"),
+        Output(
+            "spent",
+            "rho of this average, and epsilon where a delta was given, at most what was asked; null without dp",
+            "value",
+        ),
+        Output(
+            "accuracy_95",
+            "with probability 95 % the noise on one coordinate of the average is smaller; null without dp",
+            "value",
+        ),
+        Output("server_learned", "what this service saw to compute the average", "value"),
+        Output("statement", "what this result promises and what it does not", "value"),
+        Output("unaccounted", "true: no budget was charged; false: one was; null without dp", "value"),
+    ),
+    example=Example(inputs={"updates": _UPDATES, "weights": _WEIGHTS}),
+    cost=cost,
+    check=check,
+    grid=grid,
+    batching=Batching(steps=5e5, alike=False),  # each has a key of its own
+    # Updates are private with noise and without: they are overwritten in memory, and no two jobs share an answer.
+    randomness="private",
+    spend=spend,
+    release_version="federated_average/1",
+    variants=(
+        Example(
+            params={"strategy": "fedadam", "dp": _NOISE, "unaccounted": True},
+            inputs={"updates": _UPDATES, "weights": _WEIGHTS, "model": _MODEL},
+        ),
+        Example(
+            params={
+                "round": {"survivors": 3, "quantisation": {"clip": "8", "scale": "65536"}},
+                "dp": {key: value for key, value in _NOISE.items() if key != "max_weight"},
+                "unaccounted": True,
+            },
+            inputs={"sum": {"data": [606208, 131072, 65536], "dtype": "int64"}, "model": _MODEL},
+        ),
+    ),
+)
