@@ -21,6 +21,27 @@ def _inputs(
     return inputs
 
 
+def _on_a_ring() -> Case:
+    """Eight places, one of them without secrets: each masks with two neighbours, and one dropped out."""
+    params = {
+        "round_id": "ring",
+        "modulus_bits": 32,
+        "threshold": 2,
+        "survivors": (9, 2, 30, 4, 1, 6),
+        "dropped": (7,),
+        "pairs": ((7, 2), (7, 30)),
+        "degree": 2,
+        "ring": (9, 2, 7, 30, 4, 5, 1, 6),
+        "quantisation": {"clip": str(2**31), "scale": "1"},
+        "output": "int",
+    }
+
+    def inputs() -> dict[str, "np.ndarray[Any, Any]"]:
+        return {**_inputs(32, 600, params["survivors"], ()), "pair_seeds": _inputs(32, 1, (1, 2), (7,))["pair_seeds"]}  # type: ignore[arg-type]
+
+    return Case("secure_aggregation", params, inputs=inputs, name="secure_aggregation-ring")
+
+
 def _case(name: str, bits: int, dim: int, survivors: tuple[int, ...], dropped: tuple[int, ...], output: str) -> Case:
     # clients * clip * scale fills the modulus, so that any sum decodes.
     clients = len(survivors) + len(dropped)
@@ -50,4 +71,5 @@ CASES: tuple[Case, ...] = (
     _case("a-tile-and-one", 32, 257, (2, 4, 6), (3,), "float"),
     _case("many-blocks", 32, 2100, (10, 30, 20), (25, 5), "mean"),
     _case("many-blocks-64", 64, 1025, (1, 2, 3, 4), (9, 0), "float"),
+    _on_a_ring(),
 )

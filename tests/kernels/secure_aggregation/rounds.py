@@ -13,13 +13,18 @@ from warpdesk.masking import ClientSecret, add_masks, new_secret, pair_seed
 
 @dataclass(frozen=True)
 class Round:
-    """Clients with their integers, all masked; `request` is what an honest server sends once some have dropped out."""
+    """Clients with their integers, all masked; `request` is what an honest server sends once some have dropped out.
+
+    With `ring` each masks with its nearest `degree` on it; who is on the ring and has no vector masks with nobody.
+    """
 
     vectors: dict[int, npt.NDArray[np.int64]]
     bits: int
     bound: int
     round_id: str = "round"
     secrets: dict[int, ClientSecret] = field(default_factory=dict)
+    degree: int | None = None
+    ring: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for client in self.vectors:
@@ -30,13 +35,21 @@ class Round:
         return {client: secret.public for client, secret in self.secrets.items()}
 
     def masked(self, client: int) -> npt.NDArray[Any]:
-        return add_masks(self.vectors[client], client, self.secrets[client], self.roster, self.round_id, self.bits)
+        around = {other: public for other, public in self.roster.items() if self.together(client, other)}
+        return add_masks(self.vectors[client], client, self.secrets[client], around, self.round_id, self.bits)
+
+    def together(self, one: int, other: int) -> bool:
+        """Whether two clients mask with each other; each does with itself."""
+        if self.degree is None:
+            return True
+        apart = abs(self.ring.index(one) - self.ring.index(other))
+        return min(apart, len(self.ring) - apart) <= self.degree // 2
 
     def request(
         self, dropped: tuple[int, ...] = (), **params: Any
     ) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         survivors = [client for client in self.vectors if client not in dropped]
-        pairs = [(gone, stayed) for gone in dropped for stayed in survivors]
+        pairs = [(gone, stayed) for gone in dropped for stayed in survivors if self.together(gone, stayed)]
         inputs = {
             "masked": np.stack([self.masked(client) for client in survivors]),
             "self_seeds": _rows([self.secrets[client].self_seed for client in survivors]),
@@ -51,12 +64,13 @@ class Round:
         request = {
             "round_id": self.round_id,
             "modulus_bits": self.bits,
-            "threshold": len(self.vectors) // 2 + 1,
+            "threshold": (len(self.vectors) if self.degree is None else self.degree + 1) // 2 + 1,
             "survivors": survivors,
             "dropped": list(dropped),
             "pairs": pairs,
             "quantisation": {"clip": str(self.bound), "scale": "1"},
             "output": "int",
+            **({} if self.degree is None else {"degree": self.degree, "ring": list(self.ring)}),
             **params,
         }
         return request, inputs

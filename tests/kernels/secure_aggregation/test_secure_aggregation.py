@@ -41,6 +41,75 @@ def test_the_sum_of_the_survivors_is_recovered_exactly(data: st.DataObject, bits
     assert answer["overflow_proof"] == {"max_abs_sum": clients * bound, "limit": 2 ** (bits - 1) - 1}
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.data(), st.sampled_from([32, 64]), st.integers(6, 14))
+def test_the_sum_is_recovered_where_each_masks_with_its_neighbours_alone(
+    data: st.DataObject, bits: int, places: int
+) -> None:
+    ring = tuple(data.draw(st.lists(st.integers(0, 2**63 - 1), min_size=places, max_size=places, unique=True)))
+    degree = 2 * data.draw(st.integers(1, (places - 2) // 2))
+    silent = data.draw(st.sets(st.sampled_from(ring), max_size=1))
+    bound = (2 ** (bits - 1) - 1) // places
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    vectors = {c: random.integers(-bound, bound, 33, endpoint=True) for c in ring if c not in silent}
+    played = Round(vectors, bits, bound, degree=degree, ring=ring)
+    gone = tuple(data.draw(st.sets(st.sampled_from(sorted(vectors)), max_size=2)))
+    request, inputs = played.request(gone)
+    survivors = set(vectors) - set(gone)
+    left = {c: sum(played.together(c, other) for other in survivors) for c in vectors}
+    if min(left.values()) < request["threshold"]:
+        short = next(c for c in ring if c in vectors and left[c] < request["threshold"])
+        sentence = f"{left[short]} survivors share secrets of client {short}, fewer than threshold"
+        assert any(sentence in problem for problem in _problems(request, inputs))
+        return
+
+    answer = _run(request, inputs)
+
+    expected = sum(vector.astype(object) for client, vector in vectors.items() if client not in gone)
+    assert answer["sum"].tolist() == list(expected)
+
+
+def _ring_of_eight(dropped: tuple[int, ...] = (4,), **params: Any) -> tuple[Any, Any]:
+    vectors = {c: np.arange(4) for c in (5, 1, 4, 8, 2, 7, 3)}
+    return Round(vectors, 32, 10, degree=4, ring=(5, 1, 4, 8, 2, 7, 6, 3)).request(dropped, **params)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda request: request["pairs"].append((4, 7)), "clients 4 and 7 are no neighbours on the ring"),
+        (lambda request: request["pairs"].pop(), "3 of 4 pairs of a dropped client and a survivor are named; (4, 2)"),
+        (lambda request: request.update(threshold=2), "threshold 2 of 5 clients of a sharing set must lie between 3"),
+        (lambda request: request.update(threshold=6), "threshold 6 of 5 clients of a sharing set must lie between 3"),
+        (lambda request: request.update(threshold=5), "3 survivors share secrets of client 5, fewer than threshold 5"),
+        (lambda request: request.update(ring=request["ring"][1:]), "client 5 is not on the ring"),
+        (lambda request: request["ring"].append(1), "client 1 is named 2 times"),
+        (lambda request: request.update(degree=3), "degree should"),
+        (lambda request: request.update(degree=8), "degree 8 on a ring of 8 is everybody: leave degree and ring out"),
+        (lambda request: request.pop("degree"), "a ring is for clients of some degree"),
+        (lambda request: request.pop("ring"), "degree 4 on a ring of 0 is everybody"),
+    ],
+)
+def test_a_ring_that_does_not_fit_is_refused_with_the_reason(change: Any, message: str) -> None:
+    request, inputs = _ring_of_eight()
+    assert _problems(request, inputs) == []
+    change(request)
+    assert any(message in problem for problem in _problems(request, inputs))
+
+
+def test_a_mask_of_a_pair_that_is_none_would_be_seen_in_the_sum() -> None:
+    """Taken for a complete graph, the masks of clients that are no neighbours are missing from the sum."""
+    request, inputs = _ring_of_eight(dropped=())
+    complete = {name: value for name, value in request.items() if name not in ("degree", "ring")}
+    complete["threshold"] = 4
+    assert _run(request, inputs)["sum"].tolist() == [7 * x for x in range(4)]
+    assert _run(complete, inputs)["sum"].tolist() == [7 * x for x in range(4)], "nobody dropped: no pair is left over"
+    request, inputs = _ring_of_eight()
+    complete = {name: value for name, value in request.items() if name not in ("degree", "ring")}
+    complete["threshold"] = 4
+    assert any("4 of 6 pairs" in problem for problem in _problems(complete, inputs))
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 @pytest.mark.parametrize("dim", [1, 15, 16, 17, 127, 128, 129, 255, 256, 257, 1023, 1025])
 def test_unmasking_is_the_definition_word_for_word(bits: int, dim: int) -> None:
