@@ -150,6 +150,10 @@ def _die(engine: Any, step: int) -> None:
 
 def main() -> None:
     import tests.privacy.ledgers  # noqa: F401 - once, for all of them
+    from privacy.database import connect
+
+    for url in ("sqlite:////nowhere", "postgresql:///nowhere"):
+        connect(url)  # imports what it needs, and connects to nothing
 
     for line in sys.stdin:
         sys.stdout.write(json.dumps(_fork(*json.loads(line))) + "\n")
