@@ -13,8 +13,8 @@
 // Launch: add_squares  128 threads for the BLOCK numbers of a client's block, one block of threads each; 3 KiB shared
 //         add_up       128 threads, a column each, grid.y over the clients, each block its share of them; total zeroed
 //         the others   128 threads, an element each
-// add_squares and add_up read 4 (8) bytes a number and take some 20 and 25 instructions, 3 of them in float64: on an H200
-// they wait for memory, on a GPU with float64 at 1/64 of float32 for arithmetic. Not yet measured on a GPU.
+// add_squares and add_up read 4 (8) bytes a number and take some 20 and 25 instructions, 3 of them in float64: bound by
+// memory on an H200, by float64 arithmetic where that has 1/64 of the rate of float32. Not yet measured on a GPU.
 
 #include "device/types.cuh"
 

@@ -311,7 +311,7 @@ OPERATION = Operation(
         Output("statement", "what this result promises and what it does not", "value"),
         Output("unaccounted", "true: no budget was charged; false: one was; null without dp", "value"),
     ),
-    example=Example(inputs={"updates": _UPDATES, "weights": _WEIGHTS}),
+    example=Example(inputs={"updates": _UPDATES, "weights": _WEIGHTS, "model": _MODEL}),
     cost=cost,
     check=check,
     grid=grid,
