@@ -43,10 +43,10 @@ def largest_move(k: int, epsilon: Fraction, delta: Fraction) -> int:
     """
     with _lock:
         _mp.prec = _precision(delta)
-        moved = int(_relative_move(epsilon, delta) * 2**k)
+        moved, less = int(_relative_move(epsilon, delta) * 2**k), 1
         while moved > 0 and _delta(k, moved, epsilon) > delta:
-            moved -= 1 + moved // 2**30
-        return moved
+            moved, less = moved - less, 2 * less
+        return max(moved, 0)
 
 
 @lru_cache(1024)
@@ -61,9 +61,9 @@ def epsilon_of_move(k: int, moved: int, delta: Fraction) -> Fraction:
             return least
         wanted = _mp.log(_number(delta)) - _mp.ldexp(1, -29)
         found = _root(lambda e: wanted - _mp.log(_continuous(relative, e)), _number(least), _number(most))
-        epsilon = _round_up(_fraction(found))
+        epsilon, more = _round_up(_fraction(found)), _GUARD
         while _delta(k, moved, epsilon) > delta:
-            epsilon = _round_up(epsilon * (1 + _GUARD))
+            epsilon, more = _round_up(epsilon * (1 + more)), 2 * more
         return epsilon
 
 
