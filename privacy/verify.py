@@ -20,7 +20,7 @@ _AT_A_TIME = 1000  # rows in memory
 class Verified:
     """Whether all fits; if not, the first entry that does not (0: the budget's own row), and why."""
 
-    valid: bool
+    ok: bool
     entries: int
     head: str
     first_bad: int | None = None

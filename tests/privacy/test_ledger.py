@@ -60,7 +60,7 @@ def test_a_budget_that_was_asked_too_much_goes_on(ledger: Ledger) -> None:
     with pytest.raises(OverBudget):
         charged(ledger, budget, 2, "0.300000000001")
     assert charged(ledger, budget, 2, "0.3").seq == 2
-    assert ledger.verify(budget.id).valid
+    assert ledger.verify(budget.id).ok
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_closed_budget_takes_no_charge_and_its_charges_go_on(ledger: Ledger) -
     ledger.release(charge.id, OUTCOME, ANSWER)
     assert ledger.void(refunded.id, "never queued", forget_key=False)
     assert ledger.budget(budget.id).spent == {"epsilon": "0.1"}
-    assert ledger.verify(budget.id).valid
+    assert ledger.verify(budget.id).ok
 
 
 def test_a_quote_charges_nothing(ledger: Ledger) -> None:
@@ -296,7 +296,7 @@ def test_only_a_charge_that_was_never_claimed_is_given_back(ledger: Ledger) -> N
         ("refund", back.id, "not queued"),
     ]
     assert ledger.budget(budget.id).spent == {"epsilon": "0.1"}
-    assert ledger.verify(budget.id).valid
+    assert ledger.verify(budget.id).ok
 
 
 def test_a_key_may_be_used_anew_where_its_charge_was_forgotten_and_not_otherwise(ledger: Ledger) -> None:
@@ -310,7 +310,7 @@ def test_a_key_may_be_used_anew_where_its_charge_was_forgotten_and_not_otherwise
     assert again.charge.id != forgotten.id
     assert ledger.void(forgotten.id, "again", forget_key=True)
     assert ledger.known("key_a", "request 2") == again.charge
-    assert ledger.verify(budget.id).valid
+    assert ledger.verify(budget.id).ok
 
 
 def test_jobs_wait_in_the_outbox_until_their_charge_ends(ledger: Ledger) -> None:
@@ -391,7 +391,7 @@ def test_the_database_refuses_to_change_what_is_settled(ledger: Ledger, engine: 
     for change in changes:
         with pytest.raises(IntegrityError, match="never changed"), writing(engine) as connection:
             connection.execute(change)
-    assert ledger.verify(budget.id).valid
+    assert ledger.verify(budget.id).ok
 
 
 def test_a_key_that_is_not_the_databases_is_found_at_the_start(ledger: Ledger, engine: Engine, key: bytes) -> None:

@@ -184,7 +184,7 @@ class Budgets(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         verified = self.ledger.verify(self.budget)
-        assert (verified.valid, verified.entries) == (True, self.entries)
+        assert (verified.ok, verified.entries) == (True, self.entries)
         live = {charge.id for charge in self.charges if charge.state in ("charged", "claimed")}
         waiting = {one.charge_id for one in self.ledger.pending(0, 10**6)}
         assert live == waiting & {charge.id for charge in self.charges}

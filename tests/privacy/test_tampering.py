@@ -91,7 +91,7 @@ def test_a_change_of_any_field_of_any_row_is_found(
             if table is ENTRIES and name == "kind" and row["seq"] in (3, 4):
                 continue  # a second charge, or refund, of the same id: refused by the database itself
             verified = found_by(update(table).where(*this).values({name: other(row[name])}), vandal, budget, key)
-            assert not verified.valid, f"{name} of {row}"
+            assert not verified.ok, f"{name} of {row}"
             assert verified.first_bad == _place(vandal, table, row), f"{name} of {row}: {verified}"
 
 
@@ -100,7 +100,7 @@ def test_a_row_that_is_gone_is_found(vandal: Connection, budget: Budget, key: by
     for row in vandal.execute(select(table)).mappings().all():
         this = [column == row[column.name] for column in table.primary_key]
         verified = found_by(delete(table).where(*this), vandal, budget, key)
-        assert (verified.valid, verified.first_bad) == (False, _place(vandal, table, row)), row
+        assert (verified.ok, verified.first_bad) == (False, _place(vandal, table, row)), row
 
 
 def _place(vandal: Connection, table: Table, row: Row) -> int:
@@ -138,7 +138,7 @@ def test_a_chain_that_was_written_anew_is_found(vandal: Connection, budget: Budg
         vandal.execute(update(ENTRIES).where(ENTRIES.c.seq == row["seq"]).values(forged))
     change = update(BUDGETS).values(head=prev, spent='{"epsilon":"0.04"}')
     verified = found_by(change, vandal, budget, key)
-    assert (verified.valid, verified.first_bad, verified.reason) == (False, 0, "the budget's row was changed")
+    assert (verified.ok, verified.first_bad, verified.reason) == (False, 0, "the budget's row was changed")
 
 
 def test_nothing_is_charged_to_a_budget_that_somebody_changed(ledger: Ledger, engine: Engine, budget: Budget) -> None:
