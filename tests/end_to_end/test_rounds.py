@@ -1,0 +1,384 @@
+"""Whole rounds of secure aggregation: the sum is that of the clients that stayed, whoever dies, restarts or lies."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from privacy import graph
+from warpdesk import Client, secagg
+from warpdesk.client import Round, WarpdeskError
+from warpdesk.masking import quantise
+from warpdesk.secagg import Member, Quantisation, Refused
+
+pytestmark = pytest.mark.timeout(300)
+
+UNIT = Quantisation(clip="8", scale="65536", max_weight=1)
+DIMENSION = 50
+
+
+def vectors(clients: int, dimension: int = DIMENSION) -> NDArray[np.float64]:
+    return np.random.default_rng(7).normal(size=(clients, dimension))
+
+
+@contextmanager
+def members(
+    client: Client, url: str, clients: int, state: Path | None = None, **asked: Any
+) -> Iterator[tuple[Round, list[Member]]]:
+    """A round and its clients, none of which has sent anything; the first keeps its state in a file."""
+    made = client.secagg_round(**{"clients": clients, "dimension": DIMENSION, "quantisation": UNIT, **asked})
+    with ExitStack() as open_:
+        files = [state, *[None] * (clients - 1)]
+        yield (
+            made,
+            [
+                open_.enter_context(secagg.join(url, token, file, patience=0))
+                for token, file in zip(made.tokens, files, strict=True)
+            ],
+        )
+
+
+def at_once(steps: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run them in a thread each; what they return, or the exception they end with."""
+
+    def ending(step: Callable[[], Any]) -> Any:
+        try:
+            return step()
+        except Exception as error:  # noqa: BLE001 - looked at by the test
+            return error
+
+    with ThreadPoolExecutor(len(steps)) as pool:
+        return list(pool.map(ending, steps))
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_round_in_which_everybody_stays_sums_all_vectors(service: Any, client: Client, bits: Any) -> None:
+    quantisation = Quantisation(clip="4", scale="1000" if bits == 32 else "1e12", max_weight=9)
+    rows, weights = vectors(5), [1, 2, 9, 4, 1]
+    with members(client, service.url, 5, quantisation=quantisation, modulus_bits=bits, output="int") as (made, all_):
+        survivors = at_once(
+            [lambda m=m, r=r, w=w: m.take_part(r, w) for m, r, w in zip(all_, rows, weights, strict=True)]
+        )
+        result = client.secagg_result(made, timeout=60)
+    assert survivors == [(0, 1, 2, 3, 4)] * 5
+    assert (result.survivors, result.dropped) == ([0, 1, 2, 3, 4], [])
+    expected = sum(quantise(row, quantisation, weight) for row, weight in zip(rows, weights, strict=True))
+    assert result.sum.dtype == np.int64
+    assert result.sum.tolist() == expected.tolist()
+    assert result.overflow_proof == {"max_abs_sum": 5 * 9 * quantisation.bound, "limit": 2 ** (bits - 1) - 1}
+    assert "secure aggregation is not differential privacy" in result.statement
+
+
+def test_clients_that_leave_in_each_phase_cost_the_round_their_vectors_at_most(service: Any, client: Client) -> None:
+    rows = vectors(9)
+    leaves = {1: "keys", 3: "shares", 5: "vector", 8: "unmask"}  # before it sends that
+
+    def play(member: Member) -> None:
+        steps = {
+            "keys": member.publish_keys,
+            "shares": member.send_shares,
+            "vector": lambda: member.send_vector(rows[member.client]),
+            "unmask": member.unmask,
+        }
+        for name, step in steps.items():
+            if leaves.get(member.client) == name:
+                return
+            step()
+
+    asked = {"threshold": 5, "min_clients": 6, "deadlines": dict.fromkeys(("keys_s", "shares_s", "masked_s"), 3.0)}
+    asked["deadlines"]["unmask_s"] = 3.0
+    with members(client, service.url, 9, output="mean", **asked) as (made, all_):
+        assert at_once([lambda m=m: play(m) for m in all_]) == [None] * 9
+        result = client.secagg_result(made, timeout=60)
+    stayed = [0, 2, 4, 6, 7, 8]
+    assert (result.survivors, result.dropped) == (stayed, [5])
+    expected = sum(quantise(rows[at], UNIT) for at in stayed) / 65536 / len(stayed)
+    np.testing.assert_array_equal(result.sum, expected)
+
+
+def test_a_round_with_too_few_left_is_aborted_and_every_client_hears_why(
+    service: Any, client: Client, tmp_path: Path
+) -> None:
+    deadlines = {"masked_s": 2.0}
+    file = tmp_path / "state"
+    with members(client, service.url, 5, file, threshold=4, min_clients=4, deadlines=deadlines) as (made, all_):
+        for member in all_:
+            member.publish_keys()
+        for member in all_:
+            member.send_shares()
+        for member in all_[:3]:
+            member.send_vector(vectors(1)[0])
+        assert file.stat().st_mode & 0o777 == 0o600
+        for member in all_[:3]:
+            with pytest.raises(WarpdeskError, match=r"3 clients are left .* threshold is 4") as caught:
+                member.unmask()
+            assert caught.value.code == "round-aborted"
+        with pytest.raises(WarpdeskError, match="aborted"):
+            client.secagg_result(made, timeout=10)
+    assert not file.exists(), "a client keeps no secret of a round that is over"
+
+
+def test_a_ring_of_many_clients_masks_with_neighbours_alone(service: Any, client: Client) -> None:
+    n, gone = 64, (0, 17, 63)
+    rows, settled = vectors(n, 300), graph.parameters(n)
+    assert settled.degree < n - 1
+    deadlines = {"keys_s": 60.0, "shares_s": 60.0, "masked_s": 10.0, "unmask_s": 20.0}
+
+    def play(member: Member) -> Any:
+        member.publish_keys()
+        member.send_shares()
+        assert member._state.sent is not None
+        assert len(member._state.sent.ciphertexts) == settled.degree
+        return None if member.client in gone else (member.send_vector(rows[member.client]), member.unmask())[1]
+
+    asked = {"dimension": 300, "modulus_bits": 64, "quantisation": Quantisation(clip="8", scale="1e9"), "output": "int"}
+    with members(client, service.url, n, min_clients=50, deadlines=deadlines, **asked) as (made, all_):
+        ends = at_once([lambda m=m: play(m) for m in all_])
+        result = client.secagg_result(made, timeout=60)
+    stayed = [at for at in range(n) if at not in gone]
+    assert ends == [None if at in gone else tuple(stayed) for at in range(n)]
+    assert result.survivors == stayed
+    assert result.dropped == list(gone)
+    assert result.sum.tolist() == sum(quantise(rows[at], asked["quantisation"]) for at in stayed).tolist()
+
+
+def test_a_client_that_is_started_again_at_every_step_goes_on_where_it_was(
+    service: Any, client: Client, tmp_path: Path
+) -> None:
+    rows, file = vectors(3), tmp_path / "state"
+    with members(client, service.url, 3, output="int") as (made, all_):
+
+        def again() -> Member:
+            """The first client, with nothing but its file."""
+            return secagg.join(service.url, made.tokens[0], file)
+
+        _again_and_again(again, "publish_keys")
+        for member in all_[1:]:
+            member.publish_keys()
+        _again_and_again(again, "send_shares")
+        for member in all_[1:]:
+            member.send_shares()
+        _again_and_again(again, "send_vector", rows[0])
+        with again() as member, pytest.raises(Refused, match="another vector was masked"):
+            member.send_vector(rows[0] + 1)
+        for member in all_[1:]:
+            member.send_vector(rows[member.client])
+        for member in all_[1:]:
+            member.unmask()
+        with again() as member:
+            assert member.unmask() == (0, 1, 2)
+        result = client.secagg_result(made, timeout=60)
+    assert not file.exists()
+    assert result.sum.tolist() == sum(quantise(row, UNIT) for row in rows).tolist()
+
+
+def _again_and_again(again: Callable[[], Member], step: str, *arguments: Any) -> None:
+    """What is sent the second time is what was sent the first: the service takes one of them."""
+    for _ in range(2):
+        with again() as member:
+            getattr(member, step)(*arguments)
+
+
+def test_a_state_is_of_one_client_of_one_round(service: Any, client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "state"
+    with members(client, service.url, 3) as (made, _):
+        with secagg.join(service.url, made.tokens[0], file) as member:
+            member.publish_keys()
+        with pytest.raises(ValueError, match="belongs to client 0 of round_"):
+            secagg.join(service.url, made.tokens[1], file)
+        file.write_text(json.dumps({"round": "secret"}))
+        with pytest.raises(ValueError, match="is not the state of a client") as caught:
+            secagg.join(service.url, made.tokens[0], file)
+    assert "secret" not in str(caught.value)
+
+
+class Lying(httpx.BaseTransport):
+    """Between one client and the service: changes what the service answers to GETs of one step."""
+
+    def __init__(self, step: str, change: Callable[[dict[str, Any]], None]) -> None:
+        self._http = httpx.HTTPTransport()
+        self._step = step
+        self._change = change
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self._http.handle_request(request)
+        if request.method != "GET" or not request.url.path.endswith(self._step) or response.status_code != 200:
+            return response
+        response.read()
+        told = json.loads(response.content)
+        self._change(told)
+        return httpx.Response(200, json=told)
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def _double_keys(roster: dict[str, Any]) -> None:
+    roster["clients"]["1"]["share_public"] = roster["clients"]["2"]["mask_public"]
+
+
+def _flip(step: str, *path: str) -> Callable[[dict[str, Any]], None]:
+    def change(told: dict[str, Any]) -> None:
+        at = told
+        for name in path[:-1]:
+            at = at[name]
+        at[path[-1]] = format(int(at[path[-1]][0], 16) ^ 1, "x") + at[path[-1]][1:]
+
+    return change
+
+
+LIES: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
+    "its key is missing": ("roster", lambda told: told["clients"].pop("0"), "does not hold the keys that client 0"),
+    "its key is another": ("roster", _flip("roster", "clients", "0", "mask_public"), "does not hold the keys"),
+    "a key is there twice": ("roster", _double_keys, "4 clients have 7 keys between them, not 8"),
+    "another round": ("roster", lambda told: told.update(round="round_" + 32 * "0"), "roster is that of round_0000"),
+    "a ring of others": ("roster", lambda told: told.update(ring=[0, 1, 2, 9]), "the ring of 4 places"),
+    "few neighbours": ("roster", lambda told: told.update(degree=2), "degree 2 for 4 clients; 3 neighbours"),
+    "half is enough": ("roster", lambda told: told.update(threshold=2), "threshold 2 of 4 that share secrets"),
+    "more than all": ("roster", lambda told: told.update(threshold=5), "threshold 5 of 4"),
+    "no roster": ("roster", lambda told: told.pop("ring"), "malformed at ring"),
+    "two are left": (
+        "roster",
+        lambda told: told.update(ring=[0, 1], degree=1, clients={k: told["clients"][k] for k in "01"}),
+        "2 clients take part, and 3 are the fewest",
+    ),
+    "its shares were lost": ("shares", lambda told: told["sharers"].remove(0), "shares of client 0 did not arrive"),
+    "a sharer is a stranger": ("shares", lambda told: told["sharers"].append(9), "not clients of the roster"),
+    "a neighbour's are kept back": ("shares", lambda told: told["shares"].pop("2"), "shares of 2 clients came"),
+    "too few shared": (
+        "shares",
+        lambda told: told.update(sharers=[0, 1], shares={"1": told["shares"]["1"]}),
+        "2 of a sharing set are left, fewer than threshold 3",
+    ),
+    "a ciphertext was changed": (
+        "shares",
+        _flip("shares", "shares", "2", "ciphertext"),
+        "the shares that client 2 sent do not decrypt",
+    ),
+    "a commitment was changed": (
+        "shares",
+        _flip("shares", "shares", "3", "commitments", "mask_key"),
+        "that client 3 sent are not those it committed to",
+    ),
+    "here and gone": ("survivors", lambda told: told["dropped"].append(2), "client 2 is said to be both here and gone"),
+    "neither here nor gone": ("survivors", lambda told: told["survivors"].remove(2), "are not the 4 sharers"),
+    "it is gone itself": (
+        "survivors",
+        lambda told: told.update(survivors=[1, 2, 3], dropped=[0]),
+        "client 0 was dropped: its vector is not in the sum",
+    ),
+    "too few survive": (
+        "survivors",
+        lambda told: told.update(survivors=[0, 1], dropped=[2, 3]),
+        "2 survivors, and 3 are the fewest",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_client_that_is_lied_to_goes_no_further(service: Any, client: Client, lie: str) -> None:
+    step, change, message = LIES[lie]
+    with members(client, service.url, 4) as (_, all_):
+        lied_to = all_[0]
+        lied_to._http.close()
+        lied_to._http = httpx.Client(transport=Lying(step, change))
+        with pytest.raises(Refused, match=message):
+            _in_turns(all_, vectors(1)[0])
+        counts = httpx.get(f"{service.url}{lied_to._path}", headers=_bearer(all_[1])).json()["counts"]
+        # It is the last to send each, so all that it refuses to send is missing.
+        sent = ["roster", "shares", "survivors"].index(step)
+        assert counts == {"keys": 4, "shares": 4 if sent else 3, "masked": (0, 3, 4)[sent], "unmask": 0}
+
+
+def _in_turns(all_: Sequence[Member], vector: NDArray[np.float64]) -> None:
+    """The first client is the last to send each message but the last, which it is the first to send."""
+    for member in reversed(all_):
+        member.publish_keys()
+    for member in reversed(all_):
+        member.send_shares()
+    for member in reversed(all_):
+        member.send_vector(vector)
+    for member in all_:
+        member.unmask()
+
+
+def test_a_list_of_survivors_that_changed_is_refused_also_after_a_restart(
+    service: Any, client: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "state"
+    lie = Lying("survivors", lambda told: told.update(survivors=[0, 1, 2], dropped=[3]))
+    with members(client, service.url, 4, file) as (made, all_):
+        lied_to = all_[0]
+        for step in ("publish_keys", "send_shares"):
+            for member in all_:
+                getattr(member, step)()
+        for member in all_:
+            member.send_vector(vectors(1)[0])
+        # It dies having decided and before it has answered: with the file on the disk it has to keep to it.
+        lied_to._http.close()
+        lied_to._http = httpx.Client(transport=_Cut("unmask", lie))
+        with pytest.raises(httpx.ReadError):
+            lied_to.unmask()
+        with (
+            secagg.join(service.url, made.tokens[0], file) as restarted,
+            pytest.raises(Refused, match="list of survivors changed"),
+        ):
+            restarted.unmask()
+
+
+class _Cut(httpx.BaseTransport):
+    """A connection that is lost whenever one step is sent."""
+
+    def __init__(self, step: str, below: httpx.BaseTransport) -> None:
+        self._step = step
+        self._below = below
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "POST" and request.url.path.endswith(self._step):
+            raise httpx.ReadError("cut")
+        return self._below.handle_request(request)
+
+    def close(self) -> None:
+        self._below.close()
+
+
+def test_a_client_answers_to_a_vector_that_does_not_fit_before_it_masks_it(service: Any, client: Client) -> None:
+    with members(client, service.url, 3) as (_, all_):
+        for step in ("publish_keys", "send_shares"):
+            for member in all_:
+                getattr(member, step)()
+        with pytest.raises(ValueError, match=r"shape \[50\], got \[49\]"):
+            all_[0].send_vector(np.zeros(49))
+        with pytest.raises(ValueError, match="1 of 50 values are NaN"):
+            all_[0].send_vector([np.nan] + [0.0] * 49)
+        with pytest.raises(ValueError, match="weight 2 is outside 1 to 1"):
+            all_[0].send_vector(np.zeros(50), weight=2)
+        with pytest.raises(Refused, match="sent no vector"):
+            all_[0].unmask()
+        all_[0].send_vector(np.zeros(50))
+
+
+def test_nothing_secret_shows_in_what_is_printed(service: Any, client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "state"
+    with members(client, service.url, 3, file) as (made, all_):
+        for step in ("publish_keys", "send_shares"):
+            for member in all_:
+                getattr(member, step)()
+        all_[0].send_vector(vectors(1)[0])
+        state = json.loads(file.read_text())
+        shown = repr(made) + repr(all_[0]) + repr(all_[0]._state)
+    hidden = [state["mask_private"], state["share_private"], state["self_seed"], *made.tokens]
+    hidden += [share for both in state["held"].values() for share in both.values()]
+    assert len(hidden) == 3 + 3 + 6
+    assert not [secret for secret in hidden if secret in shown]
+
+
+def _bearer(member: Member) -> dict[str, str]:
+    return {"Authorization": member._exchange.request("GET", "/", {}, 1.0).headers["Authorization"]}
