@@ -23,6 +23,7 @@ from benchmarks import (
     on_gpu,
     options,
     secure_aggregation,
+    shamir,
     vector,
 )
 from benchmarks.cases import Case, Sizes, version
@@ -41,6 +42,7 @@ _ALL: tuple[Case, ...] = (
     *dp_noise.CASES,
     *secure_aggregation.CASES,
     *federated_average.CASES,
+    *shamir.CASES,
     *vector.CASES,
 )
 CASES = tuple(replace(case, repeats=3) if case.sizes == "small" else case for case in _ALL)

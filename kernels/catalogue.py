@@ -7,6 +7,7 @@ from kernels.matmul.spec import OPERATION as MATMUL
 from kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
 from kernels.operation import Operation
 from kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
+from kernels.shamir.spec import OPERATIONS as SHAMIR
 from kernels.vector.spec import OPERATIONS as VECTOR
 
 _ALL: tuple[Operation, ...] = (
@@ -19,6 +20,7 @@ _ALL: tuple[Operation, ...] = (
     DP_NOISE,
     SECURE_AGGREGATION,
     FEDERATED_AVERAGE,
+    *SHAMIR,
     *VECTOR,
 )
 

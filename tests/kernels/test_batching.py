@@ -155,7 +155,7 @@ def test_small_jobs_of_every_operation_have_company(operation: Operation) -> Non
 
 
 def test_what_is_private_or_random_is_never_one_call_and_what_is_private_never_answers_two_jobs() -> None:
-    private = {"dp_noise", "federated_average", "secure_aggregation"}
+    private = {"dp_noise", "federated_average", "secure_aggregation", "shamir_share", "shamir_reconstruct"}
     assert {name for name in OPERATIONS if OPERATIONS[name].confidential} == private
     for name, operation in OPERATIONS.items():
         assert operation.coalescible == (name not in private)

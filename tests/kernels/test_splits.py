@@ -35,6 +35,7 @@ SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
     "kernels.matmul": ("PANEL_BYTES", (3_000, 9_000)),
     "kernels.monte_carlo": ("CHUNK", (256, 512)),
     "kernels.secure_aggregation": ("CHUNK", (64, 200)),
+    "kernels.shamir": ("CHUNK", (1_024, 4_096)),
     "kernels.vector": ("CHUNK", (64, 256, 1_000)),
 }
 
@@ -141,6 +142,27 @@ def _federated_average(random: Random) -> dict[str, Any]:
     return {**request, "key": random.bytes(32)}
 
 
+def _shamir_share(random: Random) -> dict[str, Any]:
+    shares = int(random.integers(2, 8))
+    request = {"field": str(random.choice(["m31", "m61"])), "shares": shares, "key": random.bytes(32)}
+    request["threshold"] = int(random.integers(2, shares + 1))
+    size = int(random.integers(1, 3_000))
+    if random.random() < 0.5:
+        return {**request, "scale": "1000", "values": random.normal(0, 1, size)}
+    return {**request, "values": random.integers(-1_000, 1_000, size)}
+
+
+def _shamir_reconstruct(random: Random) -> dict[str, Any]:
+    shared = _shamir_share(random)
+    key, values = shared.pop("key"), shared.pop("values")
+    shares = Case("shamir_share", shared, lambda: {"values": values}, key=key).run()["shares"]
+    x = [int(one) for one in random.permutation(shared.pop("shares"))[: random.integers(shared["threshold"], 9)]]
+    taken = shares[x]
+    if len(x) >= shared["threshold"] + 2:
+        taken[random.integers(len(x)), random.integers(values.size)] ^= 1
+    return {**shared, "x": tuple(one + 1 for one in x), "correct": True, "shares": taken}
+
+
 def _two(random: Random) -> dict[str, Any]:
     x = _floats(random, int(random.integers(300, 3_000)))
     return {"x": x, "y": random.standard_normal(x.shape).astype(x.dtype)}
@@ -168,6 +190,8 @@ REQUEST: dict[str, Callable[[Random], dict[str, Any]]] = {
     "dp_noise": _dp_noise,
     "secure_aggregation": _secure_aggregation,
     "federated_average": _federated_average,
+    "shamir_share": _shamir_share,
+    "shamir_reconstruct": _shamir_reconstruct,
     "add": _two,
     "multiply": _two,
     "axpy": lambda random: {"alpha": float(random.normal()), **_two(random)},

@@ -40,5 +40,5 @@ class _Refused:
     def blocks_per_multiprocessor(self, *_shape: int) -> int:
         return 1
 
-    def __call__(self, *_launch: Any) -> None:
+    def __call__(self, *_launch: Any, **_memory: Any) -> None:
         raise LaunchFailed("too many resources are asked for, says the test", 701)

@@ -22,7 +22,16 @@ from numba.core.event import install_recorder
 from tests.kernels.parity import Case
 from workers import warmup
 
-FAMILIES = ("dp_noise", "federated_average", "indicators", "matmul", "monte_carlo", "secure_aggregation", "vector")
+FAMILIES = (
+    "dp_noise",
+    "federated_average",
+    "indicators",
+    "matmul",
+    "monte_carlo",
+    "secure_aggregation",
+    "shamir",
+    "vector",
+)
 
 
 def requests() -> Iterator[Case]:

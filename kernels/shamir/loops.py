@@ -1,0 +1,398 @@
+"""Draw polynomials, evaluate them and put them together again on the CPU: compiled loops over tiles of elements.
+
+Coefficient k >= 1 of element i is in ChaCha20's block 16 (i // T) + i % 16 under the nonce (k, 0, b"shar"). T is 16
+times as many as a block holds. For m31 it is word (i // 16) % 16 of 32 bits without its top bit, for m61 word (i // 16)
+% 8 of 64 bits without its top three. Where that is p, the same place of the block under the nonce (k, 1, b"shar") is
+asked, then under (k, 2, b"shar"), and so on: every number below p is equally likely. So the sixteen blocks that fill a
+set of vector registers hold a coefficient of T elements in a row, and no word depends on another.
+
+Everything is integers of 64 bits that are reduced as late as they allow: x < 2^8, so x^4 < 2^32, and four steps of
+Horner's rule are one pass over a tile. A number mod 2^61 - 1 is two halves of 31 and 30 bits, whose products with 32
+bits add up in 64. Twin: shamir.cu.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
+
+DOMAIN = int.from_bytes(b"shar", "little")
+
+TILE31 = LANES * WORDS  # elements
+TILE61 = LANES * WORDS // 2
+STRIP = 512  # elements that are put together at a time: their sums stay in the first cache
+
+_U32, _U64 = np.uint32, np.uint64
+_P31, _P61 = np.uint32(2**31 - 1), np.uint64(2**61 - 1)
+_WIDE_P31 = np.uint64(2**31 - 1)
+_LOW30 = np.uint64(2**30 - 1)
+_1, _3, _30, _31, _32, _61 = (np.uint64(number) for number in (1, 3, 30, 31, 32, 61))
+
+
+@njit
+def _encode(integers, reals, floats, scale, bits, secret):  # type: ignore[no-untyped-def]
+    """secret[j] = the integer, or the real times the scale, mod 2^bits - 1; returns how many are 2^(bits-1) or more."""
+    outside = 0
+    prime = np.int64((1 << bits) - 1)
+    most = np.float64(1 << (bits - 1))
+    for j in range(integers.size):
+        if floats:
+            rounded = np.rint(reals[j] * scale)
+            fits = np.abs(rounded) < most
+            v = np.int64(rounded) if fits else np.int64(0)
+        else:
+            v = integers[j]
+            fits = -(prime // 2) <= v <= prime // 2
+            v = v if fits else np.int64(0)
+        outside += not fits
+        secret[j] = _U64(v + prime if v < 0 else v)
+    for j in range(integers.size, secret.size):
+        secret[j] = _U64(0)
+    return outside
+
+
+@njit
+def _redraw(key, counter, k, word, bits):  # type: ignore[no-untyped-def]
+    """The coefficient at a word of a block where it was p at first."""
+    out = np.empty(WORDS, np.uint32)
+    attempt = 0
+    prime = (_1 << _U64(bits)) - _1
+    drawn = prime
+    while drawn == prime:
+        attempt += 1
+        block(key, counter, k, attempt, DOMAIN, out)
+        if bits == 31:
+            drawn = _U64(out[word]) & prime
+        else:
+            drawn = (_U64(out[2 * word]) | (_U64(out[2 * word + 1]) << _32)) & prime
+    out[:] = 0
+    return drawn
+
+
+@njit
+def _draw31(key, first, k, words, out):  # type: ignore[no-untyped-def]
+    """out[w * 16 + lane] = a coefficient k out of words[w * 16 + lane] of sixteen blocks, `first` the first of them."""
+    again = 0
+    for j in range(TILE31):
+        out[j] = words[j] & _P31
+    for j in range(TILE31):
+        again += out[j] == _P31
+    if again:
+        for j in range(TILE31):
+            if out[j] == _P31:
+                out[j] = _U32(_redraw(key, first + j % LANES, k, j // LANES, 31))
+
+
+@njit
+def _draw61(key, first, k, words, out):  # type: ignore[no-untyped-def]
+    """The same for eight words of 64 bits a block: out[:128] the lower 31 bits, out[128:] the upper 30."""
+    again = 0
+    low, high = out[:TILE61], out[TILE61:]
+    for w in range(WORDS // 2):
+        for lane in range(LANES):
+            a, b = words[2 * w * LANES + lane], words[(2 * w + 1) * LANES + lane]
+            low[w * LANES + lane] = a & _P31
+            high[w * LANES + lane] = (a >> _U32(31)) | ((b & _U32(0x1FFFFFFF)) << _U32(1))
+    for j in range(TILE61):
+        again += (low[j] == _P31) & (high[j] == _U32(2**30 - 1))
+    if again:
+        for j in range(TILE61):
+            if low[j] == _P31 and high[j] == _U32(2**30 - 1):
+                drawn = _redraw(key, first + j % LANES, k, j // LANES, 61)
+                low[j], high[j] = _U32(drawn & _WIDE_P31), _U32(drawn >> _31)
+
+
+# What a step leaves is below 2^31 + 8 or 2^61 + 8.
+
+
+@njit
+def _fold31(v):  # type: ignore[no-untyped-def]
+    v = (v & _WIDE_P31) + (v >> _31)
+    return (v & _WIDE_P31) + (v >> _31)
+
+
+@njit
+def _fold61(low, high):  # type: ignore[no-untyped-def]
+    """low + high * 2^31, `low` below 2^64 and `high` below 2^63."""
+    v = (low & _P61) + (low >> _61) + (high >> _30) + ((high & _LOW30) << _31)
+    return (v & _P61) + (v >> _61)
+
+
+@njit
+def _step31(total, c, x):  # type: ignore[no-untyped-def]
+    for j in range(TILE31):
+        total[j] = _fold31(total[j] * _U64(x) + _U64(c[j]))
+
+
+@njit
+def _steps31(total, c, x1, x2, x3, x4):  # type: ignore[no-untyped-def]
+    c0, c1, c2, c3 = c[0], c[1], c[2], c[3]
+    for j in range(TILE31):
+        v = (total[j] & _U64(0xFFFFFFFF)) * _U64(x4) + _U64(c3[j]) * _U64(x3) + _U64(c2[j]) * _U64(x2)
+        total[j] = _fold31(v + _U64(c1[j]) * _U64(x1) + _U64(c0[j]))
+
+
+@njit
+def _step61(total, c, x):  # type: ignore[no-untyped-def]
+    low, high = c[:TILE61], c[TILE61:]
+    for j in range(TILE61):
+        a = (total[j] & _WIDE_P31) * _U64(x) + _U64(low[j])
+        b = ((total[j] >> _31) & _U64(0xFFFFFFFF)) * _U64(x) + _U64(high[j])
+        total[j] = _fold61(a, b)
+
+
+@njit
+def _steps61(total, c, x1, x2, x3, x4):  # type: ignore[no-untyped-def]
+    a0, a1, a2, a3 = c[0][:TILE61], c[1][:TILE61], c[2][:TILE61], c[3][:TILE61]
+    b0, b1, b2, b3 = c[0][TILE61:], c[1][TILE61:], c[2][TILE61:], c[3][TILE61:]
+    for j in range(TILE61):
+        a = (total[j] & _WIDE_P31) * _U64(x4) + _U64(a3[j]) * _U64(x3) + _U64(a2[j]) * _U64(x2)
+        b = ((total[j] >> _31) & _U64(0xFFFFFFFF)) * _U64(x4) + _U64(b3[j]) * _U64(x3) + _U64(b2[j]) * _U64(x2)
+        total[j] = _fold61(a + _U64(a1[j]) * _U64(x1) + _U64(a0[j]), b + _U64(b1[j]) * _U64(x1) + _U64(b0[j]))
+
+
+@njit
+def _store(total, prime, out):  # type: ignore[no-untyped-def]
+    for j in range(out.size):
+        v = total[j]
+        out[j] = v - prime if v >= prime else v
+
+
+@njit(cache=True, nogil=True)
+def share31(
+    integers: NDArray[np.int64],
+    reals: NDArray[np.float64],
+    floats: bool,
+    scale: float,
+    key: NDArray[np.uint32],
+    threshold: int,
+    begin: int,
+    end: int,
+    shares: NDArray[np.uint32],
+) -> int:
+    """Write the shares of tiles begin to end to shares (n, len); returns how many values do not fit.
+
+    `integers` and `reals` are one memory, read as `floats` says.
+    """
+    outside = 0
+    state, words = np.empty(WORDS * LANES, np.uint32), np.empty(WORDS * LANES, np.uint32)
+    held = np.empty((threshold, TILE31), np.uint32)
+    total = np.empty(TILE31, np.uint64)
+    prepare(state, key, 0, 0, DOMAIN)
+    for tile in range(begin, end):
+        first = tile * TILE31
+        size = min(TILE31, integers.size - first)
+        outside += _encode(integers[first : first + size], reals[first : first + size], floats, scale, 31, held[0])
+        for lane in range(LANES):
+            state[12 * LANES + lane] = _U32(tile * LANES + lane)
+        for k in range(1, threshold):
+            for lane in range(LANES):
+                state[13 * LANES + lane] = _U32(k)
+            blocks(state, words)
+            _draw31(key, tile * LANES, k, words, held[k])
+        for row in range(shares.shape[0]):
+            x = row + 1
+            for j in range(TILE31):
+                total[j] = held[threshold - 1, j]
+            k = threshold - 1
+            while k % 4:
+                k -= 1
+                _step31(total, held[k], _U32(x))
+            while k:
+                k -= 4
+                _steps31(total, held[k : k + 4], _U32(x), _U32(x**2), _U32(x**3), _U32(x**4))
+            _store(total, _WIDE_P31, shares[row, first : first + size])
+    state[:], words[:], held[:], total[:] = 0, 0, 0, 0  # the key is in them, and what it hid
+    return outside
+
+
+@njit(cache=True, nogil=True)
+def share61(
+    integers: NDArray[np.int64],
+    reals: NDArray[np.float64],
+    floats: bool,
+    scale: float,
+    key: NDArray[np.uint32],
+    threshold: int,
+    begin: int,
+    end: int,
+    shares: NDArray[np.uint64],
+) -> int:
+    """The same over 2^61 - 1."""
+    outside = 0
+    state, words = np.empty(WORDS * LANES, np.uint32), np.empty(WORDS * LANES, np.uint32)
+    held = np.empty((threshold, 2 * TILE61), np.uint32)
+    total = np.empty(TILE61, np.uint64)
+    prepare(state, key, 0, 0, DOMAIN)
+    for tile in range(begin, end):
+        first = tile * TILE61
+        size = min(TILE61, integers.size - first)
+        outside += _encode(integers[first : first + size], reals[first : first + size], floats, scale, 61, total)
+        for j in range(TILE61):
+            held[0, j], held[0, TILE61 + j] = _U32(total[j] & _WIDE_P31), _U32(total[j] >> _31)
+        for lane in range(LANES):
+            state[12 * LANES + lane] = _U32(tile * LANES + lane)
+        for k in range(1, threshold):
+            for lane in range(LANES):
+                state[13 * LANES + lane] = _U32(k)
+            blocks(state, words)
+            _draw61(key, tile * LANES, k, words, held[k])
+        for row in range(shares.shape[0]):
+            x = row + 1
+            for j in range(TILE61):
+                total[j] = _U64(held[threshold - 1, j]) | (_U64(held[threshold - 1, TILE61 + j]) << _31)
+            k = threshold - 1
+            while k % 4:
+                k -= 1
+                _step61(total, held[k], _U32(x))
+            while k:
+                k -= 4
+                _steps61(total, held[k : k + 4], _U32(x), _U32(x**2), _U32(x**3), _U32(x**4))
+            _store(total, _P61, shares[row, first : first + size])
+    state[:], words[:], held[:], total[:] = 0, 0, 0, 0
+    return outside
+
+
+@njit
+def _add31(total, y, w):  # type: ignore[no-untyped-def]
+    """total[j] += sum of four y[.][j] w[.], at most 2^34 of it."""
+    y0, y1, y2, y3 = y
+    w0, w1, w2, w3 = w
+    for j in range(total.size):
+        v = _U64(y0[j]) * _U64(w0) + _U64(y1[j]) * _U64(w1) + _U64(y2[j]) * _U64(w2) + _U64(y3[j]) * _U64(w3)
+        total[j] += (v & _WIDE_P31) + (v >> _31)
+
+
+@njit
+def _low(v):  # type: ignore[no-untyped-def]
+    return v & _WIDE_P31
+
+
+@njit
+def _high(v):  # type: ignore[no-untyped-def]
+    return (v >> _31) & _LOW30
+
+
+@njit
+def _add61(total, y, w):  # type: ignore[no-untyped-def]
+    """The same, and the total below 2^61 + 8: of products of halves, three sums of four that fit in 64 bits."""
+    y0, y1, y2, y3 = y
+    a0, a1, a2, a3 = _low(w[0]), _low(w[1]), _low(w[2]), _low(w[3])
+    b0, b1, b2, b3 = _high(w[0]), _high(w[1]), _high(w[2]), _high(w[3])
+    for j in range(total.size):
+        u0, u1, u2, u3 = _low(y0[j]), _low(y1[j]), _low(y2[j]), _low(y3[j])
+        v0, v1, v2, v3 = _high(y0[j]), _high(y1[j]), _high(y2[j]), _high(y3[j])
+        low = u0 * a0 + u1 * a1 + u2 * a2 + u3 * a3
+        middle = (u0 * b0 + v0 * a0) + (u1 * b1 + v1 * a1) + (u2 * b2 + v2 * a2) + (u3 * b3 + v3 * a3)
+        high = v0 * b0 + v1 * b1 + v2 * b2 + v3 * b3
+        v = (low & _P61) + (low >> _61) + (middle >> _30) + ((middle & _LOW30) << _31) + (high << _1) + total[j]
+        total[j] = (v & _P61) + (v >> _61)
+
+
+@njit
+def _reduce(total, bits):  # type: ignore[no-untyped-def]
+    prime = (_1 << _U64(bits)) - _1
+    for j in range(total.size):
+        v = (total[j] & prime) + (total[j] >> _U64(bits))
+        total[j] = v - prime if v >= prime else v
+
+
+@njit
+def _weigh(shares, base, weights, first, total, bits):  # type: ignore[no-untyped-def]
+    """total[j] = sum of weights[r] shares[base[r], first + j] mod 2^bits - 1; 4 divides the number of weights."""
+    for j in range(total.size):
+        total[j] = _U64(0)
+    end = first + total.size
+    for r in range(0, weights.size, 4):
+        y = (
+            shares[base[r], first:end],
+            shares[base[r + 1], first:end],
+            shares[base[r + 2], first:end],
+            shares[base[r + 3], first:end],
+        )
+        if bits == 31:
+            _add31(total, y, (weights[r], weights[r + 1], weights[r + 2], weights[r + 3]))
+        else:
+            _add61(total, y, (weights[r], weights[r + 1], weights[r + 2], weights[r + 3]))
+    _reduce(total, bits)
+
+
+@njit
+def _decode(total, bits, floats, scale, integers, reals):  # type: ignore[no-untyped-def]
+    prime = np.int64((1 << bits) - 1)
+    for j in range(total.size):
+        v = np.int64(total[j])
+        v = v - prime if v > prime // 2 else v
+        if floats:
+            reals[j] = np.float64(v) / scale
+        else:
+            integers[j] = v
+
+
+@njit
+def _count_outside(row, prime):  # type: ignore[no-untyped-def]
+    count = 0
+    for j in range(row.size):
+        count += row[j] >= prime
+    return count
+
+
+@njit
+def _compare(row, total, differs):  # type: ignore[no-untyped-def]
+    for j in range(row.size):
+        differs[j] |= row[j] != total[j]
+
+
+@njit(cache=True, nogil=True)
+def combine(
+    shares: NDArray[Any],
+    base: NDArray[np.uint32],
+    checked: NDArray[np.uint32],
+    weights: NDArray[Any],
+    bits: int,
+    floats: bool,
+    scale: float,
+    begin: int,
+    end: int,
+    integers: NDArray[np.int64],
+    reals: NDArray[np.float64],
+    outside: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Decode the elements of strips begin to end to `integers` or `reals`, which are one memory, as `floats` says.
+
+    Rows `base` (4k,) of shares (m, len) are combined with each row of weights (1 + extra, 4k), some of which may be 0:
+    the first gives the values, the next ones what the rows `checked` (extra,) should hold. Returns at how many elements
+    one of them does not, and the first of these; outside[row] counts words that are not below 2^bits - 1.
+    """
+    prime = (_1 << _U64(bits)) - _1
+    total, differs = np.empty(STRIP, np.uint64), np.empty(STRIP, np.uint8)
+    inconsistent, where = 0, -1
+    for strip in range(begin, end):
+        first = strip * STRIP
+        last = min(first + STRIP, shares.shape[1])
+        sums, differ = total[: last - first], differs[: last - first]
+        for j in range(differ.size):
+            differ[j] = 0
+        for q in range(weights.shape[0]):
+            _weigh(shares, base, weights[q], first, sums, bits)
+            if q == 0:
+                _decode(sums, bits, floats, scale, integers[first:last], reals[first:last])
+            else:
+                _compare(shares[checked[q - 1], first:last], sums, differ)
+        for r in range(shares.shape[0]):
+            outside[r] += _count_outside(shares[r, first:last], prime)
+        count = 0
+        for j in range(differ.size):
+            count += differ[j]
+        if count and where < 0:
+            j = 0
+            while not differ[j]:
+                j += 1
+            where = first + j
+        inconsistent += count
+    for j in range(STRIP):
+        total[j] = _U64(0)  # the values are in it
+    return inconsistent, where
