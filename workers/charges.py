@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from kernels.operation import Operation
-from privacy.database import connect
+from privacy.database import UnusableDatabase, connect
 from privacy.ledger import (
     Changed,
     ChargeEnded,
@@ -13,10 +13,11 @@ from privacy.ledger import (
     Ledger,
     NotClaimed,
     Released,
+    Tampered,
     UnknownCharge,
     WrongKey,
 )
-from privacy.seeds import load_key
+from privacy.seeds import UnusableKey, load_key
 from workers.protocol import Failed, Succeeded
 from workers.queue import Ending, Held
 from workers.settings import WorkerSettings
@@ -29,8 +30,10 @@ _REFUSED: dict[type[Exception], str] = {
     NotClaimed: "charge-ended",
     UnknownCharge: "charge-ended",
     Changed: "charge-changed",
+    Tampered: "charge-changed",
 }
-_FAILURES: tuple[type[Exception], ...] = (*_REFUSED, DatabaseUnavailable, WrongKey, OSError)
+# Whose sentences say what an operator can do, and hold nothing private.
+_TOLD = (DatabaseUnavailable, UnusableDatabase, UnusableKey, WrongKey, OSError)
 
 
 class Charges:
@@ -64,7 +67,7 @@ class Charges:
         outcome_text = outcome.model_dump_json(exclude={"digest"})
         try:
             self._ledger.release(charge.id, outcome_text, bytes.fromhex(outcome.digest))
-        except _FAILURES as error:
+        except Exception as error:  # noqa: BLE001 (the ledger's troubles are no reason to end the worker)
             return Ending(ending.job, _failure(error))
         return ending
 
@@ -82,7 +85,7 @@ class Charges:
                 inputs=request.canonical_inputs,
                 version=operation.release_version if operation is not None else "",
             )
-        except _FAILURES as error:
+        except Exception as error:  # noqa: BLE001 (as in commit)
             return _failure(error)
         if isinstance(found, Released):
             log.info("%s attempt %d: its charge has been answered by an earlier one", request.id, job.attempt)
@@ -101,5 +104,6 @@ def _failure(error: Exception) -> Failed:
     code = _REFUSED.get(type(error))
     if code is not None:
         return Failed(code=code, message=str(error))
-    log.warning("the ledger cannot be used: %s: %s", type(error).__name__, error)
+    why = f": {error}" if isinstance(error, _TOLD) else ""
+    log.warning("the ledger cannot be used: %s%s", type(error).__name__, why)
     return Failed(code="ledger-unavailable", message="the ledger of privacy budgets cannot be reached", retryable=True)

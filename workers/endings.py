@@ -43,7 +43,9 @@ class Endings:
             endings = [self._charges.commit(ending) for ending in endings]
         endings = [self._retried(ending) for ending in endings]
         for ending in endings:
-            if not ending.succeeded:
+            # Of what was charged it may be the one answer: that the ledger did not say so does not mean it did not take
+            # it, and a Redis that lost its memory gives an attempt's number to another. The sweep deletes it in time.
+            if not ending.succeeded and ending.job.request.charge is None:
                 self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt))
         if not endings and then is None:
             return None

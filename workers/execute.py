@@ -176,7 +176,10 @@ class _Batch:
                 self._attempt([item])
         written = {item.outcome.result: item for item in decoded if isinstance(item.outcome, Succeeded)}
         for name, unkept in self.store.finish_results(list(written)).items():
-            written[name].fail(unkept)
+            # The outcome of an attempt that does not run any more will be refused: that is no failure. But the ledger
+            # takes the first answer from whoever has it, and must not be promised one that nobody kept.
+            if unkept.errno != errno.ESTALE or written[name].key is not None:
+                written[name].fail(unkept)
 
     def _attempt(self, items: Sequence[_Item]) -> None:
         if not items:

@@ -170,7 +170,7 @@ class RemoteStore:
     def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
         """Send results, in one request, and delete them here. Waits for the API as long as it takes.
 
-        That an attempt is not the one that runs any more is no reason to fail: its outcome will be refused.
+        The error of one whose attempt is not the one that runs any more is ESTALE.
         """
         directories = [self.result(name) for name in names]
         try:
@@ -184,9 +184,11 @@ class RemoteStore:
             for directory in directories:
                 shutil.rmtree(directory, ignore_errors=True)
         return {
-            name: OSError(errno.EIO, f"the API does not take the result: {refusal}")
+            name: OSError(
+                errno.ESTALE if refusal.code == "stale-attempt" else errno.EIO,
+                f"the API does not take the result: {refusal}",
+            )
             for name, refusal in refused.items()
-            if refusal.code != "stale-attempt"
         }
 
     def delete_result(self, name: str) -> None:

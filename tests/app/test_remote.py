@@ -25,8 +25,10 @@ from tests.app.test_uploads import NPY, npy
 from tests.claims import finish, take
 from tests.conftest import ROOT
 from tests.link import Link
-from workers import codec
-from workers.protocol import Provenance, Succeeded
+from tests.workers.operations import OPERATIONS
+from workers import codec, execute
+from workers.device import without_gpu
+from workers.protocol import Failed, Provenance, Succeeded
 from workers.queue import Held
 from workers.remote import RemoteStore
 from workers.settings import WorkerSettings
@@ -124,7 +126,8 @@ def work(store: RemoteStore, *jobs: Held, meanwhile: Callable[[], object] = lamb
             provenance = Provenance(backend="cpu", device="elsewhere", attempt=job.attempt)
             outcomes[directory.name] = Succeeded(result=directory.name, provenance=provenance)
     meanwhile()
-    assert store.finish_results(list(outcomes)) == {}
+    unkept = store.finish_results(list(outcomes))
+    assert {name: error for name, error in unkept.items() if error.errno != errno.ESTALE} == {}
     return outcomes
 
 
@@ -249,6 +252,18 @@ def test_a_stale_attempts_result_is_not_taken_and_that_is_no_failure(host: Host)
     ]
     assert host.spool() == [result_name(current.id, 1)]
     assert host.here() == []
+
+
+def test_of_what_was_charged_a_result_that_nobody_kept_is_no_answer(host: Host) -> None:
+    job = host.claim(inputs={"values": {"array": host.upload(np.arange(4.0))}})
+    request = job.request.model_copy(update={"operation": "double", "params": {}})
+    told: list[object] = []
+    with open_at(host) as store, store.at_hand([(request, job.attempt)]):
+        host.api.queue.cancel(job.id)
+        for keys in ({}, {job.id: bytes(32)}):
+            told += execute.run([(request, 1)], store, without_gpu("not needed"), OPERATIONS, keys=keys)
+    assert [type(outcome) for outcome in told] == [Succeeded, Failed]
+    assert host.spool() == []
 
 
 def test_a_result_that_did_not_commit_is_deleted_and_an_answer_is_not(host: Host) -> None:

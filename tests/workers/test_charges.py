@@ -15,7 +15,7 @@ from pydantic import SecretStr, ValidationError
 from kernels.catalogue import OPERATIONS
 from kernels.spend import Spend
 from privacy.database import connect as connect_database
-from privacy.ledger import Charge, Ledger, NewBudget, NoiseKey, Order
+from privacy.ledger import Charge, DatabaseUnavailable, Ledger, NewBudget, NoiseKey, Order
 from privacy.seeds import Secrets, load_key
 from tests.claims import take
 from tests.workers.conftest import OWNER, Desk
@@ -261,6 +261,53 @@ def test_without_its_ledger_a_worker_computes_no_charged_job_and_all_others(desk
     assert (record.error.code, record.error.retryable) == ("ledger-unavailable", True)
     assert till.of(job).state == "charged"
     assert desk.wait(desk.submit()).state is State.SUCCEEDED
+
+
+def test_an_answer_the_ledger_took_without_a_word_is_there_for_the_next_attempt(desk: Desk, till: Till) -> None:
+    job = till.submit()
+    held = take(desk.queue, job.id)
+    outcome = compute(desk, till, held)
+    charges = charges_of(desk)
+    ledger = charges._ledger
+
+    def lost(*told: Any) -> None:
+        Ledger.release(ledger, *told)
+        raise DatabaseUnavailable("the connection was lost")
+
+    ledger.release = lost  # type: ignore[assignment]
+    Endings(desk.queue, desk.store, PAID, (0.0,), charges).end([Ending(held, outcome)])
+    assert till.of(job).state == "released"
+    again = desk.queue.claim(Claim("another"))
+    assert again is not None
+    _, (adopted,) = charges_of(desk).claim(again.jobs)
+    Endings(desk.queue, desk.store, PAID, charges=charges_of(desk)).end([adopted])
+    record = desk.queue.get(job.id)
+    assert record is not None
+    assert (record.state, noisy(desk, record.result)) == (State.SUCCEEDED, noisy(desk, outcome.result))
+
+
+def test_a_ledger_that_is_wrong_in_any_way_ends_no_worker(desk: Desk, till: Till) -> None:
+    start(desk)
+    (desk.home / "ledger.key").chmod(0o644)
+    told = [_failure_of(desk, till.submit())]
+    (desk.home / "ledger.key").chmod(0o600)
+    for change in (
+        "UPDATE charges SET state = 'claimed' WHERE id = '{}'",
+        "DELETE FROM charge_seeds WHERE charge_id = '{}'",
+    ):
+        job = till.charge()
+        with till.engine.begin() as connection:
+            connection.exec_driver_sql(change.format(till.of(job).id))
+        desk.queue.enqueue(job)
+        told.append(_failure_of(desk, job))
+    assert told == ["ledger-unavailable", "charge-changed", "ledger-unavailable"]
+    assert desk.workers[0].poll() is None
+
+
+def _failure_of(desk: Desk, job: JobRequest) -> str:
+    error = desk.wait(job.id).error
+    assert error is not None
+    return error.code
 
 
 def test_a_worker_of_another_host_is_refused_a_ledger_that_only_one_machine_can_share() -> None:
