@@ -7,6 +7,7 @@ import numpy as np
 from benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module, numpy_peer, random
 
 _SCALE = 2.0
+_EDGES = tuple(range(-250, 251, 5))
 _OPENDP_COUNT = 2_000  # it takes tens of microseconds a value
 
 
@@ -40,21 +41,24 @@ def _sum(inputs: Inputs) -> Call:
     return run
 
 
-def _params(mechanism: str, mode: str, count: int) -> dict[str, Any]:
-    params: dict[str, Any] = {"mechanism": mechanism, "mode": mode, "unaccounted": True}
+def _histogram(inputs: Inputs) -> Call:
+    generator, edges = random(2), np.array(_EDGES)
+    return lambda: np.histogram(inputs["values"], edges)[0] + generator.laplace(0, _SCALE, len(_EDGES) - 1)
+
+
+def _params(mechanism: str, mode: str, **more: Any) -> dict[str, Any]:
+    params: dict[str, Any] = {"mechanism": mechanism, "mode": mode, "scale": str(_SCALE), "unaccounted": True, **more}
     if mode == "records":
-        params |= {"clip": {"norm": "l2", "bound": "300"}, "neighbouring": "add_remove"}
-    else:
-        params |= {"sensitivity": {"norm": "linf", "value": "1"}}
-    # Laplace over n coordinates that may all move: a scale of 2 is an epsilon of n / 2. Gaussian: sigma as it is.
-    return params | ({"epsilon": str(count / _SCALE)} if mechanism == "discrete_laplace" else {"scale": str(_SCALE)})
+        return params | {"neighbouring": "add_remove"}
+    return params | {"sensitivity": {"norm": "linf", "value": "0.01"}}
 
 
 def _values(*shape: int) -> Inputs:
     return {"values": random().normal(0, 100, shape)}
 
 
-def _cases(sizes: Sizes, count: int) -> list[Case]:
+def _noise(sizes: Sizes, count: int, goal: Goal, repeats: int = 7) -> list[Case]:
+    """Noise alone, on as many values: its time should grow with them, and OpenDP's is taken per value."""
     few = count / min(count, _OPENDP_COUNT)
     generator, per_value = random(2), f"a vector of {_OPENDP_COUNT:,} float64, per value"
     laplace = (
@@ -66,36 +70,57 @@ def _cases(sizes: Sizes, count: int) -> list[Case]:
         Peer("OpenDP make_gaussian", "opendp", _opendp("Gaussian"), per=few, note=per_value),
         numpy_peer(_numpy(lambda n: generator.normal(0, _SCALE, n)), "Generator.normal", note="not private"),
     )
-    rows = (count // 10, 10)
-    goal = Goal({"numpy.random.laplace": 1 / 25}, seconds=150e-6) if sizes == "full" else Goal()
     return [
         Case(
             "dp_noise",
             f"{name} of {measured(count)}",
-            _params(mechanism, "aggregate", count),
+            _params(mechanism, "aggregate"),
             lambda: _values(count),
             sizes,
             peers,
             aim,
             moved=16 * count,
-            repeats=7,
+            repeats=repeats,
         )
         for name, mechanism, peers, aim in (
             ("Laplace", "discrete_laplace", laplace, goal),
-            ("Gaussian", "discrete_gaussian", gaussian, Goal()),
+            ("Gaussian", "discrete_gaussian", gaussian, Goal({"OpenDP make_gaussian": 40}) if goal.peers else Goal()),
         )
-    ] + [
+    ]
+
+
+def _queries(sizes: Sizes, count: int) -> list[Case]:
+    rows = (count // 10, 10)
+    return [
         Case(
             "dp_noise",
             f"clipped sum of {rows[0]:,} x {rows[1]}, Gaussian",
-            _params("discrete_gaussian", "records", count),
+            _params("discrete_gaussian", "records", clip={"norm": "l2", "bound": "300"}),
             lambda: _values(*rows),
             sizes,
             (numpy_peer(_sum, "NumPy in float64", note="not private"),),
             moved=8 * count,
             repeats=7,
-        )
+        ),
+        Case(
+            "dp_noise",
+            f"histogram of {measured(count)}, {len(_EDGES) - 1} bins, Laplace",
+            _params("discrete_laplace", "records", query="histogram", bins={"edges": _EDGES}),
+            lambda: _values(count),
+            sizes,
+            (numpy_peer(_histogram, "numpy.histogram", note="not private"),),
+            moved=8 * count,
+            repeats=7,
+        ),
     ]
 
 
-CASES: tuple[Case, ...] = (*_cases("small", 2_000), *_cases("full", 1_000_000))
+_OPENDP = {"OpenDP make_laplace": 40.0}
+CASES: tuple[Case, ...] = (
+    *_noise("small", 2_000, Goal()),
+    *_queries("small", 2_000),
+    *_noise("full", 1_000_000, Goal({**_OPENDP, "numpy.random.laplace": 1 / 25}, seconds=150e-6)),
+    *_noise("full", 3_000_000, Goal(_OPENDP), repeats=5),
+    *_noise("full", 10_000_000, Goal(_OPENDP), repeats=3),
+    *_queries("full", 1_000_000),
+)

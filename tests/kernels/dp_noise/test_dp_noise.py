@@ -356,6 +356,27 @@ def test_the_distinguisher_catches_a_float_sampler() -> None:
     assert _impossible_for_one(1 + noise) == 0.0
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        {**AGGREGATE, "sensitivity": {"norm": "linf", "value": "1"}},
+        {**AGGREGATE, "sensitivity": {"norm": "linf", "value": "1"}, "mechanism": "discrete_gaussian"},
+        {**RECORDS, "query": "identity", "neighbouring": "replace_one"},
+        {**RECORDS, "query": "identity", "neighbouring": "replace_one", "mechanism": "discrete_gaussian"},
+    ],
+)
+def test_the_distinguisher_finds_nothing_in_ours(params: dict[str, Any]) -> None:
+    # A grid of 53 bits, on which products are rounded as a float sampler's are.
+    count, scale = 200_000, 0.7
+    given = {**params, "epsilon": None, "scale": str(scale)}
+    zero, one = (_impossible_for_one(_release(given, np.full(count, x))["noisy"]) for x in (0.0, 1.0))
+    assert min(zero, one) > 1e-3, "what one gives the other gives too"
+    if "laplace" in given["mechanism"]:
+        factor = exp(1 / scale)
+        for first, second in ((zero, one), (one, zero)):
+            assert first <= factor * second + 5 * ((first + factor**2 * second) / count) ** 0.5
+
+
 def test_neighbours_outputs_are_within_the_factor_epsilon_promises() -> None:
     # Outputs for sums apart by the whole sensitivity: P0 <= e^epsilon P1 in each bin, five standard deviations allowed.
     count, epsilon = 200_000, 0.5
