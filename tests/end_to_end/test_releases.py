@@ -1,16 +1,21 @@
 """A budget from its creation to its end, over HTTP, with real workers; and nothing private anywhere else."""
 
 import struct
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import Service
+from benchmarks.postgres import NoPostgres, postgres
+from tests.conftest import Service, serve
 from tests.workers.test_private_jobs import everything
 from warpdesk import redis_server
 from workers.queue import connect
+
+pytestmark = pytest.mark.timeout(500)  # the first service of a run compiles
 
 MARKED = 271828.18284590452  # a value nobody else has
 BOUND = "500000"
@@ -108,3 +113,23 @@ def test_no_value_and_no_noise_is_anywhere_but_in_the_answer(service: Service, h
     secrets = [b"271828.18", struct.pack("<d", MARKED), f"{noisy:.6f}".encode()[:-3], struct.pack("<d", noisy)]
     secrets += [f"{abs(noise):.4f}".encode()[:-1], struct.pack("<d", noise)]
     assert [secret for secret in secrets if secret in kept] == []
+
+
+def test_a_service_keeps_its_budgets_in_postgresql_too() -> None:
+    try:
+        with (
+            postgres("fsync=off") as url,
+            tempfile.TemporaryDirectory(prefix="warpdesk-test-") as home,
+            serve(Path(home) / "home", WARPDESK_LEDGER_URL=url) as running,
+            httpx.Client(base_url=running.url, timeout=60) as http,
+        ):
+            budget = new_budget(http, "elsewhere")
+            first = release(http, budget, "elsewhere-1").json()
+            again = release(http, budget, "elsewhere-1").json()
+            assert first["status"] == "succeeded", first
+            assert first["result"] == again["result"]
+            assert http.get(f"/v1/budgets/{budget}").json()["spent"]["epsilon"] == "0.25"
+            assert http.get(f"/v1/budgets/{budget}/verify").json()["valid"]
+            assert not list((Path(home) / "home").glob("ledger.db*"))
+    except NoPostgres as reason:
+        pytest.skip(f"no PostgreSQL: {reason}")
