@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels.fingerprint import fingerprint
 
-KNOWN = ("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "gpu")
+KNOWN = ("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "secagg_round", "gpu")
 
 
 def main(arguments: list[str]) -> int:

@@ -349,6 +349,40 @@ class _Cut(httpx.BaseTransport):
         self._below.close()
 
 
+class _Shaky(httpx.BaseTransport):
+    """Each message arrives, and the first reply to it is lost; each question is first put off with a 503."""
+
+    def __init__(self) -> None:
+        self._http = httpx.HTTPTransport()
+        self._seen = set[str]()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        what = f"{request.method} {request.url.path}"
+        first = what not in self._seen
+        self._seen.add(what)
+        if request.method == "GET":
+            return httpx.Response(503, headers={"Retry-After": "1"}) if first else self._http.handle_request(request)
+        response = self._http.handle_request(request)
+        if first:
+            response.close()
+            raise httpx.RemoteProtocolError("the reply was lost")
+        return response
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def test_lost_replies_and_a_service_that_is_busy_cost_a_client_nothing(service: Any, client: Client) -> None:
+    rows = vectors(3)
+    with members(client, service.url, 3, output="int") as (made, all_):
+        all_[0]._http.close()
+        all_[0]._http = httpx.Client(transport=_Shaky())
+        ends = at_once([lambda m=m: m.take_part(rows[m.client]) for m in all_])
+        result = client.secagg_result(made, timeout=60)
+    assert ends == [(0, 1, 2)] * 3
+    assert result.sum.tolist() == sum(quantise(row, UNIT) for row in rows).tolist()
+
+
 def test_a_client_answers_to_a_vector_that_does_not_fit_before_it_masks_it(service: Any, client: Client) -> None:
     with members(client, service.url, 3) as (_, all_):
         for step in ("publish_keys", "send_shares"):
