@@ -10,7 +10,10 @@ from pathlib import Path
 
 from kernels.fingerprint import fingerprint
 
-KNOWN = ("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "secagg_round", "gpu")
+KNOWN = (
+    *("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "secagg_round"),
+    *("ledger", "gpu"),
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -132,7 +132,10 @@ def truncate_log(engine: Engine) -> bool:
     """
     if engine.dialect.name != "sqlite":
         return True
-    connection = engine.raw_connection()
+    try:
+        connection = engine.raw_connection()
+    except (OperationalError, PoolTimeout, DatabaseUnavailable):
+        return False
     try:
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_SECONDS * 1000}")
@@ -190,10 +193,14 @@ def _sqlite(url: URL) -> Engine:
     def prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # begin is ours, below: Python's module would begin without a lock
         cursor = connection.cursor()
-        _keep_a_log(cursor)
-        for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
+        try:
+            _keep_a_log(cursor)
+            for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+                cursor.execute(f"PRAGMA {pragma}")
+        except sqlite3.DatabaseError as error:
+            raise DatabaseUnavailable(f"the ledger's file cannot be used: {error}") from error
+        finally:
+            cursor.close()
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

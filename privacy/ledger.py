@@ -310,9 +310,20 @@ class Ledger:
             return self._charge(budget_id, spend, order)
 
     def _charge(self, budget_id: str, spend: Spend, order: Order) -> Charged:
+        # All that can be is made ready before the budget is locked: others wait for it.
         fingerprint = self._secrets.digest("fingerprint", order.fingerprint)
+        asked_for = {
+            **self._digests(order.params, order.inputs, order.version),
+            "request": self._secrets.digest("request", order.owner, order.idempotency_key, fingerprint),
+            "job": self._secrets.digest("job", order.job),
+        }
+        charge_id = f"charge_{secrets.token_hex(16)}"
+        wrapped = self._secrets.wrap(secrets.token_bytes(SIZE), charge_id)
+        charge = {"id": charge_id, "budget_id": budget_id, "state": "charged", "forgotten": False}
+        charge |= dict.fromkeys(_TOLD_LATER)
+        charge["seal"] = self._secrets.seal("charge", charge)
+        request = {"owner": order.owner, "idempotency_key": order.idempotency_key}
         with writing(self._engine) as connection:
-            # The lock first, so that a request that came at the same time is seen.
             row = self._locked_budget(connection, budget_id)
             if (earlier := _known(connection, order.owner, order.idempotency_key)) is not None:
                 if not hmac.compare_digest(earlier["fingerprint"], fingerprint):
@@ -322,7 +333,6 @@ class Ledger:
             asked = cost(account.accountant, account.neighbouring, spend)
             if not within(asked, account.remaining):
                 raise OverBudget(budget_id, shown(asked), shown(account.remaining))
-            charge_id = f"charge_{secrets.token_hex(16)}"
             entry = self._append(
                 connection,
                 row,
@@ -333,20 +343,14 @@ class Ledger:
                 operation=order.operation,
                 amounts=shown(asked),
                 relation=spend.neighbouring or "declared",
-                **self._digests(order.params, order.inputs, order.version),
-                request=self._secrets.digest("request", order.owner, order.idempotency_key, fingerprint),
-                job=self._secrets.digest("job", order.job),
+                **asked_for,
                 job_id=order.job_id,
                 reason="",
             )
-            charge = {"id": charge_id, "budget_id": budget_id, "state": "charged", "forgotten": False}
-            charge |= dict.fromkeys(_TOLD_LATER)
-            connection.execute(insert(CHARGES).values(**charge, seal=self._secrets.seal("charge", charge)))
-            wrapped = self._secrets.wrap(secrets.token_bytes(SIZE), charge_id)
-            connection.execute(insert(SEEDS).values(charge_id=charge_id, wrapped=wrapped))
             outbox = {"charge_id": charge_id, "job_id": order.job_id, "job": order.job, "at": entry.at}
+            connection.execute(insert(CHARGES).values(charge))
+            connection.execute(insert(SEEDS).values(charge_id=charge_id, wrapped=wrapped))
             connection.execute(insert(OUTBOX).values(outbox))
-            request = {"owner": order.owner, "idempotency_key": order.idempotency_key}
             connection.execute(insert(REQUESTS).values(**request, fingerprint=fingerprint, charge_id=charge_id))
         return Charged(_charge(entry, charge), replayed=False)
 
@@ -400,7 +404,7 @@ class Ledger:
                 return Released(charge["outcome"], charge["answer"])
             self._must_be_claimed(charge)
             self._turn(connection, charge, state="released", outcome=outcome, answer=answer)
-        truncate_log(self._engine)
+        self.erase()
         return Released(outcome, answer)
 
     def fail(self, charge_id: str, reason: str) -> None:
@@ -412,7 +416,7 @@ class Ledger:
                 return
             self._must_be_claimed(charge)
             self._turn(connection, charge, state="failed", reason=reason)
-        truncate_log(self._engine)
+        self.erase()
 
     def void(self, charge_id: str, reason: str, *, forget_key: bool) -> bool:
         """Give back a charge that nobody ever claimed; False for one that somebody did.
@@ -431,7 +435,7 @@ class Ledger:
             self._turn(connection, charge, state="void", reason=reason, forgotten=forgotten)
             if forgotten:
                 connection.execute(delete(REQUESTS).where(REQUESTS.c.charge_id == charge_id))
-        truncate_log(self._engine)
+        self.erase()
         return True
 
     def _refund(self, connection: Connection, charge: Row, reason: str) -> None:
@@ -452,6 +456,11 @@ class Ledger:
         )
         with reading(self._engine) as connection:
             return [Pending(**row) for row in connection.execute(query).mappings()]
+
+    def erase(self) -> bool:
+        """Empty SQLite's log of seeds that ended, which each end does unless somebody reads just then. Call it now and
+        then. Whether nothing is left."""
+        return truncate_log(self._engine)
 
     def history(self, budget_id: str, after: int, limit: int) -> list[Entry]:
         """The entries of a budget's chain that follow the one numbered `after`. Raises UnknownBudget."""

@@ -126,6 +126,14 @@ def test_a_database_that_does_not_answer_is_named_without_what_was_asked(url: st
         assert "SELECT" not in str(refused.value)
 
 
+def test_a_file_that_is_no_database_is_named_and_kept(sqlite: Engine, file: Path) -> None:
+    file.write_bytes(b"something else" * 100)
+    with pytest.raises(DatabaseUnavailable, match="the ledger's file cannot be used: file is not a database"):
+        create_tables(sqlite)
+    assert not truncate_log(sqlite)
+    assert file.read_bytes() == b"something else" * 100
+
+
 def test_a_seed_is_in_no_file_once_its_charge_has_ended(sqlite: Engine, file: Path, key: bytes) -> None:
     ledger = Ledger(sqlite, key)
     ledger.prepare()
@@ -152,14 +160,17 @@ def test_a_seed_is_in_no_file_once_its_charge_has_ended(sqlite: Engine, file: Pa
     sqlite.dispose()
 
 
-def test_the_log_is_emptied_once_nobody_reads(sqlite: Engine, file: Path) -> None:
-    create_tables(sqlite)
+def test_a_seed_that_a_reader_kept_in_the_log_goes_with_the_next_look(sqlite: Engine, file: Path, key: bytes) -> None:
+    ledger = Ledger(sqlite, key)
+    ledger.prepare()
+    charge = charged(ledger, open_budget(ledger))
     with reading(sqlite) as connection:
-        connection.execute(select(FACTS)).all()
-        with writing(sqlite) as other:
-            other.execute(text("INSERT INTO facts VALUES ('a', 'b')"))
-        assert not truncate_log(sqlite)
-    assert truncate_log(sqlite)
+        wrapped = connection.scalar(select(SEEDS.c.wrapped))
+        assert ledger.void(charge.id, "a test", forget_key=True)
+        assert not ledger.erase()
+        assert wrapped in _bytes(file)
+    assert ledger.erase()
+    assert wrapped not in _bytes(file)
     assert file.with_name("ledger.db-wal").stat().st_size == 0
     sqlite.dispose()
 
