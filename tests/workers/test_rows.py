@@ -1,6 +1,8 @@
 """The rows of a matrix come from many at once, and become the array without being written again."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import ROOT
 from workers import rows as module
 from workers.rows import Closed, Rows, RowTaken, arranged
 from workers.store import SpoolStore
@@ -145,21 +148,15 @@ def test_a_row_is_one_writers_at_a_time_and_free_when_that_one_is_gone(matrix: R
     first, other = matrix.open(2), matrix.open(3)
     with pytest.raises(RowTaken):
         matrix.open(2)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:  # another process finds it taken too
-        try:
-            matrix.open(2)
-        except RowTaken:
-            os.write(writing, b"taken")
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reading, 5) == b"taken"
+    program = (
+        "import sys; from pathlib import Path; from workers.rows import Rows; "
+        f"Rows(Path(sys.argv[1]), 6, {ROW}, forced=False).open(2)"
+    )
+    another = subprocess.run([sys.executable, "-c", program, matrix.file], cwd=ROOT, capture_output=True, text=True)
+    assert "workers.rows.RowTaken" in another.stderr
     first.close()
     other.close()
     matrix.open(2).close()
-    os.close(reading)
-    os.close(writing)
 
 
 @settings(deadline=None)

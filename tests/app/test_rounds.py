@@ -1,0 +1,614 @@
+"""Rounds over HTTP: real clients, a driver that may die at any step, and a service that keeps nothing it need not."""
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app import aggregation, rounds, submissions
+from app.auth import create_key
+from app.settings import Settings
+from kernels.catalogue import OPERATIONS
+from kernels.secure_aggregation import cpu
+from privacy import database, unmasking
+from privacy import rounds as state
+from privacy.rounds import Rounds
+from tests.app.conftest import Live, connected, live, wait_until
+from tests.claims import finish, take
+from warpdesk import secagg
+from warpdesk.exchange import WarpdeskError
+from warpdesk.processes import module, spawn
+from workers import codec
+from workers.protocol import Failed, Provenance, Succeeded
+from workers.queue import JobQueue, connect
+from workers.rows import Row, Rows
+from workers.store import SpoolStore
+
+PATH = "/v1/secagg/rounds"
+OPERATION = OPERATIONS["secure_aggregation"]
+DIMENSION = 300
+SHORT = {"keys_s": 2.0, "shares_s": 2.0, "masked_s": 1.5, "unmask_s": 1.5}
+ASKED: dict[str, Any] = {
+    "clients": 4,
+    "min_clients": 3,
+    "dimension": DIMENSION,
+    "quantisation": {"clip": "8", "scale": "65536"},
+}
+
+
+@pytest.fixture(scope="module")
+def running(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    home = tmp_path_factory.mktemp("home")
+    with live(home, redis_server, OPERATIONS, max_live_rounds=1000, max_result_numbers=1000) as api:
+        yield api
+
+
+@pytest.fixture
+def api(running: Live, redis_url: str) -> Live:  # (empties Redis)
+    return running
+
+
+@dataclass
+class Played:
+    """A round and its clients in this process."""
+
+    api: Live
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        made = self.api.http.post(PATH, json={**ASKED, **self.asked})
+        assert made.status_code == 201, made.text
+        self.id: str = made.json()["id"]
+        self.tokens: list[str] = made.json()["join_tokens"]
+        self.members = [secagg.join(self.api.url, token, patience=5) for token in self.tokens]
+        random = np.random.default_rng(7)
+        self.vectors = [random.normal(size=DIMENSION) for _ in self.members]
+        self.inputs: list[str] = []  # ids of the job's arrays, once it was done
+        self.engine = database.connect(self.api.settings.ledger)
+        self.rounds = Rounds(self.engine)
+
+    @property
+    def url(self) -> str:
+        return f"{PATH}/{self.id}"
+
+    @property
+    def seen(self) -> Any:
+        return self.api.http.get(self.url).json()
+
+    def as_client(self, client: int) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.tokens[client]}"}
+        return httpx.Client(base_url=f"{self.api.url}{self.url}", headers=headers, timeout=30)
+
+    def each(self, step: Callable[[int], Any], clients: Sequence[int] | None = None) -> None:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(step, range(len(self.members)) if clients is None else clients))
+
+    def until_masked(self) -> None:
+        self.each(lambda c: self.members[c].publish_keys())
+        self.each(lambda c: self.members[c].send_shares())
+        assert self.seen["phase"] == "masked"
+
+    def until_aggregating(self, stay: Sequence[int] = (0, 1, 2, 3)) -> None:
+        self.until_masked()
+        self.each(lambda c: self.members[c].send_vector(self.vectors[c]), stay)
+        self.each(lambda c: self.members[c].unmask(), stay)
+        assert self.seen["phase"] in ("aggregating", "done"), self.seen
+
+    def sum_of(self, stay: Sequence[int]) -> "np.ndarray[Any, Any]":
+        whole: np.ndarray[Any, Any] = sum(np.rint(np.clip(self.vectors[c], -8, 8) * 65536) for c in stay) / 65536  # type: ignore[assignment]
+        return whole
+
+    def until(self, phase: str) -> None:
+        wait_until(lambda: self.seen["phase"] == phase)
+
+    def work(self) -> str:
+        """Do the job of the sum as a worker does, once it is queued."""
+        wait_until(lambda: self.seen["job"])
+        job = take(self.api.queue, self.seen["job"])
+        self.inputs = list(job.request.inputs.values())
+        params, arrays = codec.decode(OPERATION, job.request, self.api.store, {})
+        directory = self.api.store.new_result(job.request.id, job.attempt)
+        codec.encode(OPERATION, job.request, cpu.secure_aggregation(params, **arrays), directory, self.api.store,  # type: ignore[arg-type]
+                     self.api.queue.time())  # fmt: skip
+        how = Provenance(backend="cpu", device="this process", attempt=job.attempt)
+        assert finish(self.api.queue, job, Succeeded(result=directory.name, provenance=how)) == "done"
+        return job.request.id
+
+    def erased(self) -> bool:
+        """Whether there is nothing left to erase: no row, no array of the job, no share."""
+        kept = [self.api.store.find("local", array) for array in self.inputs]
+        return self.id not in self.rounds.due() and not rows_of(self) and not any(kept)
+
+    def jobs(self) -> list[str]:
+        """The round's jobs in Redis."""
+        records = self.api.queue.jobs("local", 200)
+        return [record.request.id for record in records if record.request.params.get("round_id") == self.id]
+
+    def close(self) -> None:
+        for member in self.members:
+            member.close()
+        self.engine.dispose()
+
+
+Play = Callable[..., Played]
+
+
+@pytest.fixture
+def play() -> Iterator[Play]:
+    """Make a round, whose clients are closed at the end."""
+    made = list[Played]()
+
+    def start(api: Live, asked: dict[str, Any] | None = None) -> Played:
+        made.append(Played(api, asked or {}))
+        return made[-1]
+
+    yield start
+    for played in made:
+        played.close()
+
+
+def problem(answer: httpx.Response) -> tuple[int, str, str]:
+    assert answer.headers["Content-Type"] == "application/problem+json", answer.text
+    return answer.status_code, answer.json()["code"], answer.json()["detail"]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_a_round_with_a_drop_out_gives_the_exact_sum_and_leaves_nothing_else(api: Live, play: Play, bits: int) -> None:
+    played = play(api, {"modulus_bits": bits, "deadlines": SHORT})
+    stay = (0, 2, 3)
+    played.until_aggregating(stay)
+    job = played.work()
+    played.until("done")
+
+    answer = api.http.get(f"{played.url}/result").json()
+
+    np.testing.assert_array_equal(answer["sum"], played.sum_of(stay))
+    assert (answer["survivors"], answer["dropped"], answer["job"]) == ([0, 2, 3], [1], job)
+    assert answer["overflow_proof"] == {"max_abs_sum": 4 * 8 * 65536, "limit": 2 ** (bits - 1) - 1}
+    assert "learned which 4 clients took part" in answer["statement"]
+    assert "secure aggregation is not differential privacy" in answer["statement"]
+    wait_until(played.erased)
+    assert api.http.get(f"{played.url}/survivors").json() == {"survivors": [0, 2, 3], "dropped": [1]}
+
+
+def test_what_is_secret_is_in_no_file_and_not_in_redis_while_the_round_runs_and_after_it(api: Live, play: Play) -> None:
+    played = play(api)
+    secrets = [token.encode() for token in played.tokens]
+    for member in played.members:
+        state = member._state
+        secrets += [bytes.fromhex(key) for key in (state.mask_private, state.share_private, state.self_seed)]
+    played.until_aggregating()
+    shares = []
+    with played.engine.connect() as connection:
+        for table in ("reveals", "shares"):
+            column = "share" if table == "reveals" else "ciphertext"
+            rows = connection.exec_driver_sql(f"SELECT {column} FROM {table} WHERE round = '{played.id}'")  # noqa: S608
+            shares += [bytes(value) for (value,) in rows if value]
+    assert len(shares) == 16 + 12
+
+    def told() -> int:
+        """Secrets that are in Redis, as they are or in hexadecimal."""
+        with connect(api.redis_url) as redis:
+            dumped = b"".join(redis.dump(key) for key in redis.keys("*"))
+        return sum(secret in dumped or secret.hex().encode() in dumped for secret in [*secrets, *shares])
+
+    wait_until(lambda: played.seen["job"])
+    assert told() == 0
+    played.work()
+    wait_until(played.erased)
+    assert told() == 0
+    files = [file for file in api.settings.home.rglob("*") if file.is_file()]
+    kept = b"".join(file.read_bytes() for file in files)
+    assert not any(secret in kept for secret in [*secrets, *shares])
+
+
+def test_only_who_made_the_round_gets_its_sum(redis_url: str, play: Play, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    creator, other, reader = (
+        create_key(home, name, scopes)
+        for name, scopes in (("a", ["submit", "read"]), ("b", ["admin"]), ("c", ["read"]))
+    )
+    with live(home, redis_url, OPERATIONS) as api:
+        api.http.headers["Authorization"] = f"Bearer {creator}"
+        played = play(api)
+
+        def asked(token: str, path: str = "") -> tuple[int, str]:
+            return problem(api.http.get(f"{played.url}{path}", headers={"Authorization": f"Bearer {token}"}))[:2]
+
+        assert asked(other) == asked(other, "/result") == asked(reader, "/roster") == (404, "unknown-round")
+        assert asked(played.tokens[0], "/result") == (401, "unauthorized")
+        assert asked(creator, "/result") == (409, "not-yet")
+        assert asked(creator, "/shares") == (401, "unknown-member")
+        assert asked(played.tokens[0][:-1] + "!") == (401, "unknown-member")
+        foreign = play(api)
+        assert asked(foreign.tokens[0]) == (401, "unknown-member")
+        refused = api.http.post(PATH, json=ASKED, headers={"Authorization": f"Bearer {reader}"})
+        assert problem(refused)[:2] == (403, "missing-scope")
+        joined = {"Authorization": f"Bearer {played.tokens[1]}"}
+        assert api.http.get(played.url, headers=joined).json()["phase"] == "keys"
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer", "sentence"),
+    [
+        ({"clients": 2}, "/clients", "clients should be at least 3, got 2"),
+        ({"min_clients": 5}, "/min_clients", "min_clients 5 is outside 3 to 4 clients"),
+        ({"threshold": 2}, "/threshold", "threshold 2 of 4 clients must lie between 3, more than half, and 3"),
+        ({"quantisation": {"clip": "1e9", "scale": "1"}}, "/quantisation", "above 2147483647, the largest mod 2**32"),
+        ({"modulus_bits": 16}, "/modulus_bits", "should be 32 or 64"),
+        ({"dimension": 0}, "/dimension", "dimension should be at least 1, got 0"),
+        ({"deadlines": {"keys_s": 0}}, "/deadlines/keys_s", "keys_s should be above 0, got 0"),
+        ({"noise": 1}, "/noise", "there is no field 'noise' here"),
+    ],
+)
+def test_a_round_that_cannot_be_is_refused_where_it_is_wrong(
+    api: Live, change: dict[str, Any], pointer: str, sentence: str
+) -> None:
+    answer = api.http.post(PATH, json={**ASKED, **change})
+
+    status, code, detail = problem(answer)
+    assert (status, code, [error["pointer"] for error in answer.json()["errors"]]) == (
+        422,
+        "invalid-request",
+        [pointer],
+    )
+    assert sentence in detail
+
+
+def test_rounds_have_limits_with_their_numbers(serve_api: Callable[..., Any]) -> None:
+    with serve_api(max_live_rounds=2, max_round_bytes=10_000, max_job_bytes=200_000) as api:
+        large = api.http.post(PATH, json={**ASKED, "dimension": 100_000})
+        assert problem(large)[:2] == (422, "job-too-large")
+        assert "4 vectors of 100000 words and their sum are 4000000 bytes; a job may have 200000" in problem(large)[2]
+        assert api.http.post(PATH, json=ASKED).status_code == 201
+        assert api.http.post(PATH, json=ASKED).status_code == 201
+        assert problem(api.http.post(PATH, json=ASKED))[:2] == (429, "too-many-rounds")
+    with serve_api(max_round_bytes=10_000) as api:
+        full = api.http.post(PATH, json=ASKED)
+        assert problem(full)[:2] == (503, "storage-full")
+        assert "are 4800 bytes; live rounds may hold 10000 together and have 9600" in problem(full)[2]
+        assert int(full.headers["Retry-After"]) >= 1
+
+
+def rows_of(played: Played) -> bytes:
+    file = played.api.settings.store_directory / "rows" / f"{played.id}.npy"
+    return file.read_bytes() if file.exists() else b""
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 4 * DIMENSION - 1, 4 * DIMENSION + 1, 4 * DIMENSION + 4, 8_000_000])
+def test_a_masked_vector_of_another_length_is_erased_and_refused(
+    api: Live, play: Play, length: int, chunked: bool
+) -> None:
+    played = play(api)
+    played.until_masked()
+
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, length, 700):
+            yield b"\xff" * min(700, length - start)
+
+    with played.as_client(2) as http:
+        content = pieces() if chunked else b"\xff" * length
+        answer = http.put("masked", content=content, headers={"Content-Type": "application/octet-stream"})
+
+    assert problem(answer)[:2] == (422, "wrong-length")
+    assert f"A masked vector of this round has {4 * DIMENSION} bytes, got " in problem(answer)[2]
+    assert b"\xff" not in rows_of(played)
+    assert played.seen["counts"]["masked"] == 0
+    played.members[2].send_vector(played.vectors[2])
+    assert played.seen["counts"]["masked"] == 1
+
+
+def test_a_masked_vector_whose_sender_goes_away_is_erased_and_may_be_sent_again(api: Live, play: Play) -> None:
+    played = play(api, {"dimension": 2_000_000})
+    played.until_masked()
+    head = (
+        f"PUT {played.url}/masked HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
+        f"Authorization: Bearer {played.tokens[1]}\r\nContent-Length: 8000000\r\n\r\n"
+    )
+    with connected(api) as connection:
+        connection.sendall(head.encode() + b"\xff" * 7_000_000)
+        wait_until(lambda: b"\xff" in rows_of(played))
+        with played.as_client(1) as http:  # meanwhile, the same client a second time
+            content = {"content": bytes(8_000_000), "headers": {"Content-Type": "application/octet-stream"}}
+            assert problem(http.put("masked", **content))[:2] == (409, "already-sent")
+    wait_until(lambda: b"\xff" not in rows_of(played))
+    with played.as_client(1) as http:
+        wait_until(lambda: http.put("masked", **content).status_code == 204)  # type: ignore[arg-type]
+    assert played.seen["counts"]["masked"] == 1
+
+
+def test_a_masked_vector_is_never_held_whole(api: Live, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = list[int]()
+    write = Row.write
+
+    def noted(row: Row, pieces: Sequence[bytes]) -> None:
+        written.append(sum(map(len, pieces)))
+        write(row, pieces)
+
+    monkeypatch.setattr(Row, "write", noted)
+    played = play(api, {"dimension": 5_000_000})
+    played.until_masked()
+    with played.as_client(0) as http:
+        answer = http.put("masked", content=bytes(20_000_000), headers={"Content-Type": "application/octet-stream"})
+    assert answer.status_code == 204
+    assert sum(written) == 20_000_000
+    assert max(written) < rounds._WRITTEN_AT_ONCE + (1 << 20)
+
+
+def test_a_vector_that_is_still_on_its_way_when_the_phase_ends_is_discarded_for_good(api: Live, play: Play) -> None:
+    played = play(api, {"deadlines": {**SHORT, "masked_s": 2.0}, "dimension": 1_000_000})
+    played.vectors = [np.resize(vector, 1_000_000) for vector in played.vectors]
+    played.until_masked()
+    for client in (0, 1, 3):
+        played.members[client].send_vector(played.vectors[client])
+    head = (
+        f"PUT {played.url}/masked HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
+        f"Authorization: Bearer {played.tokens[2]}\r\nContent-Length: 4000000\r\n\r\n"
+    )
+    with connected(api) as connection:
+        connection.sendall(head.encode() + b"\xee" * 3_900_000)
+        played.until("unmask")
+        connection.sendall(b"\xee" * 100_000)
+        assert b"phase-over" in connection.recv(4000)
+    wait_until(lambda: b"\xee" * 64 not in rows_of(played))
+    with played.as_client(2) as http:
+        content = {"content": bytes(4_000_000), "headers": {"Content-Type": "application/octet-stream"}}
+        assert problem(http.put("masked", **content))[:2] == (409, "phase-over")  # type: ignore[arg-type]
+        assert problem(http.post("unmask", json={}))[:2] == (409, "phase-over")
+    played.each(lambda c: played.members[c].unmask(), (0, 1, 3))
+    played.work()
+    played.until("done")
+    assert api.http.get(f"{played.url}/result").json()["dropped"] == [2]
+
+
+_STEPS: dict[str, Callable[[pytest.MonkeyPatch, Live, Callable[[Any], Any]], None]] = {
+    "the rows are moved": lambda patch, _, twice: patch.setattr(Rows, "close", twice(Rows.close)),
+    "seeds are recovered": lambda patch, _, twice: patch.setattr(unmasking, "self_seeds", twice(unmasking.self_seeds)),
+    "the vectors are published": lambda patch, api, twice: patch.setattr(
+        api.app.state.desk.store, "adopt", twice(api.app.state.desk.store.adopt)
+    ),
+    "the inputs are known": lambda patch, api, twice: patch.setattr(
+        api.app.state.desk.rounds, "submitted", twice(api.app.state.desk.rounds.submitted)
+    ),
+    "the job is queued": lambda patch, _, twice: patch.setattr(
+        submissions, "submit_for", twice(submissions.submit_for)
+    ),
+    "the round has ended": lambda patch, api, twice: patch.setattr(
+        api.app.state.desk.rounds, "end", twice(api.app.state.desk.rounds.end)
+    ),
+    "arrays are deleted": lambda patch, _, twice: patch.setattr(aggregation, "_delete", twice(aggregation._delete)),
+    "rows are deleted": lambda patch, _, twice: patch.setattr(Rows, "delete", twice(Rows.delete)),
+    "shares are erased": lambda patch, api, twice: patch.setattr(
+        api.app.state.desk.rounds, "erase", twice(api.app.state.desk.rounds.erase)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("step", _STEPS)
+def test_whatever_step_the_driver_fails_at_the_round_goes_on_with_one_job(
+    api: Live, play: Play, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    failed = list[str]()
+
+    def twice(call: Any) -> Any:
+        """Fail the first time before it is done, the second time after."""
+
+        def fails(*given: Any, **named: Any) -> Any:
+            failed.append(step)
+            if len(failed) == 1:
+                raise RuntimeError("the driver dies here")
+            done = call(*given, **named)
+            if len(failed) > 2:
+                return done
+            if not hasattr(done, "__await__"):
+                raise RuntimeError("the driver dies here")
+
+            async def awaited() -> None:
+                await done
+                raise RuntimeError("the driver dies here")
+
+            return awaited()
+
+        return fails
+
+    played = play(api)
+    _STEPS[step](monkeypatch, api, twice)
+    played.until_aggregating()
+    played.work()
+    wait_until(played.erased)
+
+    assert len(failed) >= 2
+    np.testing.assert_array_equal(api.http.get(f"{played.url}/result").json()["sum"], played.sum_of(range(4)))
+    assert len(played.jobs()) == 1
+
+
+class Processes:
+    """Processes of the API that take requests from one socket and have one home and one Redis."""
+
+    def __init__(self, home: Path, redis_url: str) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.settings = Settings(home=home, redis_url=redis_url)
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def start(self, count: int) -> None:
+        command, needed = module("warpdesk.api", "--fd", str(self.listening.fileno()))
+        told = {"WARPDESK_HOME": str(self.settings.home), "WARPDESK_REDIS_URL": self.settings.redis_url, **needed}
+        log, passed = self.settings.home / "api.log", (self.listening.fileno(),)
+        self.running += [spawn(command, env={**os.environ, **told}, log=log, pass_fds=passed) for _ in range(count)]
+
+    def kill(self) -> None:
+        """kill -9 to all of them."""
+        while self.running:
+            process = self.running.pop()
+            process.kill()
+            process.wait()
+
+    @contextmanager
+    def live(self) -> Iterator[Live]:
+        url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+        settings = self.settings
+        with (
+            httpx.Client(base_url=url, timeout=30, transport=httpx.HTTPTransport(retries=5)) as http,
+            connect(settings.redis_url) as redis,
+        ):
+            store = SpoolStore(settings.store_directory)
+            yield Live(http, url, None, JobQueue(redis), store, settings, settings.redis_url)
+
+
+@pytest.fixture
+def processes(redis_url: str, tmp_path: Path) -> Iterator[Processes]:
+    made = Processes(tmp_path, redis_url)
+    yield made
+    made.kill()
+    made.listening.close()
+
+
+def test_two_processes_that_both_drive_rounds_make_one_job_of_each(processes: Processes, play: Play) -> None:
+    processes.start(2)
+    with processes.live() as api:
+        for _ in range(3):
+            played = play(api)
+            played.until_aggregating()
+            played.work()
+            played.until("done")
+            answer = api.http.get(f"{played.url}/result").json()
+            np.testing.assert_array_equal(answer["sum"], played.sum_of(range(4)))
+            assert len(played.jobs()) == 1
+            wait_until(played.erased)
+
+
+def test_a_service_that_is_killed_in_each_phase_goes_on_with_the_round(processes: Processes, play: Play) -> None:
+    def again(client: int, step: Callable[[secagg.Member], Any]) -> None:
+        """Until it was taken: the service may be killed while it is asked."""
+        for _ in range(20):
+            try:
+                step(played.members[client])
+            except (httpx.TransportError, WarpdeskError) as error:
+                if isinstance(error, WarpdeskError) and error.code != "bad-request":
+                    raise
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError("the service did not come back")
+
+    processes.start(1)
+    with processes.live() as api:
+        played = play(api)
+        for step in (
+            lambda member: member.publish_keys(),
+            lambda member: member.send_shares(),
+            lambda member: member.send_vector(played.vectors[member.client]),
+            lambda member: member.unmask(),
+        ):
+            played.each(lambda client, step=step: again(client, step), (0, 1))
+            processes.kill()
+            with ThreadPoolExecutor(2) as threads:  # which ask while nobody answers
+                others = [threads.submit(again, client, step) for client in (2, 3)]
+                processes.start(1)
+                for other in others:
+                    other.result()
+        processes.kill()  # whether or not it has begun with the sum
+        processes.start(1)
+        played.work()
+        played.until("done")
+        answer = api.http.get(f"{played.url}/result").json()
+        np.testing.assert_array_equal(answer["sum"], played.sum_of(range(4)))
+        assert len(played.jobs()) == 1
+        wait_until(played.erased)
+
+
+def test_a_job_that_redis_lost_is_made_again(api: Live, play: Play) -> None:
+    played = play(api)
+    played.until_aggregating()
+    wait_until(lambda: played.seen["job"])
+    lost = played.seen["job"]
+    with connect(api.redis_url) as redis:
+        redis.flushall()
+    wait_until(lambda: played.seen["job"] not in (None, lost))
+    played.work()
+    played.until("done")
+    np.testing.assert_array_equal(api.http.get(f"{played.url}/result").json()["sum"], played.sum_of(range(4)))
+    wait_until(played.erased)
+
+
+def test_a_round_whose_job_fails_is_aborted_with_the_reason(api: Live, play: Play) -> None:
+    played = play(api)
+    played.until_aggregating()
+    wait_until(lambda: played.seen["job"])
+    job = take(api.queue, played.seen["job"])
+    finish(api.queue, job, Failed(code="operation-error", message="a coordinate is out of range"))
+    played.until("aborted")
+
+    why = f"the job {job.request.id} of the sum is failed: a coordinate is out of range"
+    assert played.seen["why"] == why
+    assert problem(api.http.get(f"{played.url}/result")) == (409, "round-aborted", f"The round was aborted: {why}")
+    wait_until(played.erased)
+
+
+def test_a_round_of_which_too_few_are_left_is_aborted_and_erased(api: Live, play: Play) -> None:
+    played = play(api, {"deadlines": SHORT})
+    played.until_masked()
+    played.each(lambda c: played.members[c].send_vector(played.vectors[c]), (0, 1))
+    played.until("aborted")
+
+    assert played.seen["why"] == "2 masked vectors came in time, and 3 are the least"
+    with pytest.raises(WarpdeskError, match="2 masked vectors came in time") as refused:
+        played.members[0].unmask()
+    assert refused.value.code == "round-aborted"
+    wait_until(played.erased)
+
+
+def test_no_word_of_a_clients_secrets_is_in_an_answer_or_in_the_log(
+    api: Live, play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    played = play(api, {"deadlines": SHORT})
+    played.until_masked()
+    played.each(lambda c: played.members[c].send_vector(played.vectors[c]), (0, 1, 2))
+    played.until("unmask")
+    held = played.members[0]._state.held
+    answers = []
+    with played.as_client(0) as http:
+        seeds = {str(owner): held[owner].self_seed for owner in (0, 1, 2)}
+        keys = {str(owner): held[owner].mask_key for owner in (0, 1, 2, 3)}
+        answers.append(http.post("unmask", json={"self_seed": seeds, "mask_key": keys}))
+        forged = {**seeds, "1": seeds["2"]}
+        answers.append(http.post("unmask", json={"self_seed": forged, "mask_key": {"3": keys["3"]}}))
+        answers.append(http.post("unmask", json={"self_seed": seeds["1"], "mask_key": 3}))
+        answers.append(http.post("unmask", json={"self_seed": {"1": seeds["1"] + "x"}, "mask_key": {}}))
+    assert [problem(answer)[1] for answer in answers] == [
+        "double-reveal", "forged-share", "invalid-request", "invalid-request",
+    ]  # fmt: skip
+    told = "".join(answer.text for answer in answers) + caplog.text + json.dumps(played.seen)
+    for share in (*seeds.values(), *keys.values(), *(token.rpartition("_")[2] for token in played.tokens)):
+        assert share not in told
+
+
+def test_a_round_without_a_database_says_so_and_goes_on_when_it_is_back(
+    api: Live, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = play(api)
+
+    def away(_: Any) -> Any:
+        raise database.DatabaseUnavailable("it is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state, "reading", away)
+        patched.setattr(state, "writing", away)
+        assert problem(api.http.get(played.url))[:2] == (503, "ledger-unavailable")
+        time.sleep(2 * aggregation.EVERY)  # the driver meets it too
+    played.until_aggregating()
+    played.work()
+    played.until("done")
