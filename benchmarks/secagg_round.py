@@ -34,7 +34,7 @@ from warpdesk.masking import Quantisation, quantise
 CLIENTS, DROPPED, DIMENSION, THRESHOLD = 100, 10, 1_000_000, 67
 BITS: Literal[32] = 32
 REPEATS = 5
-MASKED_SECONDS = 90.0  # for 90 clients in one process to expand 9,000 masks; the round waits as long for the dropped
+MASKED_SECONDS = 150.0  # for 90 clients in one process to expand 9,000 masks; the round waits as long for the dropped
 QUANTISATION = Quantisation(clip="8", scale="65536", max_weight=1)
 ROUND = "round_" + "0" * 32
 

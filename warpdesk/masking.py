@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from kernels.secure_aggregation.spec import MAX_KEYSTREAM_WORDS, Quantisation
 from privacy.key_agreement import pair_seed, public_key
 
-__all__ = ["ClientSecret", "Quantisation", "add_masks", "mask", "new_secret", "pair_seed", "quantise"]
+__all__ = ["ClientSecret", "Quantisation", "add_masks", "check_sum", "mask", "new_secret", "pair_seed", "quantise"]
 
 _SELF_NONCE = b"self" + bytes(8)
 _PAIR_NONCE = b"pair" + bytes(8)
@@ -100,17 +100,22 @@ def mask(
     of a pair adds their mask, the other subtracts it. Raises ValueError where the roster is not one this client belongs
     to, or where the sum over the roster could overflow.
     """
-    if modulus_bits not in (32, 64):
-        raise ValueError(f"modulus_bits is 32 or 64, got {modulus_bits}")
+    check_sum(len(roster), quantisation, modulus_bits)
     if roster.get(me) != secret.public:
         raise ValueError(f"the roster does not hold this client's public key under id {me}")
     if len(roster) < 2 or len(set(roster.values())) < len(roster):
         raise ValueError(f"a roster names two or more clients with keys of their own, got {len(roster)} names")
-    largest, limit = len(roster) * quantisation.max_weight * quantisation.bound, 2 ** (modulus_bits - 1) - 1
-    if largest > limit:
-        raise ValueError(f"the sum of {len(roster)} clients could reach {largest}, above {limit}: refuse to take part")
     pairs = roster if neighbours is None else {client: roster[client] for client in neighbours}
     return add_masks(quantise(values, quantisation, weight), me, secret, pairs, round_id, modulus_bits)
+
+
+def check_sum(clients: int, quantisation: Quantisation, modulus_bits: int) -> None:
+    """Raise ValueError where a sum of so many clients' vectors could overflow, or there is no such modulus."""
+    if modulus_bits not in (32, 64):
+        raise ValueError(f"modulus_bits is 32 or 64, got {modulus_bits}")
+    largest, limit = clients * quantisation.max_weight * quantisation.bound, 2 ** (modulus_bits - 1) - 1
+    if largest > limit:
+        raise ValueError(f"the sum of {clients} clients could reach {largest}, above {limit}: refuse to take part")
 
 
 def add_masks(

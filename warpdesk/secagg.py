@@ -39,7 +39,7 @@ from privacy.key_agreement import share_key
 from warpdesk.client import send
 from warpdesk.encoding import CHUNK, AnyArray, Body
 from warpdesk.exchange import LOST, Exchange, WarpdeskError
-from warpdesk.masking import ClientSecret, Quantisation, mask, new_secret
+from warpdesk.masking import ClientSecret, Quantisation, check_sum, mask, new_secret
 
 __all__ = ["Member", "Quantisation", "Refused", "WarpdeskError", "join"]
 
@@ -304,6 +304,10 @@ class Member:
         size = roster.degree + 1
         if not graph.majority(size) <= roster.threshold <= size:
             raise Refused(f"threshold {roster.threshold} of {size} that share secrets is not more than half of them")
+        try:
+            check_sum(n, roster.quantisation, roster.modulus_bits)
+        except ValueError as error:
+            raise Refused(str(error)) from None
 
     def _check_outcome(self, outcome: _Outcome) -> None:
         survivors, dropped = set(outcome.survivors), set(outcome.dropped)

@@ -243,6 +243,12 @@ LIES: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
     "few neighbours": ("roster", lambda told: told.update(degree=2), "degree 2 for 4 clients; 3 neighbours"),
     "half is enough": ("roster", lambda told: told.update(threshold=2), "threshold 2 of 4 that share secrets"),
     "more than all": ("roster", lambda told: told.update(threshold=5), "threshold 5 of 4"),
+    "the sum may overflow": (
+        "roster",
+        lambda told: told["quantisation"].update(max_weight=2000),
+        "the sum of 4 clients could reach 4194304000, above 2147483647",
+    ),
+    "a modulus of its own": ("roster", lambda told: told.update(modulus_bits=48), "modulus_bits is 32 or 64, got 48"),
     "no roster": ("roster", lambda told: told.pop("ring"), "malformed at ring"),
     "two are left": (
         "roster",
