@@ -419,6 +419,10 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
         # Where the database could not say whether it took the message, the vector has to stay.
         if not isinstance(error, Refusal) or error.code != "ledger-unavailable":
             await anyio.to_thread.run_sync(row.erase)
+        if isinstance(error, Refusal) and error.code in ("phase-over", "round-aborted"):
+            status = await _told(lambda: desk.rounds.status(round_id))
+            if status.phase in ("done", "aborted"):  # nobody else would delete what this request has begun again
+                await anyio.to_thread.run_sync(rows.delete)
         raise
     finally:
         row.close()

@@ -570,6 +570,29 @@ def test_a_round_of_which_too_few_are_left_is_aborted_and_erased(api: Live, play
     wait_until(played.erased)
 
 
+def test_a_vector_that_outlives_its_round_leaves_no_file(
+    api: Live, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = play(api, {"deadlines": SHORT})
+    played.until_masked()
+    played.each(lambda c: played.members[c].send_vector(played.vectors[c]), (0, 1))
+    begin = Rows.begin
+
+    def late(rows: Rows) -> None:
+        """The round ends, and is erased, between the question whether the vector may come and the vector."""
+        played.until("aborted")
+        wait_until(played.erased)
+        begin(rows)
+
+    monkeypatch.setattr(Rows, "begin", late)
+    with played.as_client(2) as http:
+        content = bytes(4 * DIMENSION)
+        answer = http.put("masked", content=content, headers={"Content-Type": "application/octet-stream"})
+
+    assert problem(answer)[:2] == (409, "round-aborted")
+    assert rows_of(played) == b""
+
+
 def test_no_word_of_a_clients_secrets_is_in_an_answer_or_in_the_log(
     api: Live, play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
