@@ -91,6 +91,8 @@ class Admission:
         self._over: dict[str, tuple[float, int]] = {}  # owners at their quota: until when, and their live jobs
         self._on_their_way: Counter[tuple[str, Priority]] = Counter()
         self._turns = asyncio.Semaphore(TURNS)
+        self._charging_turns = asyncio.Semaphore(TURNS)  # what waits for the ledger keeps no turn from the rest
+        self._charging = 0
         self._turn_took = 0.0  # seconds
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen ready or busy, and their last fault then
         self._redis_durability: Durability = "unknown"
@@ -149,8 +151,24 @@ class Admission:
         raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
 
     @asynccontextmanager
-    async def turn(self, owner: str, priority: Priority, deadline_s: float | None) -> AsyncIterator[None]:
-        """Wait until a submission may be worked on, and refuse it if its deadline would pass. It counts as a job."""
+    async def turn(
+        self, owner: str, priority: Priority, deadline_s: float | None, *, charging: bool = False
+    ) -> AsyncIterator[None]:
+        """Wait until a submission may be worked on, and refuse it if its deadline would pass. It counts as a job.
+
+        One that may wait for the ledger has its turn among its like.
+        """
+        if charging:
+            if self._charging >= AT_ONCE:
+                sentence = f"{self._charging} submissions that charge budgets are being taken at this moment"
+                raise Refusal("busy", sentence, headers={"Retry-After": "1"})
+            self._charging += 1
+            try:
+                async with self._charging_turns:
+                    yield
+            finally:
+                self._charging -= 1
+            return
         asked = time.monotonic()
         if deadline_s is not None:
             self._meet(owner, priority, deadline_s, self._until_turn())

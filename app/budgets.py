@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
-import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ValidationError
 
@@ -55,7 +54,7 @@ async def create(request: Request, caller: Admin, desk: Shared) -> Response:
         raise Refusal("invalid-request", errors.sentence_of(problems), *problems) from None
     made = NewBudget(**asked.model_dump(), created_by=caller.id)
     try:
-        budget = await _of_ledger(lambda: desk.ledger.create(made))
+        budget = await _of_ledger(desk, lambda: desk.ledger.create(made))
     except NotAnAmount as error:
         raise refuse_at("invalid-request", f"/{error.name}", str(error)) from None
     except DatasetTaken as error:
@@ -77,7 +76,7 @@ async def budgets(
         str | None, Query(description="From `next` of the page before", pattern=schemas.BUDGET_ID)
     ] = None,
 ) -> Response:
-    found = await _of_ledger(lambda: desk.ledger.budgets(limit + 1, cursor))
+    found = await _of_ledger(desk, lambda: desk.ledger.budgets(limit + 1, cursor))
     more = f"/v1/budgets?limit={limit}&cursor={found[limit - 1].id}" if len(found) > limit else None
     page = schemas.BudgetPage(budgets=[_budget(budget) for budget in found[:limit]], next=more)
     return _answer(page, 200, {"Link": f'<{more}>; rel="next"'} if more else {})
@@ -91,7 +90,7 @@ async def budgets(
 )
 async def budget(budget_id: str, _: Reader, desk: Shared) -> Response:
     """What it holds, what was spent and what remains, as exact decimals, and the head of its chain."""
-    return _answer(_budget(await _asked(lambda: desk.ledger.budget(budget_id))))
+    return _answer(_budget(await _asked(desk, lambda: desk.ledger.budget(budget_id))))
 
 
 @router.post(
@@ -102,7 +101,7 @@ async def budget(budget_id: str, _: Reader, desk: Shared) -> Response:
 )
 async def close(budget_id: str, _: Admin, desk: Shared) -> Response:
     """From then on nothing is charged to it. What was spent stays on record, and jobs that were charged run."""
-    return _answer(_budget(await _asked(lambda: desk.ledger.close(budget_id))))
+    return _answer(_budget(await _asked(desk, lambda: desk.ledger.close(budget_id))))
 
 
 @router.post(
@@ -126,7 +125,7 @@ async def quote(budget_id: str, request: Request, caller: Reader, desk: Shared) 
         told = charges.asked(lambda: desk.ledger.quote(budget_id, spend), "")
         return schemas.Quote(fits=told.fits, cost=_amounts(told.cost), remaining=_amounts(told.remaining))
 
-    return _answer(await anyio.to_thread.run_sync(answer))
+    return _answer(await charges.in_time(desk, answer))
 
 
 @router.get(
@@ -143,7 +142,7 @@ async def history(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """Every charge and refund in order; each holds the hash of the one before."""
-    found = await _asked(lambda: desk.ledger.history(budget_id, after, limit + 1))
+    found = await _asked(desk, lambda: desk.ledger.history(budget_id, after, limit + 1))
     more = f"/v1/budgets/{budget_id}/history?after={found[limit - 1].seq}&limit={limit}" if len(found) > limit else None
     return _answer(schemas.History(entries=[_entry(entry) for entry in found[:limit]], next=more))
 
@@ -157,7 +156,7 @@ async def history(
 async def verify(budget_id: str, _: Reader, desk: Shared) -> Response:
     """Replay the whole chain: every hash, and whether what was spent is the sum of its entries. A head that was noted
     before, from any answer, proves that nothing before it was changed since."""
-    told = await _asked(lambda: desk.ledger.verify(budget_id))
+    told = await _asked(desk, lambda: desk.ledger.verify(budget_id))
     return _answer(
         schemas.Verified(
             valid=told.ok, entries=told.entries, head=told.head, first_bad=told.first_bad, reason=told.reason
@@ -173,7 +172,7 @@ async def verify(budget_id: str, _: Reader, desk: Shared) -> Response:
 )
 async def charge(charge_id: str, caller: Reader, desk: Shared) -> Response:
     """What became of it: `charged`, `claimed` by a worker, `released`, `failed` (spent all the same) or `void`."""
-    found = await _of_ledger(lambda: _own(desk, caller, charge_id))
+    found = await _of_ledger(desk, lambda: _own(desk, caller, charge_id))
     return _answer(_charge(found))
 
 
@@ -187,13 +186,13 @@ def _own(desk: Desk, caller: Key, charge_id: str) -> Charge:
     return found
 
 
-async def _asked(question: Callable[[], T]) -> T:
-    return await anyio.to_thread.run_sync(lambda: charges.asked(question, ""))
+async def _asked(desk: Desk, question: Callable[[], T]) -> T:
+    return await charges.in_time(desk, lambda: charges.asked(question, ""))
 
 
-async def _of_ledger(question: Callable[[], T]) -> T:
+async def _of_ledger(desk: Desk, question: Callable[[], T]) -> T:
     try:
-        return await anyio.to_thread.run_sync(question)
+        return await charges.in_time(desk, question)
     except DatabaseUnavailable as error:
         raise charges.unavailable(error) from None
 

@@ -2,19 +2,22 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
+import anyio
 import anyio.to_thread
 from redis.exceptions import RedisError
 
 from app.errors import Refusal, refuse_at
+from app.shared import Desk
 from kernels.spend import Spend
 from privacy.ledger import (
     BudgetClosed,
     Charge,
     Charged,
+    ChargeEnded,
     DatabaseUnavailable,
     KeyReused,
     Ledger,
@@ -26,12 +29,27 @@ from privacy.ledger import (
 )
 from workers.protocol import ChargeRef, JobRequest, State
 from workers.queue import IdempotencyKey, InputsGone, JobQueue, JobRecord
+from workers.store import Store
 
 log = logging.getLogger("warpdesk.api")
 
 T = TypeVar("T")
 
-_MOST = 500  # charges looked at in one turn
+PATIENCE = 10.0  # seconds that a caller waits for the ledger
+
+# Charges looked at in one turn: the oldest. More than a queue holds, or those that wait would hide one that was lost.
+_MOST = 20_000
+_AT_ONCE = 500  # of their records
+
+
+async def in_time(desk: Desk, question: Callable[[], T], patience: float = PATIENCE) -> T:
+    """Ask what waits for the database, in one of the few threads there are for that: where it hangs, it keeps these
+    threads and no others, and callers are refused."""
+    try:
+        with anyio.fail_after(patience):
+            return await anyio.to_thread.run_sync(question, abandon_on_cancel=True, limiter=desk.ledger_threads)
+    except TimeoutError as error:
+        raise unavailable(error) from None
 
 
 def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: str, sent: IdempotencyKey) -> Charged:
@@ -82,13 +100,16 @@ def paid(job: JobRequest, made: Charge) -> JobRequest:
     return job.model_copy(update={"charge": ChargeRef(id=made.id, budget=made.budget_id, head=made.hash)})
 
 
-def take_back(ledger: Ledger, job: JobRequest, reason: str) -> None:
-    """The job was refused after it was charged: refund it, and let its Idempotency-Key be used again."""
-    if job.charge is not None:
-        try:
-            ledger.void(job.charge.id, reason, forget_key=True)
-        except DatabaseUnavailable as error:  # it will be queued by `look` and refused by nobody: paid and answered
-            log.warning("%s was not refunded: %s", job.charge.id, type(error).__name__)
+def take_back(ledger: Ledger, job: JobRequest, reason: str) -> bool:
+    """The job was refused after it was charged: refund it, and let its Idempotency-Key be used again. Where that is not
+    possible, it will run and needs its inputs."""
+    if job.charge is None:
+        return True
+    try:
+        return ledger.void(job.charge.id, reason, forget_key=True)
+    except DatabaseUnavailable as error:  # it will be queued by `look` and refused by nobody: paid and answered
+        log.warning("%s was not refunded: %s", job.charge.id, type(error).__name__)
+        return False
 
 
 def settle(ledger: Ledger, record: JobRecord) -> None:
@@ -97,49 +118,60 @@ def settle(ledger: Ledger, record: JobRecord) -> None:
     if paid_by is None or record.state is State.SUCCEEDED or not record.state.final:
         return
     reason = f"its job {record.state.value}" if record.error is None else f"its job failed: {record.error.code}"
-    if not ledger.void(paid_by.id, reason, forget_key=False):
-        ledger.fail(paid_by.id, reason)
+    _give_up(ledger, paid_by.id, reason)
 
 
-async def ended(ledger: Ledger, record: JobRecord) -> None:
+def _give_up(ledger: Ledger, charge_id: str, reason: str, *, forget_key: bool = False) -> None:
+    if not ledger.void(charge_id, reason, forget_key=forget_key):
+        with suppress(ChargeEnded):  # it was answered just before, though nobody will look
+            ledger.fail(charge_id, reason)
+
+
+async def ended(desk: Desk, record: JobRecord) -> None:
     """Settle at once; `look` does it otherwise."""
-    if record.request.charge is None:
-        return
-    try:
-        await anyio.to_thread.run_sync(settle, ledger, record)
-    except DatabaseUnavailable as error:
-        log.warning("%s is settled later: %s", record.request.charge.id, type(error).__name__)
+    if record.request.charge is not None:
+        with suppress(Refusal, DatabaseUnavailable):
+            await in_time(desk, lambda: settle(desk.ledger, record), patience=1.0)
 
 
-async def look(ledger: Ledger, queue: JobQueue, every: float) -> None:
+async def look(desk: Desk) -> None:
     """Run for as long as the API does: queue what was charged and is in no queue, settle what has ended."""
+    every = desk.settings.ledger_every
     while True:
         await asyncio.sleep(every)
         try:
-            await anyio.to_thread.run_sync(look_once, ledger, queue, every)
+            await anyio.to_thread.run_sync(
+                look_once, desk.ledger, desk.queue.jobs, desk.store, every, abandon_on_cancel=True
+            )
         except Exception as error:  # noqa: BLE001 - Redis or the ledger away: the API must go on
             log.warning("charged jobs were not looked after: %s", type(error).__name__)
 
 
-def look_once(ledger: Ledger, queue: JobQueue, older_than: float) -> None:
+def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
     """A crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else."""
     pending = ledger.pending(older_than, _MOST)
-    records = queue.records([one.job_id for one in pending])
-    for one, record in zip(pending, records, strict=True):
-        if record is None:
-            _queue_again(ledger, queue, one)
-        elif record.state.final:
-            settle(ledger, record)
+    for first in range(0, len(pending), _AT_ONCE):
+        some = pending[first : first + _AT_ONCE]
+        for one, record in zip(some, queue.records([one.job_id for one in some]), strict=True):
+            try:
+                if record is None:
+                    _queue_again(ledger, queue, store, one)
+                elif record.state.final:
+                    settle(ledger, record)
+            except (RedisError, DatabaseUnavailable):
+                raise
+            except Exception as error:  # noqa: BLE001 - one that cannot be helped must not keep the others waiting
+                log.error("%s cannot be looked after: %s", one.charge_id, type(error).__name__)
 
 
-def _queue_again(ledger: Ledger, queue: JobQueue, one: Pending) -> None:
+def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, one: Pending) -> None:
     job = paid(JobRequest.model_validate_json(one.job), ledger.find(one.charge_id))
     try:
+        # A worker would ask for the noise key before it missed them, and the charge would stay spent.
+        if gone := [array for array in job.inputs.values() if store.known(job.owner, array) is None]:
+            raise InputsGone(*gone)
         queue.enqueue(job)
         log.warning("%s was charged and in no queue: it is queued", job.id)
     except InputsGone:
-        lost = JobRecord(job, State.FAILED, 0, time.time())
-        settle(ledger, lost)
+        _give_up(ledger, one.charge_id, "its inputs are gone, and it was in no queue", forget_key=True)
         log.error("%s was charged, and its inputs are gone", job.id)
-    except RedisError as error:
-        log.warning("%s is still in no queue: %s", job.id, type(error).__name__)

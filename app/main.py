@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 
+import anyio
 import anyio.to_thread
 from fastapi import Depends, FastAPI
 from prometheus_client import start_http_server
@@ -40,7 +41,7 @@ from app.memory import keep_freed_memory
 from app.metrics import Metrics
 from app.queue import Completions, Queue
 from app.settings import Settings
-from app.shared import Desk
+from app.shared import LEDGER_THREADS, Desk
 from app.turns import Turns
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
@@ -84,20 +85,21 @@ def create_app(
             drain.ended(record)
             if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
                 await results.erase_secrets(api.state.desk, record)
-                await charges.ended(ledger, record)
+                await charges.ended(desk, record)
                 desk.rounds_moved.set()  # one may have waited for it
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
         desk = api.state.desk = Desk(
             settings, offered, kept, queue, completions, metrics, limits, admission, Turns(), threads,
-            Amounts(offered), database, ledger, Rounds(database), asyncio.Event(),
+            Amounts(offered), database, ledger, anyio.CapacityLimiter(LEDGER_THREADS), Rounds(database),
+            asyncio.Event(),
         )  # fmt: skip
         tasks = [
             asyncio.create_task(admission.look(), name="admission"),
             asyncio.create_task(completions.listen(), name="listen"),
             asyncio.create_task(_sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),
-            asyncio.create_task(charges.look(ledger, queue.jobs, settings.ledger_every), name="charges"),
+            asyncio.create_task(charges.look(desk), name="charges"),
             asyncio.create_task(_watch_keys(api.state.gate), name="keys"),
             asyncio.create_task(aggregation.drive(desk), name="rounds"),
         ]

@@ -51,12 +51,17 @@ class Queue:
     async def __call__(self, use: Callable[[JobQueue], T]) -> T:
         return await self.after(lambda: use)
 
-    async def after(self, prepare: Callable[[], Callable[[JobQueue], T]]) -> T:
+    async def after(
+        self, prepare: Callable[[], Callable[[JobQueue], T]], threads: anyio.CapacityLimiter | None = None
+    ) -> T:
         """Prepare, and use Redis, in one go: each change of thread takes as long as a small submission's check.
 
-        What is prepared may wait for a disk: the patience with Redis begins when it is asked.
+        What is prepared may wait for a disk: the patience with Redis begins when it is asked. What may wait for more
+        has `threads` of its own, and the caller's patience with them.
         """
         patience = _Patience(self._patience)
+        if threads is not None:
+            patience.pause()
 
         def call() -> T:
             patience.pause()
@@ -69,7 +74,7 @@ class Queue:
 
         try:
             with patience:
-                used = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
+                used = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=threads or self._threads)
         except _Silent:
             sentence = reason = f"Redis did not answer within {self._patience:g} seconds"
         except _Unusable as unusable:

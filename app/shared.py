@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
+from anyio import CapacityLimiter
 from fastapi import Depends, Request
 from redis.exceptions import RedisError
 from sqlalchemy import Engine
@@ -24,6 +25,8 @@ from privacy.ledger import Ledger
 from privacy.rounds import Rounds
 from workers.store import Store
 
+LEDGER_THREADS = 8  # that wait for the database of budgets: where it hangs, it has these and no others
+
 
 @dataclass(frozen=True)
 class Desk:
@@ -40,6 +43,7 @@ class Desk:
     amounts: Amounts
     database: Engine  # of budgets and rounds
     ledger: Ledger
+    ledger_threads: CapacityLimiter
     rounds: Rounds
     rounds_moved: asyncio.Event  # there may be something to do for a round
 

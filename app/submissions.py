@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
@@ -174,15 +175,19 @@ async def _place(
             submission = replace(submission, job=charges.paid(job, charged.charge))
         return lambda jobs: _enqueue(desk, jobs, submission, given_up, positioned_too=positioned_too)
 
-    async with desk.admission.turn(caller.id, priority, deadline_s):
-        try:
-            placed = await desk.queue.after(prepare)
-        except BaseException:
-            given_up.set()
-            raise
-        enqueued, record, _ = placed
-        if not enqueued.replayed:
-            desk.admission.enqueued(caller.id, priority)
+    charging = _names_a_budget(desk, body)
+    with anyio.move_on_after(charges.PATIENCE if charging else None) as scope:
+        async with desk.admission.turn(caller.id, priority, deadline_s, charging=charging):
+            try:
+                placed = await desk.queue.after(prepare, desk.ledger_threads if charging else None)
+            except BaseException:
+                given_up.set()
+                raise
+            enqueued, record, _ = placed
+            if not enqueued.replayed:
+                desk.admission.enqueued(caller.id, priority)
+    if scope.cancelled_caught:
+        raise charges.unavailable(TimeoutError())
     if not enqueued.replayed:
         desk.metrics.submitted(record.request.operation)
     return placed
@@ -204,20 +209,22 @@ def _charge(desk: Desk, submission: _Submission, spend: Spend) -> Charged:
     budget, version = submission.checked.submission.params["budget"], submission.checked.operation.release_version
     try:
         return charges.charge(desk.ledger, budget, spend, submission.job, version, submission.key)
-    except Refusal:
-        _discard(desk, desk.queue.jobs, submission)
+    except Refusal as refusal:
+        if refusal.code != "ledger-unavailable":  # else it may have been charged, and will run
+            _discard(desk, desk.queue.jobs, submission)
         raise
 
 
 def _charged_before(
     desk: Desk, jobs: JobQueue, submission: _Submission, charge: Charge
 ) -> tuple[Enqueued, JobRecord, int | None]:
-    """The job that this request was charged for, however long ago; where a crash left it in no queue, it is queued."""
-    record = jobs.get(charge.job_id)
-    if record is not None or charge.state not in ("charged", "claimed"):
+    """The job that this request was charged for, however long ago. Where a crash left it in no queue, or Redis forgot
+    it, it is queued: if it was answered, whoever takes it finds that answer."""
+    record, over = jobs.get(charge.job_id), charge.state in ("failed", "void")
+    if record is not None or over:
         _discard(desk, jobs, submission)
     if record is None:
-        if charge.state not in ("charged", "claimed"):
+        if over:
             sentence = f"{charge.id} was made for this request ({charge.state}), and its job is not known any more"
             raise Refusal("result-gone", sentence, job=charge.job_id)
         job = charges.paid(submission.job.model_copy(update={"id": charge.job_id}), charge)
@@ -228,6 +235,14 @@ def _charged_before(
             raise _refusal(desk, submission, error) from None
         record = JobRecord(job, State.QUEUED, 0, time.time())
     return Enqueued(charge.job_id, replayed=True), record, None
+
+
+def _names_a_budget(desk: Desk, body: object) -> bool:
+    """Whether what nobody has checked yet may wait for the ledger."""
+    asked: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    name, params = asked.get("operation"), asked.get("params")
+    operation = desk.operations.get(name) if isinstance(name, str) else None
+    return operation is not None and operation.spend is not None and isinstance(params, dict) and "budget" in params
 
 
 def _haste(body: object) -> tuple[Priority, float | None]:
@@ -372,14 +387,15 @@ def _enqueue(
             _require_gpu(jobs)
         enqueued = _insist(desk, jobs, submission)
     except Refusal:
-        charges.take_back(desk.ledger, job, "it was refused before it was queued")
-        _discard(desk, jobs, submission)
+        if charges.take_back(desk.ledger, job, "it was refused before it was queued"):
+            _discard(desk, jobs, submission)
         raise
     except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
-        charges.take_back(desk.ledger, job, f"it was refused before it was queued: {type(error).__name__}")
-        _discard(desk, jobs, submission)
+        if charges.take_back(desk.ledger, job, f"it was refused before it was queued: {type(error).__name__}"):
+            _discard(desk, jobs, submission)
         raise _refusal(desk, submission, error) from None
     if enqueued.replayed:
+        charges.take_back(desk.ledger, job, "its Idempotency-Key has a job")
         _discard(desk, jobs, submission)
         return enqueued, fresh, None
     if given_up.is_set() and submission.key is None:

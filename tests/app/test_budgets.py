@@ -1,5 +1,6 @@
 """Budgets over HTTP: created once, charged exactly, quoted and checked; and what is refused loses nothing."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from app import charges
 from kernels.catalogue import OPERATIONS
-from tests.app.conftest import Live, live
+from privacy.ledger import DatabaseUnavailable, Ledger
+from tests.app.conftest import Live, live, wait_until
 from workers.queue import JobQueue
 
 VALUES = {"values": {"data": [12.5, 99.0, 3.25], "dtype": "float64"}}
@@ -136,8 +138,7 @@ def test_a_charged_job_that_reached_no_queue_is_queued_with_its_charge(desk: Liv
     before = desk.queue.get(job_id)
     with desk.queue._redis.client() as redis:
         redis.flushall()
-    state = desk.app.state.desk
-    charges.look_once(state.ledger, JobQueue(desk.queue._redis), 0.0)
+    _look_once(desk)
     after = desk.queue.get(job_id)
     assert before is not None
     assert after is not None
@@ -150,7 +151,7 @@ def test_a_job_that_is_canceled_before_anyone_claimed_it_is_refunded(desk: Live)
     job_id = submit(desk.http, release(budget), "canceled").json()["id"]
     charge = desk.queue.get(job_id).request.charge.id  # type: ignore[union-attr]
     desk.http.post(f"/v1/jobs/{job_id}/cancel")
-    charges.look_once(desk.app.state.desk.ledger, JobQueue(desk.queue._redis), 0.0)
+    _look_once(desk)
     told = desk.http.get(f"/v1/charges/{charge}").json()
     assert (told["state"], told["reason"]) == ("void", "its job canceled")
     assert budget_of(desk.http, budget)["remaining"]["epsilon"] == "1"
@@ -269,3 +270,117 @@ def test_history_comes_in_pages_that_fit_together(desk: Live) -> None:
     assert [entry["number"] for entry in entries] == [1, 2, 3, 4, 5]
     assert [entry["previous"] for entry in entries[1:]] == [entry["hash"] for entry in entries[:-1]]
     assert budget_of(desk.http, budget)["head"] == entries[-1]["hash"]
+
+
+def test_an_answer_that_redis_forgot_is_queued_again_for_whoever_finds_it(desk: Live) -> None:
+    budget = create(desk.http)["id"]
+    job_id = submit(desk.http, release(budget), "answered").json()["id"]
+    ledger, request = desk.app.state.desk.ledger, _request_of(desk, job_id)
+    told = {"params": request.canonical_params, "inputs": request.canonical_inputs}
+    ledger.claim(request.charge.id, operation="dp_noise", version=OPERATIONS["dp_noise"].release_version, **told)
+    ledger.release(request.charge.id, "{}", bytes(32))
+    with desk.queue._redis.client() as redis:
+        redis.flushall()
+    again = submit(desk.http, release(budget), "answered")
+    assert (again.status_code, again.json()["id"]) == (202, job_id)
+    assert _request_of(desk, job_id).charge == request.charge
+    assert budget_of(desk.http, budget)["entries"] == 1
+
+
+def test_what_was_charged_without_a_word_keeps_its_inputs(desk: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = create(desk.http)["id"]
+    ledger = desk.app.state.desk.ledger
+
+    def lost(*told: Any) -> None:
+        Ledger.charge(ledger, *told)
+        raise DatabaseUnavailable("the connection was lost")
+
+    body = {**release(budget), "inputs": {"values": {"data": [8.25, 7.5], "dtype": "float64"}}}
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "charge", lost)
+        assert submit(desk.http, body, "unheard").json()["code"] == "ledger-unavailable"
+    _look_once(desk)
+    again = submit(desk.http, body, "unheard")
+    assert (again.status_code, again.headers["idempotent-replayed"]) == (202, "true")
+    assert _request_of(desk, again.json()["id"]).charge.id
+    assert budget_of(desk.http, budget)["entries"] == 1
+
+
+def test_a_charge_whose_inputs_are_gone_before_it_is_queued_is_refunded_and_frees_its_key(desk: Live) -> None:
+    budget = create(desk.http)["id"]
+    body = {**release(budget), "inputs": {"values": {"data": [6.25, 7.5], "dtype": "float64"}}}
+    request = _request_of(desk, submit(desk.http, body, "inputs gone").json()["id"])
+    with desk.queue._redis.client() as redis:
+        redis.flushall()
+    assert desk.store.delete(request.owner, request.inputs["values"])
+    _look_once(desk)
+    assert budget_of(desk.http, budget)["remaining"]["epsilon"] == "1"
+    again = submit(desk.http, body, "inputs gone")
+    assert again.status_code == 202, again.text
+    assert again.json()["id"] != request.id
+
+
+def test_one_charge_that_cannot_be_looked_after_keeps_no_other_waiting(desk: Live) -> None:
+    budget = create(desk.http)["id"]
+    first, second = (submit(desk.http, release(budget), f"odd {at}").json()["id"] for at in range(2))
+    with desk.queue._redis.client() as redis:
+        redis.flushall()
+    state = desk.app.state.desk
+    with state.database.begin() as connection:
+        connection.exec_driver_sql("UPDATE charge_outbox SET job = '{' WHERE job_id = ?", (first,))
+    _look_once(desk)
+    assert (desk.queue.get(first), desk.queue.get(second) is not None) == (None, True)
+    with state.database.begin() as connection:  # for the tests that come after this one
+        connection.exec_driver_sql("DELETE FROM charge_outbox WHERE job_id = ?", (first,))
+
+
+def test_a_job_canceled_just_after_its_answer_was_committed_is_settled(desk: Live) -> None:
+    budget = create(desk.http)["id"]
+    job_id = submit(desk.http, release(budget), "canceled late").json()["id"]
+    ledger, request = desk.app.state.desk.ledger, _request_of(desk, job_id)
+    told = {"params": request.canonical_params, "inputs": request.canonical_inputs}
+    ledger.claim(request.charge.id, operation="dp_noise", version=OPERATIONS["dp_noise"].release_version, **told)
+    ledger.release(request.charge.id, "{}", bytes(32))
+    desk.queue.cancel(job_id)
+    record = desk.queue.get(job_id)
+    assert record is not None
+    charges.settle(ledger, record)
+    assert ledger.find(request.charge.id).state == "released"
+
+
+def test_a_ledger_that_hangs_keeps_nothing_else_waiting(
+    redis_url: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(charges, "PATIENCE", 4.0)
+    other = {**release(""), "params": {**release("")["params"], "unaccounted": True}}
+    del other["params"]["budget"]
+    with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0) as api:
+        budget = create(api.http)["id"]
+        with ThreadPoolExecutor(60) as threads, api.app.state.desk.database.begin():  # nobody else may write
+            held = [
+                threads.submit(httpx.post, f"{api.url}/v1/jobs", json=release(budget, "0.01"), timeout=60,
+                               headers={"Idempotency-Key": f"held {at}"})
+                for at in range(50)
+            ]  # fmt: skip
+            time.sleep(1.0)
+            for _ in range(5):
+                began = time.monotonic()
+                taken = api.http.post("/v1/jobs", json=other)
+                assert taken.status_code == 202, taken.text
+                assert api.http.get(f"/v1/jobs/{taken.json()['id']}").status_code == 200
+                assert time.monotonic() - began < 2.0
+            refused = {answer.result().json().get("code") for answer in held}
+        assert refused == {"ledger-unavailable"}
+        wait_until(lambda: submit(api.http, release(budget, "0.01"), "held 0").status_code == 202)
+        assert api.http.get(f"/v1/budgets/{budget}/verify").json()["valid"]
+
+
+def _request_of(desk: Live, job_id: str) -> Any:
+    record = desk.queue.get(job_id)
+    assert record is not None
+    return record.request
+
+
+def _look_once(desk: Live) -> None:
+    state = desk.app.state.desk
+    charges.look_once(state.ledger, JobQueue(desk.queue._redis), state.store, 0.0)
