@@ -92,8 +92,8 @@ def test_clients_that_leave_in_each_phase_cost_the_round_their_vectors_at_most(s
                 return
             step()
 
-    asked = {"threshold": 5, "min_clients": 6, "deadlines": dict.fromkeys(("keys_s", "shares_s", "masked_s"), 3.0)}
-    asked["deadlines"]["unmask_s"] = 3.0
+    asked = {"threshold": 5, "min_clients": 6, "deadlines": dict.fromkeys(("keys_s", "shares_s", "masked_s"), 5.0)}
+    asked["deadlines"]["unmask_s"] = 5.0
     with members(client, service.url, 9, output="mean", **asked) as (made, all_):
         assert at_once([lambda m=m: play(m) for m in all_]) == [None] * 9
         result = client.secagg_result(made, timeout=60)
@@ -106,7 +106,7 @@ def test_clients_that_leave_in_each_phase_cost_the_round_their_vectors_at_most(s
 def test_a_round_with_too_few_left_is_aborted_and_every_client_hears_why(
     service: Any, client: Client, tmp_path: Path
 ) -> None:
-    deadlines = {"masked_s": 2.0}
+    deadlines = {"masked_s": 5.0}
     file = tmp_path / "state"
     with members(client, service.url, 5, file, threshold=4, min_clients=4, deadlines=deadlines) as (made, all_):
         for member in all_:
@@ -129,7 +129,7 @@ def test_a_ring_of_many_clients_masks_with_neighbours_alone(service: Any, client
     n, gone = 64, (0, 17, 63)
     rows, settled = vectors(n, 300), graph.parameters(n)
     assert settled.degree < n - 1
-    deadlines = {"keys_s": 60.0, "shares_s": 60.0, "masked_s": 10.0, "unmask_s": 20.0}
+    deadlines = {"keys_s": 60.0, "shares_s": 60.0, "masked_s": 15.0, "unmask_s": 30.0}
 
     def play(member: Member) -> Any:
         member.publish_keys()

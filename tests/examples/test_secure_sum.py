@@ -10,7 +10,7 @@ from examples.prices import stocks
 
 @pytest.mark.timeout(300)
 def test_the_sum_of_ten_desks_survives_two_that_are_killed(service, client, capsys):
-    result = secure_sum.main(["--url", service.url, "--patience", "6"])
+    result = secure_sum.main(["--url", service.url, "--patience", "8"])
 
     stayed = [desk for desk in range(10) if desk != secure_sum.DIES_BEFORE]
     assert (result.survivors, result.dropped) == (stayed, [secure_sum.DIES_BEFORE])
