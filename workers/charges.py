@@ -1,8 +1,11 @@
 """The worker's side of the ledger: no noise without a charge, and one answer for each, whoever computed it."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cached_property
+from typing import TypeVar
 
 from kernels.operation import Operation
 from privacy.database import UnusableDatabase, connect
@@ -23,6 +26,10 @@ from workers.queue import Ending, Held
 from workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")
+
+T = TypeVar("T")
+
+PATIENCE = 15.0  # seconds that the ledger is waited for; the job may wait longer, and other jobs run meanwhile
 
 # What is wrong with a charge when the worker asks for its key or tells the answer.
 _REFUSED: dict[type[Exception], str] = {
@@ -66,24 +73,28 @@ class Charges:
             return ending
         outcome_text = outcome.model_dump_json(exclude={"digest"})
         try:
-            self._ledger.release(charge.id, outcome_text, bytes.fromhex(outcome.digest))
+            digest = bytes.fromhex(outcome.digest)
+            _in_time(lambda: self._ledger.release(charge.id, outcome_text, digest))
         except Exception as error:  # noqa: BLE001 (the ledger's troubles are no reason to end the worker)
             return Ending(ending.job, _failure(error))
         return ending
 
     def _claim(self, job: Held) -> bytes | Succeeded | Failed:
         request, operation = job.request, self._operations.get(job.request.operation)
-        assert request.charge is not None  # noqa: S101
+        charge = request.charge
+        assert charge is not None  # noqa: S101
         if self._settings.ledger is None:
             message = "this worker has no ledger: give it WARPDESK_LEDGER_URL, or leave charged jobs to others"
             return Failed(code="ledger-unavailable", message=message, retryable=True)
         try:
-            found = self._ledger.claim(
-                request.charge.id,
-                operation=request.operation,
-                params=request.canonical_params,
-                inputs=request.canonical_inputs,
-                version=operation.release_version if operation is not None else "",
+            found = _in_time(
+                lambda: self._ledger.claim(
+                    charge.id,
+                    operation=request.operation,
+                    params=request.canonical_params,
+                    inputs=request.canonical_inputs,
+                    version=operation.release_version if operation is not None else "",
+                )
             )
         except Exception as error:  # noqa: BLE001 (as in commit)
             return _failure(error)
@@ -98,6 +109,24 @@ class Charges:
         ledger = Ledger(connect(self._settings.ledger), load_key(self._settings.ledger_key_path))
         ledger.prepare()
         return ledger
+
+
+def _in_time(question: Callable[[], T]) -> T:
+    """The ledger's answer; DatabaseUnavailable where none comes, as from a server that stands still, whose own limits
+    end nothing then. What is given up may be done later all the same: asked again, the ledger says so."""
+    answer: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as error:  # noqa: BLE001 (it is raised where it was asked)
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="ledger", daemon=True).start()
+    try:
+        return answer.result(PATIENCE)
+    except TimeoutError:
+        raise DatabaseUnavailable(f"no answer in {PATIENCE:g} seconds") from None
 
 
 def _failure(error: Exception) -> Failed:

@@ -14,6 +14,10 @@ log = logging.getLogger("warpdesk.worker")
 # What may pass while the job waits: another worker, or this one later, may have the room or the device.
 _MAY_PASS = frozenset({"storage-full", "out-of-memory", "device-fault", "no-gpu-worker", "ledger-unavailable"})
 
+# And so long for the ledger: a server may take minutes to come back, and a charge that was claimed is spent without its
+# answer where the job is given up before.
+_LEDGER_DELAYS = (60.0, 300.0)
+
 
 class Endings:
     """The steps of an ending, in the order that leaves nothing behind wherever a crash falls between them."""
@@ -78,7 +82,8 @@ class Endings:
         failed = ending.outcome
         if not isinstance(failed, Failed) or failed.code not in _MAY_PASS or not self._retry_delays:
             return ending
-        return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=self._retry_delays)
+        delays = (*self._retry_delays, *_LEDGER_DELAYS) if failed.code == "ledger-unavailable" else self._retry_delays
+        return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=delays)
 
     def _erase_secrets(self, request: JobRequest) -> None:
         """Delete secret inputs as soon as no live job reads them: not before a retry could need them, never later. From

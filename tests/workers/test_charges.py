@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -277,6 +278,7 @@ def test_an_answer_the_ledger_took_without_a_word_is_there_for_the_next_attempt(
     ledger.release = lost  # type: ignore[assignment]
     Endings(desk.queue, desk.store, PAID, (0.0,), charges).end([Ending(held, outcome)])
     assert till.of(job).state == "released"
+    assert desk.queue.get(job.id).state is State.QUEUED  # type: ignore[union-attr]
     again = desk.queue.claim(Claim("another"))
     assert again is not None
     _, (adopted,) = charges_of(desk).claim(again.jobs)
@@ -284,6 +286,18 @@ def test_an_answer_the_ledger_took_without_a_word_is_there_for_the_next_attempt(
     record = desk.queue.get(job.id)
     assert record is not None
     assert (record.state, noisy(desk, record.result)) == (State.SUCCEEDED, noisy(desk, outcome.result))
+
+
+def test_a_claimed_job_waits_minutes_for_its_ledger_before_it_is_given_up(desk: Desk, till: Till) -> None:
+    job = till.submit()
+    endings = Endings(desk.queue, desk.store, PAID, (0.0, 0.0))
+    away = Failed(code="ledger-unavailable", message="the ledger cannot be reached", retryable=True)
+    endings.end([Ending(take(desk.queue, job.id), away)])
+    endings.end([Ending(take(desk.queue, job.id), away)])
+    endings.end([Ending(take(desk.queue, job.id), away)])
+    record = desk.queue.get(job.id)
+    assert record is not None
+    assert (record.state, desk.queue.claim(Claim("another"))) == (State.QUEUED, None)
 
 
 def test_a_ledger_that_is_wrong_in_any_way_ends_no_worker(desk: Desk, till: Till) -> None:
@@ -302,6 +316,21 @@ def test_a_ledger_that_is_wrong_in_any_way_ends_no_worker(desk: Desk, till: Till
         told.append(_failure_of(desk, job))
     assert told == ["ledger-unavailable", "charge-changed", "ledger-unavailable"]
     assert desk.workers[0].poll() is None
+
+
+def test_a_ledger_that_hangs_holds_a_worker_no_longer_than_its_patience(
+    desk: Desk, till: Till, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = take(desk.queue, till.submit().id)
+    monkeypatch.setattr("workers.charges.PATIENCE", 0.5)
+    charges = charges_of(desk)
+    assert charges.claim([Held(till.submit(), 1)])[0]  # connected by now
+    with till.engine.begin():  # nobody else may write
+        began = time.monotonic()
+        keys, (refused,) = charges.claim([held])
+        assert time.monotonic() - began < 5.0
+    assert (keys, isinstance(refused.outcome, Failed) and refused.outcome.code) == ({}, "ledger-unavailable")
+    desk.until(lambda: charges.claim([held])[0], "it does not answer")
 
 
 def _failure_of(desk: Desk, job: JobRequest) -> str:
