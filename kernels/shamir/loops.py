@@ -32,23 +32,28 @@ _LOW30 = np.uint64(2**30 - 1)
 _1, _3, _30, _31, _32, _61 = (np.uint64(number) for number in (1, 3, 30, 31, 32, 61))
 
 
+# Two loops rather than one that asks at each number, which no compiler makes vectors of.
+
+
 @njit
 def _encode(integers, reals, floats, scale, bits, secret):  # type: ignore[no-untyped-def]
     """secret[j] = the integer, or the real times the scale, mod 2^bits - 1; returns how many are 2^(bits-1) or more."""
     outside = 0
     prime = np.int64((1 << bits) - 1)
-    most = np.float64(1 << (bits - 1))
-    for j in range(integers.size):
-        if floats:
+    if floats:
+        most = np.float64(1 << (bits - 1))
+        for j in range(integers.size):
             rounded = np.rint(reals[j] * scale)
             fits = np.abs(rounded) < most
-            v = np.int64(rounded) if fits else np.int64(0)
-        else:
+            v = np.int64(rounded if fits else 0.0)
+            outside += not fits
+            secret[j] = _U64(v + prime if v < 0 else v)
+    else:
+        for j in range(integers.size):
             v = integers[j]
-            fits = -(prime // 2) <= v <= prime // 2
-            v = v if fits else np.int64(0)
-        outside += not fits
-        secret[j] = _U64(v + prime if v < 0 else v)
+            fits = (v >= -(prime // 2)) & (v <= prime // 2)
+            outside += not fits
+            secret[j] = _U64(v + prime if v < 0 else v)
     for j in range(integers.size, secret.size):
         secret[j] = _U64(0)
     return outside
@@ -323,20 +328,25 @@ def _weigh(shares, base, weights, first, total, bits):  # type: ignore[no-untype
 @njit
 def _decode(total, bits, floats, scale, integers, reals):  # type: ignore[no-untyped-def]
     prime = np.int64((1 << bits) - 1)
-    for j in range(total.size):
-        v = np.int64(total[j])
-        v = v - prime if v > prime // 2 else v
-        if floats:
-            reals[j] = np.float64(v) / scale
-        else:
-            integers[j] = v
+    if floats:
+        for j in range(total.size):
+            v = np.int64(total[j])
+            reals[j] = np.float64(v - prime if v > prime // 2 else v) / scale
+    else:
+        for j in range(total.size):
+            v = np.int64(total[j])
+            integers[j] = v - prime if v > prime // 2 else v
 
 
 @njit
 def _count_outside(row, prime):  # type: ignore[no-untyped-def]
-    count = 0
+    largest = row[0]
     for j in range(row.size):
-        count += row[j] >= prime
+        largest = max(largest, row[j])
+    count = 0
+    if largest >= prime:
+        for j in range(row.size):
+            count += row[j] >= prime
     return count
 
 

@@ -24,7 +24,7 @@ TILES: dict[str, int] = {"m31": 512, "m61": 256}
 # The counter of ChaCha20 has 32 bits; a block holds a coefficient of 16 elements, or of 8.
 MOST_ELEMENTS: dict[str, int] = {"m31": 2**36, "m61": 2**35}
 
-_DRAW = 10.0  # drawing a coefficient takes about as long as so many multiplications
+_DRAW = 5.0  # drawing a coefficient takes about as long as so many multiplications
 
 FieldName = Annotated[
     Literal["m31", "m61"], Field(description="prime field: m31 is 2**31 - 1 (uint32), m61 is 2**61 - 1 (uint64)")

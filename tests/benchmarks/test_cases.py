@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks import shamir
 from benchmarks.cases import Case
 from benchmarks.operations import CASES, select
 from kernels.array import ArrayInfo
@@ -64,3 +65,18 @@ def test_the_numpy_peers_compute_what_we_compute():
         for peer in case.peers:
             if peer.distribution == "numpy":
                 assert np.allclose(ours, peer.call(inputs)(), rtol=1e-5, atol=1e-5), case
+
+
+def test_the_numpy_peers_of_secret_sharing_make_shares_and_give_their_values_back():
+    values = np.arange(-70_000, 70_000)  # more than a block of theirs
+    for field in ("m31", "m61"):
+        shares = shamir.numpy_share(field, 6, 10, values)
+        x = (10, 2, 3, 7, 5, 9, 1, 4)
+        given = np.ascontiguousarray(shares[[one - 1 for one in x]])
+        ours = OPERATIONS["shamir_reconstruct"]
+        params = ours.params.model_validate({"field": field, "threshold": 6, "x": x}, strict=False)
+        assert np.array_equal(ours.implementation("cpu")(params, given)["values"], values)
+        assert np.array_equal(shamir.numpy_reconstruct(field, x, 6, given, True), values)
+        given[7, 99] ^= 1
+        with pytest.raises(ValueError, match="the shares disagree"):
+            shamir.numpy_reconstruct(field, x, 6, given, True)
