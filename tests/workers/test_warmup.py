@@ -126,7 +126,7 @@ def test_every_operation_on_real_numbers_that_takes_float32_is_run_in_it_too() -
         if any(given["dtype"] == "float32" for given in trial.example.inputs.values())
     }
     vectors = {"add", "multiply", "axpy", "dot", "sum", "norm", "min", "max"}
-    others = {"sma", "ema", "rsi", "bollinger", "matmul", "dp_noise", "federated_average"}
+    others = {"sma", "ema", "rsi", "bollinger", "matmul", "dp_noise", "federated_average", "shamir_share"}
     assert others | vectors == set(single)
     for trial in single.values():
         shapes = {name: np.shape(given["data"]) for name, given in trial.example.inputs.items()}
