@@ -100,12 +100,21 @@ class Submission(Body):
     ] = None
 
 
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"  # PostgreSQL keeps no text with a NUL
+
+
 class NewBudget(Body):
     """A privacy budget for a dataset. Amounts are decimal strings, or numbers, which are taken as they are written."""
 
-    name: Annotated[str, Field(min_length=1, max_length=200)]
+    name: Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_CONTROLS)]
     dataset: Annotated[
-        str, Field(min_length=1, max_length=200, description="Whose privacy it is; one open budget each")
+        str,
+        Field(
+            min_length=1,
+            max_length=200,
+            pattern=_NO_CONTROLS,
+            description="Whose privacy it is; one open budget each",
+        ),
     ]
     accountant: Annotated[
         Accountant,

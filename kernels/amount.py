@@ -15,7 +15,11 @@ FORMAT = "decimal"
 
 
 def _written(value: Any) -> Any:
-    return str(value) if type(value) is int else value
+    if type(value) is not int:
+        return value
+    if abs(value) > 10**30:  # its digits are not worth telling, and may be thousands
+        raise PydanticCustomError("amount", "the number is outside 1e-30 to 1e30")
+    return str(value)
 
 
 def _positive(text: str) -> str:

@@ -225,6 +225,8 @@ def _new(dataset: str) -> dict[str, Any]:
         ({"accountant": "renyi"}, "accountant"),
         ({"neighbouring": "both"}, "neighbouring"),
         ({"more": 1}, "there is no field 'more'"),
+        ({"epsilon": 10**4000}, "outside 1e-30 to 1e30"),
+        ({"dataset": "a\0b"}, "dataset should match"),
     ],
 )
 def test_a_budget_that_makes_no_sense_is_refused_with_the_reason(
