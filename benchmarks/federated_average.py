@@ -60,6 +60,7 @@ def _case(sizes: Sizes, clients: int, width: int, noisy: bool, goal: Goal | None
         # With noise the updates are read twice: nothing can be added before its norm is known.
         moved=(8 if noisy else 4) * clients * width + 8 * width,
         repeats=7,
+        burst=2,
     )
 
 
