@@ -67,6 +67,6 @@ def _case(sizes: Sizes, clients: int, width: int, noisy: bool, goal: Goal | None
 CASES: tuple[Case, ...] = (
     _case("small", 5, 1_000, noisy=False),
     _case("small", 5, 1_000, noisy=True),
-    _case("full", 100, 1_000_000, noisy=False, goal=Goal({"NumPy": 2.0, "Flower": 2.0})),
+    _case("full", 100, 1_000_000, noisy=False, goal=Goal({"NumPy": 3.0, "Flower": 1.8})),
     _case("full", 100, 1_000_000, noisy=True),
 )
