@@ -28,8 +28,8 @@ class Amounts:
         return parsed
 
 
-def of_budget(body: bytes, schema: dict[str, Any]) -> object:
-    """A whole body, its amounts as text; raises ValueError as the parser does."""
+def of_body(body: bytes, schema: dict[str, Any]) -> object:
+    """A body of this schema, its amounts as text; raises ValueError as the parser does."""
     exact = jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True, float_mode="decimal")
     return _written(exact, schema, schema.get("$defs", {}))
 

@@ -45,7 +45,7 @@ async def create(request: Request, caller: Admin, desk: Shared) -> Response:
     """What a budget holds is never changed afterwards. A dataset has one open budget at a time, whoever uses it: two
     would add up for those who can charge both."""
     sent = await bodies.read_json(
-        request, desk.settings.max_body, lambda body: amounts.of_budget(body, schemas.NewBudget.model_json_schema())
+        request, desk.settings.max_body, lambda body: amounts.of_body(body, schemas.NewBudget.model_json_schema())
     )
     try:
         asked = schemas.NewBudget.model_validate(sent)
@@ -66,7 +66,7 @@ async def create(request: Request, caller: Admin, desk: Shared) -> Response:
     "/v1/budgets",
     summary="List the budgets, the first created first",
     response_model=schemas.BudgetPage,
-    responses=errors.documented(*_CALLER, "invalid-request"),
+    responses=errors.documented(*_CALLER, "invalid-request", "unknown-budget"),
 )
 async def budgets(
     _: Admin,
@@ -76,7 +76,7 @@ async def budgets(
         str | None, Query(description="From `next` of the page before", pattern=schemas.BUDGET_ID)
     ] = None,
 ) -> Response:
-    found = await _of_ledger(desk, lambda: desk.ledger.budgets(limit + 1, cursor))
+    found = await _asked(desk, lambda: desk.ledger.budgets(limit + 1, cursor))
     more = f"/v1/budgets?limit={limit}&cursor={found[limit - 1].id}" if len(found) > limit else None
     page = schemas.BudgetPage(budgets=[_budget(budget) for budget in found[:limit]], next=more)
     return _answer(page, 200, {"Link": f'<{more}>; rel="next"'} if more else {})

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 import anyio
@@ -28,7 +29,7 @@ from privacy.ledger import (
     UnknownBudget,
 )
 from workers.protocol import ChargeRef, JobRequest, State
-from workers.queue import IdempotencyKey, InputsGone, JobQueue, JobRecord
+from workers.queue import InputsGone, JobQueue, JobRecord
 from workers.store import Store
 
 log = logging.getLogger("warpdesk.api")
@@ -52,13 +53,21 @@ async def in_time(desk: Desk, question: Callable[[], T], patience: float = PATIE
         raise unavailable(error) from None
 
 
-def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: str, sent: IdempotencyKey) -> Charged:
+@dataclass(frozen=True)
+class Request:
+    """What a caller sent, in its own words: the ledger knows it again for ever, by digests of its own."""
+
+    idempotency_key: str
+    body: str  # canonical JSON
+
+
+def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: str, sent: Request) -> Charged:
     """Charge the budget for this job, once for its Idempotency-Key, or raise the refusal. Waits for a disk: call it in
     a thread."""
     order = Order(
         owner=job.owner,
-        idempotency_key=sent.key,
-        fingerprint=sent.fingerprint,
+        idempotency_key=sent.idempotency_key,
+        fingerprint=sent.body,
         operation=job.operation,
         params=job.canonical_params,
         inputs=job.canonical_inputs,
@@ -67,6 +76,11 @@ def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: 
         job=job.model_dump_json(),
     )
     return asked(lambda: ledger.charge(budget, spend, order), "/params/budget")
+
+
+def known(ledger: Ledger, owner: str, sent: Request) -> Charge | None:
+    """What was charged for this request before."""
+    return asked(lambda: ledger.known(owner, sent.idempotency_key, sent.body), "/params/budget")
 
 
 def asked(question: Callable[[], T], pointer: str) -> T:
@@ -149,6 +163,7 @@ async def look(desk: Desk) -> None:
 
 def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
     """A crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else."""
+    ledger.erase()
     pending = ledger.pending(older_than, _MOST)
     for first in range(0, len(pending), _AT_ONCE):
         some = pending[first : first + _AT_ONCE]

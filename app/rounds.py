@@ -9,7 +9,7 @@ import pydantic_core
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, ValidationError
 
-from app import auth, bodies, charges, errors, results, schemas
+from app import amounts, auth, bodies, charges, errors, results, schemas
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
 from app.records import own_job
@@ -251,7 +251,9 @@ async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
             f"a job may have {settings.max_job_bytes}"
         )
         raise errors.refuse_at("job-too-large", "/dimension", sentence)
-    round_id, tokens = await _told(lambda: desk.rounds.create(new, settings.max_live_rounds, settings.max_round_bytes))
+    round_id, tokens = await _told(
+        desk, lambda: desk.rounds.create(new, settings.max_live_rounds, settings.max_round_bytes)
+    )
     created = CreatedRound(id=round_id, join_tokens=tokens, overflow_proof=_proof(new))
     return Response(created.model_dump_json(), 201, {"Location": f"{router.prefix}/{round_id}"}, "application/json")
 
@@ -299,7 +301,7 @@ async def send_keys(round_id: str, request: Request, desk: Shared) -> Response:
     member = await _member(request, desk, round_id)
     keys = await _body(request, desk, Keys)
     mask_public, share_public = bytes.fromhex(keys.mask_public), bytes.fromhex(keys.share_public)
-    await _told(lambda: desk.rounds.send_keys(member, mask_public, share_public))
+    await _told(desk, lambda: desk.rounds.send_keys(member, mask_public, share_public))
     return Response(status_code=204)
 
 
@@ -313,7 +315,7 @@ async def send_keys(round_id: str, request: Request, desk: Shared) -> Response:
 async def roster(round_id: str, request: Request, desk: Shared) -> Roster:
     """Known once the keys are in, or their time is over."""
     await _seen(request, desk, round_id)
-    found = await _told(lambda: desk.rounds.roster(round_id))
+    found = await _told(desk, lambda: desk.rounds.roster(round_id))
     return Roster(
         round=round_id,
         clients={
@@ -345,7 +347,7 @@ async def send_shares(round_id: str, request: Request, desk: Shared) -> Response
         int(client): (bytes.fromhex(both.self_seed), bytes.fromhex(both.mask_key))
         for client, both in sent.commitments.items()
     }
-    await _told(lambda: desk.rounds.send_shares(member, _by_client(sent.ciphertexts), commitments))
+    await _told(desk, lambda: desk.rounds.send_shares(member, _by_client(sent.ciphertexts), commitments))
     return Response(status_code=204)
 
 
@@ -359,7 +361,7 @@ async def send_shares(round_id: str, request: Request, desk: Shared) -> Response
 async def shares(round_id: str, request: Request, desk: Shared) -> ReceivedShares:
     """Known once the shares are in, or their time is over. Who has sent none is out of the round."""
     member = await _member(request, desk, round_id)
-    sharers, received = await _told(lambda: desk.rounds.shares_for(member))
+    sharers, received = await _told(desk, lambda: desk.rounds.shares_for(member))
     return ReceivedShares(
         sharers=sharers,
         shares={
@@ -396,7 +398,7 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
     short or too late is erased, and its client may send it again while the phase lasts."""
     bodies.require_media_type(request, BINARY)
     member = await _member(request, desk, round_id)
-    place = await _told(lambda: desk.rounds.place(member))
+    place = await _told(desk, lambda: desk.rounds.place(member))
     declared = bodies.declared_length(request)
     if declared is not None and declared != place.row_bytes:
         raise _wrong_length(declared, place.row_bytes)
@@ -409,10 +411,11 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
     try:
         row = await anyio.to_thread.run_sync(begin)
     except RowTaken:
-        raise Refusal("already-sent", f"Client {member.client} is sending its masked vector already") from None
+        sentence = f"Client {member.client} is sending its masked vector already: look again when that has ended"
+        raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
     try:
         await _receive(request, row, place.row_bytes)
-        await _told(lambda: desk.rounds.send_masked(member))
+        await _told(desk, lambda: desk.rounds.send_masked(member))
     except Closed:
         raise Refusal("phase-over", "The phase masked has ended") from None
     except BaseException as error:
@@ -420,7 +423,7 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
         if not isinstance(error, Refusal) or error.code != "ledger-unavailable":
             await anyio.to_thread.run_sync(row.erase)
         if isinstance(error, Refusal) and error.code in ("phase-over", "round-aborted"):
-            status = await _told(lambda: desk.rounds.status(round_id))
+            status = await _told(desk, lambda: desk.rounds.status(round_id))
             if status.phase in ("done", "aborted"):  # nobody else would delete what this request has begun again
                 await anyio.to_thread.run_sync(rows.delete)
         raise
@@ -439,7 +442,7 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
 async def survivors(round_id: str, request: Request, desk: Shared) -> Survivors:
     """Known once the masked vectors are in, or their time is over. Who dropped out has dropped out for good."""
     await _seen(request, desk, round_id)
-    stayed, gone = await _told(lambda: desk.rounds.survivors(round_id))
+    stayed, gone = await _told(desk, lambda: desk.rounds.survivors(round_id))
     return Survivors(survivors=stayed, dropped=gone)
 
 
@@ -456,7 +459,7 @@ async def send_unmask(round_id: str, request: Request, desk: Shared) -> Response
     who dropped out. Never both: together they open a vector."""
     member = await _member(request, desk, round_id)
     sent = await _body(request, desk, Unmasking)
-    await _told(lambda: desk.rounds.send_unmask(member, _by_client(sent.self_seed), _by_client(sent.mask_key)))
+    await _told(desk, lambda: desk.rounds.send_unmask(member, _by_client(sent.self_seed), _by_client(sent.mask_key)))
     desk.rounds_moved.set()
     return Response(status_code=204)
 
@@ -476,7 +479,7 @@ async def result(round_id: str, caller: Reader, desk: Shared) -> Response:
         raise Refusal("round-aborted", f"The round was aborted: {status.why}")
     if status.phase != "done" or status.job_id is None:
         raise Refusal("not-yet", f"The round is in the phase {status.phase}, and has no sum yet")
-    stayed, gone = await _told(lambda: desk.rounds.survivors(round_id))
+    stayed, gone = await _told(desk, lambda: desk.rounds.survivors(round_id))
     record = await own_job(desk, caller, status.job_id)
 
     def told(whole: dict[str, Any]) -> bytes:
@@ -515,10 +518,10 @@ def _proof(new: NewRound) -> OverflowProof:
 # --- what the routes share
 
 
-async def _told(ask: Callable[[], T]) -> T:
+async def _told(desk: Desk, ask: Callable[[], T]) -> T:
     """Ask the database in a thread; what it refuses is refused to the caller."""
     try:
-        return await anyio.to_thread.run_sync(ask)
+        return await charges.in_time(desk, ask)
     except rules.Refused as refused:
         sentence = str(refused)
         raise Refusal(refused.code, sentence[:1].upper() + sentence[1:], headers=_headers(refused.code)) from None
@@ -534,12 +537,12 @@ def _headers(code: str) -> Mapping[str, str]:
 
 async def _member(request: Request, desk: Desk, round_id: str) -> Member:
     token = auth.token_of(request)
-    return await _told(lambda: desk.rounds.member(round_id, token))
+    return await _told(desk, lambda: desk.rounds.member(round_id, token))
 
 
 async def _own(desk: Desk, caller: Key, round_id: str) -> Status:
     """The state of one of the caller's rounds; another key's does not exist."""
-    status = await _told(lambda: desk.rounds.status(round_id))
+    status = await _told(desk, lambda: desk.rounds.status(round_id))
     if status.owner != caller.id:
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
     return status
@@ -549,12 +552,14 @@ async def _seen(request: Request, desk: Desk, round_id: str) -> Status:
     """The state of a round for who made it or is in it."""
     if auth.token_of(request).startswith("wdj_"):
         await _member(request, desk, round_id)
-        return await _told(lambda: desk.rounds.status(round_id))
+        return await _told(desk, lambda: desk.rounds.status(round_id))
     return await _own(desk, await auth.reader(request), round_id)
 
 
 async def _body(request: Request, desk: Desk, model: type[B]) -> B:
-    body = await bodies.read_json(request, desk.settings.max_body)
+    body = await bodies.read_json(
+        request, desk.settings.max_body, lambda sent: amounts.of_body(sent, model.model_json_schema())
+    )
     try:
         return model.model_validate(body)
     except ValidationError as error:

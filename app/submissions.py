@@ -140,7 +140,7 @@ async def submit(request: Request) -> Response:
             known = turn.told
             if known is None:
                 told = wait is None and caller.allows("read")  # how far it is by now
-                enqueued, record, position = await _place(desk, caller, job_id, body, sent, positioned_too=told)
+                enqueued, record, position = await _place(desk, caller, job_id, body, sent, text, positioned_too=told)
                 if sent is not None:
                     turn.told = enqueued.job_id, sent.fingerprint
                     known = turn.told if enqueued.replayed else None
@@ -154,28 +154,45 @@ async def submit(request: Request) -> Response:
 
 
 async def _place(
-    desk: Desk, caller: Key, job_id: str, body: object, sent: IdempotencyKey | None, *, positioned_too: bool
+    desk: Desk,
+    caller: Key,
+    job_id: str,
+    body: object,
+    sent: IdempotencyKey | None,
+    text: str | None,
+    *,
+    positioned_too: bool,
 ) -> tuple[Enqueued, JobRecord, int | None]:
-    """Check it, store what came with it, queue it."""
+    """Check it, store what came with it, queue it. `text` is the Idempotency-Key as it came."""
     arrived, (priority, deadline_s) = time.time(), _haste(body)
-    given_up = threading.Event()
+    given_up, charging = threading.Event(), _names_a_budget(desk, body)
 
     def prepare() -> Callable[[JobQueue], tuple[Enqueued, JobRecord, int | None]]:
-        checked = operations.check(desk, caller.id, body)
-        if checked.spend is not None and sent is None:
+        paying = charges.Request(text, _canonical(body)) if charging and text is not None else None
+        try:
+            checked = operations.check(desk, caller.id, body)
+        except Refusal:
+            # An input that was charged for may be gone, and its job need not.
+            earlier = charges.known(desk.ledger, caller.id, paying) if paying is not None else None
+            if earlier is None:
+                raise
+            return lambda jobs: _known_job(jobs, earlier)
+        if checked.spend is not None and paying is None:
             sentence = "A job that charges a budget needs an Idempotency-Key: sent again it is charged once"
             raise Refusal("idempotency-key-required", sentence)
+        if checked.spend is not None and checked.submission.backend == "gpu":
+            with suppress(RedisError, OSError):  # asked again where it is queued, if it is charged at all
+                _require_gpu(desk.queue.jobs)
         kept = operations.keep_inputs(desk, caller.id, checked)
         job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
         submission = _Submission(caller.id, checked, job, sent, same, kept)
-        if checked.spend is not None:
-            charged = _charge(desk, submission, checked.spend)
+        if checked.spend is not None and paying is not None:
+            charged = _charge(desk, submission, checked.spend, paying)
             if charged.replayed:
                 return lambda jobs: _charged_before(desk, jobs, submission, charged.charge)
             submission = replace(submission, job=charges.paid(job, charged.charge))
         return lambda jobs: _enqueue(desk, jobs, submission, given_up, positioned_too=positioned_too)
 
-    charging = _names_a_budget(desk, body)
     with anyio.move_on_after(charges.PATIENCE if charging else None) as scope:
         async with desk.admission.turn(caller.id, priority, deadline_s, charging=charging):
             try:
@@ -199,16 +216,15 @@ async def submit_for(desk: Desk, owner: Key, key: str, body: Mapping[str, Any]) 
     sent = IdempotencyKey(
         keyed(desk, owner.id, "service-key", key), keyed(desk, owner.id, "submission", _canonical(body))
     )
-    enqueued, _, _ = await _place(desk, owner, new_job_id(), body, sent, positioned_too=False)
+    enqueued, _, _ = await _place(desk, owner, new_job_id(), body, sent, None, positioned_too=False)
     return enqueued.job_id
 
 
-def _charge(desk: Desk, submission: _Submission, spend: Spend) -> Charged:
+def _charge(desk: Desk, submission: _Submission, spend: Spend, paying: charges.Request) -> Charged:
     """Charge for it, once for its Idempotency-Key."""
-    assert submission.key is not None  # noqa: S101
     budget, version = submission.checked.submission.params["budget"], submission.checked.operation.release_version
     try:
-        return charges.charge(desk.ledger, budget, spend, submission.job, version, submission.key)
+        return charges.charge(desk.ledger, budget, spend, submission.job, version, paying)
     except Refusal as refusal:
         if refusal.code != "ledger-unavailable":  # else it may have been charged, and will run
             _discard(desk, desk.queue.jobs, submission)
@@ -220,20 +236,25 @@ def _charged_before(
 ) -> tuple[Enqueued, JobRecord, int | None]:
     """The job that this request was charged for, however long ago. Where a crash left it in no queue, or Redis forgot
     it, it is queued: if it was answered, whoever takes it finds that answer."""
-    record, over = jobs.get(charge.job_id), charge.state in ("failed", "void")
-    if record is not None or over:
+    record = jobs.get(charge.job_id)
+    if record is not None or charge.state in ("failed", "void"):
         _discard(desk, jobs, submission)
+        return _known_job(jobs, charge)
+    job = charges.paid(submission.job.model_copy(update={"id": charge.job_id}), charge)
+    submission = replace(submission, job=job)
+    try:
+        _insist(desk, jobs, submission)
+    except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
+        raise _refusal(desk, submission, error) from None
+    return Enqueued(charge.job_id, replayed=True), JobRecord(job, State.QUEUED, 0, time.time()), None
+
+
+def _known_job(jobs: JobQueue, charge: Charge) -> tuple[Enqueued, JobRecord, int | None]:
+    """The job that was charged for, as it is now."""
+    record = jobs.get(charge.job_id)
     if record is None:
-        if over:
-            sentence = f"{charge.id} was made for this request ({charge.state}), and its job is not known any more"
-            raise Refusal("result-gone", sentence, job=charge.job_id)
-        job = charges.paid(submission.job.model_copy(update={"id": charge.job_id}), charge)
-        submission = replace(submission, job=job)
-        try:
-            _insist(desk, jobs, submission)
-        except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
-            raise _refusal(desk, submission, error) from None
-        record = JobRecord(job, State.QUEUED, 0, time.time())
+        sentence = f"{charge.id} was made for this request ({charge.state}), and its job is not known any more"
+        raise Refusal("result-gone", sentence, job=charge.job_id)
     return Enqueued(charge.job_id, replayed=True), record, None
 
 

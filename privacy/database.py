@@ -71,11 +71,19 @@ def connect(url: str) -> Engine:
             )
         return _sqlite(parsed)
     if backend == "postgresql":
-        options = f"-c statement_timeout={_ANSWER_SECONDS}s -c lock_timeout={_ANSWER_SECONDS}s -c synchronous_commit=on"
+        # A client that stands still within a transaction must not keep a budget from all others.
+        limits = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+        options = " ".join(f"-c {limit}={_ANSWER_SECONDS}s" for limit in limits)
+        network = {"keepalives_idle": _ANSWER_SECONDS, "keepalives_interval": 2, "keepalives_count": 3}
         return create_engine(
             parsed.set(drivername="postgresql+psycopg"),
             pool_pre_ping=True,
-            connect_args={"connect_timeout": _ANSWER_SECONDS, "options": options},
+            connect_args={
+                "connect_timeout": _ANSWER_SECONDS,
+                "options": f"{options} -c synchronous_commit=on",
+                "tcp_user_timeout": 1000 * _ANSWER_SECONDS,
+                **network,
+            },
             hide_parameters=True,  # wrapped seeds and shares are parameters
         )
     raise UnusableDatabase(f"a ledger is kept in sqlite or postgresql, not in {backend}")

@@ -311,10 +311,10 @@ class Ledger:
 
     def _charge(self, budget_id: str, spend: Spend, order: Order) -> Charged:
         # All that can be is made ready before the budget is locked: others wait for it.
-        fingerprint = self._secrets.digest("fingerprint", order.fingerprint)
+        named, fingerprint = self._request(order.owner, order.idempotency_key, order.fingerprint)
         asked_for = {
             **self._digests(order.params, order.inputs, order.version),
-            "request": self._secrets.digest("request", order.owner, order.idempotency_key, fingerprint),
+            "request": self._secrets.digest("request", order.owner, named, fingerprint),
             "job": self._secrets.digest("job", order.job),
         }
         charge_id = f"charge_{secrets.token_hex(16)}"
@@ -322,13 +322,11 @@ class Ledger:
         charge = {"id": charge_id, "budget_id": budget_id, "state": "charged", "forgotten": False}
         charge |= dict.fromkeys(_TOLD_LATER)
         charge["seal"] = self._secrets.seal("charge", charge)
-        request = {"owner": order.owner, "idempotency_key": order.idempotency_key}
+        request = {"owner": order.owner, "idempotency_key": named}
         with writing(self._engine) as connection:
             row = self._locked_budget(connection, budget_id)
-            if (earlier := _known(connection, order.owner, order.idempotency_key)) is not None:
-                if not hmac.compare_digest(earlier["fingerprint"], fingerprint):
-                    raise KeyReused("the idempotency key belongs to another request")
-                return Charged(_find(connection, earlier["charge_id"]), replayed=True)
+            if (earlier := _known(connection, order.owner, named, fingerprint)) is not None:
+                return Charged(earlier, replayed=True)
             account = _open_account(row)
             asked = cost(account.accountant, account.neighbouring, spend)
             if not within(asked, account.remaining):
@@ -354,11 +352,11 @@ class Ledger:
             connection.execute(insert(REQUESTS).values(**request, fingerprint=fingerprint, charge_id=charge_id))
         return Charged(_charge(entry, charge), replayed=False)
 
-    def known(self, owner: str, idempotency_key: str) -> Charge | None:
-        """What was charged under an idempotency key."""
+    def known(self, owner: str, idempotency_key: str, fingerprint: str) -> Charge | None:
+        """What was charged for this request before. Raises KeyReused for another with the same key."""
+        request = self._request(owner, idempotency_key, fingerprint)
         with reading(self._engine) as connection:
-            found = _known(connection, owner, idempotency_key)
-            return None if found is None else _find(connection, found["charge_id"])
+            return _known(connection, owner, *request)
 
     def find(self, charge_id: str) -> Charge:
         """Raises UnknownCharge."""
@@ -518,6 +516,11 @@ class Ledger:
             for table in (SEEDS, OUTBOX):
                 connection.execute(delete(table).where(table.c.charge_id == charge["id"]))
 
+    def _request(self, owner: str, idempotency_key: str, fingerprint: str) -> tuple[str, str]:
+        """What is kept of a request: it can be known again, and not read or guessed."""
+        named = self._secrets.digest("idempotency key", owner, idempotency_key)
+        return named, self._secrets.digest("fingerprint", fingerprint)
+
     def _digests(self, params: str, inputs: str, version: str) -> dict[str, str]:
         told = {"params": params, "inputs": inputs, "version": version}
         return {name: self._secrets.digest(name, text) for name, text in told.items()}
@@ -568,9 +571,14 @@ def _budget(row: Row) -> Budget:
     )
 
 
-def _known(connection: Connection, owner: str, idempotency_key: str) -> Row | None:
-    query = select(REQUESTS).where(REQUESTS.c.owner == owner, REQUESTS.c.idempotency_key == idempotency_key)
-    return connection.execute(query).mappings().one_or_none()
+def _known(connection: Connection, owner: str, named: str, fingerprint: str) -> Charge | None:
+    query = select(REQUESTS).where(REQUESTS.c.owner == owner, REQUESTS.c.idempotency_key == named)
+    found = connection.execute(query).mappings().one_or_none()
+    if found is None:
+        return None
+    if not hmac.compare_digest(found["fingerprint"], fingerprint):
+        raise KeyReused("the idempotency key belongs to another request")
+    return _find(connection, found["charge_id"])
 
 
 def _entry(connection: Connection, charge_id: str) -> Entry:

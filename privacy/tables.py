@@ -114,7 +114,7 @@ REQUESTS = Table(
     "charge_requests",
     TABLES,
     Column("owner", Text, primary_key=True),
-    Column("idempotency_key", Text, primary_key=True),
+    Column("idempotency_key", String(64), primary_key=True),  # keyed digest
     Column("fingerprint", String(64), nullable=False),  # keyed digest
     Column("charge_id", String(40), ForeignKey(CHARGES.c.id), nullable=False, unique=True),
 )

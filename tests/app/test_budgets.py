@@ -12,6 +12,7 @@ from kernels.catalogue import OPERATIONS
 from privacy.ledger import DatabaseUnavailable, Ledger
 from tests.app.conftest import Live, live, wait_until
 from workers.queue import JobQueue
+from workers.scripts import IDEMPOTENCY
 
 VALUES = {"values": {"data": [12.5, 99.0, 3.25], "dtype": "float64"}}
 
@@ -164,14 +165,39 @@ def test_a_job_that_is_canceled_before_anyone_claimed_it_is_refunded(desk: Live)
 def test_a_job_that_is_refused_after_the_charge_costs_nothing_and_leaves_its_key_free(
     redis_url: str, tmp_path: Any
 ) -> None:
-    with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0) as api:
+    with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0, max_live_jobs=1) as api:
         budget = create(api.http)["id"]
-        asks_for_a_gpu = {**release(budget), "backend": "gpu"}
-        refused = submit(api.http, asks_for_a_gpu, "gpu")
-        assert (refused.status_code, refused.json()["code"]) == (503, "no-gpu-worker")
-        assert budget_of(api.http, budget)["remaining"]["epsilon"] == "1"
-        again = submit(api.http, release(budget), "gpu")
-        assert again.status_code == 202, again.text
+        first = submit(api.http, release(budget), "first").json()["id"]
+        refused = submit(api.http, release(budget), "second")
+        assert (refused.status_code, refused.json()["code"]) == (429, "quota-reached")
+        kinds = [entry["kind"] for entry in api.http.get(f"/v1/budgets/{budget}/history").json()["entries"]]
+        assert kinds == ["charge", "charge", "refund"]
+        api.http.post(f"/v1/jobs/{first}/cancel")
+        wait_until(lambda: submit(api.http, release(budget), "second").status_code == 202)
+
+
+def test_a_job_for_a_gpu_that_nobody_has_is_refused_before_it_is_charged(desk: Live) -> None:
+    budget = create(desk.http)["id"]
+    refused = submit(desk.http, {**release(budget), "backend": "gpu"}, "gpu")
+    assert (refused.status_code, refused.json()["code"]) == (503, "no-gpu-worker")
+    assert budget_of(desk.http, budget)["entries"] == 0
+    assert submit(desk.http, release(budget), "gpu").status_code == 202
+
+
+def test_a_repeat_whose_stored_input_is_gone_is_given_its_job_though_redis_forgot_the_key(desk: Live) -> None:
+    budget = create(desk.http)["id"]
+    with desk.store.writer("local", "float64", (2,), 60.0) as writer:
+        writer.take(bytes(16))
+        array = writer.commit(has_nan=False, has_inf=False).id
+    body = {**release(budget), "inputs": {"values": {"array": array}}}
+    first = submit(desk.http, body, "stored").json()
+    desk.store.delete("local", array)
+    with desk.queue._redis.client() as redis:
+        for key in redis.keys(f"{IDEMPOTENCY}*"):
+            redis.delete(key)
+    again = submit(desk.http, body, "stored")
+    assert (again.status_code, again.json()["id"]) == (202, first["id"])
+    assert budget_of(desk.http, budget)["entries"] == 1
 
 
 def test_a_quote_says_what_a_release_would_leave_and_charges_nothing(desk: Live) -> None:

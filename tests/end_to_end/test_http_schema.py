@@ -81,6 +81,9 @@ ROUTES = (
     "GET /v1/jobs/{job_id}", "DELETE /v1/jobs/{job_id}", "POST /v1/jobs/{job_id}/cancel",
     "GET /v1/jobs/{job_id}/result", "GET /v1/jobs/{job_id}/result/{output}",
     "GET /v1/jobs/{job_id}/events", "GET /v1/dead-letters", "POST /v1/dead-letters/{job_id}/rerun",
+    "POST /v1/budgets", "GET /v1/budgets", "GET /v1/budgets/{budget_id}", "POST /v1/budgets/{budget_id}/close",
+    "POST /v1/budgets/{budget_id}/quote", "GET /v1/budgets/{budget_id}/history", "GET /v1/budgets/{budget_id}/verify",
+    "GET /v1/charges/{charge_id}",
     "POST /v1/secagg/rounds", "GET /v1/secagg/rounds/{round_id}", "POST /v1/secagg/rounds/{round_id}/keys",
     "GET /v1/secagg/rounds/{round_id}/roster", "POST /v1/secagg/rounds/{round_id}/shares",
     "GET /v1/secagg/rounds/{round_id}/shares", "PUT /v1/secagg/rounds/{round_id}/masked",
@@ -144,7 +147,19 @@ def test_every_answer_that_is_not_a_success_is_a_problem_document(api: Live) -> 
             assert (
                 ("security" in route)
                 == protected
-                == path.startswith(("/v1/jobs", "/v1/arrays", "/v1/dead", "/v1/secagg", "/gpu", "/perf", "/met"))
+                == path.startswith(
+                    (
+                        "/v1/jobs",
+                        "/v1/arrays",
+                        "/v1/dead",
+                        "/v1/budgets",
+                        "/v1/charges",
+                        "/v1/secagg",
+                        "/gpu",
+                        "/perf",
+                        "/met",
+                    )
+                )
             )
 
 

@@ -190,9 +190,14 @@ def test_the_same_request_is_given_its_charge(ledger: Ledger) -> None:
     first = ledger.charge(budget.id, spend(), order())
     again = ledger.charge(budget.id, spend(), order())
     assert (first.replayed, again.replayed) == (False, True)
-    assert first.charge == again.charge == ledger.known("key_a", "request 1") == ledger.find(first.charge.id)
+    assert (
+        first.charge
+        == again.charge
+        == ledger.known("key_a", "request 1", order(1).fingerprint)
+        == ledger.find(first.charge.id)
+    )
     assert ledger.budget(budget.id).seq == 1
-    assert ledger.known("key_b", "request 1") is None
+    assert ledger.known("key_b", "request 1", order(1).fingerprint) is None
 
 
 def test_a_request_is_given_its_charge_whatever_became_of_it(ledger: Ledger) -> None:
@@ -309,7 +314,7 @@ def test_a_key_may_be_used_anew_where_its_charge_was_forgotten_and_not_otherwise
     assert not again.replayed
     assert again.charge.id != forgotten.id
     assert ledger.void(forgotten.id, "again", forget_key=True)
-    assert ledger.known("key_a", "request 2") == again.charge
+    assert ledger.known("key_a", "request 2", "another request") == again.charge
     assert ledger.verify(budget.id).ok
 
 
