@@ -80,6 +80,7 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 def epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
     """Return the least epsilon known to hold with delta for rho-zero-concentrated noise, rounded up to 1e-12."""
     with _lock:
+        _mp.prec = _precision(delta)
         return _epsilon_of_rho(rho, delta)
 
 
