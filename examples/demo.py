@@ -128,6 +128,7 @@ def jobs() -> list[Work]:
         ),
         _aggregation(symbols, closes),
         _forecast(symbols, returns),
+        *_secrets(symbols, closes),
         *_arithmetic(days, close, moves),
     ]
 
@@ -234,6 +235,42 @@ def _forecast(symbols: tuple[str, ...], returns: Array) -> Work:
         {"updates": np.array(fits), "weights": np.full(len(symbols), moves.shape[1])},
         lambda result: f"move tomorrow: {result['average'][1]:.2%} + {result['average'][0]:.2f} of today's",
     )
+
+
+def _secrets(symbols: tuple[str, ...], closes: Array) -> list[Work]:
+    """A desk's positions, split among five custodians of whom any three can give them back; one of the four who are
+    asked holds a wrong share of the first."""
+    shares = np.rint(position(closes, months=3)).astype(np.int64)
+    prime = 2**31 - 1
+    random = np.random.default_rng()  # fit for an example: the service draws from ChaCha20
+    linear, square = random.integers(0, prime, (2, len(shares)))
+    held = np.array([(shares + linear * x + square * x * x) % prime for x in (1, 2, 4, 5, 3)])
+    held[4, 0] ^= 1
+
+    def answer(result: Result) -> str:
+        right = "give" if np.array_equal(result["values"], shares) else "do NOT give"
+        return f"custodian {result['corrupted'][0]} is wrong, the others {right} the truth"
+
+    return [
+        Work(
+            "shamir_share",
+            f"a desk's positions in {len(symbols)} stocks, 3 of 5",
+            {"values": shares, "field": "m31", "threshold": 3, "shares": 5},
+            lambda result: f"five shares of {result['shares'].shape[1]} words",
+        ),
+        Work(
+            "shamir_reconstruct",
+            "the same from five custodians, one wrong",
+            {
+                "shares": held.astype(np.uint32),
+                "field": "m31",
+                "threshold": 3,
+                "x": [1, 2, 4, 5, 3],
+                "correct": True,
+            },
+            answer,
+        ),
+    ]
 
 
 def _most_alike(covariance: Array, symbols: tuple[str, ...]) -> str:
