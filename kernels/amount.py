@@ -39,8 +39,8 @@ def _refuse(text: str, why: str) -> PydanticCustomError:
 
 Amount = Annotated[
     str,
-    BeforeValidator(_written),
     Field(max_length=96),
+    BeforeValidator(_written),
     AfterValidator(_positive),
     WithJsonSchema(
         {"anyOf": [{"type": "string", "maxLength": 96}, {"type": "number", "exclusiveMinimum": 0}], "format": FORMAT}

@@ -56,7 +56,8 @@ class Bins(Params):
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if (self.categories is None) == (self.edges is None):
-            raise ValueError("exactly one of categories and edges is needed")
+            given = "none" if self.categories is None else "both"
+            raise ValueError(f"bins should have exactly one of categories and edges, got {given}")
         for at, (left, right) in enumerate(pairwise(self.edges or ())):
             if not left < right:
                 raise ValueError(f"edges should increase strictly, but edge {at + 1}, {right}, comes after {left}")

@@ -70,7 +70,10 @@ def requests() -> tuple[Request, ...]:
         *((name, {}, two) for name in ("add", "multiply", "dot")),
         ("axpy", {"alpha": -0.5}, two),
         *((name, {}, {"x": close}) for name in ("sum", "norm", "min", "max")),
-        *(documented(name) for name in ("secure_aggregation", "dp_noise")),
+        *(
+            documented(name)
+            for name in ("secure_aggregation", "dp_noise", "federated_average", "shamir_share", "shamir_reconstruct")
+        ),
     )
     return (*small, *large()) if LARGE else small
 
