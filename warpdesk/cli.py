@@ -240,12 +240,16 @@ def typed(text: str, schema: dict[str, Any]) -> Any:
         value = json.loads(text)
     except json.JSONDecodeError:  # a bare word
         return text
-    from kernels.amount import FORMAT
-
-    if any(part.get("format") == FORMAT for part in (schema, *schema.get("anyOf", ()))):
-        return text  # an amount is what was written
+    if type(value) in (int, float) and _is_amount(schema):
+        return text  # it is what was written
     taken = _types(schema)
     return text if "string" in taken and taken.isdisjoint(_names(value)) else value
+
+
+def _is_amount(schema: dict[str, Any]) -> bool:
+    from kernels.amount import FORMAT
+
+    return any(part.get("format") == FORMAT for part in (schema, *schema.get("anyOf", ())))
 
 
 def _types(schema: dict[str, Any]) -> set[str]:
