@@ -1,4 +1,4 @@
-"""Budgets over HTTP: made once, never changed, charged by jobs; anyone who may read can check the whole account."""
+"""Budgets over HTTP: made once, never changed, charged by jobs; anyone who may read can replay the whole chain."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -229,6 +229,7 @@ def _entry(found: Entry) -> schemas.Entry:
         at=_moment(found.at),
         previous=found.prev,
         hash=found.hash,
+        text=found.text,
     )
 
 

@@ -131,7 +131,7 @@ def settle(ledger: Ledger, record: JobRecord) -> None:
     paid_by = record.request.charge
     if paid_by is None or record.state is State.SUCCEEDED or not record.state.final:
         return
-    reason = f"its job {record.state.value}" if record.error is None else f"its job failed: {record.error.code}"
+    reason = f"its job was {record.state.value}" if record.error is None else f"its job failed: {record.error.code}"
     _give_up(ledger, paid_by.id, reason)
 
 

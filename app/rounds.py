@@ -1,4 +1,4 @@
-"""Rounds of secure aggregation: a group of clients has its vectors summed by a server that can read none of them."""
+"""Rounds of secure aggregation: a group of clients has its vectors summed by a server that reads none of them."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime

@@ -283,7 +283,10 @@ class Entry(Reply):
     reason: Annotated[str | None, Field(description="Of a refund")]
     at: datetime
     previous: Annotated[str, Field(description="Hash of the entry before, or of what the budget was created with")]
-    hash: str
+    hash: Annotated[str, Field(description="SHA-256 of `text`, in hexadecimal")]
+    text: Annotated[
+        str, Field(description="The entry as it is hashed: canonical JSON, with keyed digests of what was asked for")
+    ]
 
 
 class History(Reply):

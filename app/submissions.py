@@ -69,7 +69,8 @@ _HEADERS = {
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Any printable text, kept for a day: the same request with the same key is answered with the job "
+    "description": "Any printable text, kept for a day, and for ever where a budget was charged: the same request with "
+    "the same key is answered with the job "
     "there is, and never runs twice",
     "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY},
     "example": "order-7731",

@@ -43,10 +43,15 @@ class Entry:
     def of(cls, row: Row) -> "Entry":
         return cls(**{**row, "amounts": json.loads(row["amounts"])})
 
-    def hashed(self) -> str:
+    @property
+    def text(self) -> str:
+        """What is hashed."""
         fields = asdict(self)
         del fields["hash"]
-        return _sha256(fields)
+        return canonical(fields)
+
+    def hashed(self) -> str:
+        return _sha256(self.text)
 
 
 def canonical(value: Any) -> str:
@@ -56,8 +61,8 @@ def canonical(value: Any) -> str:
 
 def genesis(budget: Row) -> str:
     """The hash of what a budget was created with, which its first entry follows."""
-    return _sha256({name: budget[name] for name in CREATED_WITH})
+    return _sha256(canonical({name: budget[name] for name in CREATED_WITH}))
 
 
-def _sha256(value: Any) -> str:
-    return hashlib.sha256(canonical(value).encode()).hexdigest()
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

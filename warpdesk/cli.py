@@ -77,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     submit.add_argument("--seed", type=int)
     submit.add_argument("--deadline", type=float, metavar="SECONDS", help="the job expires if it is not done by then")
     submit.add_argument(
-        "--idempotency-key", metavar="TEXT", help="the same command with the same text gets the same job, for a day"
+        "--idempotency-key",
+        metavar="TEXT",
+        help="the same command with the same text gets the same job: for a day, or for ever if a budget is charged",
     )
     submit.add_argument("--timeout", type=float, metavar="SECONDS", help="how long to wait (default: until it is done)")
     submit.add_argument("--url", help="the service (default: WARPDESK_URL or http://127.0.0.1:8000)")

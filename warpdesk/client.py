@@ -116,8 +116,8 @@ class Client:
     ) -> Job:
         """Enqueue a job and return at once.
 
-        The service makes one job of all calls with the same `idempotency_key`, for a day; without one, each call has
-        its own.
+        The service makes one job of all calls with the same `idempotency_key`, for a day, or for ever where a budget is
+        charged; without one, each call has its own.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
@@ -301,8 +301,8 @@ class AsyncClient:
     ) -> Job:
         """Enqueue a job and return at once.
 
-        The service makes one job of all calls with the same `idempotency_key`, for a day; without one, each call has
-        its own.
+        The service makes one job of all calls with the same `idempotency_key`, for a day, or for ever where a budget is
+        charged; without one, each call has its own.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}

@@ -84,7 +84,7 @@ class Charges:
         charge = request.charge
         assert charge is not None  # noqa: S101
         if self._settings.ledger is None:
-            message = "this worker has no ledger: give it WARPDESK_LEDGER_URL, or leave charged jobs to others"
+            message = "this worker has no ledger: give every worker WARPDESK_LEDGER_URL"
             return Failed(code="ledger-unavailable", message=message, retryable=True)
         try:
             found = _in_time(

@@ -43,7 +43,7 @@ class WorkerSettings(BaseSettings):
     cache_bytes: Annotated[int, Field(ge=0)] = 8 << 30  # of inputs that came through the API, kept for other jobs
     cache_seconds: Annotated[float, Field(ge=0)] = 3600.0  # how long one is kept after it was last used
     # Where privacy budgets are kept: sqlite:////path, for processes of this machine, or postgresql://user@host/name.
-    # When unset a worker with access to the store has the home's; one without has none, and leaves what charges.
+    # When unset a worker with access to the store has the home's; one without has none, and gives charged jobs back.
     ledger_url: SecretStr = SecretStr("")
     ledger_key_file: Path | None = None  # <home>/ledger.key when unset: what noise seeds are wrapped with
     device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU

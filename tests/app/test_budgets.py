@@ -1,5 +1,8 @@
 """Budgets over HTTP: created once, charged exactly, quoted and checked; and what is refused loses nothing."""
 
+import hashlib
+import itertools
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -154,7 +157,7 @@ def test_a_job_that_is_canceled_before_anyone_claimed_it_is_refunded(desk: Live)
     desk.http.post(f"/v1/jobs/{job_id}/cancel")
     _look_once(desk)
     told = desk.http.get(f"/v1/charges/{charge}").json()
-    assert (told["state"], told["reason"]) == ("void", "its job canceled")
+    assert (told["state"], told["reason"]) == ("void", "its job was canceled")
     assert budget_of(desk.http, budget)["remaining"]["epsilon"] == "1"
     kinds = [entry["kind"] for entry in desk.http.get(f"/v1/budgets/{budget}/history").json()["entries"]]
     assert kinds == ["charge", "refund"]
@@ -284,6 +287,20 @@ def test_an_unknown_budget_is_a_404_with_its_pointer(desk: Live) -> None:
     assert answer.json()["errors"][0]["pointer"] == "/params/budget"
     for path in ("", "/history", "/verify"):
         assert desk.http.get(f"/v1/budgets/{missing}{path}").status_code == 404
+
+
+def test_whoever_reads_the_history_can_replay_the_chain_and_find_what_an_entry_says_in_its_hash(desk: Live) -> None:
+    budget = create(desk.http)["id"]
+    for at in range(3):
+        submit(desk.http, release(budget, "0.01"), f"replay-{at}")
+    entries = desk.http.get(f"/v1/budgets/{budget}/history").json()["entries"]
+    for entry, follows in itertools.pairwise([*entries, None]):
+        assert hashlib.sha256(entry["text"].encode()).hexdigest() == entry["hash"]
+        told = json.loads(entry["text"])
+        assert (told["seq"], told["charge_id"], told["prev"]) == (entry["number"], entry["charge"], entry["previous"])
+        assert told["amounts"] == {"epsilon": "0.01"}
+        assert follows is None or follows["previous"] == entry["hash"]
+    assert budget_of(desk.http, budget)["head"] == entries[-1]["hash"]
 
 
 def test_history_comes_in_pages_that_fit_together(desk: Live) -> None:

@@ -14,7 +14,7 @@ _PAGE = 100  # budgets read at a time
 
 
 def ledger(settings: Settings) -> Check:
-    """Replays every chain; nothing is made where there is no ledger yet."""
+    """Replays every chain; where there is no SQLite file yet, none is made."""
     try:
         place = make_url(settings.ledger)
     except Exception:  # noqa: BLE001 - of a URL, whose text may hold a password
