@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     submit.add_argument(
         "--idempotency-key",
         metavar="TEXT",
-        help="the same command with the same text gets the same job: for a day, or for ever if a budget is charged",
+        help="the same command with the same text gets the same job, for a day; for ever if a budget is charged",
     )
     submit.add_argument("--timeout", type=float, metavar="SECONDS", help="how long to wait (default: until it is done)")
     submit.add_argument("--url", help="the service (default: WARPDESK_URL or http://127.0.0.1:8000)")

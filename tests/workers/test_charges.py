@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from fractions import Fraction
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from tests.claims import take
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import PAID
 from tests.workers.test_private_jobs import everything
-from workers import execute
+from workers import child, execute
 from workers.charges import Charges
 from workers.child import TICK_SECONDS, until_tick
 from workers.device import without_gpu
 from workers.endings import Endings
+from workers.pipe import Assignment, Attempt
 from workers.protocol import ChargeRef, Failed, JobRequest, State, Succeeded
 from workers.queue import Claim, Ending, Held, connect
 from workers.settings import WorkerSettings
@@ -348,7 +350,24 @@ def test_a_worker_of_another_host_is_refused_a_ledger_that_only_one_machine_can_
     assert WorkerSettings(ledger_url=shared, **remote).ledger == "postgresql://ledger/warpdesk"
 
 
-def test_a_private_answer_waits_for_a_multiple_of_the_tick() -> None:
+@pytest.mark.parametrize(("operation", "inputs", "waits"), [("whisper", "secret", 1), ("double", "values", 0)])
+def test_an_answer_with_noise_waits_for_the_tick_and_no_other_does(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, operation: str, inputs: str, waits: int
+) -> None:
+    here, there = Pipe()
+    answering = object.__new__(child._Child)  # as one that has warmed up on the CPU
+    answering._pipe, answering._store, answering._operations = there, desk.store, PAID
+    answering._device, answering._found, answering._costs = None, without_gpu("not needed"), None
+    slept: list[float] = []
+    monkeypatch.setattr("workers.child.time.sleep", slept.append)
+    dtype = "int64" if inputs == "secret" else "float64"
+    job = desk.request(operation, {inputs: desk.array([1, 2], dtype)})
+    answering._answer(Assignment(jobs=(Attempt(request=job, attempt=1),)))
+    assert len(slept) == waits
+    assert here.poll()
+
+
+def test_the_tick_is_a_multiple_by_the_clock() -> None:
     for now in (0.0, 1.0, 12.3456, 99.9999):
         assert 0 < until_tick(now) <= TICK_SECONDS
         ticks = (now + until_tick(now)) / TICK_SECONDS
