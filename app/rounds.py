@@ -1,9 +1,11 @@
 """Rounds of secure aggregation: a group of clients has its vectors summed by a server that reads none of them."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
+import anyio
 import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
@@ -289,6 +291,30 @@ async def see(round_id: str, request: Request, desk: Shared) -> Round:
     )
 
 
+@router.delete(
+    "/{round_id}",
+    summary="Cancel a round",
+    status_code=204,
+    response_class=Response,
+    responses={
+        204: {"description": "Aborted, or ended before"},
+        **errors.documented(*_CREATOR, "unknown-round"),
+    },
+)
+async def cancel(round_id: str, caller: Submitter, desk: Shared) -> Response:
+    """No sum is made of it any more, its clients are told that it was aborted, and what they sent is erased. A round
+    whose job is queued already is canceled with the job. An admin may end any round."""
+    status = await _told(desk, lambda: desk.rounds.status(round_id))
+    if status.owner != caller.id and not caller.allows("admin"):
+        raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
+    await _told(desk, lambda: desk.rounds.cancel(round_id))
+    if status.job_id is not None:
+        job_id = status.job_id
+        with suppress(KeyError):  # Redis has forgotten it
+            await desk.queue(lambda jobs: jobs.cancel(job_id))
+    return Response(status_code=204)
+
+
 @router.post(
     "/{round_id}/keys",
     summary="Take part in a round",
@@ -414,18 +440,21 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
         sentence = f"Client {member.client} is sending its masked vector already: look again when that has ended"
         raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
     try:
-        await _receive(request, row, place.row_bytes)
-        await _told(desk, lambda: desk.rounds.send_masked(member))
+        with anyio.move_on_after(place.seconds) as in_time:
+            await _receive(request, row, place.row_bytes)
+        if in_time.cancelled_caught:
+            raise Refusal("phase-over", "The time for masked vectors ended before this one was whole")
+        with anyio.CancelScope(shield=True):  # once it is asked, the answer decides what becomes of the row
+            await _settled(desk, lambda: desk.rounds.send_masked(member))
     except Closed:
         raise Refusal("phase-over", "The phase masked has ended") from None
     except BaseException as error:
-        # Where the database could not say whether it took the message, the vector has to stay.
-        if not isinstance(error, Refusal) or error.code != "ledger-unavailable":
-            await anyio.to_thread.run_sync(row.erase)
-        if isinstance(error, Refusal) and error.code in ("phase-over", "round-aborted"):
-            status = await _told(desk, lambda: desk.rounds.status(round_id))
-            if status.phase in ("done", "aborted"):  # nobody else would delete what this request has begun again
-                await anyio.to_thread.run_sync(rows.delete)
+        with anyio.CancelScope(shield=True):
+            await _erase_unless_counted(desk, member, row)
+            if isinstance(error, Refusal) and error.code in ("phase-over", "round-aborted"):
+                status = await _told(desk, lambda: desk.rounds.status(round_id))
+                if status.phase in ("done", "aborted"):  # nobody else would delete what this request has begun again
+                    await anyio.to_thread.run_sync(rows.delete)
         raise
     finally:
         row.close()
@@ -504,9 +533,10 @@ def _statement(status: Status, stayed: int, gone: int) -> str:
     return (
         f"The server learned which {stayed + gone} clients took part, when each of them sent what, which {stayed} of "
         "them survived, and the exact sum of those survivors' vectors; and of each client one of its two secrets. It "
-        f"could read no single vector unless {status.threshold} clients of one sharing set told it what they know, or "
-        "it departed from the protocol. The sum is exact and carries no noise: secure aggregation is not differential "
-        "privacy, and whoever knows the vectors of all other survivors knows the last one."
+        f"could read no single vector unless {status.threshold} clients of one sharing set, or all of its neighbours "
+        "that are left, told it what they know, or it departed from the protocol. The sum is exact and carries no "
+        "noise: secure aggregation is not differential privacy, and whoever knows the vectors of all other survivors "
+        "knows the last one."
     )
 
 
@@ -520,8 +550,17 @@ def _proof(new: NewRound) -> OverflowProof:
 
 async def _told(desk: Desk, ask: Callable[[], T]) -> T:
     """Ask the database in a thread; what it refuses is refused to the caller."""
+    return await charges.in_time(desk, lambda: _asked(ask))
+
+
+async def _settled(desk: Desk, ask: Callable[[], T]) -> T:
+    """The same, and wait for the answer however long it takes: what is asked is not left to happen later."""
+    return await anyio.to_thread.run_sync(_asked, ask, limiter=desk.ledger_threads)
+
+
+def _asked(ask: Callable[[], T]) -> T:
     try:
-        return await charges.in_time(desk, ask)
+        return ask()
     except rules.Refused as refused:
         sentence = str(refused)
         raise Refusal(refused.code, sentence[:1].upper() + sentence[1:], headers=_headers(refused.code)) from None
@@ -565,6 +604,16 @@ async def _body(request: Request, desk: Desk, model: type[B]) -> B:
     except ValidationError as error:
         problems = tuple(problems_of(error))
         raise Refusal("invalid-request", errors.sentence_of(problems), *problems) from None
+
+
+async def _erase_unless_counted(desk: Desk, member: Member, row: Row) -> None:
+    """Leave nothing of a vector that is not part of the sum. Where the database cannot say whether it is, it stays."""
+    try:
+        counted = await _settled(desk, lambda: desk.rounds.counts_masked(member))
+    except Refusal:
+        return
+    if not counted:
+        await anyio.to_thread.run_sync(row.erase)
 
 
 async def _receive(request: Request, row: Row, size: int) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -182,20 +183,14 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def own(*_: Any) -> None:
-        # SQLite gives its log the mode of the file, and the file that of the umask.
+        # SQLite gives its log the mode of the file, and the file that of the umask. A file that is there must not be
+        # opened here: to close it again would end every lock this process has on it (POSIX), SQLite's too.
         try:
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            _keep_to_ourselves(file)
         except OSError as error:
             raise DatabaseUnavailable(f"the ledger's file cannot be opened: {error}") from error
-        try:
-            if os.fstat(descriptor).st_mode & 0o077:
-                os.fchmod(descriptor, 0o600)
-        except OSError as error:
-            raise DatabaseUnavailable(
-                f"others may read the ledger's file, and that cannot be changed: {error}"
-            ) from error
-        finally:
-            os.close(descriptor)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:
@@ -217,6 +212,14 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _keep_to_ourselves(file: str) -> None:
+    try:
+        if Path(file).stat().st_mode & 0o077:
+            Path(file).chmod(0o600)
+    except OSError as error:
+        raise DatabaseUnavailable(f"others may read the ledger's file, and that cannot be changed: {error}") from error
 
 
 def _keep_a_log(cursor: sqlite3.Cursor) -> None:

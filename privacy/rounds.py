@@ -58,6 +58,7 @@ AGGREGATING_SECONDS = 86_400.0  # in which a worker has to be found for the sum
 MOST_CLIENTS = 10_000
 MOST_IN_A_COMPLETE_GRAPH = 1000  # clients that all share with all: a million shares
 
+_ROUND_ID = re.compile(r"round_[0-9a-f]{32}")
 _TOKEN = re.compile(r"wdj_([0-9a-f]{32})_([0-9]{1,5})_([A-Za-z0-9_-]{43})")
 _KINDS: tuple[Literal["self_seed"], Literal["mask_key"]] = ("self_seed", "mask_key")
 _CIPHERTEXT_BYTES = 2 * secret_sharing.SHARE_BYTES + 16  # two shares and the tag of Poly1305
@@ -280,6 +281,7 @@ class Place:
     row: int
     rows: int
     row_bytes: int
+    seconds: float  # that are left for it
 
 
 @dataclass(frozen=True)
@@ -488,7 +490,13 @@ class Rounds:
             if me.masked:
                 raise AlreadySent(f"client {member.client} has sent its masked vector")
             sharers = _clients(connection, member.round_id, members.c.shared)
-            return Place(sharers.index(member.client), len(sharers), found.dimension * found.modulus_bits // 8)
+            size, left = found.dimension * found.modulus_bits // 8, found.phase_ends - self._clock()
+            return Place(sharers.index(member.client), len(sharers), size, left)
+
+    def counts_masked(self, member: Member) -> bool:
+        """Whether the member's masked vector is one of those that are summed, whatever the phase."""
+        with reading(self._engine) as connection:
+            return bool(_member(connection, member).masked)
 
     def send_masked(self, member: Member) -> None:
         """The member's masked vector is in its place, whole."""
@@ -619,6 +627,14 @@ class Rounds:
         with writing(self._engine) as connection:
             return _end(connection, round_id, "aggregating", phase, self._clock(), why)
 
+    def cancel(self, round_id: str) -> bool:
+        """End a round before its sum is made; False where it has ended. Members are told that it was aborted."""
+        with writing(self._engine) as connection:
+            phase: Phase = _round(connection, round_id, "alone").phase
+            if phase in ("done", "aborted"):
+                return False
+            return _end(connection, round_id, phase, "aborted", self._clock(), "it was canceled")
+
     def arrays(self, round_id: str) -> dict[str, str]:
         """Ids of the arrays that were made for the round's job, by name."""
         with reading(self._engine) as connection:
@@ -706,6 +722,8 @@ def _one_creator_at_a_time(connection: Connection) -> None:
 
 
 def _round(connection: Connection, round_id: str, lock: Literal["shared", "alone"] | None = None) -> Row[Any]:
+    if not _ROUND_ID.fullmatch(round_id):
+        raise UnknownRound(f"there is no round {round_id[:80]!r}")
     query = select(rounds).where(rounds.c.id == round_id)
     if lock is not None:  # (SQLite's writer is alone anyway)
         query = query.with_for_update(read=lock == "shared")

@@ -302,8 +302,11 @@ class Member:
         if not least <= roster.degree < n or (roster.degree % 2 and roster.degree != n - 1):
             raise Refused(f"degree {roster.degree} for {n} clients; {least} neighbours are the least that protect")
         size = roster.degree + 1
-        if not graph.majority(size) <= roster.threshold <= size:
-            raise Refused(f"threshold {roster.threshold} of {size} that share secrets is not more than half of them")
+        fewest = graph.majority(size) if size == n else max(graph.majority(size), graph.parameters(n).threshold)
+        if not fewest <= roster.threshold <= size:
+            raise Refused(
+                f"threshold {roster.threshold} of {size} that share secrets; {fewest} are the fewest that protect"
+            )
         try:
             check_sum(n, roster.quantisation, roster.modulus_bits)
         except ValueError as error:

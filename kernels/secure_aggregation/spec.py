@@ -60,7 +60,7 @@ class SecureAggregation(Params):
         (), max_length=65_536, description="clients that took part but sent no vector"
     )
     pairs: tuple[tuple[ClientId, ClientId], ...] = Field(
-        (), max_length=262_144, description="(dropped, survivor) of each row of pair_seeds"
+        (), max_length=524_288, description="(dropped, survivor) of each row of pair_seeds"
     )
     degree: int | None = Field(
         None, ge=2, multiple_of=2, description="neighbours of each client on the ring; null: everybody else"

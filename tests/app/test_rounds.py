@@ -23,7 +23,8 @@ from kernels.catalogue import OPERATIONS
 from kernels.secure_aggregation import cpu
 from privacy import database, unmasking
 from privacy import rounds as state
-from privacy.rounds import Rounds
+from privacy.database import DatabaseUnavailable
+from privacy.rounds import AlreadySent, Member, Rounds
 from tests.app.conftest import Live, connected, live, wait_until
 from tests.claims import finish, take
 from warpdesk import secagg
@@ -570,6 +571,58 @@ def test_a_round_of_which_too_few_are_left_is_aborted_and_erased(api: Live, play
     wait_until(played.erased)
 
 
+def test_a_round_can_be_canceled_by_who_made_it_and_holds_nothing_afterwards(api: Live, play: Play) -> None:
+    played = play(api)
+    played.until_masked()
+    played.members[0].send_vector(played.vectors[0])
+    assert api.http.delete(f"{PATH}/round_{'0' * 32}").status_code == 404
+    assert api.http.delete(played.url).status_code == 204
+    assert (played.seen["phase"], played.seen["why"]) == ("aborted", "it was canceled")
+    assert api.http.delete(played.url).status_code == 204
+    with pytest.raises(WarpdeskError, match="it was canceled"):
+        played.members[1].send_vector(played.vectors[1])
+    wait_until(played.erased)
+
+
+def test_a_round_is_not_asked_for_by_what_is_no_id(api: Live) -> None:
+    for odd in ("round_%00", "round_1", "x" * 300):
+        answer = api.http.get(f"{PATH}/{odd}/survivors", headers={"Authorization": "Bearer wdj_x"})
+        assert answer.status_code in (401, 404), answer.text
+
+
+def test_a_sender_that_stands_still_holds_its_row_no_longer_than_the_phase(api: Live, play: Play) -> None:
+    played = play(api, {"deadlines": {**SHORT, "masked_s": 2.0}})
+    played.until_masked()
+    head = (
+        f"PUT {played.url}/masked HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
+        f"Authorization: Bearer {played.tokens[2]}\r\nContent-Length: {4 * DIMENSION}\r\n\r\n"
+    )
+    with connected(api) as connection:
+        connection.sendall(head.encode() + b"\xee" * 8)
+        assert b"phase-over" in connection.recv(4000)
+
+
+@pytest.mark.parametrize("error", [DatabaseUnavailable("lost"), AlreadySent("lost"), RuntimeError("lost")])
+def test_a_vector_that_was_counted_is_not_erased_whatever_became_of_the_answer(
+    api: Live, play: Play, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    played = play(api)
+    played.until_masked()
+    send = Rounds.send_masked
+
+    def lost(rounds: Rounds, member: Member) -> None:
+        send(rounds, member)
+        raise error
+
+    monkeypatch.setattr(Rounds, "send_masked", lost)
+    with played.as_client(2) as http:
+        content = b"\xee" * (4 * DIMENSION)
+        answer = http.put("masked", content=content, headers={"Content-Type": "application/octet-stream"})
+    assert answer.status_code >= 400
+    assert content in rows_of(played)
+    assert played.seen["counts"]["masked"] == 1
+
+
 def test_a_vector_that_outlives_its_round_leaves_no_file(
     api: Live, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -615,7 +668,7 @@ def test_no_word_of_a_clients_secrets_is_in_an_answer_or_in_the_log(
         "double-reveal", "forged-share", "invalid-request", "invalid-request",
     ]  # fmt: skip
     told = "".join(answer.text for answer in answers) + caplog.text + json.dumps(played.seen)
-    for share in (*seeds.values(), *keys.values(), *(token.rpartition("_")[2] for token in played.tokens)):
+    for share in (*seeds.values(), *keys.values(), *(token.split("_", 3)[3] for token in played.tokens)):
         assert share not in told
 
 

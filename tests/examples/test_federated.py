@@ -3,6 +3,7 @@
 import importlib.util
 import tempfile
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -57,4 +58,6 @@ def test_days_are_followed_by_the_move_that_is_to_be_forecast() -> None:
 def test_an_update_is_scaled_down_to_the_clip_and_no_further() -> None:
     small, large = np.full(4, 0.1, np.float32), np.full(4, 3.0, np.float32)
     assert federated.clipped(small) is small
-    assert np.linalg.norm(federated.clipped(large).astype(float)) == pytest.approx(federated.CLIP)
+    for scaled in (large, *np.random.default_rng(1).normal(0, 3, (200, 50)).astype(np.float32)):
+        exact = sum(Fraction(float(number)) ** 2 for number in federated.clipped(scaled))
+        assert (Fraction(federated.CLIP) * Fraction(99_999, 100_000)) ** 2 < exact <= Fraction(federated.CLIP) ** 2

@@ -1,6 +1,8 @@
 """Where a ledger is kept: for its owner alone, written through to the disk, and erased where it was erased."""
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from privacy.database import (
 )
 from privacy.ledger import Ledger
 from privacy.tables import SEEDS
+from tests.conftest import ROOT
 from tests.privacy.ledgers import charged, claimed, open_budget
 
 
@@ -178,3 +181,34 @@ def test_a_seed_that_a_reader_kept_in_the_log_goes_with_the_next_look(sqlite: En
 def _bytes(file: Path) -> bytes:
     """What a reader of the disk finds of a database: the file, its log, the log's index."""
     return b"".join(path.read_bytes() for path in sorted(file.parent.glob(f"{file.name}*")))
+
+
+_VISIT = """
+import sys
+from privacy.database import connect
+from privacy.ledger import Ledger
+engine = connect(sys.argv[1])
+print(Ledger(engine, bytes(range(32))).budget(sys.argv[2]).seq)
+engine.dispose()
+"""
+
+
+def test_who_comes_and_goes_takes_nothing_from_those_who_stay(sqlite: Engine, file: Path) -> None:
+    """Whoever closes a file ends all locks its process has on it (POSIX): a process that only looked in would be the
+    last one by what SQLite sees, and delete the log under those who write."""
+    ledger = Ledger(sqlite, bytes(range(32)))
+    ledger.prepare()
+    budget = open_budget(ledger)
+    with reading(sqlite) as one, reading(sqlite) as other:  # two requests at once, and so two connections
+        one.scalar(text("SELECT 1"))
+        other.scalar(text("SELECT 1"))
+
+    def visit() -> int:
+        command = [sys.executable, "-c", _VISIT, str(sqlite.url), budget.id]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout)
+
+    for number in range(1, 4):
+        assert visit() == number - 1
+        charged(ledger, budget, number)
+        assert file.with_name("ledger.db-wal").exists()
+    assert visit() == 3

@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
+from kernels.secure_aggregation.spec import SecureAggregation
 from privacy.graph import COMPLETE, Graph, majority, neighbours, parameters
+from privacy.rounds import MOST_CLIENTS
 
 _THIRD, _TWENTIETH, _NONE = Fraction(33, 100), Fraction(1, 20), Fraction(0)
 
@@ -121,3 +123,11 @@ def test_the_honest_stay_connected_when_as_many_as_assumed_are_gone() -> None:
                 reached.add(other)
                 frontier.append(other)
     assert len(reached) == n - len(gone)
+
+
+def test_the_largest_round_bears_the_drop_outs_that_are_promised() -> None:
+    """The pairs of dropped and surviving neighbours fit one job."""
+    metadata = SecureAggregation.model_fields["pairs"].metadata
+    most = next(part.max_length for part in metadata if hasattr(part, "max_length"))
+    largest = parameters(MOST_CLIENTS)
+    assert MOST_CLIENTS // 5 * largest.degree <= most
