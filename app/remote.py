@@ -6,6 +6,7 @@ and no part of the OpenAPI document.
 """
 
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +38,8 @@ from workers.protocol import (
 from workers.queue import JobRecord
 from workers.store import IncomingResult, NpyWriter, attempt_of
 
+log = logging.getLogger("warpdesk.api")
+
 router = APIRouter(prefix="/v1/worker", include_in_schema=False)
 
 NPY, RESULTS = "application/x-npy", "application/octet-stream"
@@ -62,7 +65,7 @@ async def read_input(attempt: str, name: str, request: Request, _: Worker, desk:
         raise found
     owner, array_id = _place(found, name)
     gone = Refusal("unknown-array", f"The job has no input {name[:64]!r}, or has it no more")
-    info = await anyio.to_thread.run_sync(desk.store.known, owner, array_id) if array_id else None
+    info = await anyio.to_thread.run_sync(_known, desk, found, name)
     if info is None:
         raise gone
     told = {"ETag": f'"{array_id}"', "Warpdesk-Array": json.dumps(asdict(info))}
@@ -85,13 +88,14 @@ async def read_inputs(request: Request, _: Worker, desk: Shared) -> Response:
     def read() -> bytes:
         told, files, room = list[ArrayInfo | None](), list[bytes](), AT_ONCE
         for attempt, name in wanted:
-            content = None
-            found = records[attempt]
-            owner, array_id = ("", "") if isinstance(found, Refusal) else _place(found, name)
-            info = desk.store.known(owner, array_id) if array_id else None
+            content, found = None, records[attempt]
+            if isinstance(found, Refusal):
+                told.append(None)
+                continue
+            info = _known(desk, found, name)
             if info is not None and info.nbytes <= room:
                 with suppress(FileNotFoundError):
-                    content = desk.store.path(owner, array_id).read_bytes()
+                    content = desk.store.path(*_place(found, name)).read_bytes()
                     files.append(content)
                     room -= len(content)
             told.append(info if content is not None else None)
@@ -151,6 +155,17 @@ async def delete_secrets(job_id: str, _: Worker, desk: Shared) -> Response:
 def _place(record: JobRecord, name: str) -> tuple[str, str]:
     """Whose array an input is, and its id; "" where there is no such input."""
     return record.request.owner, record.request.inputs.get(name, "")
+
+
+def _known(desk: Desk, record: JobRecord, name: str) -> ArrayInfo | None:
+    """What is known of an input; None where it is gone, or is not what a budget was charged for, which a worker of
+    another host cannot see. Reads files: call it in a thread."""
+    owner, array_id = _place(record, name)
+    info = desk.store.known(owner, array_id) if array_id else None
+    if info is not None and record.request.charge is not None and not desk.store.intact(owner, array_id):
+        log.error("%s: the content of an input is not what a budget was charged for", record.request.id)
+        return None
+    return info
 
 
 def _attempt(name: str) -> tuple[str, int]:

@@ -144,6 +144,9 @@ class Store(WorkerStore, Protocol):
     def known(self, owner: str, array_id: str) -> ArrayInfo | None:
         """What an array holds that is there, its time over or not: a live job reads it as long as it is."""
 
+    def intact(self, owner: str, array_id: str) -> bool:
+        """Whether an array's content is still what its id says. Reads all of it."""
+
     def delete(self, owner: str, array_id: str) -> bool: ...
 
     def incoming(self, name: str, owner: str) -> "IncomingResult":
@@ -207,6 +210,11 @@ class SpoolStore:
         """What an array holds that is there, its time over or not."""
         stored = self._there(owner, array_id)
         return None if stored is None else stored.info
+
+    def intact(self, owner: str, array_id: str) -> bool:
+        """Whether an array's content is still what its id says. One whose id was made its own never is."""
+        stored, _ = self._described(owner, array_id)
+        return stored is not None and self._proven(owner, stored)
 
     def path(self, owner: str, array_id: str) -> Path:
         """The array as an .npy file. Raises ValueError for a malformed id."""

@@ -28,7 +28,7 @@ from tests.link import Link
 from tests.workers.operations import OPERATIONS
 from workers import codec, execute
 from workers.device import without_gpu
-from workers.protocol import Failed, Provenance, Succeeded
+from workers.protocol import ChargeRef, Failed, Provenance, Succeeded
 from workers.queue import Held
 from workers.remote import RemoteStore
 from workers.settings import WorkerSettings
@@ -264,6 +264,28 @@ def test_of_what_was_charged_a_result_that_nobody_kept_is_no_answer(host: Host) 
             told += execute.run([(request, 1)], store, without_gpu("not needed"), OPERATIONS, keys=keys)
     assert [type(outcome) for outcome in told] == [Succeeded, Failed]
     assert host.spool() == []
+
+
+def test_an_input_that_is_not_what_was_charged_for_is_given_to_no_worker(host: Host) -> None:
+    array_id = host.upload(np.arange(4.0))
+    plain = host.claim(inputs={"values": {"array": array_id}})
+    paid = ChargeRef(id="charge_1", budget="budget_1", head="0" * 64)
+    host.api.queue.enqueue(plain.request.model_copy(update={"id": "job_" + "0" * 32, "charge": paid}))
+    charged = take(host.api.queue, "job_" + "0" * 32)
+
+    def given(job: Held) -> tuple[int, bool]:
+        alone = host.worker.get(f"/v1/worker/inputs/{job.id}.{job.attempt}/values").status_code
+        wanted = {"inputs": [[f"{job.id}.{job.attempt}", "values"]]}
+        together = host.worker.post("/v1/worker/inputs", json=wanted).content
+        head = json.loads(together[4 : 4 + int.from_bytes(together[:4], "big")])
+        return alone, head["arrays"] != [None]
+
+    assert given(plain) == given(charged) == (200, True)
+    file = host.api.store.path(plain.request.owner, array_id)
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert given(charged) == (404, False)
 
 
 def test_a_result_that_did_not_commit_is_deleted_and_an_answer_is_not(host: Host) -> None:
