@@ -17,6 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Installing again is needed when pyproject.toml changes or other extras are asked for: each has its stamp.
 RUN := .venv/installed-run$(addprefix -,$(EXTRAS))
 DEV := .venv/installed-dev$(addprefix -,$(EXTRAS))
+TOOLS := .venv/tools/ready
 BENCHED := .venv/installed-bench$(addprefix -,$(EXTRAS))
 
 help: ## list the commands
@@ -32,7 +33,7 @@ demo: $(RUN) ## send one job of each operation over HTTP on real prices; prints 
 	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
 
 # Most tests wait for processes they started: three files at a time keep two cores busy. Each has its own Redis and service.
-test: $(DEV) lint types kernels ## lint, types, every kernel compiled, every test
+test: $(DEV) $(TOOLS) lint types kernels ## lint, types, every kernel compiled, every test
 	@$(BIN)/pytest --numprocesses=3 --dist=loadfile
 
 lint: $(DEV) ## ruff and the import layers
@@ -76,6 +77,11 @@ $(DEV): pyproject.toml | $(BIN)/python
 	@echo "installing into .venv, with what the tests need"
 	@$(PIP) --editable ".[embedded,dev$(addprefix $(comma),$(EXTRAS))]"
 	@touch $@ $(RUN)
+
+# Prometheus, Compose and kubectl, for the tests of the deployment files; without apt those tests are skipped.
+$(TOOLS): .ci/tools | $(BIN)/python
+	@.ci/tools .venv/tools
+	@touch $@
 
 $(BENCHED): $(DEV)
 	@$(PIP) --editable ".[bench]" || { echo "a peer is built from source: apt-get install g++ python3-dev"; exit 1; }
