@@ -51,11 +51,25 @@ class KernelFault(Message):
     message: str
 
 
+# What became of a kernel that was asked for: its cubin was kept, or had to be compiled, or could not be.
+Compilation = Literal["hit", "miss", "error"]
+
+
+class Transfers(Message):
+    """What was copied between the host and the device, in bytes, and for how many seconds it was."""
+
+    h2d_bytes: int = 0
+    h2d_seconds: float = 0.0
+    d2h_bytes: int = 0
+    d2h_seconds: float = 0.0
+
+
 class OfDevice(Message):
     """What every message of a child that serves tells of its device."""
 
     canary_at: float | None = None  # Unix seconds: when it last answered right what is known
     memory: DeviceMemory | None = None
+    compilations: dict[Compilation, int] = Field(default_factory=dict)  # since the message before
 
 
 Step = Literal["looking for a GPU", "warming up on the GPU", "warming up on the CPU"]
@@ -94,6 +108,7 @@ class Answer(OfDevice):
     outcomes: tuple[Annotated[Succeeded | Failed, Field(discriminator="kind")], ...]
     kernels: tuple[str, ...] = ()  # that were launched, and nothing was wrong with
     faults: tuple[KernelFault, ...] = ()
+    transfers: Transfers | None = None  # of all its launches; None of private jobs, whose times tell, and on the CPU
 
 
 class Checking(Message):

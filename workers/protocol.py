@@ -151,6 +151,8 @@ class Provenance(Message):
     kernel_seconds: float | None = None
     compute_seconds: float | None = None
     fallback_seconds: float | None = None  # from a fault on the GPU to the first instruction on the CPU
+    energy_joules: float | None = None  # of the GPU, this job's share of its launch; None where nobody can tell
+    cost_dollars: float | None = None  # the same share of the launch's seconds at the device's price, if it has one
     charge: ChargeRef | None = None  # what the release was charged to
 
 
@@ -263,27 +265,39 @@ class GpuReading(Message):
     mig: MigSlice | None = None
     driver: str | None = None
     cuda: str | None = None  # the newest CUDA this driver runs
+    architecture: str | None = None  # by its compute capability: "sm_90"
     memory_total: int | None = None  # bytes, here and below
     memory_used: int | None = None
     memory_free: int | None = None
     memory_reserved: int | None = None
     process_memory: int | None = None  # of the worker's child
+    other_memory: int | None = None  # of other processes that compute on it
+    processes: int | None = None  # that compute on it, the worker's child among them
+    memory_bus_width: int | None = None  # bits
+    peak_memory_bandwidth: int | None = None  # bytes per second: the bus at the memory's highest clock, both edges
     utilization: float | None = None  # share of time in which any kernel ran, not of how much of the GPU it used
     temperature: int | None = None  # degrees Celsius
     slowdown_temperature: int | None = None
     power: float | None = None  # watts
     power_limit: float | None = None
+    energy: float | None = None  # joules since the driver was loaded
     sm_clock: int | None = None  # hertz
     memory_clock: int | None = None
     clock_reasons: tuple[str, ...] | None = None  # why the clocks are not higher
     ecc_uncorrected: int | None = None  # since the driver was loaded
     ecc_corrected: int | None = None
-    rows_remapped: int | None = None
+    rows_remapped: int | None = None  # of memory, for whatever cause
+    rows_remapped_uncorrected: int | None = None  # of these, after an uncorrectable error
     remap_pending: bool | None = None
     remap_failed: bool | None = None
     pages_retired: int | None = None  # before Ampere, which remaps rows instead
     retirement_pending: bool | None = None
     recovery_action: str | None = None  # what the driver asks for: "none", "reset", "reboot", "drain-and-reset", ...
+    # GPU performance monitoring, from Hopper on and where it was asked for; means since the reading before, 0 to 1.
+    sm_activity: float | None = None  # of the multiprocessors, how many had work
+    sm_occupancy: float | None = None  # of the warps they can hold, how many they held
+    tensor_activity: float | None = None  # of the tensor pipes' time
+    dram_activity: float | None = None  # of the peak memory bandwidth
 
 
 class XidEvent(Message):
@@ -409,3 +423,5 @@ class WorkerReport(Message):
     failed_examples: tuple[FailedExample, ...] = ()
     gpu: GpuCondition | None = None  # None until the first child is ready or has failed
     fallbacks: dict[str, int] = {}  # answers from the CPU that were wanted from the GPU, by what kept them off it
+    slot: int | None = None  # the smallest number that was free when it came: see workers.slots
+    dollars_per_hour: float | None = None  # the price of its device, if it has one: see workers.prices

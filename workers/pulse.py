@@ -1,13 +1,15 @@
 """The worker's heartbeat: a thread of the parent that goes on while a job runs and while Redis is away.
 
-It renews the claims on the jobs that run, reports the worker, keeps RQ's record of it alive, and looks after the jobs
-of workers that are gone. It has a connection of its own: the main thread may be waiting for Redis or for the child.
+It renews the claims on the jobs that run, reports the worker, keeps its slot and RQ's record of it alive, and looks
+after the jobs of workers that are gone. It has a connection of its own: the main thread may be waiting for Redis or for
+the child.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import redis
@@ -18,6 +20,7 @@ from workers.endings import Endings
 from workers.protocol import WorkerReport
 from workers.queue import LEASE_SECONDS, Held, JobQueue, connect
 from workers.recovery import Recovery
+from workers.slots import Slot
 
 log = logging.getLogger("warpdesk.worker")
 
@@ -61,11 +64,12 @@ class Pulse(threading.Thread):
         self._redis = connect(url, retry=Retry(NoBackoff(), 0), timeout=LEASE_SECONDS / 3)
         self._queue = JobQueue(self._redis)
         self._recovery = Recovery(self._queue, endings(self._queue))
+        self._slot = Slot(self._redis, worker.name)
         self._wanted = threading.Event()
         self._stopped = False
         self._reported: object = None
         self._words: str | None = None
-        self._report_at = self._words_at = self._renew_at = self._recover_at = 0.0
+        self._report_at = self._words_at = self._renew_at = self._recover_at = self._slot_at = 0.0
         self._in_touch_since: float | None = None
         self._progress: tuple[str, int, float] | None = None
 
@@ -94,10 +98,15 @@ class Pulse(threading.Thread):
                 log.exception("the heartbeat stumbled")
             self._wanted.wait(LOOK_SECONDS)
             self._wanted.clear()
+        with suppress(redis.RedisError):  # else it is free when its time is over
+            self._slot.give_back()
         self._redis.close()
 
     def _tick(self, now: float) -> None:
-        report = self._worker.report()
+        if now >= self._slot_at:
+            self._slot.keep()
+            self._slot_at = now + REPORT_SECONDS
+        report = self._worker.report().model_copy(update={"slot": self._slot.number})
         words = report.gpu.reason if report.gpu is not None else None
         due = now >= self._report_at or (words != self._words and now >= self._words_at)
         if due or _news(report) != self._reported:

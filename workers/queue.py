@@ -530,10 +530,15 @@ class JobQueue:
         return [part for pair in job.to_dict().items() for part in pair]
 
     def _eval(self, script: str, *arguments: Any) -> Any:
-        try:
-            return self._redis.evalsha(digest_of(script), 0, *arguments)
-        except NoScriptError:  # it was restarted
-            return self._redis.eval(script, 0, *arguments)
+        return evaluate(self._redis, script, *arguments)
+
+
+def evaluate(connection: Redis, script: str, *arguments: Any) -> Any:
+    """Run a script, which is sent whole only to a Redis that does not know it."""
+    try:
+        return connection.evalsha(digest_of(script), 0, *arguments)
+    except NoScriptError:  # it was restarted
+        return connection.eval(script, 0, *arguments)
 
 
 @cache

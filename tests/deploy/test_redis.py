@@ -15,7 +15,7 @@ from tests.app.conftest import Live, live
 from tests.deploy.redis_of_deploy import DEPLOY, UNUSABLE, Secured, secured_redis
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers import scripts
+from workers import scripts, slots
 from workers.protocol import EVENTS, State
 from workers.queue import JobQueue, connect
 from workers.store import SpoolStore
@@ -175,12 +175,13 @@ def test_the_files_let_nobody_in_before_passwords_are_set() -> None:
 OF_THE_API = {
     "ENQUEUE", "CANCEL", "ERASE", "FORBID", "POSITION", "EXPIRE_IF_OVERDUE", "RERUN", "WAITING_BY_OWNER",
 }  # fmt: skip
-OF_WORKERS = {"CLAIM", "LEAVE", "RENEW", "FINISH", "REAP", "PROGRESS", "CANCEL"}
+OF_WORKERS = {"CLAIM", "LEAVE", "RENEW", "FINISH", "REAP", "PROGRESS", "CANCEL", "TAKE_SLOT", "LEAVE_SLOT"}
 
 
 @pytest.mark.parametrize(("user", "names"), [("api", OF_THE_API), ("worker", OF_WORKERS)])
 def test_every_command_and_key_of_a_roles_scripts_is_allowed_to_it(user: str, names: set[str]) -> None:
-    texts = {name: text for name, text in vars(scripts).items() if isinstance(text, str) and "redis.call" in text}
+    named = [*vars(scripts).items(), *vars(slots).items()]
+    texts = {name: text for name, text in named if isinstance(text, str) and "redis.call" in text}
     assert {name for name in texts if not name.startswith("_")} == OF_THE_API | OF_WORKERS
     (line,) = (line for line in (DEPLOY / "users.acl").read_text().splitlines() if line.startswith(f"user {user} "))
     allowed = {word[1:] for word in line.split() if word[0] == "+"}
