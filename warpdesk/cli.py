@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -58,6 +59,15 @@ def _parser() -> argparse.ArgumentParser:
     serve.set_defaults(run=_serve)
 
     worker = commands.add_parser("worker", help="run one worker for the Redis of WARPDESK_REDIS_URL")
+    worker.add_argument(
+        "--idle-exit", type=_seconds, metavar="SECONDS", help="end after so long without a job (default: never)"
+    )
+    worker.add_argument(
+        "--max-seconds",
+        type=_seconds,
+        metavar="SECONDS",
+        help="take no job after so long, and end when the last one is done or given back (default: never)",
+    )
     worker.set_defaults(run=_worker)
 
     submit = commands.add_parser(
@@ -141,12 +151,14 @@ def _serve(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _worker(_: argparse.Namespace) -> int:
+def _worker(chosen: argparse.Namespace) -> int:
     # The worker replaces this process: what supervises it sees its exit code and sends it signals.
     from warpdesk.home import UnusableHome, make_private
     from warpdesk.processes import module
     from workers.settings import WorkerSettings
 
+    limits = {"WARPDESK_IDLE_EXIT_SECONDS": chosen.idle_exit, "WARPDESK_MAX_SECONDS": chosen.max_seconds}
+    os.environ.update({name: str(value) for name, value in limits.items() if value is not None})
     try:
         make_private(_read(WorkerSettings).home)
     except UnusableHome as error:
@@ -460,6 +472,13 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port: ports are 0 to 65535, and 0 takes a free one")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < math.inf:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
 
 
 def _architecture(text: str) -> str:

@@ -129,6 +129,8 @@ def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]
     children = []
     for index in range(count):
         own = dict(environment)
+        for limit in ("WARPDESK_IDLE_EXIT_SECONDS", "WARPDESK_MAX_SECONDS"):  # here it would only be started again
+            own.pop(limit, None)
         if count > 1:  # each computes on the CPU too, and they share it
             own.setdefault("NUMBA_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
         if devices:

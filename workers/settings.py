@@ -59,6 +59,10 @@ class WorkerSettings(BaseSettings):
     # How long a job waits before each next try after a fault that may pass, as a full disk: a JSON list.
     retry_delays: tuple[float, ...] = (1.0, 4.0, 16.0)
     drain_seconds: Annotated[float, Field(ge=0)] = 20.0  # how long a stopping worker lets its job run on
+    # When a worker stops by itself, as on SIGTERM and with exit code 0: after so long without a job, counted from when
+    # it could first take one; and so long after its start, drain not counted. Never where unset.
+    idle_exit_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    max_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     @model_validator(mode="after")
     def _has_a_key(self) -> Self:

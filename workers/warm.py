@@ -109,7 +109,9 @@ class WarmWorker(Worker):
         self._revoked: set[Held] = set()  # those of them that are this worker's no more
         self._stopped_in_rq: set[Held] = set()  # those of them that RQ's stop-job command names
         self._kill_wanted = False
-        self._stop_at: float | None = None
+        self._stop_at: float | None = None  # when the grace of a stopping worker is over, time.monotonic()
+        self._signaled_at: float | None = None
+        self._idle_since: float | None = None  # None until it could take a job, and while it has one
         self._started_at = time.time()
         self._suspension_seen_at = self._heartbeat_at = 0.0
         self._others_have_gpu = False
@@ -142,6 +144,7 @@ class WarmWorker(Worker):
         self.look_around(self._jobs)
         self._pulse.start()
         self._install_signal_handlers()
+        signal.signal(signal.SIGALRM, lambda *_: self._drain())  # WARPDESK_MAX_SECONDS, see `run`
         try:
             batch: Batch | None = None
             while not self._stop_requested:
@@ -152,9 +155,10 @@ class WarmWorker(Worker):
                 if batch is None:  # else it came with the end of the one before, and waits for nothing
                     if self._stop_requested or not self._horse.ready:
                         continue
-                    batch = self._wait_for_work()
+                    batch = self._wait_for_work() or self._leave_if_idle()
                     if batch is None:
                         continue
+                self._idle_since = None
                 batch = self._run(batch)
             self.release(_STOPPED)
         except StopRequested:
@@ -192,6 +196,21 @@ class WarmWorker(Worker):
         if batch is not None and (trouble := self._store.trouble()) is not None:  # since it began to wait
             self.release(trouble)
             return None
+        return batch
+
+    def _leave_if_idle(self) -> Batch | None:
+        """Stop after too long without a job, unless one was handed over in the last moment: then it is run."""
+        now, longest = time.monotonic(), self.settings.idle_exit_seconds
+        if self._idle_since is None:
+            self._idle_since = now
+        if longest is None or now - self._idle_since < longest:
+            return None
+        waits, self._waits = self._waits, None
+        batch = self._jobs.leave(waits) if waits is not None else None
+        self._take(batch)
+        if batch is None:
+            log.info("no job for %g s (WARPDESK_IDLE_EXIT_SECONDS): the worker stops", now - self._idle_since)
+            self._drain()
         return batch
 
     def _take(self, batch: Batch | None) -> None:
@@ -331,10 +350,16 @@ class WarmWorker(Worker):
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
         """Finish the running job within the grace, or give it back; the second signal ends the grace."""
         now = time.monotonic()
-        if self._stop_at is None:
-            self._stop_at = now + self.settings.drain_seconds
-        elif now > self._stop_at - self.settings.drain_seconds + 1:  # a group's signal often comes twice at once
+        if self._signaled_at is None:
+            self._signaled_at = now
+        elif now > self._signaled_at + 1:  # a group's signal often comes twice at once
             self._stop_at = now
+        self._drain()
+
+    def _drain(self) -> None:
+        """Take no more jobs; what runs has the grace, counted from the first reason to stop."""
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + self.settings.drain_seconds
         self._stop_requested = True
         self.patience.end_by = self._stop_at + 3
         self._wake()
@@ -596,13 +621,15 @@ class WarmWorker(Worker):
 
 
 def run(settings: WorkerSettings | None = None) -> int:
-    """Work until SIGTERM or SIGINT; 0 after a clean stop, 1 after anything else."""
+    """Work until SIGTERM, SIGINT or a limit of the settings; 0 after a clean stop, 1 after anything else."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     for name in ("rq.worker", "rq.job"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    for signum in (signal.SIGINT, signal.SIGTERM):
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(signum, lambda *_: sys.exit(0))  # nothing has begun: there is nothing to finish
-    worker = WarmWorker(settings or WorkerSettings())
+    settings = settings or WorkerSettings()
+    signal.setitimer(signal.ITIMER_REAL, settings.max_seconds or 0)  # 0: never
+    worker = WarmWorker(settings)
     gc.collect()
     gc.freeze()  # libraries stay until the end: a collection that looks through them takes 40 ms of some job
     try:

@@ -36,12 +36,12 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def warpdesk(home: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def warpdesk(home: Path, *arguments: str, **told: str) -> "subprocess.CompletedProcess[str]":
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
     return subprocess.run(
         [sys.executable, "-m", "warpdesk", *arguments],
         cwd=ROOT,
-        env={**clean, "WARPDESK_HOME": str(home)},
+        env={**clean, "WARPDESK_HOME": str(home), **told},
         capture_output=True,
         text=True,
         timeout=60,
@@ -365,6 +365,21 @@ def test_a_variable_that_cannot_be_used_is_named_in_one_sentence(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"warpdesk: {name} is '{value}': ")
     assert not own_home.exists(), "nothing was started"
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "inf", "nan", "soon"])
+def test_a_limit_of_a_worker_is_a_number_of_seconds(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--idle-exit", "--max-seconds"):
+        with pytest.raises(SystemExit) as end:
+            main(["worker", option, seconds])
+        assert end.value.code == 2
+        assert f"'{seconds}' is not a number of seconds above 0" in capsys.readouterr().err
+
+
+def test_a_worker_is_told_its_limits_by_options_and_ends_with_0(redis_url: str, tmp_path: Path) -> None:
+    arguments = ["worker", "--idle-exit", "600", "--max-seconds", "1.5"]
+    ran = warpdesk(tmp_path, *arguments, WARPDESK_REDIS_URL=redis_url, WARPDESK_DEVICE="cpu")
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_a_home_of_this_user_is_closed_to_others(tmp_path: Path) -> None:
