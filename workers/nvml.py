@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workers.diagnosis import Failure, Slowdown, findings
+from workers.energy import Energy
+from workers.gpm import Gpm
 from workers.protocol import GpuReading, GpuReport, MigSlice, XidEvent
 from workers.settings import WorkerSettings
 from workers.xid import meaning
@@ -144,7 +146,7 @@ def watch(settings: WorkerSettings, pid: Callable[[], int | None]) -> "Monitor |
     which = driver_name(settings.device)
     if which == "cpu" or (":" in settings.device and not settings.nvml):
         return None
-    monitor = Monitor(which, library(settings.nvml), pid)
+    monitor = Monitor(which, library(settings.nvml), pid, gpm=settings.gpm)
     monitor.start()
     return monitor
 
@@ -163,7 +165,7 @@ class Monitor(threading.Thread):
     """Reads one GPU as long as it lives. `report` may be called from any thread and never waits for the driver.
 
     `which` names the GPU: by its UUID or a MIG device's, its index, its place on the PCI bus, or "" for the first.
-    `pid` is asked for the process whose memory is read.
+    `pid` is asked for the process whose memory is read, `gpm` asks for what workers.gpm reads.
     """
 
     def __init__(
@@ -173,6 +175,7 @@ class Monitor(threading.Thread):
         pid: Callable[[], int | None] = lambda: None,
         interval: float = INTERVAL,
         clock: Callable[[], float] = time.monotonic,
+        gpm: bool = False,
     ) -> None:
         super().__init__(name="nvml", daemon=True)
         self._which = which
@@ -181,6 +184,8 @@ class Monitor(threading.Thread):
         self._pid = pid
         self._interval = interval
         self._clock = clock
+        self._gpm = gpm
+        self._energy = Energy(interval)
         self._stopped = threading.Event()
         self._looked = threading.Event()
         self._session: _Session | None = None
@@ -202,6 +207,10 @@ class Monitor(threading.Thread):
             hung_since=round(time.time() - hung[1], 3) if hung is not None else None,
             xids=self._xids,
         )
+
+    def joules(self, since: float, until: float) -> float | None:
+        """What the GPU took between two moments of the clock: see workers.energy."""
+        return self._energy.joules(since, until)
 
     def wait_for_first(self, deadline: float) -> bool:
         """Whether a first reading succeeded or failed within so many seconds."""
@@ -229,9 +238,10 @@ class Monitor(threading.Thread):
 
     def _sample(self) -> None:
         if self._session is None:
-            self._session = _Session(self._timed, self._which)
+            self._session = _Session(self._timed, self._which, self._gpm, self._clock)
         reading = self._session.read(self._pid())
         now = self._clock()
+        self._energy.see(reading, now)
         self._slowdown.see(reading.clock_reasons, now)
         self._read, self._failure = (reading, now), None
 
@@ -304,14 +314,17 @@ def _allowed(name: str, arguments: tuple[Any, ...]) -> float:
 class _Session:
     """The library opened, one GPU found in it, and its events asked for."""
 
-    def __init__(self, nvml: Any, which: str) -> None:
+    def __init__(self, nvml: Any, which: str, gpm: bool, clock: Callable[[], float]) -> None:
         self._nvml = nvml
+        self._gpm: Gpm | None = None
         nvml.nvmlInit()
         try:
             self._device, self._whole = _find(nvml, which)
             self._described = self._describe()
             self.uuid = self._described.uuid
             self.events = self._register()
+            if gpm:
+                self._gpm = self._told(self._open_gpm, clock)
         except BaseException:
             with suppress(Exception):
                 nvml.nvmlShutdown()
@@ -327,10 +340,12 @@ class _Session:
         utilization = self._told(nvml.nvmlDeviceGetUtilizationRates, device)
         volatile = nvml.NVML_VOLATILE_ECC
         retirement = self._told(nvml.nvmlDeviceGetRetiredPagesPendingStatus, whole)
+        ratios = None if self._gpm is None else self._told(self._gpm.read)
         return self._described.model_copy(
             update={
                 **memory,
-                "process_memory": self._process_memory(device, pid),
+                **self._processes(pid),
+                **(ratios or {}),
                 "utilization": None if utilization is None else utilization.gpu / 100,
                 "temperature": self._told(nvml.nvmlDeviceGetTemperature, whole, nvml.NVML_TEMPERATURE_GPU),
                 "slowdown_temperature": self._told(
@@ -338,6 +353,7 @@ class _Session:
                 ),
                 "power": _scaled(self._told(nvml.nvmlDeviceGetPowerUsage, whole), 1e-3),
                 "power_limit": _scaled(self._told(nvml.nvmlDeviceGetEnforcedPowerLimit, whole), 1e-3),
+                "energy": _scaled(self._told(nvml.nvmlDeviceGetTotalEnergyConsumption, whole), 1e-3),
                 "sm_clock": _scaled(self._told(nvml.nvmlDeviceGetClockInfo, whole, nvml.NVML_CLOCK_SM), 1_000_000),
                 "memory_clock": _scaled(self._told(nvml.nvmlDeviceGetClockInfo, whole, nvml.NVML_CLOCK_MEM), 1_000_000),
                 "clock_reasons": None if reasons is None else clock_reasons(reasons),
@@ -348,6 +364,7 @@ class _Session:
                     nvml.nvmlDeviceGetTotalEccErrors, whole, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, volatile
                 ),
                 "rows_remapped": None if remapped is None else remapped[0] + remapped[1],
+                "rows_remapped_uncorrected": None if remapped is None else remapped[1],
                 "remap_pending": None if remapped is None else bool(remapped[2]),
                 "remap_failed": None if remapped is None else bool(remapped[3]),
                 "pages_retired": self._pages_retired(whole),
@@ -372,6 +389,8 @@ class _Session:
         return int(event.eventData)
 
     def close(self) -> None:
+        if self._gpm is not None:
+            self._gpm.close()
         with suppress(Exception):  # a GPU that is gone closes as it likes
             if self.events is not None:
                 self._nvml.nvmlEventSetFree(self.events)
@@ -380,6 +399,9 @@ class _Session:
     def _describe(self) -> GpuReading:
         nvml = self._nvml
         cuda = self._told(nvml.nvmlSystemGetCudaDriverVersion_v2)
+        capability = self._told(nvml.nvmlDeviceGetCudaComputeCapability, self._whole)
+        width = self._told(nvml.nvmlDeviceGetMemoryBusWidth, self._whole)
+        highest = self._told(nvml.nvmlDeviceGetMaxClockInfo, self._whole, nvml.NVML_CLOCK_MEM)
         mig = None
         if self._device is not self._whole:
             mig = MigSlice(
@@ -394,6 +416,10 @@ class _Session:
             mig=mig,
             driver=self._told(nvml.nvmlSystemGetDriverVersion),
             cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            architecture=None if capability is None else "sm_{}{}".format(*capability),
+            memory_bus_width=width or None,
+            # Two words each cycle of the clock that NVML tells, of HBM and of GDDR5 to 7.
+            peak_memory_bandwidth=2 * highest * 1_000_000 * width // 8 if highest and width else None,
         )
 
     def _register(self) -> Any:
@@ -424,11 +450,28 @@ class _Session:
             "memory_reserved": getattr(memory, "reserved", None),
         }
 
-    def _process_memory(self, device: Any, pid: int | None) -> int | None:
-        processes = self._told(self._nvml.nvmlDeviceGetComputeRunningProcesses_v3, device) if pid is not None else None
-        found = {process.pid: process.usedGpuMemory for process in processes or ()}
+    def _processes(self, pid: int | None) -> dict[str, int | None]:
+        """How many compute on it, and the memory of ours and of all others; no number of a process leaves this."""
+        told = self._told(self._nvml.nvmlDeviceGetComputeRunningProcesses_v3, self._device)
+        if told is None:
+            return {}
+        found = {process.pid: process.usedGpuMemory for process in told}
         # In a container NVML may count processes as the host does: where there is one only, it is ours by that number.
-        return next(iter(found.values())) if len(found) == 1 else found.get(pid)
+        ours = next(iter(found)) if len(found) == 1 and pid is not None else pid
+        others = [memory for process, memory in found.items() if process != ours]
+        known = None not in others and (ours is None or ours in found or not found)
+        return {
+            "processes": len(found),
+            "process_memory": found.get(ours),
+            "other_memory": sum(others) if known else None,
+        }
+
+    def _open_gpm(self, clock: Callable[[], float]) -> Gpm | None:
+        """None where this GPU has no performance monitoring."""
+        if not self._nvml.nvmlGpmQueryDeviceSupport(self._whole).isSupportedDevice:
+            return None
+        mig = self._described.mig
+        return Gpm(self._nvml, self._whole, None if mig is None else mig.gpu_instance, clock)
 
     def _pages_retired(self, whole: Any) -> int | None:
         nvml = self._nvml

@@ -7,7 +7,9 @@ A script is JSON:
 `system` and each device map names of pynvml's functions to what they answer: a number, a string, a list, or an object
 with the fields of the structure pynvml returns, or one value for each second argument. {"error": "GPU_IS_LOST"} raises
 that NVMLError and {"hang": true} does not return. What is not named is not supported. `mig` in a device lists its
-slices, `fields` the values of nvmlDeviceGetFieldValues by the field's name, `xids` the events of that moment.
+slices, `fields` the values of nvmlDeviceGetFieldValues by the field's name, `gpm` those of performance monitoring in
+percent by the metric's name, `xids` the events of that moment. An energy that is named is the first one; from then on
+it grows by the power that is named.
 
 A moment lasts until so many seconds after the first nvmlInit, the last one for ever; each says only what differs from
 the one before. When the file is replaced by another, that one begins, and calls that hang return.
@@ -15,6 +17,7 @@ the one before. When the file is replaced by another, that one begins, and calls
 Everything is checked against pynvml itself: a function, field or error it does not have raises AttributeError.
 """
 
+import ctypes
 import inspect
 import json
 import time
@@ -52,6 +55,8 @@ class Replay:
         self._moments: list[dict[str, Any]] = []
         self._began: float | None = None
         self._told: set[tuple[int, int, int]] = set()  # the Xids told: device, moment, place in its list
+        self._energy: dict[Handle, tuple[float, float]] = {}  # millijoules so far, and when
+        self._samples: dict[int, tuple[Any, Handle | None]] = {}  # of GPM, by address: what is there, and of what
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(pynvml, name)
@@ -116,6 +121,54 @@ class Replay:
             value.value.uiVal = known.get(number, 0)
         return values
 
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: Handle) -> int:
+        first = self._given(
+            lambda: self._device(handle).get("nvmlDeviceGetTotalEnergyConsumption", {"error": "NOT_SUPPORTED"})
+        )
+        now = self._clock()
+        so_far, then = self._energy.get(handle, (float(first), now))
+        so_far += (now - then) * self._device(handle).get("nvmlDeviceGetPowerUsage", 0)
+        self._energy[handle] = so_far, now
+        return int(so_far)
+
+    def nvmlGpmQueryDeviceSupport(self, handle: Handle) -> Any:
+        support = pynvml.c_nvmlGpmSupport_t()
+        parts = (self._device(handle), *self._device(handle).get("mig", ()))
+        support.isSupportedDevice = any("gpm" in part for part in parts)
+        return support
+
+    def nvmlGpmSampleAlloc(self) -> Any:
+        place = ctypes.c_char()
+        sample = ctypes.cast(ctypes.pointer(place), pynvml.c_nvmlGpmSample_t)
+        self._samples[_address(sample)] = place, None
+        return sample
+
+    def nvmlGpmSampleFree(self, sample: Any) -> None:
+        del self._samples[_address(sample)]
+
+    def nvmlGpmSampleGet(self, handle: Handle, sample: Any) -> Any:
+        self._given(lambda: self._device(handle).get("nvmlGpmSampleGet"))
+        self._samples[_address(sample)] = self._samples[_address(sample)][0], handle
+        return sample
+
+    def nvmlGpmMigSampleGet(self, handle: Handle, instance: int, sample: Any) -> Any:
+        for place, part in enumerate(self._device(handle).get("mig", ())):
+            if part.get("nvmlDeviceGetGpuInstanceId") == instance:
+                return self.nvmlGpmSampleGet((*handle, place), sample)
+        raise _error("NOT_FOUND")
+
+    def nvmlGpmMetricsGet(self, asked: Any) -> Any:
+        handles = {self._samples[_address(sample)][1] for sample in (asked.sample1, asked.sample2)}
+        (handle,) = handles
+        if handle is None:
+            raise _error("INVALID_ARGUMENT")
+        told = self._device(handle).get("gpm", {})
+        known = {getattr(pynvml, name): value for name, value in told.items()}
+        for metric in asked.metrics[: asked.numMetrics]:
+            metric.nvmlReturn = pynvml.NVML_SUCCESS if metric.metricId in known else pynvml.NVML_ERROR_NOT_SUPPORTED
+            metric.value = known.get(metric.metricId, 0.0)
+        return asked
+
     def nvmlEventSetCreate(self) -> list[Any]:
         return []
 
@@ -147,7 +200,7 @@ class Replay:
             return self._given(lambda: answer)
         if name in _STRUCTURES:
             many = isinstance(answer, list)
-            made = [_structure(_STRUCTURES[name], fields) for fields in (answer if many else [answer])]
+            made: list[Any] = [_structure(_STRUCTURES[name], fields) for fields in (answer if many else [answer])]
             return made if many else made[0]
         return answer
 
@@ -207,7 +260,7 @@ class Replay:
             self._moments.append(moment)
         if self._stamp is not None and self._began is not None:
             self._began = self._clock()
-        self._stamp, self._told = stamp, set()
+        self._stamp, self._told, self._energy = stamp, set(), {}
 
 
 def _error(name: str) -> Exception:
@@ -215,14 +268,25 @@ def _error(name: str) -> Exception:
     return error
 
 
-def _structure(kind: Any, fields: dict[str, int]) -> Any:
+def _address(sample: Any) -> int:
+    return int(ctypes.cast(sample, ctypes.c_void_p).value or 0)
+
+
+def _structure(kind: Any, fields: dict[str, int | None]) -> Any:
     made = kind()
     known = {name for name, _ in kind._fields_}
-    for name, value in fields.items():
+    for name in fields:
         if name not in known:
             raise AttributeError(f"{kind.__name__} has no field {name!r}")
-        setattr(made, name, value)
-    return made
+    for name, value in fields.items():
+        if value is not None:
+            setattr(made, name, value)
+    if None not in fields.values():
+        return made
+    friendly = pynvml.nvmlStructToFriendlyObject(made)  # in which pynvml writes None for what is not available
+    for name, value in fields.items():
+        setattr(friendly, name, value)
+    return friendly
 
 
 def _of(moment: dict[str, Any], handle: Handle) -> dict[str, Any]:
@@ -251,8 +315,8 @@ def _check(moment: dict[str, Any]) -> None:
     parts = [device for whole in moment["devices"] for device in (whole, *whole.get("mig", ()))]
     for names in (moment["system"], *parts):
         for name in names:
-            if name not in ("mig", "fields", "xids"):
+            if name not in ("mig", "fields", "gpm", "xids"):
                 getattr(pynvml, name)
     for device in parts:
-        for name in device.get("fields", ()):
+        for name in (*device.get("fields", ()), *device.get("gpm", ())):
             getattr(pynvml, name)

@@ -50,6 +50,7 @@ class WorkerSettings(BaseSettings):
     gpu_memory: str = ""  # what a worker takes of its GPU, in bytes or as a share: see kernels.memory.limit_of
     auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.cost
     faults: str = ""  # what goes wrong on the device, for tests: see workers.faults
+    gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpm
     nvml: str = ""  # a script that stands in for NVIDIA's library, for tests: see workers.replayed_nvml
     operations: str = "kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
     canary_seconds: Annotated[float, Field(gt=0)] = 60.0  # how often a GPU is asked what is known, between jobs

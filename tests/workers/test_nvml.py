@@ -38,10 +38,10 @@ class Clock:
 class Bench:
     """A monitor without its thread, and the clock of both sides."""
 
-    def __init__(self, script: Path, which: str = "", pid: int | None = None) -> None:
+    def __init__(self, script: Path, which: str = "", pid: int | None = None, gpm: bool = False) -> None:
         self.clock = Clock()
         replayed = Replay(script, self.clock, self.clock.sleep)
-        self.monitor = Monitor(which, replayed, lambda: pid, interval=1.0, clock=self.clock)
+        self.monitor = Monitor(which, replayed, lambda: pid, interval=1.0, clock=self.clock, gpm=gpm)
         self.monitor._stopped.wait = self._wait  # type: ignore[method-assign]
 
     def _wait(self, timeout: float | None = None) -> bool:
@@ -353,7 +353,7 @@ def test_every_function_the_reader_calls_is_pynvmls() -> None:
             return super().__getattribute__(name)
 
     for name in ("t4", "a100", "h100_mig"):
-        Monitor("", Listening(script(name)), lambda: 4711).step()
+        Monitor("", Listening(script(name)), lambda: 4711, gpm=True).step()
     assert len(set(asked)) > 30
     assert [name for name in asked if not hasattr(pynvml, name)] == []
 
@@ -484,3 +484,84 @@ def test_a_place_on_the_pci_bus_names_a_gpu(tmp_path: Path) -> None:
     reading = Bench(path, "0000:3B:00.0").after(1).reading
     assert reading is not None
     assert reading.uuid == A100
+
+
+def test_what_a_gpu_is_and_has_used_is_told_in_base_units() -> None:
+    for name, told in {
+        "a100": ("sm_80", 5120, 2_039_040_000_000, 73_482_115.0),  # its data sheet: 2,039 GB/s
+        "h100_mig": ("sm_90", 5120, 3_352_320_000_000, 12_004_500.0),  # 3.35 TB/s
+        "t4": ("sm_75", 256, 320_064_000_000, 4_410_223.0),  # 320 GB/s
+    }.items():
+        reading = Bench(script(name)).after(0.5).reading
+        assert reading is not None
+        known = reading.architecture, reading.memory_bus_width, reading.peak_memory_bandwidth, reading.energy
+        assert known == told
+
+
+def test_energy_is_a_counter_that_grows_by_the_power() -> None:
+    bench = Bench(script("a100"))
+    before, after = bench.after(1).reading, bench.after(10).reading
+    assert before is not None
+    assert after is not None
+    assert after.energy is not None
+    assert before.energy is not None
+    assert after.energy - before.energy == pytest.approx(10 * 318.25, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("pid", "processes", "told"),
+    [
+        (4711, {4711: 1000}, (1, 1000, 0)),
+        (4711, {4711: 1000, 17: 30, 18: 4}, (3, 1000, 34)),
+        (4711, {17: 30, 18: 4}, (2, None, None)),  # ours may be one of them, by another number
+        (None, {17: 30, 18: 4}, (2, None, 34)),
+        (4711, {4711: 1000, 17: None}, (2, 1000, None)),
+        (4711, {}, (0, None, 0)),
+        (4711, None, (None, None, None)),
+    ],
+)
+def test_processes_are_counted_and_never_named(
+    tmp_path: Path, pid: int | None, processes: dict[int, int | None] | None, told: tuple[int | None, ...]
+) -> None:
+    shown: Any = {"error": "NOT_SUPPORTED"}
+    if processes is not None:
+        shown = [{"pid": number, "usedGpuMemory": memory} for number, memory in processes.items()]
+    report = Bench(changed(tmp_path, "a100", nvmlDeviceGetComputeRunningProcesses_v3=shown), pid=pid).after(1)
+    assert report.reading is not None
+    assert (report.reading.processes, report.reading.process_memory, report.reading.other_memory) == told
+    assert "4711" not in report.model_dump_json()
+
+
+def test_rows_of_memory_are_told_by_what_they_were_remapped_for(tmp_path: Path) -> None:
+    reading = Bench(changed(tmp_path, "a100", nvmlDeviceGetRemappedRows=[5, 2, 1, 0])).after(1).reading
+    assert reading is not None
+    assert (reading.rows_remapped, reading.rows_remapped_uncorrected, reading.remap_pending) == (7, 2, True)
+
+
+def test_performance_monitoring_is_read_of_ones_own_slice_where_it_was_asked_for() -> None:
+    slices = {"MIG-00000001": (0.625, 0.3125, 0.0, 0.1562), "MIG-00000002": (0.08, 0.04, 0.0, 0.02)}
+    for start, ratios in slices.items():
+        bench = Bench(script("h100_mig"), f"{start}-1111-5222-8333-444444444444", gpm=True)
+        first = bench.after(0.5).reading
+        assert first is not None
+        assert first.sm_activity is None  # there is nothing before it to compare with
+        assert ratios_of(bench.after(1)) == ratios
+        assert ratios_of(Bench(script("h100_mig"), f"{start}-1111-5222-8333-444444444444").after(3)) == (None,) * 4
+
+
+@pytest.mark.parametrize("device", [{}, {"gpm": {}, "nvmlGpmSampleGet": {"error": "NOT_SUPPORTED"}}, {"gpm": {}}])
+def test_a_gpu_without_performance_monitoring_tells_none_of_it(tmp_path: Path, device: dict[str, Any]) -> None:
+    report = Bench(changed(tmp_path, "a100", **device), gpm=True).after(3)
+    assert report.state == "healthy"
+    assert ratios_of(report) == (None,) * 4
+
+
+def test_a_metric_that_this_gpu_lacks_or_cannot_tell_is_none_and_never_zero(tmp_path: Path) -> None:
+    told = {"NVML_GPM_METRIC_SM_UTIL": 50.0, "NVML_GPM_METRIC_SM_OCCUPANCY": float("nan")}
+    assert ratios_of(Bench(changed(tmp_path, "a100", gpm=told), gpm=True).after(3)) == (0.5, None, None, None)
+
+
+def ratios_of(report: GpuReport) -> tuple[float | None, ...]:
+    reading = report.reading
+    assert reading is not None
+    return reading.sm_activity, reading.sm_occupancy, reading.tensor_activity, reading.dram_activity

@@ -1,0 +1,80 @@
+"""How much energy a GPU took while something ran on it.
+
+From readings of the driver's energy counter, which are a second apart: between two readings the power is taken to be
+the same. Where there is no counter, power times time is summed up in its place. So a launch that is long against a
+second is measured, and a short one gets its share of what the GPU took around it, idle time included.
+
+The counter is the whole GPU's. Of a slice of a GPU, and of a GPU that other processes compute on too, nobody can say
+whose joules they were. Nor is anything said of a CPU: its counters (RAPL) are the whole package's, and only root may
+read them since they were found to tell of secrets (CVE-2020-8694).
+"""
+
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from workers.protocol import GpuReading
+
+_KEPT = 2048  # readings: 24 minutes of them. Of what ran longer, the rest is taken to have been like that
+_MISSED = 4  # readings in a row that may be late
+
+
+@dataclass(frozen=True)
+class _Point:
+    at: float  # seconds
+    joules: float  # so far
+    watts: float | None
+    alone: bool  # nobody else computed on it
+
+
+class Energy:
+    """What was read of one GPU, by a thread, and asked by others. `interval`: seconds between two readings."""
+
+    def __init__(self, interval: float) -> None:
+        self._patience = _MISSED * interval + 1.0
+        self._points: list[_Point] = []
+        self._lock = threading.Lock()
+
+    def see(self, reading: GpuReading, now: float) -> None:
+        alone = reading.mig is None and (reading.processes or 0) <= 1
+        with self._lock:
+            last = self._points[-1] if self._points else None
+            if reading.energy is not None:
+                joules = reading.energy
+            elif reading.power is None:
+                self._points = []
+                return
+            elif last is None:
+                joules = 0.0
+            else:
+                joules = last.joules + (now - last.at) * (reading.power + (last.watts or reading.power)) / 2
+            if last is not None and (joules < last.joules or now - last.at > self._patience):
+                self._points = []  # the driver was loaded anew, or was silent
+            self._points.append(_Point(now, joules, reading.power, alone))
+            del self._points[:-_KEPT]
+
+    def joules(self, since: float, until: float) -> float | None:
+        """What it took between two moments, the later of them now or lately; None where nobody can tell."""
+        with self._lock:
+            points = self._points[max(0, bisect_right(self._points, since, key=lambda point: point.at) - 1) :]
+            before = self._points[-len(points) - 1] if 0 < len(points) < len(self._points) else None
+        if not points or until <= since or until - points[-1].at > self._patience or not all(p.alone for p in points):
+            return None
+        last = points[-1]
+        watts = last.watts if last.watts is not None else _slope(points[-2] if len(points) > 1 else before, last)
+        if watts is None:
+            return None
+        if last.at <= since:
+            return watts * (until - since)
+        head = _slope(points[0], points[1]) if len(points) > 1 else watts
+        if head is None or points[0].at > since:  # it began before what is kept
+            mean = _slope(points[0], last)
+            head = mean if mean is not None else watts
+        covered = last.joules - points[0].joules - head * (since - points[0].at)
+        return max(0.0, covered + watts * (until - last.at))
+
+
+def _slope(before: _Point | None, after: _Point) -> float | None:
+    if before is None or after.at <= before.at:
+        return None
+    return (after.joules - before.joules) / (after.at - before.at)
