@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from workers.diagnosis import Failure, Slowdown, findings
 from workers.energy import Energy
 from workers.gpm import Gpm
-from workers.protocol import GpuReading, GpuReport, MigSlice, XidEvent
+from workers.protocol import CLOCK_REASONS, GpuReading, GpuReport, MigSlice, XidEvent
 from workers.settings import WorkerSettings
 from workers.xid import meaning
 
@@ -32,18 +32,8 @@ DEADLINE = 1.0  # seconds a call may take before it is said to hang; a whole rea
 INIT_DEADLINE = 10.0  # the same for opening the library, which may load the driver's state onto the GPU first
 _WAIT = 0.2  # seconds of one wait for an event, so that the thread notices its end
 
-# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h).
-_REASONS = {
-    0x1: "idle",
-    0x2: "application clocks",
-    0x4: "software power cap",
-    0x8: "hardware slowdown",
-    0x10: "sync boost",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-    0x100: "display clocks",
-}
+# Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h), the lowest first.
+_REASONS = {1 << place: reason for place, reason in enumerate(CLOCK_REASONS)}
 
 # Values of NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (nvmlDeviceGpuRecoveryAction_t).
 _ACTIONS: dict[int, str] = {

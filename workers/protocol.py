@@ -253,6 +253,20 @@ class MigSlice(Message):
     compute_instance: int | None = None
 
 
+# What may keep a GPU's clocks from being higher, by NVML's names for it.
+CLOCK_REASONS = (
+    "idle",
+    "application clocks",
+    "software power cap",
+    "hardware slowdown",
+    "sync boost",
+    "software thermal slowdown",
+    "hardware thermal slowdown",
+    "hardware power brake",
+    "display clocks",
+)
+
+
 class GpuReading(Message):
     """What the driver says of one GPU. None is what this GPU or its driver does not tell, and is never 0.
 
@@ -283,7 +297,7 @@ class GpuReading(Message):
     energy: float | None = None  # joules since the driver was loaded
     sm_clock: int | None = None  # hertz
     memory_clock: int | None = None
-    clock_reasons: tuple[str, ...] | None = None  # why the clocks are not higher
+    clock_reasons: tuple[str, ...] | None = None  # of CLOCK_REASONS
     ecc_uncorrected: int | None = None  # since the driver was loaded
     ecc_corrected: int | None = None
     rows_remapped: int | None = None  # of memory, for whatever cause
