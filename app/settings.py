@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
-from workers.settings import Durability, default_home, ledger_in
+from workers.settings import Durability, SecretsOfFiles, default_home, ledger_in
 
 MIB = 1 << 20
 GIB = 1 << 30
 DAY = 86_400.0
 
 
-class Settings(BaseSettings):
+class Settings(SecretsOfFiles):
     """Sizes in bytes, times in seconds."""
 
     model_config = SettingsConfigDict(env_prefix="WARPDESK_", extra="ignore", frozen=True)

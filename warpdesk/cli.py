@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from benchmarks import options
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
     from pydantic_settings import BaseSettings
 
     from warpdesk.client import Client, Job, WarpdeskError
@@ -461,11 +462,19 @@ def _read(settings: type[S]) -> S:
         return settings()
     except ValidationError as error:
         wrong = (
-            f"{settings.model_config.get('env_prefix', '')}{entry['loc'][0]}".upper()
-            + f" is {str(entry['input'])!r}: {entry['msg'][:1].lower()}{entry['msg'][1:]}"
-            for entry in error.errors(include_url=False)
+            _wrong(entry, settings.model_config.get("env_prefix", "")) for entry in error.errors(include_url=False)
         )
         raise Misconfigured("; ".join(wrong)) from None
+
+
+def _wrong(entry: "ErrorDetails", prefix: str) -> str:
+    """One thing that is wrong with the environment. What several variables say together names them itself, and its
+    input, all that is set, holds secrets."""
+    if not entry["loc"]:
+        return entry["msg"].removeprefix("Value error, ")
+    return (
+        f"{prefix}{entry['loc'][0]}".upper() + f" is {entry['input']!r}: {entry['msg'][:1].lower()}{entry['msg'][1:]}"
+    )
 
 
 def _port(text: str) -> int:

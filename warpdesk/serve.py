@@ -63,7 +63,8 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
         stopping = threading.Event()
         for wish in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(wish, lambda *_: stopping.set())
-        redis = None if os.environ.get(URL_VARIABLE) else RedisServer(settings.home, settings.durability)
+        given = "redis_url" in settings.model_fields_set and settings.redis_url
+        redis = None if given else RedisServer(settings.home, settings.durability)
         environment = _environment(settings, host=options.host, redis_url=redis.url if redis else None)
         api = _Child("API", partial(_launch, environment, ("warpdesk.api", "--fd", str(fd)), pass_fds=(fd,)))
         workers = _workers(options, environment)

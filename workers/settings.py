@@ -4,7 +4,7 @@ import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -29,7 +29,32 @@ def ledger_in(home: Path) -> str:
     return f"sqlite:///{home.absolute()}/ledger.db"
 
 
-class WorkerSettings(BaseSettings):
+# What may come as a file, WARPDESK_<NAME>_FILE: an environment is shown by `docker inspect` and kept in manifests.
+_IN_FILES = ("redis_url", "ledger_url", "api_key")
+
+
+class SecretsOfFiles(BaseSettings):
+    """Settings whose secrets may be given as the names of files that hold them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_files(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for name in cls.model_fields.keys() & _IN_FILES:
+            variable = f"WARPDESK_{name}".upper()
+            if not (file := os.environ.get(f"{variable}_FILE")):
+                continue
+            if values.get(name):
+                raise ValueError(f"{variable} and {variable}_FILE are both set: unset one")
+            try:
+                values[name] = Path(file).read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"{variable}_FILE: {file} cannot be read ({type(error).__name__})") from None
+            if not values[name]:
+                raise ValueError(f"{variable}_FILE: {file} is empty")
+        return values
+
+
+class WorkerSettings(SecretsOfFiles):
     """Times in seconds."""
 
     model_config = SettingsConfigDict(env_prefix="WARPDESK_", extra="ignore", frozen=True)

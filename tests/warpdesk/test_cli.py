@@ -442,3 +442,12 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert end.value.code == 0
     said = capsys.readouterr().out
     assert all(command in said for command in ("serve", "worker", "submit", "doctor", "warm", "keys"))
+
+
+def test_variables_that_contradict_each_other_are_told_and_no_secret_is(tmp_path: Path) -> None:
+    told = {"WARPDESK_LEDGER_URL": "postgresql://budgets:hunter2@db/w", "WARPDESK_API_URL": "http://127.0.0.1:1"}
+    ended = warpdesk(tmp_path, "worker", **told)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "warpdesk: WARPDESK_API_URL is set and WARPDESK_API_KEY is not: create a key with the scope worker\n"
+    )

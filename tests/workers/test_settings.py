@@ -6,6 +6,7 @@ from typing import NoReturn
 import pytest
 from pydantic import ValidationError
 
+from app.settings import Settings
 from kernels.catalogue import OPERATIONS
 from kernels.cuda import NoDevice
 from kernels.fingerprint import fingerprint
@@ -76,3 +77,31 @@ def test_the_share_of_the_gpu_that_is_set_is_what_its_memory_is_opened_with(monk
     settings = WorkerSettings()
     assert device.probe(settings.device, settings.nvml, settings.gpu_memory).report.reason == "there is no device 0"
     assert asked == ["0.5"]
+
+
+@pytest.mark.parametrize("settings", [WorkerSettings, Settings])
+def test_secrets_may_come_as_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: type[WorkerSettings] | type[Settings]
+) -> None:
+    monkeypatch.delenv("WARPDESK_REDIS_URL", raising=False)
+    for name, text in (("REDIS_URL", "rediss://api:secret@redis/0"), ("LEDGER_URL", "postgresql://x:secret@db/w")):
+        (tmp_path / name).write_text(f"{text}\n")
+        monkeypatch.setenv(f"WARPDESK_{name}_FILE", str(tmp_path / name))
+    read = settings()
+    assert read.redis_url == "rediss://api:secret@redis/0"
+    assert read.ledger_url.get_secret_value() == "postgresql://x:secret@db/w"
+    assert "redis_url" in read.model_fields_set  # by which `serve` knows that it needs no Redis of its own
+    monkeypatch.setenv("WARPDESK_REDIS_URL", "redis://other/0")
+    with pytest.raises(ValidationError, match="WARPDESK_REDIS_URL and WARPDESK_REDIS_URL_FILE are both set"):
+        settings()
+
+
+@pytest.mark.parametrize(("content", "message"), [(None, "cannot be"), (b" \n", "is empty"), (b"\xff", "cannot be")])
+def test_a_secret_that_cannot_be_read_is_no_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "url").write_bytes(content)
+    monkeypatch.setenv("WARPDESK_REDIS_URL_FILE", str(tmp_path / "url"))
+    with pytest.raises(ValidationError, match=message):
+        WorkerSettings()

@@ -42,7 +42,7 @@ def _checks(worker: WorkerSettings, settings: Settings, wish: Wish) -> Iterator[
     yield machine.memory(settings)
     yield machine.processors()
     yield machine.home(settings)
-    yield broker(settings.home)
+    yield broker(settings)
     yield ledger(settings)
 
     library, stands_in, unused = nvml.library(worker.nvml), ":" in worker.device, worker.device == "cpu"

@@ -1,19 +1,19 @@
 """The Redis that carries the jobs: the one of WARPDESK_REDIS_URL, or the one a service would start."""
 
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import redis
 
+from app.settings import Settings
 from kernels import install
 from warpdesk import redis_server
 from warpdesk.doctor.check import Check
 
 
-def broker(home: Path) -> Check:
-    if configured := os.environ.get(redis_server.URL_VARIABLE):
+def broker(settings: Settings) -> Check:
+    home = settings.home
+    if "redis_url" in settings.model_fields_set and (configured := settings.redis_url):
         return _ping(configured, f"{redis_server.URL_VARIABLE}={_without_password(configured)}")
     try:
         binary = redis_server.find_binary()
