@@ -2,6 +2,7 @@
 
 from multiprocessing.connection import wait
 
+from workers.counts import Tally
 from workers.horse import Horse
 from workers.pipe import Orders, Ready
 from workers.settings import WorkerSettings
@@ -10,8 +11,8 @@ from workers.settings import WorkerSettings
 class Candidate:
     """It opens the GPU, asks the canary and runs every example, as each child does. Made in the main thread."""
 
-    def __init__(self, settings: WorkerSettings, skip: dict[str, str]) -> None:
-        self.horse = Horse(settings)
+    def __init__(self, settings: WorkerSettings, skip: dict[str, str], tally: Tally) -> None:
+        self.horse = Horse(settings, tally)
         self._patience = settings.start_seconds
         self.horse.spawn(Orders(skip=skip))
 

@@ -14,10 +14,11 @@ from typing import Protocol
 from workers import nvml
 from workers.candidate import Candidate
 from workers.condition import Condition, LongCall, Phase, left_alone
+from workers.counts import Tally
 from workers.examples import Examples
 from workers.horse import Horse
 from workers.pipe import Answer, Assignment, Attempt, Checked, Lost, Orders, Ready
-from workers.protocol import MAX_STRIKES, GpuCondition, JobRequest, Succeeded
+from workers.protocol import MAX_STRIKES, Failed, GpuCondition, JobRequest, Succeeded
 from workers.queue import Held
 from workers.settings import WorkerSettings
 
@@ -58,7 +59,8 @@ class Children:
         self.deaths = 0  # since one answered a job
         self.last_fault: str | None = None
         self.fallbacks: Counter[str] = Counter()  # answers that were wanted from the GPU, by what kept them off it
-        self.horse = Horse(settings)
+        self.tally = Tally()  # what children tell outside of jobs
+        self.horse = Horse(settings, self.tally)
         self._settings = settings
         self._examples = examples
         self._parent = parent
@@ -184,10 +186,9 @@ class Children:
         for outcome in answer.outcomes:
             if not isinstance(outcome, Succeeded):
                 continue
-            how = outcome.provenance
-            kinds.add(how.backend)
-            if how.backend == "cpu" and work.first.backend != "cpu" and how.fallback_reason is not None:
-                self.fallbacks[self._what_kept_it_off(work, answer)] += 1
+            kinds.add(outcome.provenance.backend)
+            if (what := self.kept_off(work, answer, outcome)) is not None:
+                self.fallbacks[what] += 1
         for backend in ("cpu", "gpu"):
             for failure in self._examples.forgive(work.first, backend) if backend in kinds else ():
                 news = True
@@ -246,7 +247,12 @@ class Children:
                 return f"the example {failure.trial} cost the GPU: {why}"
         return None
 
-    def _what_kept_it_off(self, work: Assignment, answer: Answer) -> str:
+    def kept_off(self, work: Assignment, answer: Answer, outcome: Succeeded | Failed) -> str | None:
+        """What kept an answer of the CPU off the GPU, where it was wanted from there."""
+        if not isinstance(outcome, Succeeded) or work.first.backend == "cpu":
+            return None
+        if outcome.provenance.backend != "cpu" or outcome.provenance.fallback_reason is None:
+            return None
         if answer.faults:
             return answer.faults[-1].kind
         if work.keep_off_gpu is not None:
@@ -319,7 +325,7 @@ class Children:
                 if ill is not None:
                     self.condition.trial_failed(ill)
                 else:
-                    self._candidate = Candidate(self._settings, self.condition.skip())
+                    self._candidate = Candidate(self._settings, self.condition.skip(), self.tally)
             return
         outcome = self._candidate.look()
         if outcome is None:

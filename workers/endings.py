@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from kernels.operation import Operation
 from workers.charges import Charges
-from workers.protocol import Failed, JobRequest
+from workers.protocol import Failed, JobRequest, Transfers
 from workers.queue import Batch, Claim, Ending, JobQueue, Reaped
 from workers.store import WorkerStore, result_name
 
@@ -36,8 +36,15 @@ class Endings:
         self._retry_delays = tuple(retry_delays)
         self._charges = charges
 
-    def end(self, endings: Sequence[Ending], worker: str = "", *, then: Claim | None = None) -> Batch | None:
-        """End attempts in one step, each by itself; `then` claims in the same one.
+    def end(
+        self,
+        endings: Sequence[Ending],
+        worker: str = "",
+        *,
+        then: Claim | None = None,
+        transfers: Transfers | None = None,
+    ) -> Batch | None:
+        """End attempts in one step, each by itself; `then` claims in the same one. `transfers` are counted.
 
         An outcome becomes the job's one visible outcome, unless another attempt or a cancel came first. A failure that
         may pass is tried again while there are delays left. What a budget was charged for is committed in the ledger
@@ -53,7 +60,7 @@ class Endings:
                 self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt))
         if not endings and then is None:
             return None
-        finished, batch = self._queue.finish(endings, worker, then=then)
+        finished, batch = self._queue.finish(endings, worker, then=then, transfers=transfers)
         for ending, how in zip(endings, finished, strict=True):
             request, attempt = ending.job.request, ending.job.attempt
             if how == "stale":

@@ -243,7 +243,9 @@ class _Batch:
             seed = item.request.seed if operation.randomness == "seed" else None
             told = provenance.model_copy(update={"attempt": item.attempt, "seed": seed, "charge": item.request.charge})
             digest = None if item.key is None else codec.digest(operation, own)
-            item.outcome = Succeeded(result=directory.name, provenance=told, digest=digest)
+            arrays = (array for array in (*item.inputs.values(), *own.values()) if isinstance(array, np.ndarray))
+            size = sum(array.nbytes for array in arrays)
+            item.outcome = Succeeded(result=directory.name, provenance=told, digest=digest, bytes=size)
 
 
 def _require_charge(item: _Item, store: WorkerStore) -> None:

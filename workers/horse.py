@@ -10,12 +10,14 @@ from multiprocessing.connection import Connection
 
 from workers import calls
 from workers.calls import Calls
+from workers.counts import Tally
 from workers.pipe import (
     LOST_DEVICE,
     Checked,
     Checking,
     FromChild,
     Lost,
+    OfDevice,
     Orders,
     Ready,
     Starting,
@@ -40,8 +42,9 @@ class Horse:
     What the present child said last is kept here, since it tells what the child died of.
     """
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, tally: Tally) -> None:
         self._settings = settings
+        self._tally = tally
         self._process: subprocess.Popen[bytes] | None = None
         self._dismissed: subprocess.Popen[bytes] | None = None  # killed, and not seen to end
         self._calls: Calls
@@ -152,6 +155,9 @@ class Horse:
             self._answer_by = None
         elif isinstance(message, Lost):
             self.lost, self._answer_by = message, None
+        if isinstance(message, OfDevice):
+            for state, number in message.compilations.items():
+                self._tally.add("kernel_compilations_total", state, amount=number)
         return message
 
     def hear_out(self) -> None:

@@ -5,7 +5,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from workers.protocol import DeviceMemory, DeviceReport, Failed, FailedExample, JobRequest, Message, Succeeded
+from workers.protocol import (
+    DeviceMemory,
+    DeviceReport,
+    Failed,
+    FailedExample,
+    JobRequest,
+    Message,
+    Succeeded,
+    Transfers,
+)
 
 LOST_DEVICE = 77  # the child's exit code after it reported a lost device
 
@@ -53,15 +62,6 @@ class KernelFault(Message):
 
 # What became of a kernel that was asked for: its cubin was kept, or had to be compiled, or could not be.
 Compilation = Literal["hit", "miss", "error"]
-
-
-class Transfers(Message):
-    """What was copied between the host and the device, in bytes, and for how many seconds it was."""
-
-    h2d_bytes: int = 0
-    h2d_seconds: float = 0.0
-    d2h_bytes: int = 0
-    d2h_seconds: float = 0.0
 
 
 class OfDevice(Message):

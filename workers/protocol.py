@@ -156,11 +156,21 @@ class Provenance(Message):
     charge: ChargeRef | None = None  # what the release was charged to
 
 
+class Transfers(Message):
+    """What was copied between the host and the device, in bytes, and for how many seconds it was."""
+
+    h2d_bytes: int = 0
+    h2d_seconds: float = 0.0
+    d2h_bytes: int = 0
+    d2h_seconds: float = 0.0
+
+
 class Succeeded(Message):
     kind: Literal["succeeded"] = "succeeded"
     result: str  # name of the result in the store
     provenance: Provenance
     digest: str | None = None  # of the outputs of a job that was charged: SHA-256, for the ledger alone
+    bytes: int = 0  # of all inputs and outputs
 
 
 class Failed(Message):

@@ -16,6 +16,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from workers.counts import Tally
 from workers.endings import Endings
 from workers.protocol import WorkerReport
 from workers.queue import LEASE_SECONDS, Held, JobQueue, connect
@@ -39,6 +40,10 @@ class Beating(Protocol):
 
     name: str
     process: str
+
+    @property
+    def tally(self) -> Tally:
+        """What it counts outside of jobs."""
 
     def held(self) -> Sequence[Held]:
         """The attempts that this worker has claimed."""
@@ -98,6 +103,8 @@ class Pulse(threading.Thread):
                 log.exception("the heartbeat stumbled")
             self._wanted.wait(LOOK_SECONDS)
             self._wanted.clear()
+        with suppress(redis.RedisError):
+            self._queue.count(self._worker.tally, answer=False)
         with suppress(redis.RedisError):  # else it is free when its time is over
             self._slot.give_back()
         self._redis.close()
@@ -120,6 +127,8 @@ class Pulse(threading.Thread):
                 self._worker.revoke(lost)
             self._worker.look_around(self._queue)
             self._renew_at = now + RENEWAL_SECONDS
+        if not self._worker.tally.empty:
+            self._queue.count(self._worker.tally, answer=False)
         told, self._progress = self._progress, None
         if told is not None:
             self._queue.progress(*told)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil
@@ -22,7 +22,8 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
-from workers import scripts
+from workers import counts, scripts
+from workers.counts import COUNTS, Tally, numbers
 from workers.process import is_dead
 from workers.protocol import (
     MAX_ATTEMPTS,
@@ -36,6 +37,7 @@ from workers.protocol import (
     Provenance,
     State,
     Succeeded,
+    Transfers,
     WorkerReport,
     events_key,
     job_key,
@@ -201,6 +203,7 @@ class Ending:
     reason: str = ""
     failure: Failed = GIVEN_UP
     delays: Sequence[float] = ()
+    kept_off: str = ""  # of an answer of the CPU that was wanted from a GPU: what kept it off, to be counted
 
     @property
     def succeeded(self) -> bool:
@@ -214,7 +217,8 @@ class Ending:
         else:
             how, value, provenance = self.how, self.failure.model_dump_json(), ""
         delays = " ".join(f"{delay:g}" for delay in self.delays)
-        return self.job.request.id, self.job.attempt, how, value, provenance, self.reason, delays
+        counted = _amounts(counts.of_ending(self))
+        return self.job.request.id, self.job.attempt, how, value, provenance, self.reason, delays, counted
 
 
 @dataclass(frozen=True)
@@ -260,6 +264,7 @@ class JobQueue:
             scripts.ENQUEUE,
             request.id,
             request.owner,
+            request.operation,
             request.model_dump_json(),
             json.dumps(sorted(set(request.inputs.values()))),
             repr(request.result_ttl),
@@ -441,11 +446,18 @@ class JobQueue:
         return [job for job, still in zip(held, kept, strict=True) if not still]
 
     def finish(
-        self, endings: Sequence[Ending], worker: str = "", *, then: Claim | None = None
+        self,
+        endings: Sequence[Ending],
+        worker: str = "",
+        *,
+        then: Claim | None = None,
+        transfers: Transfers | None = None,
     ) -> tuple[list[Finish], Batch | None]:
         """End attempts, each by itself: make an outcome visible, or give the job back. An attempt that is not the one
-        that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip."""
-        told = [part for ending in endings for part in ending.arguments()]
+        that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip.
+        `transfers` are counted with what ends."""
+        launches = _amounts(counts.of_launches(endings, transfers))
+        told = [launches, *(part for ending in endings for part in ending.arguments())]
         if then is None:
             return _finishes(self._eval(scripts.FINISH, worker, 1, *told)), None
         with self._redis.pipeline(transaction=False) as pipe:
@@ -468,6 +480,22 @@ class JobQueue:
         return [
             Reaped(JobRequest.model_validate_json(request), attempt, how.decode()) for _, request, attempt, how in ended
         ]
+
+    def count(self, tally: Tally, *, answer: bool = True) -> Mapping[str, float]:
+        """Add what a process counted by itself, once however often it is asked; returns the counts after it, with
+        `answer`."""
+        process, number, amounts = tally.addition()
+        told = [part for name, amount in amounts.items() for part in (name, repr(amount))]
+        counted = self._eval(scripts.COUNT, process, number, int(answer), *told)
+        tally.heard()
+        return numbers(counted)
+
+    def counts_of_hours(self, hours: Sequence[int]) -> list[Mapping[str, float]]:
+        """The times of jobs that ended in each of these Unix hours."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for hour in hours:
+                pipe.hgetall(f"{COUNTS}:{hour}")
+            return [numbers(told) for told in pipe.execute()]
 
     def report(self, report: WorkerReport, ttl: float, process: str = "") -> None:
         with self._redis.pipeline() as pipe:
@@ -574,6 +602,10 @@ def _batch(claimed: list[Any]) -> Batch | None:
         ),
         reason.decode(),
     )
+
+
+def _amounts(counted: Mapping[str, float]) -> str:
+    return json.dumps(counted) if counted else ""
 
 
 def _finishes(answers: list[bytes]) -> list[Finish]:

@@ -34,6 +34,9 @@ Keys, beside those that `workers.protocol` names:
     warpdesk:shared:<result>           set      the jobs whose result it is, where they are several
     warpdesk:forbidden:<owner>:<array> string   the array is about to be deleted: no job may be enqueued with it
     warpdesk:erased:<id>               string   for a minute, the names of what its caller has to delete in the store
+
+What is counted of the transitions is in the keys of `workers.counts`. It is written at the end of each script, in two
+commands however many jobs end in it, and what fails there is not counted, rather than a job's end undone.
 """
 
 from rq import Queue, Worker
@@ -42,6 +45,8 @@ from rq.job import Job
 from rq.registry import StartedJobRegistry
 from rq.suspension import WORKERS_SUSPENDED
 
+from workers import buckets
+from workers.counts import COUNTS, HOURLY, KEPT_SECONDS, TALLIES
 from workers.protocol import (
     EVENTS,
     LEASES,
@@ -96,7 +101,54 @@ _OWNERS = 64
 _TOLD_BYTES = 16_384
 _FOLLOWERS = 256  # jobs that one computes for: they all end in one step. The next one computes for those after it
 
-_PRELUDE = f"""
+_COUNTING = (
+    buckets.LUA
+    + f"""
+-- What this script adds to the counts, by field.
+local counted = {{}}
+local function count(amount, field)
+  counted[field] = (counted[field] or 0) + amount
+end
+
+local function observe(time, field)
+  count(1, field .. '|' .. bucket(time))
+  count(math.max(0, time), field .. '|sum')
+end
+
+local function add_to(key, names)
+  for first = 1, #names, 1000 do  -- more than that Lua's stack may not take
+    local some = {{unpack(names, first, math.min(first + 999, #names))}}
+    local before, after = redis.call('HMGET', key, unpack(some)), {{}}
+    for place, name in ipairs(some) do
+      table.insert(after, name)
+      table.insert(after, string.format('%.17g', (tonumber(before[place] or 0) or 0) + counted[name]))
+    end
+    redis.call('HSET', key, unpack(after))
+  end
+end
+
+local HOURLY = {{{", ".join(f"{name} = true" for name in HOURLY)}}}
+local function keep_counts()
+  local names, hourly, time = {{}}, {{}}, redis.call('TIME')[1]
+  for name in pairs(counted) do
+    table.insert(names, name)
+    if HOURLY[string.match(name, '^[^|]+')] then table.insert(hourly, name) end
+  end
+  if #names == 0 then return end
+  redis.call('HSETNX', '{COUNTS}', 'since', time)
+  add_to('{COUNTS}', names)
+  if #hourly > 0 then
+    local key = '{COUNTS}:' .. math.floor(tonumber(time) / 3600)
+    add_to(key, hourly)
+    redis.call('EXPIRE', key, {KEPT_SECONDS})
+  end
+end
+"""
+)
+
+_PRELUDE = (
+    _COUNTING
+    + f"""
 local JOB, EVENTS, USES, LEASES = '{job_key("")}', '{events_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
 local WAITING, DELAYED, DEADLINES, LIVE = '{WAITING}', 'warpdesk:delayed', 'warpdesk:deadlines', '{LIVE}'
 local RING, SERVED, BELL, CLAIMS, DEAD = 'warpdesk:ring:', 'warpdesk:served', '{BELL}', '{CLAIMS}', '{DEAD}'
@@ -182,6 +234,10 @@ local function unqueue(id)
   if redis.call('EXISTS', list) == 0 then redis.call('ZREM', RING .. lane, owner) end
 end
 
+local function count_enqueued(lane, operation)
+  count(1, 'jobs_enqueued_total|' .. string.match(lane, '^%a+') .. '|' .. operation)
+end
+
 local function enter_queue(id, front, delay, reason)
   local submitted_at, deadline = get(id, 'submitted_at', 'deadline')
   redis.call('HSET', JOB .. id, 'state', 'queued')
@@ -215,10 +271,33 @@ local function keep_for(id, time)
   redis.call('EXPIRE', EVENTS .. id, time)
 end
 
+-- Jobs that the release before this one queued have no operation in their record.
+local function operation_of(id)
+  return redis.call('HGET', JOB .. id, 'operation') or 'other'
+end
+
+-- Of private jobs no time is counted: a sampler's tells of its noise. Nor of dead letters that were run again, whose
+-- times are the operator's.
+local function count_ending(id, state, dead)
+  local lane, operation, private, forgiven = get(id, 'lane', 'operation', 'private', 'forgiven')
+  local submitted, started, failure = get(id, 'submitted_at', 'started_at', 'error')
+  local queue, reason = string.match(lane, '^%a+'), ''
+  operation = operation or 'other'
+  if state == 'failed' and failure then reason = cjson.decode(failure).code or '' end
+  count(1, table.concat({{'jobs_finished_total', queue, operation, state, reason}}, '|'))
+  if dead then count(1, 'jobs_dead_total|' .. operation) end
+  if private == '1' or forgiven then return end
+  if state == 'succeeded' then observe(now() - submitted, 'job_seconds|' .. queue) end
+  if started and (state == 'succeeded' or (state == 'failed' and not dead)) then
+    observe(started - submitted, 'job_wait_seconds|' .. queue)
+  end
+end
+
 -- Enter a final state and tell whoever waits. A dead letter keeps its inputs, unless they are private.
 local function settle_one(id, state, dead)
   local key = JOB .. id
   local before, lane, owner, result_ttl, private = get(id, 'state', 'lane', 'owner', 'result_ttl', 'private')
+  count_ending(id, state, dead)
   if before == 'running' then
     leave(id)
   else
@@ -277,6 +356,7 @@ local function settle(id, state, dead)
       end
       redis.call('HSET', JOB .. follower, unpack(given))
       if result then redis.call('SADD', SHARED .. result, id, follower) end
+      count(1, 'jobs_coalesced_total|' .. operation_of(follower))
       settle_one(follower, state, false)
     end
   end
@@ -323,6 +403,7 @@ local function wake_delayed()
   end
 end
 """
+)
 
 _CLAIMING = f"""
 local PRIORITIES = {{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}
@@ -482,6 +563,7 @@ local function claim(wish, rq_now)
     redis.call('HSET', RQ_JOB .. id, 'status', 'started', 'started_at', rq_now, 'last_heartbeat', rq_now,
       'worker_name', worker)
     tell(id, 'running')
+    if claims(id) > 1 then count(1, 'job_retries_total|' .. operation_of(id)) end
     local request, strikes = get(id, 'request', 'strikes')
     table.insert(answer, {{request, attempt, tonumber(strikes or 0)}})
     table.insert(ids, id)
@@ -516,16 +598,16 @@ local function claim(wish, rq_now)
 end
 """
 
-# id, owner, request, inputs, result_ttl, deadline or '', lane, key or '', items, bytes, size, private, idempotency key
-# or '', fingerprint, same or '', most waiting or '', most of the owner or '', now as RQ writes it, then field and value
-# of RQ's record
+# id, owner, operation, request, inputs, result_ttl, deadline or '', lane, key or '', items, bytes, size, private,
+# idempotency key or '', fingerprint, same or '', most waiting or '', most of the owner or '', now as RQ writes it, then
+# field and value of RQ's record
 #   ->  {'ok' | 'replayed' | 'reused' | 'full' | 'quota' | 'gone', the job's id, or a number, or the arrays}
 ENQUEUE = (
     _PRELUDE
     + _CLAIMING
     + f"""
-local id, owner, request, inputs, result_ttl, deadline, lane, key, items, bytes, size, private, idempotency,
-  fingerprint, same, most, most_of_owner, rq_now = unpack(ARGV, 1, 18)
+local id, owner, operation, request, inputs, result_ttl, deadline, lane, key, items, bytes, size, private, idempotency,
+  fingerprint, same, most, most_of_owner, rq_now = unpack(ARGV, 1, 19)
 if redis.call('EXISTS', JOB .. id) == 1 then return {{'ok', id}} end  -- the same again, after a lost reply
 untold = id
 local replayed = '{IDEMPOTENCY}' .. owner .. ':' .. idempotency
@@ -547,7 +629,8 @@ if most_of_owner ~= '' and live >= tonumber(most_of_owner) then return {{'quota'
 
 redis.call('HSET', JOB .. id, 'attempt', 0, 'submitted_at', seconds(now()), 'owner', owner, 'request', request,
   'inputs', inputs, 'result_ttl', result_ttl, 'lane', lane, 'key', key, 'items', items, 'bytes', bytes, 'size', size,
-  'private', private)
+  'private', private, 'operation', operation)
+count_enqueued(lane, operation)
 if deadline ~= '' then redis.call('HSET', JOB .. id, 'deadline', deadline) end
 if idempotency ~= '' then redis.call('SET', replayed, fingerprint .. ' ' .. id, 'EX', {IDEMPOTENCY_SECONDS}) end
 redis.call('SADD', LIVE .. owner, id)
@@ -559,7 +642,7 @@ end
 for _, array in ipairs(arrays) do
   redis.call('SADD', USES .. owner .. ':' .. array, id)
 end
-redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 19))
+redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 20))
 
 if same ~= '' then
   redis.call('HSET', JOB .. id, 'same', same)
@@ -569,6 +652,7 @@ if same ~= '' then
     redis.call('SADD', FOLLOWERS .. leader, id)
     if deadline ~= '' then redis.call('ZADD', DEADLINES, deadline, id) end
     tell(id, 'queued', 'reason', 'an identical job of the same key computes for it')
+    pcall(keep_counts)
     return {{'ok', id}}
   end
   redis.call('SET', SAME .. owner .. ':' .. same, id)
@@ -596,6 +680,7 @@ local function hand_over()
 end
 -- The job is queued, whatever comes of this: nothing that a script has done is taken back where it fails.
 pcall(hand_over)
+pcall(keep_counts)
 return {{'ok', id}}
 """
 )
@@ -626,6 +711,7 @@ if #answer == 0 and waits == '1' then
 else
   redis.call('ZREM', IDLE, worker)
 end
+pcall(keep_counts)
 return answer
 """
 )
@@ -661,7 +747,9 @@ return answer
 """
 )
 
-# worker or '', '1' if it is idle after this, then of each: id, attempt, how, value, provenance or '', reason, delays
+# worker or '', '1' if it is idle after this, counts of the launches, then of each: id, attempt, how, value, provenance
+# or '', reason, delays, counts. Counts are JSON, amounts by field: those of an attempt are added if it is the one that
+# runs, those of the launches if any is.
 #   how   succeeded (value: the result's name), failed (value: the error), expired,
 #         returned (not its fault; value: the error if it is given up, reason: why),
 #         apart (the same, and it is claimed alone from now on: one of several ended the child),
@@ -671,10 +759,15 @@ return answer
 FINISH = (
     _PRELUDE
     + """
-local worker, idle = ARGV[1], ARGV[2]
+local worker, idle, launches = ARGV[1], ARGV[2], ARGV[3]
 local answer, busy, good, bad = {}, 0, 0, 0
 
-local function finish(id, attempt, how, value, provenance, reason, delays)
+local function count_all(amounts)
+  if amounts == '' then return end
+  for field, amount in pairs(cjson.decode(amounts)) do count(amount, field) end
+end
+
+local function finish(id, attempt, how, value, provenance, reason, delays, amounts)
   local key = JOB .. id
   local field = how == 'succeeded' and 'result' or 'error'
   if not runs(id, attempt) then
@@ -691,6 +784,7 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
   redis.call('ZREM', LEASES, id)
   busy = math.max(busy, now() - tonumber(redis.call('HGET', key, 'started_at')))
   if how == 'succeeded' then good = good + 1 else bad = bad + 1 end
+  count_all(amounts)
   if how == 'expired' then
     settle(id, how)
     return 'done'
@@ -699,6 +793,7 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
   if how == 'returned' or how == 'apart' then return give_back(id, reason, value) end
   if how == 'struck' then
     redis.call('HINCRBY', key, 'strikes', 1)
+    count(1, 'job_strikes_total|' .. operation_of(id))
     return again(id, 0, reason, value)
   end
   if how == 'retry' then
@@ -716,9 +811,11 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
   return 'done'
 end
 
-for at = #ARGV - 6, 3, -7 do  -- from the last: what goes back to the front keeps its order
-  table.insert(answer, 1, finish(unpack(ARGV, at, at + 6)))
+for at = #ARGV - 7, 4, -8 do  -- from the last: what goes back to the front keeps its order
+  table.insert(answer, 1, finish(unpack(ARGV, at, at + 7)))
 end
+if good + bad > 0 then count_all(launches) end
+pcall(keep_counts)
 local shown = RQ_WORKER .. worker
 if worker ~= '' and redis.call('EXISTS', shown) == 1 then
   if good > 0 then redis.call('HINCRBY', shown, 'successful_job_count', good) end
@@ -750,6 +847,7 @@ for place = #leases - 1, 1, -2 do  -- as finish does
     redis.call('ZREM', LEASES, id)  -- Redis lost the record, or another release wrote it: it must not stop us
   elseif #ended < most and (late or dead[worker]) then
     local why = dead[worker] and 'its worker is gone' or 'its worker did not renew its claim'
+    count(1, 'leases_expired_total')
     table.insert(ended, {{id, request, tonumber(attempt), give_back(id, why, failure)}})
   end
 end
@@ -771,6 +869,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEAD, '-inf', seconds(at - {DEAD
     redis.call('DEL', JOB .. id, EVENTS .. id)
   end
 end
+pcall(keep_counts)
 return ended
 """
 )
@@ -781,6 +880,7 @@ EXPIRE_IF_OVERDUE = (
     + """
 local id = ARGV[1]
 if redis.call('HGET', JOB .. id, 'state') == 'queued' and overdue(id) then settle(id, 'expired') end
+pcall(keep_counts)
 """
 )
 
@@ -870,7 +970,9 @@ CANCEL = (
     _PRELUDE
     + _STOP
     + """
-return stop(ARGV[1])
+local state = stop(ARGV[1])
+pcall(keep_counts)
+return state
 """
 )
 
@@ -883,6 +985,7 @@ ERASE = (
 local id, stripped = unpack(ARGV)
 local key, remembered = JOB .. id, 'warpdesk:erased:' .. id
 stop(id)
+pcall(keep_counts)
 local owner, inputs, result, dead, result_ttl = get(id, 'owner', 'inputs', 'result', 'dead', 'result_ttl')
 if not owner then return {{''}} end
 release_inputs(id)
@@ -933,6 +1036,8 @@ redis.call('PERSIST', EVENTS .. id)
 redis.call('SADD', LIVE .. owner, id)
 redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 3))
 enter_queue(id, true, 0, 'it was a dead letter and is run again')
+count_enqueued(redis.call('HGET', key, 'lane'), operation_of(id))
+pcall(keep_counts)
 return 1
 """
 )
@@ -945,5 +1050,20 @@ local owner, array = unpack(ARGV)
 if redis.call('SCARD', USES .. owner .. ':' .. array) > 0 then return 0 end
 redis.call('SET', '{FORBIDDEN}' .. owner .. ':' .. array, 1, 'EX', {FORBIDDEN_SECONDS})
 return 1
+"""
+)
+
+# process, number of its addition, '1' for an answer, then field and amount  ->  the counts after it
+COUNT = (
+    _COUNTING
+    + f"""
+local process, number, asked = unpack(ARGV, 1, 3)
+local known = '{TALLIES}' .. process
+if #ARGV > 3 and tonumber(redis.call('GET', known) or 0) < tonumber(number) then
+  for at = 4, #ARGV, 2 do count(tonumber(ARGV[at + 1]), ARGV[at]) end
+  keep_counts()
+  redis.call('SET', known, number, 'EX', {KEPT_SECONDS})
+end
+return asked == '1' and redis.call('HGETALL', '{COUNTS}') or {{}}
 """
 )

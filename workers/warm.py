@@ -36,6 +36,7 @@ from rq.worker import WorkerStatus
 from workers.bell import Bell
 from workers.charges import Charges
 from workers.children import Children
+from workers.counts import Tally
 from workers.endings import Endings
 from workers.examples import Examples
 from workers.horse import Horse
@@ -408,6 +409,10 @@ class WarmWorker(Worker):
 
     # What the pulse asks.
 
+    @property
+    def tally(self) -> Tally:
+        return self._children.tally
+
     def held(self) -> Sequence[Held]:
         return self._held
 
@@ -509,7 +514,8 @@ class WarmWorker(Worker):
         then = None
         if not self._stop_requested and self._horse.ready and time.monotonic() - self._suspension_seen_at <= 1:
             then = self._claim()
-        batch = self._endings.end(self._outcomes(launch, answer, reason), self.name, then=then)
+        outcomes = self._outcomes(launch, answer, reason)
+        batch = self._endings.end(outcomes, self.name, then=then, transfers=answer.transfers)
         self._let_go(launch.jobs, batch)
         return batch
 
@@ -533,7 +539,8 @@ class WarmWorker(Worker):
             if isinstance(outcome, Succeeded) and job.request.together is not None:
                 how = outcome.provenance.model_copy(update={"batch_reason": reason})
                 outcome = outcome.model_copy(update={"provenance": how})
-            endings.append(Ending(job, outcome))
+            kept_off = self._children.kept_off(launch.work, answer, outcome)
+            endings.append(Ending(job, outcome, kept_off=kept_off or ""))
         return endings
 
     def _conclude(self, launch: Launch, end: End) -> None:

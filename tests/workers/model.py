@@ -3,6 +3,7 @@
 It predicts everything but which jobs a claim takes, and when a backoff is over: those it is told and judges.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ class Job:
     result: str | None = None
     endings: int = 0
     commits: int = 0
+    error: str = ""  # the code
 
     @property
     def id(self) -> str:
@@ -63,6 +65,10 @@ class Model:
     keys: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # (owner, key): fingerprint, job
     leaders: dict[tuple[str, str], str] = field(default_factory=dict)  # (owner, digest): the job that computes
     forbidden: set[tuple[str, str]] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)  # what has to be in Redis, times as how many there are
+
+    def count(self, family: str, *labels: str) -> None:
+        self.counts["|".join((family, *labels))] += 1
 
     def ids(self, *states: str) -> set[str]:
         return {job.id for job in self.jobs.values() if job.state in states}
@@ -83,6 +89,7 @@ class Model:
 
     def enqueue(self, job: Job) -> None:
         self.jobs[job.id] = job
+        self.count("jobs_enqueued_total", job.request.priority, "rsi")
         if job.same:
             leader = self.leaders.setdefault((job.owner, job.same), job.id)
             job.leader = "" if leader == job.id else leader
@@ -90,12 +97,23 @@ class Model:
     def claim(self, job: Job, worker: str) -> None:
         job.state, job.worker, job.lapsed = "running", worker, False
         job.attempt += 1
+        if job.attempt - job.forgiven > 1:
+            self.count("job_retries_total", "rsi")
 
     def runs(self, job_id: str, attempt: int) -> bool:
         return self.jobs[job_id].state == "running" and self.jobs[job_id].attempt == attempt
 
     def settle(self, job: Job, state: str, *, dead: bool = False, result: str | None = None) -> None:
+        answered = job.state == "running" or result is not None or bool(job.error)
         job.state, job.dead, job.endings = state, dead, job.endings + 1
+        self.count("jobs_finished_total", job.request.priority, "rsi", state, job.error)
+        if dead:
+            self.count("jobs_dead_total", "rsi")
+        if not job.request.private and not job.forgiven:
+            if state == "succeeded":
+                self.count("job_seconds", job.request.priority)
+            if answered and not dead and state in ("succeeded", "failed"):
+                self.count("job_wait_seconds", job.request.priority)
         if result is not None:
             job.result, job.commits = result, job.commits + 1
         if self.leaders.get((job.owner, job.same)) == job.id:
@@ -110,16 +128,20 @@ class Model:
             return
         for follower in followers:
             late = follower.overdue
+            if not late:
+                self.count("jobs_coalesced_total", "rsi")
+                follower.error = job.error
             self.settle(follower, "expired" if late else state, result=None if late else result)
 
-    def again(self, job: Job) -> str:
+    def again(self, job: Job, error: str) -> str:
         if job.strikes >= MAX_STRIKES or job.attempt - job.forgiven >= MAX_ATTEMPTS:
+            job.error = error
             self.settle(job, "failed", dead=True)
             return "dead"
         job.state = "queued"
         return "queued"
 
-    def finish(self, job: Job, attempt: int, how: str, result: str, delays: int) -> str:
+    def finish(self, job: Job, attempt: int, how: str, result: str, delays: int, error: str) -> str:
         """What ending an attempt that runs answers."""
         assert self.runs(job.id, attempt)
         if how == "retry":
@@ -127,10 +149,14 @@ class Model:
             how = "returned" if job.retries <= delays else "failed"
         if how == "struck":
             job.strikes += 1
+            self.count("job_strikes_total", "rsi")
         if how == "apart":
             job.apart = True
         if how in ("struck", "returned", "apart"):
-            return self.again(job)
+            return self.again(job, error)
+        if how == "succeeded":
+            self.count("jobs_computed_total", "rsi", "cpu")
+        job.error = error if how == "failed" else ""
         self.settle(job, how, result=result if how == "succeeded" else None)
         return "done"
 
@@ -138,7 +164,8 @@ class Model:
         ended = {}
         for job in list(self.jobs.values()):
             if job.state == "running" and (job.worker in dead or (judge and job.lapsed)):
-                ended[job.id] = self.again(job)
+                self.count("leases_expired_total")
+                ended[job.id] = self.again(job, "worker-died")
         late = [job for job in self.jobs.values() if job.overdue and job.state == "queued"]
         for job in sorted(late, key=lambda job: (job.deadline, job.id)):
             if job.state == "queued":
@@ -159,7 +186,8 @@ class Model:
         return result, {array for array in names[1] if not self.readers(job.owner, array)}
 
     def rerun(self, job: Job) -> None:
-        job.state, job.dead, job.deadline, job.same = "queued", False, None, ""
+        job.state, job.dead, job.deadline, job.same, job.error = "queued", False, None, "", ""
+        self.count("jobs_enqueued_total", job.request.priority, "rsi")
         job.strikes = job.retries = 0
         job.apart = False
         job.forgiven = job.attempt

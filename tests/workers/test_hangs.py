@@ -11,6 +11,7 @@ import pytest
 from rq.suspension import resume, suspend
 
 from tests.workers.conftest import Desk
+from workers.counts import Tally
 from workers.horse import Horse
 from workers.pipe import Checked, Checking, Orders, send
 from workers.protocol import GpuCondition, State, WorkerReport
@@ -144,7 +145,7 @@ def test_a_canary_asked_very_often_raises_no_alarm(desk: Desk) -> None:
 
 @pytest.fixture
 def horse(tmp_path: Path) -> Horse:
-    return Horse(WorkerSettings(home=tmp_path, device="cpu"))
+    return Horse(WorkerSettings(home=tmp_path, device="cpu"), Tally())
 
 
 def test_a_parent_that_hears_late_of_a_question_does_not_take_the_answer_on_its_way_for_none(horse: Horse) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import redis
 
+from workers.counts import Tally
 from workers.endings import Endings
 from workers.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport
 from workers.pulse import Pulse
@@ -25,6 +26,7 @@ class Restless:
     def __init__(self, queue: JobQueue) -> None:
         self.looks = [0]  # before the first renewal, before the next, ...
         self.up_to_date: list[bool] = []  # whether what was seen last was told by then
+        self.tally = Tally()
         self._queue = queue
         self._states: Iterator[ConditionState] = cycle(("healthy", "quarantined"))
         self._state: ConditionState

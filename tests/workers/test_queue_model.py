@@ -4,6 +4,7 @@ WARPDESK_MODEL_EXAMPLES=2000 looks for longer.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -24,6 +25,7 @@ from redis import Redis
 from tests.workers.model import FINAL, LIVE, Job, Model
 from tests.workers.seen import Seen
 from workers import scripts
+from workers.counts import COUNTS, FAMILIES
 from workers.protocol import (
     LEASES,
     MAX_ATTEMPTS,
@@ -375,7 +377,7 @@ class Service(RuleBasedStateMachine):
         what became of the job by another hand."""
         known = self.model.jobs[job.id]
         if self.model.runs(job.id, job.attempt):
-            assert got == self.model.finish(known, job.attempt, how, _result(job), len(DELAYS))
+            assert got == self.model.finish(known, job.attempt, how, _result(job), len(DELAYS), FAILURE.code)
         elif got != "stale":
             assert known.attempt == job.attempt
             assert (got == "queued") <= (known.state == "queued" and how in ("returned", "apart", "struck", "retry"))
@@ -524,6 +526,7 @@ class Service(RuleBasedStateMachine):
         rings_and_bells_tell_where_jobs_wait(seen)
         rq_shows_what_waits_and_runs(seen, model)
         events_are_numbered_and_each_end_is_told_once(seen, model)
+        each_transition_is_counted_once(seen, model)
 
     def teardown(self) -> None:
         """One healthy worker ends every job."""
@@ -622,6 +625,18 @@ def events_are_numbered_and_each_end_is_told_once(seen: Seen, model: Model) -> N
         assert (events[-1].event if events[-1].final else None) == (job.state if job.state in FINAL else None)
         if job.request.private:
             assert not {event.event for event in events} & {"running", "progress"}
+
+
+def each_transition_is_counted_once(seen: Seen, model: Model) -> None:
+    """Launches of a repeated step are left to another test: here each of several jobs is one."""
+    counted: Counter[str] = Counter()
+    for name, amount in seen.keys.get(COUNTS, {}).items():
+        family, *labels = name.split("|")
+        if family.startswith("batch") or name == "since" or labels[-1:] == ["sum"]:
+            continue
+        times = FAMILIES[family].kind == "times"
+        counted["|".join((family, *(labels[:-1] if times else labels)))] += round(float(amount))
+    assert counted == model.counts
 
 
 def _lists(seen: Seen) -> dict[str, list[str]]:

@@ -1,0 +1,264 @@
+"""What is counted of every job and request: one hash in Redis, which every API process shows alike.
+
+A field is a metric's name and its labels' values, joined by "|", and what it holds is a number:
+
+    jobs_finished_total|batch|rsi|succeeded|           how many
+    job_run_seconds|rsi|gpu|114                        how many took a time of this bucket (workers.buckets)
+    job_run_seconds|rsi|gpu|sum                        seconds
+    batch_size|rsi|12                                  launches of 12 jobs
+    since                                              Unix seconds: when the hash was begun
+
+Jobs are counted by the script that makes the transition (workers.scripts), so each of them once, whatever reply is lost
+and whoever dies. What only the worker knows of an ending goes with FINISH (`of_ending`, `of_launches`) and is counted
+if the ending is accepted. What a process knows alone it adds by a Tally.
+
+    warpdesk:counts           hash     all of it, for as long as Redis keeps it
+    warpdesk:counts:<hour>    hash     the times of jobs (HOURLY) of one Unix hour, kept for 8 days
+    warpdesk:tally:<process>  string   the number of the last addition of a Tally's, kept for 8 days
+"""
+
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import TYPE_CHECKING, Literal
+
+from workers import buckets
+from workers.protocol import JobRequest, Succeeded, Transfers
+
+if TYPE_CHECKING:
+    from workers.queue import Ending
+
+COUNTS = "warpdesk:counts"
+TALLIES = "warpdesk:tally:"
+KEPT_SECONDS = 8 * 24 * 3600  # of an hour's times, and of what tells a repeated addition from a new one
+
+Kind = Literal["counter", "times", "sizes"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The labels of a metric, and what is kept of it: a number, counts of times by bucket with their sum, or counts of
+    whole numbers."""
+
+    labels: tuple[str, ...] = ()
+    kind: Kind = "counter"
+
+
+FAMILIES: Mapping[str, Family] = {
+    # By API processes.
+    "http_requests_total": Family(("route", "method", "code")),
+    "http_request_duration_seconds": Family(("route", "method"), "times"),
+    "refusals_total": Family(("code",)),
+    "jobs_replayed_total": Family(),
+    "privacy_charges_total": Family(("dataset", "state")),
+    # By the transitions.
+    "jobs_enqueued_total": Family(("queue", "operation")),
+    "jobs_finished_total": Family(("queue", "operation", "state", "reason")),
+    "jobs_coalesced_total": Family(("operation",)),
+    "job_retries_total": Family(("operation",)),
+    "job_strikes_total": Family(("operation",)),
+    "jobs_dead_total": Family(("operation",)),
+    "leases_expired_total": Family(),
+    "job_wait_seconds": Family(("queue",), "times"),
+    "job_seconds": Family(("queue",), "times"),
+    # By workers.
+    "jobs_computed_total": Family(("operation", "backend")),
+    "job_run_seconds": Family(("operation", "backend"), "times"),
+    "job_energy_joules_total": Family(("operation", "backend")),
+    "cost_dollars_total": Family(("operation", "backend")),
+    "fallbacks_total": Family(("operation", "reason")),
+    "batch_size": Family(("operation",), "sizes"),
+    "batches_total": Family(("operation", "trigger")),
+    "kernel_duration_seconds": Family(("operation", "backend", "size_class"), "times"),
+    "kernel_bytes_total": Family(("operation", "backend")),
+    "kernel_work_total": Family(("operation", "backend")),
+    "transfer_bytes_total": Family(("direction",)),
+    "transfer_seconds_total": Family(("direction",)),
+    "kernel_compilations_total": Family(("state",)),
+}
+
+# What is kept of each hour too, for a trend.
+HOURLY = ("job_wait_seconds", "job_seconds", "job_run_seconds", "kernel_duration_seconds")
+
+SIZE_CLASSES = ("small", "medium", "large", "huge")
+
+
+def size_class(work: float) -> str:
+    """Of a launch, by its elementary steps: below 10^6, 10^8, 10^10, or more. A core makes some 10^8 to 10^9 a second,
+    a GPU 10^11 to 10^13."""
+    return SIZE_CLASSES[sum(work >= bound for bound in (1e6, 1e8, 1e10))]
+
+
+def named(family: str, *labels: str) -> str:
+    """The field of a counter."""
+    return "|".join((family, *labels))
+
+
+class Amounts(defaultdict[str, float]):
+    """What is to be added, by field."""
+
+    def __init__(self) -> None:
+        super().__init__(float)
+
+    def add(self, amount: float, family: str, *labels: str) -> None:
+        self[named(family, *labels)] += amount
+
+    def time(self, seconds: float, family: str, *labels: str) -> None:
+        """Count a time; a negative one, as after a clock was set back, as 0."""
+        self.add(1, family, *labels, str(buckets.index(seconds)))
+        self.add(max(0.0, seconds), family, *labels, "sum")
+
+
+def of_ending(ending: "Ending") -> Amounts:
+    """What a worker knows of one job that it computed. The times of private jobs are in nothing here: a sampler's time
+    tells of its noise, and a sum over one job is that job's."""
+    counted = Amounts()
+    if not isinstance(ending.outcome, Succeeded):
+        return counted
+    request, how = ending.job.request, ending.outcome.provenance
+    labels = request.operation, how.backend
+    counted.add(1, "jobs_computed_total", *labels)
+    if ending.kept_off:
+        counted.add(1, "fallbacks_total", request.operation, ending.kept_off)
+    if request.private:
+        return counted
+    if how.compute_seconds is not None:
+        counted.time(how.compute_seconds, "job_run_seconds", *labels)
+    if how.energy_joules:
+        counted.add(how.energy_joules, "job_energy_joules_total", *labels)
+    if how.cost_dollars:
+        counted.add(how.cost_dollars, "cost_dollars_total", *labels)
+    return counted
+
+
+def of_launches(endings: Iterable["Ending"], transfers: Transfers | None = None) -> Amounts:
+    """What is counted once of each launch, however many jobs it computed."""
+    counted = Amounts()
+    launches: dict[tuple[object, ...], list[tuple[JobRequest, Succeeded]]] = defaultdict(list)
+    for ending in endings:
+        if isinstance(ending.outcome, Succeeded):
+            how = ending.outcome.provenance
+            # Jobs of one launch have its times, which no other has to the nanosecond.
+            one = ending.job.request.operation, how.backend, how.batch_size, how.compute_seconds, how.kernel_seconds
+            launches[one].append((ending.job.request, ending.outcome))
+    for jobs in launches.values():
+        request, how = jobs[0][0], jobs[0][1].provenance
+        count = ceil(len(jobs) / how.batch_size)  # more than one only of private jobs, which have no times
+        counted.add(count, "batch_size", request.operation, str(how.batch_size))
+        counted.add(count, "batches_total", request.operation, how.batch_reason or "alone")
+        seconds = how.kernel_seconds if how.backend == "gpu" else how.compute_seconds
+        if seconds is None or any(request.private for request, _ in jobs):
+            continue
+        labels, work = (request.operation, how.backend), sum(request.work for request, _ in jobs)
+        counted.time(seconds, "kernel_duration_seconds", *labels, size_class(work))
+        counted.add(work, "kernel_work_total", *labels)
+        counted.add(sum(outcome.bytes for _, outcome in jobs), "kernel_bytes_total", *labels)
+    if transfers is not None:
+        counted.add(transfers.h2d_bytes, "transfer_bytes_total", "h2d")
+        counted.add(transfers.d2h_bytes, "transfer_bytes_total", "d2h")
+        counted.add(transfers.h2d_seconds, "transfer_seconds_total", "h2d")
+        counted.add(transfers.d2h_seconds, "transfer_seconds_total", "d2h")
+    return counted
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Times that were counted: how many are in each bucket, and their sum in seconds."""
+
+    buckets: dict[int, int] = field(default_factory=dict)
+    sum: float = 0.0
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets.values())
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The hash as it was read: by family, then by labels' values. Of sizes the buckets are the sizes themselves."""
+
+    since: float | None = None  # Unix seconds
+    counters: Mapping[str, Mapping[tuple[str, ...], float]] = field(default_factory=dict)
+    times: Mapping[str, Mapping[tuple[str, ...], Timed]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, float]) -> "Counts":
+        """What it does not know, as of a later release, it passes over."""
+        counters: dict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
+        by_bucket: dict[tuple[str, tuple[str, ...]], dict[int, int]] = defaultdict(dict)
+        sums: dict[tuple[str, tuple[str, ...]], float] = {}
+        for name, amount in fields.items():
+            family, *labels = name.split("|")
+            kept = FAMILIES.get(family)
+            if kept is None or len(labels) != len(kept.labels) + (kept.kind != "counter"):
+                continue
+            if kept.kind == "counter":
+                counters[family][tuple(labels)] = amount
+            elif labels[-1] == "sum":
+                sums[family, tuple(labels[:-1])] = amount
+            elif labels[-1].isdigit():
+                by_bucket[family, tuple(labels[:-1])][int(labels[-1])] = round(amount)
+        times: dict[str, dict[tuple[str, ...], Timed]] = defaultdict(dict)
+        for (family, values), found in by_bucket.items():
+            sizes = FAMILIES[family].kind == "sizes"
+            total = sum(size * count for size, count in found.items()) if sizes else sums.get((family, values), 0.0)
+            times[family][values] = Timed(found, total)
+        return cls(fields.get("since"), counters, times)
+
+
+def numbers(told: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:
+    """The fields of such a hash, from HGETALL's answer by a client or from a script."""
+    pairs = told.items() if isinstance(told, Mapping) else zip(told[::2], told[1::2], strict=True)
+    return {name.decode(): float(amount) for name, amount in pairs}
+
+
+class Tally:
+    """What one process counts by itself, until it is in Redis. Any thread may add; one at a time flushes.
+
+    An addition has a number and stays as it is until its answer was heard, so that Redis counts it once however often
+    it is sent.
+    """
+
+    def __init__(self) -> None:
+        self._source = secrets.token_hex(8)
+        self._number = 0
+        self._lock = threading.Lock()
+        self._fresh = Amounts()
+        self._sent = Amounts()  # of the addition that has the number
+
+    def add(self, family: str, *labels: str, amount: float = 1) -> None:
+        with self._lock:
+            self._fresh.add(amount, family, *labels)
+
+    def time(self, seconds: float, family: str, *labels: str) -> None:
+        with self._lock:
+            self._fresh.time(seconds, family, *labels)
+
+    def addition(self) -> tuple[str, int, Mapping[str, float]]:
+        """What is to be sent now: the process, the number, the amounts. The same until `heard`."""
+        with self._lock:
+            if not self._sent:
+                self._sent, self._fresh = self._fresh, Amounts()
+                self._number += 1
+            return self._source, self._number, self._sent
+
+    def heard(self) -> None:
+        """Redis has counted it."""
+        with self._lock:
+            self._sent = Amounts()
+
+    @property
+    def empty(self) -> bool:
+        return not self._sent and not self._fresh
+
+    def left(self) -> Amounts:
+        """What may not be counted in Redis yet."""
+        with self._lock:
+            both = Amounts()
+            for part in (self._sent, self._fresh):
+                for name, amount in part.items():
+                    both[name] += amount
+            return both
