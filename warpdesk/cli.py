@@ -108,6 +108,18 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run=_doctor)
 
+    health = commands.add_parser(
+        "health",
+        help="exit with 0 where a service, or a worker of this host, is alive, else with 1",
+        description="Ask once, say one sentence, and exit with 0 or 1, as the health check of a container wants it.",
+    )
+    health.add_argument("--url", help="the service (default: WARPDESK_URL or http://127.0.0.1:8000)")
+    health.add_argument("--ready", action="store_true", help="whether it can run jobs, not only whether it is alive")
+    health.add_argument(
+        "--worker", action="store_true", help="whether a worker of this host reported lately to WARPDESK_REDIS_URL"
+    )
+    health.set_defaults(run=_health)
+
     warm = commands.add_parser("warm", help="compile kernels and CPU code now, not when the first worker starts")
     warm.add_argument("--arch", nargs="+", type=_architecture, metavar="SM", help="e.g. sm_90 (default: the GPUs here)")
     warm.add_argument("--all", action="store_true", help="every architecture that is supported; needs no GPU")
@@ -357,6 +369,25 @@ def _doctor(chosen: argparse.Namespace) -> int:
             findings = examine(worker, settings, Wish(chosen.quick, chosen.arch, chosen.calibrate))
     print(json.dumps(findings.as_json()) if chosen.json else findings.as_text())
     return 0 if findings.healthy else 1
+
+
+def _health(chosen: argparse.Namespace) -> int:
+    from warpdesk.health import of_service, of_workers
+    from workers.settings import WorkerSettings
+
+    if chosen.worker and (chosen.url or chosen.ready):
+        raise Misconfigured("--worker asks Redis, --url and --ready ask the service: give one of the two")
+    try:
+        if chosen.worker:
+            found = of_workers(_read(WorkerSettings).redis_url)
+        else:
+            found = of_service(chosen.url or os.environ.get("WARPDESK_URL") or "http://127.0.0.1:8000", chosen.ready)
+    except ValueError as error:
+        raise Misconfigured(str(error)) from None
+    if not found.healthy:
+        return _fail(found.sentence)
+    print(found.sentence)
+    return 0
 
 
 @contextmanager

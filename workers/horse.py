@@ -114,7 +114,8 @@ class Horse:
     def spawn(self, orders: Orders) -> None:
         """Start the child and tell it what to leave alone."""
         ours, theirs = socket.socketpair()
-        environment = {name: value for name, value in os.environ.items() if name != "WARPDESK_REDIS_URL"}
+        withheld = ("WARPDESK_REDIS_URL", "WARPDESK_REDIS_URL_FILE")
+        environment = {name: value for name, value in os.environ.items() if name not in withheld}
         environment.update(self._settings.cache_environment())
         seen = calls.shared()
         try:
