@@ -91,7 +91,8 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
 def _bind(options: Options) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=2048)
+        both = options.host == "::" and socket.has_dualstack_ipv6()  # as other servers take it: IPv4 too
+        return socket.create_server(address[:2], family=family, backlog=2048, dualstack_ipv6=both)
     except socket.gaierror as error:
         raise CannotServe(f"the host {options.host!r} has no address: {error.strerror}") from None
     except OSError as error:
