@@ -3,13 +3,13 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import anyio.to_thread
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app import errors, schemas
+from app import errors, performance, schemas
 from app.admission import ABLE
 from app.auth import Reader
 from app.errors import Refusal
@@ -212,12 +212,18 @@ def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
 
 @router.get(
     "/performance-metrics",
-    summary="Counts and times of finished jobs",
+    summary="How quick jobs are, and whether that changed",
     response_model=schemas.Performance,
-    responses=_CALLER,
+    responses=errors.documented(
+        "invalid-request", "unauthorized", "missing-scope", "foreign-host", "queue-unavailable"
+    ),
 )
-async def performance_metrics(_: Reader, desk: Shared) -> schemas.Performance:
-    return desk.metrics.performance(await desk.queue(lambda jobs: jobs.length()))
+async def performance_metrics(
+    _: Reader,
+    desk: Shared,
+    hours: Annotated[int, Query(ge=1, le=24, description="How many whole clock hours to look at, beside this one")] = 1,
+) -> schemas.Performance:
+    return performance.told(await desk.queue(lambda jobs: desk.history.read(jobs, hours)))
 
 
 @router.get(

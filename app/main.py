@@ -39,6 +39,7 @@ from app.drain import Drain
 from app.limits import Limits
 from app.memory import keep_freed_memory
 from app.metrics import Metrics
+from app.performance import History
 from app.queue import Completions, Queue
 from app.settings import Settings
 from app.shared import LEDGER_THREADS, Desk
@@ -91,7 +92,7 @@ def create_app(
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
         desk = api.state.desk = Desk(
-            settings, offered, kept, queue, completions, metrics, limits, admission, Turns(), threads,
+            settings, offered, kept, queue, completions, metrics, History(), limits, admission, Turns(), threads,
             Amounts(offered), database, ledger, anyio.CapacityLimiter(LEDGER_THREADS), Rounds(database),
             asyncio.Event(),
         )  # fmt: skip

@@ -1,8 +1,6 @@
 """What this process counted: requests, and jobs whose end it saw. No ids in labels."""
 
-import math
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,12 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
-from app import schemas
 from workers.protocol import PRIORITIES, WorkerReport
 from workers.queue import JobQueue, JobRecord
-
-KEPT = 1000  # finished jobs of each operation that quantiles are taken over
-RATE_SECONDS = 60.0
 
 
 class _QueueCollector(Collector):
@@ -87,23 +81,11 @@ def _counter(name: str, words: str, label: str, counts: Mapping[Any, int]) -> Co
     return family
 
 
-class _Finished:
-    """The last finished jobs of one operation."""
-
-    def __init__(self) -> None:
-        self.states: Counter[str] = Counter()
-        self.backends: Counter[str] = Counter()
-        self.times: dict[str, deque[float]] = {
-            name: deque(maxlen=KEPT) for name in ("queue_seconds", "compute_seconds", "kernel_seconds")
-        }
-
-
 class Metrics:
     """The counters of one API process."""
 
     def __init__(self, jobs: JobQueue) -> None:
         self.registry = CollectorRegistry()
-        self._started = time.time()
         self._requests = PrometheusCounter(
             "warpdesk_http_requests", "Requests answered", ["method", "route", "status"], registry=self.registry
         )
@@ -158,8 +140,6 @@ class Metrics:
             "warpdesk_dead_letters", "Jobs that were given up", ["operation"], registry=self.registry
         )
         self.registry.register(_QueueCollector(jobs))
-        self._finished: dict[str, _Finished] = {}
-        self._recent: deque[float] = deque(maxlen=100_000)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         self._requests.labels(method, route, str(status)).inc()
@@ -178,18 +158,9 @@ class Metrics:
         """Count a job that has reached a final state."""
         if not record.state.final:
             return
-        self._recent.append(time.monotonic())
         operation = record.request.operation
         self._ended.labels(operation, record.state.value).inc()
-        finished = self._finished.setdefault(operation, _Finished())
-        finished.states[record.state.value] += 1
         self._delivered(operation, record)
-        if record.provenance is not None:
-            finished.backends[record.provenance.backend] += 1
-            for name, times in finished.times.items():
-                value = getattr(record.provenance, name)
-                if value is not None:
-                    times.append(value)
 
     def _delivered(self, operation: str, record: JobRecord) -> None:
         """How often it was tried, and with how many others it ran at last."""
@@ -205,40 +176,6 @@ class Metrics:
         self._together.labels(operation).observe(provenance.batch_size)
         self._batches.labels(operation, provenance.batch_reason or "alone").inc(1 / provenance.batch_size)
 
-    def finished_per_second(self) -> float:
-        """Over the last minute, or since the start where that is less."""
-        now = time.monotonic()
-        while self._recent and self._recent[0] < now - RATE_SECONDS:
-            self._recent.popleft()
-        return len(self._recent) / min(RATE_SECONDS, max(1.0, time.time() - self._started))
-
-    def performance(self, queue_length: int) -> schemas.Performance:
-        operations = {
-            name: schemas.OperationPerformance(
-                jobs=dict(finished.states),
-                backends=dict(finished.backends),
-                **{name: _quantiles(times) for name, times in finished.times.items()},
-            )
-            for name, finished in sorted(self._finished.items())
-        }
-        since = schemas.moment(self._started)
-        assert since is not None  # noqa: S101
-        return schemas.Performance(
-            since=since,
-            queue_length=queue_length,
-            finished_per_second=self.finished_per_second(),
-            operations=operations,
-        )
-
     def exposition(self) -> bytes:
         """In the Prometheus text format. Reads Redis: call it in a thread."""
         return generate_latest(self.registry)
-
-
-def _quantiles(times: deque[float]) -> schemas.Quantiles | None:
-    """Nearest-rank quantiles."""
-    if not times:
-        return None
-    ordered = sorted(times)
-    p50, p95 = (ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.5, 0.95))
-    return schemas.Quantiles(count=len(ordered), p50=p50, p95=p95)

@@ -17,6 +17,7 @@ from app.amounts import Amounts
 from app.errors import Refusal
 from app.limits import Limits
 from app.metrics import Metrics
+from app.performance import History
 from app.queue import Completions, Queue
 from app.settings import Settings
 from app.turns import Turns
@@ -36,6 +37,7 @@ class Desk:
     queue: Queue
     completions: Completions
     metrics: Metrics
+    history: History
     limits: Limits
     admission: Admission
     keys: Turns[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it

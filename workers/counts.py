@@ -13,7 +13,7 @@ and whoever dies. What only the worker knows of an ending goes with FINISH (`of_
 if the ending is accepted. What a process knows alone it adds by a Tally.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
-    warpdesk:counts:<hour>    hash     the times of jobs (HOURLY) of one Unix hour, kept for 8 days
+    warpdesk:counts:<hour>    hash     the same of jobs (HOURLY) for one Unix hour, kept for 8 days
     warpdesk:tally:<process>  string   the number of the last addition of a Tally's, kept for 8 days
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 COUNTS = "warpdesk:counts"
 TALLIES = "warpdesk:tally:"
-KEPT_SECONDS = 8 * 24 * 3600  # of an hour's times, and of what tells a repeated addition from a new one
+KEPT_SECONDS = 8 * 24 * 3600  # of an hour's counts, and of what tells a repeated addition from a new one
 
 Kind = Literal["counter", "times", "sizes"]
 
@@ -80,8 +80,12 @@ FAMILIES: Mapping[str, Family] = {
     "kernel_compilations_total": Family(("state",)),
 }
 
-# What is kept of each hour too, for a trend.
-HOURLY = ("job_wait_seconds", "job_seconds", "job_run_seconds", "kernel_duration_seconds")
+# What is kept of each hour too, for `/performance-metrics` and its trend.
+HOURLY = (
+    *("jobs_finished_total", "jobs_coalesced_total", "job_retries_total", "job_wait_seconds", "job_seconds"),
+    *("jobs_computed_total", "job_run_seconds", "job_energy_joules_total", "cost_dollars_total", "fallbacks_total"),
+    *("batch_size", "batches_total", "kernel_duration_seconds", "kernel_bytes_total", "kernel_work_total"),
+)
 
 SIZE_CLASSES = ("small", "medium", "large", "huge")
 

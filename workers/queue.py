@@ -490,11 +490,11 @@ class JobQueue:
         tally.heard()
         return numbers(counted)
 
-    def counts_of_hours(self, hours: Sequence[int]) -> list[Mapping[str, float]]:
-        """The times of jobs that ended in each of these Unix hours."""
+    def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
+        """All that was counted, and then what was in each of these Unix hours (`workers.counts.Counts.of`)."""
         with self._redis.pipeline(transaction=False) as pipe:
-            for hour in hours:
-                pipe.hgetall(f"{COUNTS}:{hour}")
+            for key in (COUNTS, *(f"{COUNTS}:{hour}" for hour in hours)):
+                pipe.hgetall(key)
             return [numbers(told) for told in pipe.execute()]
 
     def report(self, report: WorkerReport, ttl: float, process: str = "") -> None:

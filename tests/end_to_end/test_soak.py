@@ -332,8 +332,8 @@ def _lost(answers: Answers, performance: Any) -> Iterator[str]:
     yield from answers.errors
     ended = sum((Counter(counts["jobs"]) for counts in performance["operations"].values()), Counter[str]())
     once = len(set(answers.jobs))
-    if ended != Counter(succeeded=once) or len(answers.jobs) != once or performance["queue_length"]:
-        queued = performance["queue_length"]
+    queued = sum(queue["waiting"] for queue in performance["queues"].values())
+    if ended != Counter(succeeded=once) or len(answers.jobs) != once or queued:
         yield f"{once} jobs were answered in {len(answers.jobs)} answers, {dict(ended)} ended and {queued} wait"
     if set(answers.attempts) - {1}:
         yield f"of some jobs there were several attempts: {dict(answers.attempts)}"
@@ -371,7 +371,7 @@ def _print(
     busy: float,
     kept: int,
 ) -> None:
-    operations = performance["operations"].items()
+    waits = {name: queue["wait_seconds"] for name, queue in performance["queues"].items()}
     facts: dict[str, Any] = {
         "seconds": SECONDS,
         "clients": CLIENTS,
@@ -381,7 +381,7 @@ def _print(
         "processors busy, %": round(100 * busy),
         "results still kept": kept,
         "by": dict(answers.backends),
-        "p95 of waiting, seconds": {name: round(counts["queue_seconds"]["p95"], 3) for name, counts in operations},
+        "p95 of waiting, seconds": {name: round(wait["p95"], 3) for name, wait in waits.items() if wait},
         "looks at health": health.looks,
         "alarms": len(health.alarms),
         "slowest answer of health, ms": round(1e3 * health.slowest, 1),

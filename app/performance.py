@@ -1,0 +1,229 @@
+"""What the service did lately, and whether it became slower: told from the counts that `/metrics` exports.
+
+Everything is read from Redis, so each API process tells the same, before and after a restart. What a process keeps are
+means of hours that are over, which change no more.
+"""
+
+import statistics
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+
+from app import schemas
+from workers import buckets
+from workers.counts import FAMILIES, SIZE_CLASSES, Amounts, Counts, Timed
+from workers.protocol import PRIORITIES, Priority
+from workers.queue import JobQueue
+
+HOUR = 3600  # seconds
+BASELINE_HOURS = 7 * 24
+LEAST_HOURS = 3  # of the baseline, with launches
+ENOUGH = 30  # launches for a mean to be compared: with fewer in this hour those of the one before count too
+
+Labels = tuple[str, ...]
+Means = Mapping[Labels, float]  # seconds of a launch, by operation, backend and size class
+
+
+@dataclass(frozen=True)
+class Lately:
+    """What was read at one time: everything that was counted, what was in the hours asked for, this and the last hour
+    for the trend, and the means of the hours before these."""
+
+    at: float  # Unix seconds
+    since: float  # of the hours asked for, or of the first count
+    ever: Counts
+    asked: Counts
+    this_hour: Counts
+    two_hours: Counts
+    before: Sequence[Means]
+    waiting: Mapping[Priority, int]
+
+    @property
+    def seconds(self) -> float:
+        return max(1.0, self.at - self.since)
+
+
+class History:
+    """Of one API process: the hours that are over."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._means: Mapping[int, Means] = {}
+
+    def read(self, jobs: JobQueue, hours: int) -> Lately:
+        """Asks Redis: call it in a thread."""
+        at = jobs.time()
+        now = int(at // HOUR)
+        ever, *asked = jobs.counted([now - ago for ago in range(hours + 1)])
+        counted = Counts.of(ever)
+        if counted.since != self._since:  # Redis lost what it had: those hours are no longer its
+            self._since, self._means = counted.since, {}
+        known = {hour: self._means[hour] for hour in range(now - BASELINE_HOURS, now - 1) if hour in self._means}
+        missing = [hour for hour in range(now - BASELINE_HOURS, now - 1) if hour not in known]
+        if missing:
+            _, *found = jobs.counted(missing)
+            known.update(zip(missing, map(_means, found), strict=True))
+        self._means = known
+        waiting = jobs.waiting_by_owner()
+        return Lately(
+            at=at,
+            since=max(float((now - hours) * HOUR), counted.since or at),
+            ever=counted,
+            asked=_sum(asked),
+            this_hour=_sum(asked[:1]),
+            two_hours=_sum(asked[:2]),
+            before=list(known.values()),
+            waiting={queue: sum(waiting.get(queue, {}).values()) for queue in PRIORITIES},
+        )
+
+
+def _sum(hours: Iterable[Mapping[str, float]]) -> Counts:
+    total = Amounts()
+    for fields in hours:
+        for name, amount in fields.items():
+            total[name] += amount
+    return Counts.of(total)
+
+
+def _means(fields: Mapping[str, float]) -> Means:
+    times = Counts.of(fields).times.get("kernel_duration_seconds", {})
+    return {kernel: timed.sum / timed.count for kernel, timed in times.items()}
+
+
+def told(lately: Lately) -> schemas.Performance:
+    names = {operation for _, operation, _, _ in lately.ever.counters.get("jobs_finished_total", {})}
+    return schemas.Performance(
+        at=datetime.fromtimestamp(lately.at, UTC),
+        since=datetime.fromtimestamp(lately.since, UTC),
+        counted_since=schemas.moment(lately.ever.since),
+        quantile_error=buckets.RELATIVE_ERROR,
+        queues={queue: _queue(lately, queue) for queue in PRIORITIES},
+        operations={name: _operation(lately, name) for name in sorted(names)},
+    )
+
+
+def _queue(lately: Lately, queue: Priority) -> schemas.QueuePerformance:
+    finished = _by(lately.asked, "jobs_finished_total", "state", queue=queue)
+    return schemas.QueuePerformance(
+        waiting=lately.waiting[queue],
+        jobs=_by(lately.ever, "jobs_finished_total", "state", queue=queue),
+        jobs_per_second=sum(finished.values()) / lately.seconds,
+        wait_seconds=_quantiles(_times(lately.asked, "job_wait_seconds", queue)),
+        seconds=_quantiles(_times(lately.asked, "job_seconds", queue)),
+    )
+
+
+def _operation(lately: Lately, name: str) -> schemas.OperationPerformance:
+    asked = lately.asked
+    finished = _by(asked, "jobs_finished_total", "state", operation=name)
+    computed = _by(asked, "jobs_computed_total", "backend", operation=name)
+    return schemas.OperationPerformance(
+        jobs=_by(lately.ever, "jobs_finished_total", "state", operation=name),
+        jobs_per_second=sum(finished.values()) / lately.seconds,
+        failures=_by(asked, "jobs_finished_total", "reason", operation=name, state="failed"),
+        coalesced=round(_amount(asked, "jobs_coalesced_total", name)),
+        retries=round(_amount(asked, "job_retries_total", name)),
+        fallbacks=_by(asked, "fallbacks_total", "reason", operation=name),
+        gpu_share=computed.get("gpu", 0) / sum(computed.values()) if computed else None,
+        batches=_batches(
+            _times(asked, "batch_size", name).buckets, _by(asked, "batches_total", "trigger", operation=name)
+        ),
+        backends={backend: _backend(lately, name, backend, count) for backend, count in computed.items()},
+    )
+
+
+def _backend(lately: Lately, name: str, backend: str, computed: int) -> schemas.BackendPerformance:
+    asked = lately.asked
+    runs = _times(asked, "job_run_seconds", name, backend)
+    launches = {size: _times(asked, "kernel_duration_seconds", name, backend, size) for size in SIZE_CLASSES}
+    busy = sum(timed.sum for timed in launches.values())
+
+    def a_second(family: str) -> float | None:
+        return _amount(asked, family, name, backend) / busy if busy else None
+
+    def a_thousand_jobs(family: str) -> float | None:
+        amount = _amount(asked, family, name, backend)
+        return amount / runs.count * 1000 if amount and runs.count else None
+
+    return schemas.BackendPerformance(
+        computed=computed,
+        computed_per_second=computed / lately.seconds,
+        run_seconds=_quantiles(runs),
+        bytes_per_second=a_second("kernel_bytes_total"),
+        work_per_second=a_second("kernel_work_total"),
+        joules_per_thousand_jobs=a_thousand_jobs("job_energy_joules_total"),
+        dollars_per_thousand_jobs=a_thousand_jobs("cost_dollars_total"),
+        launches={
+            size: schemas.Launches(seconds=quantiles, trend=_trend(lately, (name, backend, size)))
+            for size, timed in launches.items()
+            if (quantiles := _quantiles(timed)) is not None
+        },
+    )
+
+
+def _trend(lately: Lately, kernel: Labels) -> schemas.Trend:
+    now = _times(lately.this_hour, "kernel_duration_seconds", *kernel)
+    if now.count < ENOUGH:
+        now = _times(lately.two_hours, "kernel_duration_seconds", *kernel)
+    before = [means[kernel] for means in lately.before if kernel in means]
+    mean = now.sum / now.count if now.count else None
+    baseline = statistics.median(before) if len(before) >= LEAST_HOURS else None
+    if baseline is None:
+        sentence = f"a baseline needs {LEAST_HOURS} hours with launches, of the 7 days before there are {len(before)}"
+    elif mean is None:
+        sentence = f"no launch in the last hour; the median of {len(before)} hours is {baseline:.3g} s"
+    else:
+        sentence = f"{mean:.3g} s a launch, and the median of {len(before)} hours is {baseline:.3g} s"
+    return schemas.Trend(
+        launches=now.count,
+        mean=mean,
+        baseline=baseline,
+        hours=len(before),
+        ratio=mean / baseline if mean is not None and baseline else None,
+        sentence=sentence,
+    )
+
+
+def _batches(sizes: Mapping[int, int], ended_by: Mapping[str, int]) -> schemas.Batches | None:
+    if not sizes:
+        return None
+    launches = sum(sizes.values())
+    ordered = sorted(sizes)
+    ranks = list(accumulate(sizes[size] for size in ordered))
+    p50, p95 = (ordered[bisect_left(ranks, share * launches)] for share in (0.5, 0.95))
+    return schemas.Batches(
+        launches=launches,
+        mean=sum(size * count for size, count in sizes.items()) / launches,
+        p50=p50,
+        p95=p95,
+        largest=ordered[-1],
+        ended_by=dict(ended_by),
+    )
+
+
+def _quantiles(timed: Timed) -> schemas.Quantiles | None:
+    if not timed.count:
+        return None
+    p50, p90, p95, p99 = (buckets.quantile(timed.buckets, share) or 0.0 for share in (0.5, 0.9, 0.95, 0.99))
+    return schemas.Quantiles(count=timed.count, mean=timed.sum / timed.count, p50=p50, p90=p90, p95=p95, p99=p99)
+
+
+def _by(counts: Counts, family: str, label: str, **fixed: str) -> dict[str, int]:
+    """How many there are of each value of a label, among those that have these values of others."""
+    names = FAMILIES[family].labels
+    found: dict[str, int] = {}
+    for values, amount in sorted(counts.counters.get(family, {}).items()):
+        labels = dict(zip(names, values, strict=True))
+        if fixed.items() <= labels.items():
+            found[labels[label]] = found.get(labels[label], 0) + round(amount)
+    return found
+
+
+def _amount(counts: Counts, family: str, *labels: str) -> float:
+    return counts.counters.get(family, {}).get(labels, 0.0)
+
+
+def _times(counts: Counts, family: str, *labels: str) -> Timed:
+    return counts.times.get(family, {}).get(labels, Timed())
