@@ -4,22 +4,21 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
-from app import amounts, bodies, charges, errors, operations, schemas
-from app.auth import Key, Needs, Reader
+from app import amounts, audit, bodies, charges, errors, operations, schemas
+from app.audit import Admin, Audited
+from app.auth import Key, Reader
 from app.errors import Refusal, refuse_at
 from app.shared import Desk, Shared
 from kernels.operation import problems_of
 from privacy.amounts import Name, NotAnAmount
 from privacy.ledger import Budget, Charge, DatabaseUnavailable, DatasetTaken, Entry, NewBudget, UnknownCharge
 
-router = APIRouter(tags=["budgets"])
+router = APIRouter(tags=["budgets"], route_class=Audited)
 
 T = TypeVar("T")
-
-Admin = Annotated[Key, Depends(Needs("admin"))]
 
 _CALLER = ("unauthorized", "missing-scope", "foreign-host", "ledger-unavailable")
 _BODY = ("malformed-json", "duplicate-key", "body-too-large", "unsupported-media-type", "invalid-request")
@@ -32,7 +31,7 @@ _BODY = ("malformed-json", "duplicate-key", "body-too-large", "unsupported-media
     response_model=schemas.Budget,
     responses={
         201: {"headers": {"Location": {"description": "The budget", "schema": {"type": "string"}}}},
-        **errors.documented(*_CALLER, *_BODY, "dataset-taken"),
+        **errors.documented(*_CALLER, *_BODY, "dataset-taken", "audit-unavailable"),
     },
     openapi_extra={
         "requestBody": {
@@ -59,6 +58,7 @@ async def create(request: Request, caller: Admin, desk: Shared) -> Response:
         raise refuse_at("invalid-request", f"/{error.name}", str(error)) from None
     except DatasetTaken as error:
         raise refuse_at("dataset-taken", "/dataset", str(error)) from None
+    audit.about(request, budget.id)
     return _answer(_budget(budget), 201, {"Location": f"/v1/budgets/{budget.id}"})
 
 
@@ -66,7 +66,7 @@ async def create(request: Request, caller: Admin, desk: Shared) -> Response:
     "/v1/budgets",
     summary="List the budgets, the first created first",
     response_model=schemas.BudgetPage,
-    responses=errors.documented(*_CALLER, "invalid-request", "unknown-budget"),
+    responses=errors.documented(*_CALLER, "invalid-request", "unknown-budget", "audit-unavailable"),
 )
 async def budgets(
     _: Admin,
@@ -97,7 +97,7 @@ async def budget(budget_id: str, _: Reader, desk: Shared) -> Response:
     "/v1/budgets/{budget_id}/close",
     summary="Close a budget",
     response_model=schemas.Budget,
-    responses=errors.documented(*_CALLER, "unknown-budget"),
+    responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
 async def close(budget_id: str, _: Admin, desk: Shared) -> Response:
     """From then on nothing is charged to it. What was spent stays on record, and jobs that were charged run."""

@@ -4,20 +4,18 @@ import re
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from app import errors, schemas
-from app.auth import Key, Needs
+from app.audit import Admin, Audited
 from app.errors import Refusal
 from app.records import pending
 from app.shared import Desk, Shared
 from workers.queue import InputsGone, JobQueue, JobRecord
 
-router = APIRouter(tags=["dead letters"])
+router = APIRouter(tags=["dead letters"], route_class=Audited)
 
-Admin = Annotated[Key, Depends(Needs("admin"))]
-
-_CALLER = ("unauthorized", "missing-scope", "foreign-host", "queue-unavailable")
+_CALLER = ("unauthorized", "missing-scope", "foreign-host", "audit-unavailable", "queue-unavailable")
 
 
 @router.get(

@@ -78,7 +78,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "forged-share": (422, "The share is not the one that was committed to", False),
     "not-a-neighbour": (422, "A client is named that has no part in this", False),
     "missing-share": (422, "A client that has to be named is not", False),
-    "rate-limited": (429, "The API key submits too often", True),
+    "rate-limited": (429, "Too many requests came from one", True),
     "quota-reached": (429, "The API key has too many jobs that are not done", True),
     "too-many-rounds": (429, "The API key has too many live rounds", True),
     "head-too-large": (431, "The request line and headers are larger than the limit", False),
@@ -89,6 +89,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "queue-full": (503, "The queue is full", True),
     "queue-memory": (503, "Redis is nearly out of memory", True),
     "deadline-unreachable": (503, "The queue is too long for the deadline", True),
+    "audit-unavailable": (503, "The audit log cannot be written", True),
     "ledger-unavailable": (503, "The database of budgets and rounds cannot be used", True),
     "queue-unavailable": (503, "The queue cannot be reached", True),
 }
@@ -147,6 +148,8 @@ def escape(part: object) -> str:
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that may answer these codes, grouped by status for OpenAPI."""
     by_status: dict[int, list[str]] = {}
+    if {"unauthorized", "unknown-member"} & {*codes} and "rate-limited" not in codes:  # as whoever has to be known
+        codes = (*codes, "rate-limited")
     for code in codes:
         by_status.setdefault(CODES[code][0], []).append(code)
     documents: dict[int | str, dict[str, Any]] = {}
@@ -215,13 +218,13 @@ def _methods(request: Request) -> list[str]:
     ]
 
 
-def unforeseen(method: str, path: str, request_id: str, error: Exception) -> Response:
+def unforeseen(method: str, path: str, error: Exception) -> Response:
     """What is left: a full disk, or a fault of ours, whose reason goes to the log alone."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        log.error("the disk is full: %s id=%s", error.strerror, request_id)
+        log.error("the disk is full: %s", error.strerror)
         sentence = "The disk that holds arrays is full"
         return response(Refusal("storage-full", sentence, headers={"Retry-After": "60"}))
-    log.error("%s %s failed id=%s", method, path, request_id, exc_info=error)
+    log.error("%s %s failed", method, path, exc_info=error)
     return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
 
 

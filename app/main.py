@@ -34,6 +34,7 @@ from app import (
 )
 from app.admission import Admission
 from app.amounts import Amounts
+from app.audit import Audit
 from app.auth import Gate
 from app.drain import Drain
 from app.limits import Limits
@@ -49,7 +50,7 @@ from kernels.operation import Operation
 from privacy.database import connect
 from privacy.ledger import Ledger
 from privacy.rounds import Rounds
-from privacy.seeds import load_key
+from privacy.seeds import Ring
 from workers.queue import JobQueue, JobRecord
 from workers.store import SpoolStore, Store
 
@@ -73,12 +74,17 @@ def create_app(
         kept: Store = store if store is not None else SpoolStore(settings.store_directory, settings.durability)
         queue = Queue(settings.redis_url, settings.redis_patience)
         metrics = Metrics(queue.jobs)
-        limits = Limits(settings.submissions_per_second, settings.submission_burst)
+        limits = Limits(
+            settings.submissions_per_second, settings.submission_burst, "A key may submit so many jobs and arrays"
+        )
+        requests = Limits(
+            settings.requests_per_second, settings.request_burst, "A key or a member of a round may ask so often"
+        )
         drain = Drain()
         admission = Admission(settings, drain)
 
         database = connect(settings.ledger)
-        ledger = Ledger(database, load_key(settings.ledger_key_path))
+        ledger = Ledger(database, Ring(settings.ledger_key_path))
         await anyio.to_thread.run_sync(ledger.prepare)
 
         async def seen(record: JobRecord) -> None:
@@ -92,8 +98,8 @@ def create_app(
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
         desk = api.state.desk = Desk(
-            settings, offered, kept, queue, completions, metrics, History(), limits, admission, Turns(), threads,
-            Amounts(offered), database, ledger, anyio.CapacityLimiter(LEDGER_THREADS), Rounds(database),
+            settings, offered, kept, queue, completions, metrics, History(), limits, requests, admission, Turns(),
+            threads, Amounts(offered), database, ledger, anyio.CapacityLimiter(LEDGER_THREADS), Rounds(database),
             asyncio.Event(),
         )  # fmt: skip
         tasks = [
@@ -134,7 +140,16 @@ def create_app(
         redoc_url=None,
     )
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    api.state.gate = Gate(settings.keys_path, settings.host)
+    api.state.audit = Audit(settings.audit_path)
+    api.state.gate = Gate(
+        settings.keys_path,
+        settings.host,
+        Limits(
+            settings.failed_logins_per_second,
+            settings.failed_login_burst,
+            "One address may send so many requests without a valid key or join token",
+        ),
+    )
     errors.install(api)
     for router in (  # in this order it is looked where a request belongs: the most frequent first
         submissions.router,

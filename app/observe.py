@@ -10,10 +10,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import errors
 from app.metrics import Metrics
+from workers import logs
 
 log = logging.getLogger("warpdesk.access")
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_TRACE = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")  # W3C, Trace Context, 3.2
 
 # Answers are data: nothing may sniff, frame, keep or run them. The one page, /docs, has a policy of its own.
 SAFE_HEADERS = {
@@ -36,8 +38,8 @@ class Observe:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        asked = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
-        request_id = asked if _ID.fullmatch(asked) else secrets.token_hex(8)
+        request_id = identified(scope)
+        before = logs.request_id.set(request_id)
         status = 500
         started_answering = False
 
@@ -56,16 +58,30 @@ class Observe:
             await self._app(scope, receive, send_with_headers)
         except Exception as error:
             if started_answering:  # the server closes the connection, and writes the trace
-                errors.log.error("%s %s was cut short id=%s", scope["method"], scope["path"], request_id)
+                errors.log.error("%s %s was cut short", scope["method"], scope["path"])
                 raise
-            answer = errors.unforeseen(scope["method"], scope["path"], request_id, error)
+            answer = errors.unforeseen(scope["method"], scope["path"], error)
             await answer(scope, receive, send_with_headers)
         finally:
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "none")  # the template: no ids in labels
             metrics: Metrics = scope["app"].state.desk.metrics
             metrics.request(_known(scope["method"]), route, status, seconds)
-            log.info("%s %s %d %.1f ms id=%s", _known(scope["method"]), route, status, seconds * 1e3, request_id)
+            log.info("%s %s %d %.1f ms", _known(scope["method"]), route, status, seconds * 1e3)
+            logs.request_id.reset(before)
+
+
+def identified(scope: Scope) -> str:
+    """The id of a request: its X-Request-ID, else the trace that its `traceparent` names, else a new one."""
+    told: dict[bytes, str] = {}
+    for name, value in scope["headers"]:
+        if name in (b"x-request-id", b"traceparent"):
+            told.setdefault(name, value.decode("latin-1"))
+    asked = told.get(b"x-request-id", "")
+    if _ID.fullmatch(asked):
+        return asked
+    trace = _TRACE.fullmatch(told.get(b"traceparent", ""))
+    return trace[1] if trace else secrets.token_hex(8)
 
 
 def _known(method: str) -> str:

@@ -183,4 +183,4 @@ class _Http(HttpToolsProtocol):
             if under_way:  # its route learns that no more will come
                 cycle.disconnected = True
                 cycle.message_event.set()
-        observe.log.info("refused before it had a path: %s id=%s", refusal.code, request_id)
+        observe.log.info("refused before it had a path: %s", refusal.code, extra={"request_id": request_id})

@@ -62,6 +62,7 @@ def view(desk: Desk, record: JobRecord, position: int | None = None) -> schemas.
         erased=record.erased,
         error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
         provenance=record.provenance,
+        request_id=request.request_id,
         links=schemas.Links(self=at, result=f"{at}/result", events=f"{at}/events", cancel=f"{at}/cancel"),
     )
 

@@ -11,7 +11,8 @@ import pydantic_core
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, ValidationError
 
-from app import amounts, auth, bodies, charges, errors, results, schemas
+from app import amounts, audit, auth, bodies, charges, errors, results, schemas
+from app.audit import Audited
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
 from app.records import own_job
@@ -25,7 +26,7 @@ from privacy.rounds import Member, NewRound, Phase, Status
 from workers.protocol import BackendWish
 from workers.rows import Closed, Row, RowTaken
 
-router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"])
+router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audited)
 
 BINARY = "application/octet-stream"
 
@@ -298,15 +299,17 @@ async def see(round_id: str, request: Request, desk: Shared) -> Round:
     response_class=Response,
     responses={
         204: {"description": "Aborted, or ended before"},
-        **errors.documented(*_CREATOR, "unknown-round"),
+        **errors.documented(*_CREATOR, "unknown-round", "audit-unavailable"),
     },
 )
-async def cancel(round_id: str, caller: Submitter, desk: Shared) -> Response:
+async def cancel(round_id: str, request: Request, caller: Submitter, desk: Shared) -> Response:
     """No sum is made of it any more, its clients are told that it was aborted, and what they sent is erased. A round
     whose job is queued already is canceled with the job. An admin may end any round."""
     status = await _told(desk, lambda: desk.rounds.status(round_id))
     if status.owner != caller.id and not caller.allows("admin"):
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
+    if status.owner != caller.id:
+        await audit.begin(request, caller)
     await _told(desk, lambda: desk.rounds.cancel(round_id))
     if status.job_id is not None:
         job_id = status.job_id
@@ -575,8 +578,16 @@ def _headers(code: str) -> Mapping[str, str]:
 
 
 async def _member(request: Request, desk: Desk, round_id: str) -> Member:
-    token = auth.token_of(request)
-    return await _told(desk, lambda: desk.rounds.member(round_id, token))
+    token, gate = auth.token_of(request), request.app.state.gate
+    gate.count_failure(request, 0)  # before the database is asked
+    try:
+        member = await _told(desk, lambda: desk.rounds.member(round_id, token))
+    except Refusal as refusal:
+        if refusal.code in ("unknown-member", "unknown-round"):
+            gate.count_failure(request)
+        raise
+    desk.requests.take(f"{round_id} {member.client}")
+    return member
 
 
 async def _own(desk: Desk, caller: Key, round_id: str) -> Status:

@@ -204,6 +204,10 @@ class Job(Reply):
     erased: bool
     error: JobError | None
     provenance: Provenance | None
+    request_id: Annotated[
+        str | None,
+        Field(description="X-Request-ID of the request that made it, for the logs"),
+    ]
     links: Links
     result: Annotated[Result | None, Field(description="With `Prefer: wait=N`, once the job succeeded")] = None
 

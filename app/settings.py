@@ -1,11 +1,12 @@
 """What the API process can be told, each value as an environment variable `WARPDESK_<NAME>`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
+from workers.logs import LogFormat, LogLevel
 from workers.settings import Durability, SecretsOfFiles, default_home, ledger_in
 
 MIB = 1 << 20
@@ -28,6 +29,7 @@ class Settings(SecretsOfFiles):
     ledger_url: SecretStr = SecretStr("")
     ledger_key_file: Path | None = None  # <home>/ledger.key when unset: what noise seeds are wrapped with
     ledger_every: Annotated[float, Field(gt=0)] = 5.0  # how often it is looked for charged jobs that got lost or ended
+    audit_file: Path | None = None  # <home>/audit.jsonl when unset: what admins did
     host: str = "127.0.0.1"  # what the server is bound to: without keys it must be a loopback address
 
     max_body: int = 4 * MIB  # JSON; 64 Ki numbers of 25 characters are 1.6 MiB
@@ -41,6 +43,10 @@ class Settings(SecretsOfFiles):
     max_redis_memory: Annotated[float, Field(gt=0, le=1)] = 0.8  # of its maxmemory; beyond it no new job is taken
     submissions_per_second: Annotated[float, Field(gt=0)] = 1000.0  # jobs and uploads of one key, in each API process
     submission_burst: Annotated[int, Field(ge=1)] = 2000
+    requests_per_second: Annotated[float, Field(gt=0)] = 2000.0  # of any kind, of one key or one member of a round
+    request_burst: Annotated[int, Field(ge=1)] = 4000
+    failed_logins_per_second: Annotated[float, Field(gt=0)] = 20.0  # requests without a valid key, of one address
+    failed_login_burst: Annotated[int, Field(ge=1)] = 200
     max_wait: int = 55  # below the 60 seconds after which most proxies give up
     event_comment_seconds: Annotated[float, Field(gt=0)] = 15.0  # an event stream says something at least so often
 
@@ -53,7 +59,8 @@ class Settings(SecretsOfFiles):
     job_timeout: float = 600.0  # one attempt
     sweep_every: float = 60.0
 
-    log_level: Literal["debug", "info", "warning", "error"] = "warning"  # "info": a line for each request
+    log_level: LogLevel = "warning"  # "info": a line for each request
+    log_format: LogFormat = "text"
 
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None  # a private port for /metrics without a key
@@ -65,6 +72,10 @@ class Settings(SecretsOfFiles):
     @property
     def keys_path(self) -> Path:
         return self.keys_file or self.home / "keys.json"
+
+    @property
+    def audit_path(self) -> Path:
+        return self.audit_file or self.home / "audit.jsonl"
 
     @property
     def ledger(self) -> str:

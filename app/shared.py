@@ -38,7 +38,8 @@ class Desk:
     completions: Completions
     metrics: Metrics
     history: History
-    limits: Limits
+    limits: Limits  # of submissions
+    requests: Limits  # of all that comes with a key or a join token
     admission: Admission
     keys: Turns[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
     threads: ThreadPoolExecutor  # in which uploads are written

@@ -25,6 +25,7 @@ from app.records import own_job, pending, positioned
 from app.shared import Desk
 from kernels.spend import Spend
 from privacy.ledger import Charge, Charged
+from workers import logs
 from workers.protocol import PRIORITIES, JobRequest, Priority, State, Together
 from workers.queue import (
     Enqueued,
@@ -357,6 +358,7 @@ def _request(
         private=checked.operation.confidential,
         together=_together(caller.id, checked),
         result_ttl=submission.result_ttl_s or settings.result_ttl,
+        request_id=logs.request_id.get(),
     )
 
 

@@ -24,7 +24,7 @@ from privacy.chain import Entry as Entry
 from privacy.chain import Relation, canonical, genesis
 from privacy.database import FACTS, create_tables, reading, truncate_log, writing
 from privacy.database import DatabaseUnavailable as DatabaseUnavailable
-from privacy.seeds import SIZE, Secrets, noise_key
+from privacy.seeds import SIZE, Ring, Secrets, noise_key
 from privacy.seeds import WrongKey as WrongKey
 from privacy.tables import BUDGETS, CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
 from privacy.verify import Verified as Verified
@@ -214,7 +214,7 @@ class Ledger:
     asking again with the same words finishes it.
     """
 
-    def __init__(self, engine: Engine, key: bytes) -> None:
+    def __init__(self, engine: Engine, key: Ring | bytes) -> None:
         self._engine = engine
         self._secrets = Secrets(key)
 
@@ -459,6 +459,21 @@ class Ledger:
         """Empty SQLite's log of seeds that ended, which each end does unless somebody reads just then. Call it now and
         then. Whether nothing is left."""
         return truncate_log(self._engine)
+
+    def rewrap(self) -> int:
+        """Wrap the seeds of all charges that are not over with the newest key; how many there are. Beside a service
+        that runs: each is a step of its own, and a charge that ends meanwhile takes its seed along. Raises WrongKey.
+        """
+        with reading(self._engine) as connection:
+            found = connection.execute(select(SEEDS.c.charge_id, SEEDS.c.wrapped)).all()
+        for charge_id, wrapped in found:
+            again = self._secrets.rewrapped(wrapped, charge_id)
+            if again is not None:
+                with writing(self._engine) as connection:
+                    same = (SEEDS.c.charge_id == charge_id) & (SEEDS.c.wrapped == wrapped)
+                    connection.execute(update(SEEDS).where(same).values(wrapped=again))
+        self.erase()  # SQLite's log has them as they were
+        return len(found)
 
     def history(self, budget_id: str, after: int, limit: int) -> list[Entry]:
         """The entries of a budget's chain that follow the one numbered `after`. Raises UnknownBudget."""

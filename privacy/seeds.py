@@ -1,4 +1,4 @@
-"""Secrets of the ledger: the key outside the database, the seeds it wraps, the digests it keys.
+"""Secrets of the ledger: the keys outside the database, the seeds they wrap, the digests that one of them keys.
 
 Whoever has the database and not the key learns no seed, and can neither find an input by hashing guesses nor change
 what a digest covers unseen. Whoever has both can compute the noise of charges that are not released yet.
@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,32 +33,63 @@ class WrongKey(ValueError):
     """The database was made with another key, or a seed was wrapped by one."""
 
 
-def load_key(path: Path) -> bytes:
-    """Return the key kept at `path`, 64 hexadecimal digits; makes one, readable by its owner alone, where none is.
+class Ring:
+    """The keys of a file, 64 hexadecimal digits in each line: the first keys digests, the last wraps, all open.
 
-    Processes that start at once agree on one. Raises UnusableKey.
+    Digests are in chains that nobody may change, so the first stays as long as the database does. The file is read
+    again when it was replaced. Where there is none, one with one key is made, readable by its owner alone; processes
+    that start at once agree on it. Raises UnusableKey, here and at the first use of what cannot be used.
     """
-    try:
-        key = _read(path)
-    except FileNotFoundError:
-        _make(path)
-        key = _read(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)  # its name is on the disk before anything is wrapped by it, whoever made it
-    finally:
-        os.close(directory)
-    return key
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._stamp, self._keys = _read(path)
+        except FileNotFoundError:
+            _write(path, (secrets.token_bytes(SIZE),), anew=True)
+            self._stamp, self._keys = _read(path)
+        _force(path.parent)  # its name is on the disk before anything is wrapped by it, whoever made it
+
+    def keys(self) -> tuple[bytes, ...]:
+        """As they are now. A file that cannot be read any more leaves them as they were."""
+        with suppress(OSError):
+            status = self._path.stat()
+            if (status.st_mtime_ns, status.st_size, status.st_ino) != self._stamp:
+                stamp, found = _read(self._path)
+                if found[0] != self._keys[0]:
+                    raise UnusableKey(f"the first key of {self._path} is another now: digests would not fit")
+                self._stamp, self._keys = stamp, found
+        return self._keys
+
+    def grow(self, path: Path, *, forget: bool) -> None:
+        """Write these keys and a new one to `path`, in one step. With `forget`, those between the first and the newest
+        are left out: no seed may need them any more."""
+        first, *later = self.keys()
+        _write(path, (first, *(later[-1:] if forget else later), secrets.token_bytes(SIZE)), anew=False)
+        _force(path.parent)
 
 
 class Secrets:
-    """What one key does. Digests and wrapped seeds of different purposes never meet: each has a key of its own."""
+    """What the keys do. Digests and wrapped seeds of different purposes never meet: each has a key of its own."""
 
-    def __init__(self, key: bytes) -> None:
-        if len(key) != SIZE:
-            raise UnusableKey(f"the ledger's key has {len(key)} bytes and not {SIZE}")
-        self._wrapping = ChaCha20Poly1305(_derive(key, b"warpdesk/ledger/v1/wrap"))
-        self._digesting = _derive(key, b"warpdesk/ledger/v1/digest")
+    def __init__(self, ring: Ring | bytes) -> None:
+        self._ring = ring
+        self._wrapping: dict[bytes, ChaCha20Poly1305] = {}
+        self._digesting = _derive(self._keys()[0], b"warpdesk/ledger/v1/digest")
+
+    def _keys(self) -> tuple[bytes, ...]:
+        keys = (self._ring,) if isinstance(self._ring, bytes) else self._ring.keys()
+        if len(keys[0]) != SIZE:
+            raise UnusableKey(f"the ledger's key has {len(keys[0])} bytes and not {SIZE}")
+        return keys
+
+    def _ciphers(self) -> list[ChaCha20Poly1305]:
+        """The newest first."""
+        keys = self._keys()
+        for key in keys:
+            if key not in self._wrapping:
+                self._wrapping[key] = ChaCha20Poly1305(_derive(key, b"warpdesk/ledger/v1/wrap"))
+        return [self._wrapping[key] for key in reversed(keys)]
 
     def digest(self, purpose: str, *parts: str | None) -> str:
         """HMAC-SHA256 of the parts for one purpose, in hexadecimal."""
@@ -73,14 +104,21 @@ class Secrets:
     def wrap(self, seed: bytes, charge_id: str) -> bytes:
         """A seed for the database, which opens for this charge alone."""
         nonce = secrets.token_bytes(_NONCE)
-        return nonce + self._wrapping.encrypt(nonce, seed, charge_id.encode())
+        return nonce + self._ciphers()[0].encrypt(nonce, seed, charge_id.encode())
 
     def unwrap(self, wrapped: bytes, charge_id: str) -> bytes:
-        """Raises WrongKey where it was wrapped by another key, for another charge, or changed since."""
-        try:
-            return self._wrapping.decrypt(wrapped[:_NONCE], wrapped[_NONCE:], charge_id.encode())
-        except (InvalidTag, ValueError):
-            raise WrongKey(f"the seed of {charge_id} does not open with this key") from None
+        """Raises WrongKey where it was wrapped by no key of these, for another charge, or changed since."""
+        for cipher in self._ciphers():
+            with suppress(InvalidTag, ValueError):
+                return cipher.decrypt(wrapped[:_NONCE], wrapped[_NONCE:], charge_id.encode())
+        raise WrongKey(f"the seed of {charge_id} does not open with this key")
+
+    def rewrapped(self, wrapped: bytes, charge_id: str) -> bytes | None:
+        """The same seed, wrapped with the newest key; None where it is. Raises WrongKey."""
+        with suppress(InvalidTag, ValueError):
+            self._ciphers()[0].decrypt(wrapped[:_NONCE], wrapped[_NONCE:], charge_id.encode())
+            return None
+        return self.wrap(self.unwrap(wrapped, charge_id), charge_id)
 
 
 def noise_key(seed: bytes, *told: str) -> bytes:
@@ -92,32 +130,49 @@ def _derive(key: bytes, info: bytes) -> bytes:
     return HKDF(SHA256(), SIZE, salt=None, info=info).derive(key)
 
 
-def _read(path: Path) -> bytes:
+_Stamp = tuple[int, int, int]
+
+
+def _read(path: Path) -> tuple[_Stamp, tuple[bytes, ...]]:
+    """What tells this file from the one that replaces it, and its keys."""
     with path.open("rb") as file:
-        if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+        status = os.fstat(file.fileno())
+        if stat.S_IMODE(status.st_mode) & 0o077:
             raise UnusableKey(f"others may read the ledger's key {path}: chmod 600 it, and think of it as known")
-        text = file.read(4 * SIZE).strip()
+        text = file.read(64 * SIZE)
     try:
-        key = bytes.fromhex(text.decode())
+        keys = tuple(bytes.fromhex(line.decode()) for line in text.split())
     except ValueError:
-        key = b""
-    if len(key) != SIZE:
+        keys = ()
+    if not keys or any(len(key) != SIZE for key in keys):
         raise UnusableKey(f"{path} does not hold the {2 * SIZE} hexadecimal digits of a ledger's key")
-    return key
+    return (status.st_mtime_ns, status.st_size, status.st_ino), keys
 
 
-def _make(path: Path) -> None:
-    """Whole or not at all, and only where none is: a link to a finished file takes the name, or finds it taken."""
+def _write(path: Path, keys: Sequence[bytes], *, anew: bool) -> None:
+    """Whole or not at all. Anew it is written only where none is: a link to a finished file takes the name, or finds it
+    taken."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(SIZE) + "\n")
+            file.writelines(f"{key.hex()}\n" for key in keys)
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(temporary, path)
+        if anew:
+            with suppress(FileExistsError):
+                os.link(temporary, path)
+        else:
+            temporary.replace(path)
     except OSError as error:
         raise UnusableKey(f"no key can be made for the ledger: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _force(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

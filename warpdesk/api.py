@@ -2,7 +2,6 @@
 
 import argparse
 import gc
-import logging
 import socket
 from types import FrameType
 
@@ -12,6 +11,7 @@ from fastapi import FastAPI
 from app.main import create_app
 from app.reception import Reception
 from app.settings import Settings
+from workers import logs
 
 
 class _Server(uvicorn.Server):
@@ -44,8 +44,7 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True, help="file descriptor of a listening TCP socket")
     listening = socket.socket(fileno=parser.parse_args().fd)
     settings = Settings()
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("warpdesk").setLevel(settings.log_level.upper())
+    logs.configure(settings.log_format, settings.log_level)
     server = _Server(create_app(settings))
     gc.collect()
     gc.freeze()  # what is here stays: to look through all of it for garbage holds every request up for 40 ms

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from pydantic_settings import BaseSettings
 
+    from app.audit import Audit, Deed
+    from app.settings import Settings
     from warpdesk.client import Client, Job, WarpdeskError
 
 S = TypeVar("S", bound="BaseSettings")
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 INTERRUPTED = 130  # the exit code of what Ctrl-C ended, as shells count
 
@@ -131,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add(bench)
     bench.set_defaults(run=_bench)
 
-    keys = commands.add_parser("keys", help="create, list or revoke API keys").add_subparsers(
+    keys = commands.add_parser("keys", help="create, list, rotate or revoke keys").add_subparsers(
         required=True, metavar="ACTION"
     )
     create = keys.add_parser("create", help="create a key and print it, once")
@@ -143,7 +148,33 @@ def _parser() -> argparse.ArgumentParser:
     )
     create.set_defaults(run=_create_key)
     keys.add_parser("list", help="list the keys").set_defaults(run=_list_keys)
-    revoke = keys.add_parser("revoke", help="revoke a key")
+    rotate = keys.add_parser(
+        "rotate",
+        help="give a key a new token and print it, once",
+        description="The key keeps its id, so its jobs, arrays, rounds and charges stay its own. Until the overlap is "
+        "over both tokens are taken. A running service knows the new one at once.",
+    )
+    rotate.add_argument("id", help="the first column of `warpdesk keys list`")
+    rotate.add_argument(
+        "--overlap",
+        type=_duration,
+        default="24h",
+        metavar="TIME",
+        help="for how long the tokens before are taken: 90s, 30m, 24h, 7d, 0s (default: %(default)s)",
+    )
+    rotate.set_defaults(run=_rotate_key)
+    ledger = keys.add_parser(
+        "rotate-ledger",
+        help="give the ledger a new key and wrap the seeds of open charges with it",
+        description="The key file becomes a ring: the newest key wraps, those before it still open, the first one keys "
+        "digests for ever. Processes that run read the file again by themselves. Where other hosts have a copy, make "
+        "the ring with --to, copy it to the workers' hosts, then to the API's, then run --rewrap.",
+    )
+    how = ledger.add_mutually_exclusive_group()
+    how.add_argument("--to", type=Path, metavar="FILE", help="write the new ring there, and change nothing")
+    how.add_argument("--rewrap", action="store_true", help="make no key, wrap what is open with the newest")
+    ledger.set_defaults(run=_rotate_ledger)
+    revoke = keys.add_parser("revoke", help="revoke a key with all its tokens")
     revoke.add_argument("id", help="the first column of `warpdesk keys list`")
     revoke.set_defaults(run=_revoke_key)
     return parser
@@ -152,13 +183,16 @@ def _parser() -> argparse.ArgumentParser:
 def _serve(chosen: argparse.Namespace) -> int:
     from app.settings import Settings
     from warpdesk.serve import CannotServe, Options, serve
+    from workers import logs
     from workers.settings import WorkerSettings
 
     _read(WorkerSettings)  # before a worker of this service finds out
+    settings = _read(Settings)
+    logs.configure(settings.log_format)
 
     options = Options(chosen.host, chosen.port, not chosen.no_worker, chosen.workers)
     try:
-        serve(options, _read(Settings), lambda text: print(text, flush=True))
+        serve(options, settings, lambda text: print(text, flush=True))
     except CannotServe as error:
         return _fail(str(error))
     return 0
@@ -447,17 +481,45 @@ def _bench(chosen: argparse.Namespace) -> int:
 
 
 def _create_key(chosen: argparse.Namespace) -> int:
-    from app.auth import UnusableKeys, create_key
+    from app.auth import create_key
     from app.settings import Settings
 
     settings = _read(Settings)
-    try:
+
+    def create(deed: "Deed") -> str:
         token = create_key(settings.home, chosen.name, chosen.scopes.split(","), file=settings.keys_path)
-    except (UnusableKeys, ValueError) as error:
+        deed.target = token.split("_")[1]
+        return token
+
+    return _show_token(settings, f"keys create {chosen.scopes}", None, create)
+
+
+def _rotate_key(chosen: argparse.Namespace) -> int:
+    from app.auth import rotate_key
+    from app.settings import Settings
+
+    settings = _read(Settings)
+    action = f"keys rotate --overlap {chosen.overlap:g}s"
+    return _show_token(settings, action, chosen.id, lambda _: rotate_key(settings.keys_path, chosen.id, chosen.overlap))
+
+
+def _show_token(settings: "Settings", action: str, target: str | None, make: "Callable[[Deed], str]") -> int:
+    from app.audit import Audit, AuditUnavailable, Deed, user
+    from app.auth import UnknownKey, UnusableKeys
+
+    try:
+        with _audit(settings, Audit).of(Deed(user(), action, target)) as deed:
+            token = make(deed)
+    except (AuditUnavailable, UnusableKeys, UnknownKey, ValueError) as error:
         return _fail(str(error))
     print(token)
     print("Keep it: it is stored as a hash and shown only now. Send it as `Authorization: Bearer …`.", file=sys.stderr)
     return 0
+
+
+def _audit(settings: "Settings", audit: "Callable[[Path], Audit]") -> "Audit":
+    settings.audit_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return audit(settings.audit_path)
 
 
 def _list_keys(_: argparse.Namespace) -> int:
@@ -471,18 +533,60 @@ def _list_keys(_: argparse.Namespace) -> int:
     for key in keys.values():
         created = datetime.fromtimestamp(key.created_at, UTC)
         print(f"{key.id}  {created:%Y-%m-%d}  {','.join(key.scopes):<20}  {key.name}")
+        for one in key.earlier:
+            until = datetime.fromtimestamp(one.expires_at, UTC)
+            ends = "expires" if one.expires_at > time.time() else "expired"
+            print(f"{'':<12}  an earlier token {ends} {until:%Y-%m-%d %H:%M} UTC")
     return 0
 
 
 def _revoke_key(chosen: argparse.Namespace) -> int:
-    from app.auth import UnusableKeys, revoke_key
+    from app.audit import Audit, AuditUnavailable, Deed, user
+    from app.auth import UnknownKey, UnusableKeys, revoke_key
     from app.settings import Settings
 
+    settings = _read(Settings)
     try:
-        found = revoke_key(_read(Settings).keys_path, chosen.id)
-    except UnusableKeys as error:
+        with _audit(settings, Audit).of(Deed(user(), "keys revoke", chosen.id)):
+            if not revoke_key(settings.keys_path, chosen.id):
+                raise UnknownKey(f"there is no key {chosen.id}")
+    except (AuditUnavailable, UnusableKeys, UnknownKey) as error:
         return _fail(str(error))
-    return 0 if found else _fail(f"there is no key {chosen.id}")
+    return 0
+
+
+def _rotate_ledger(chosen: argparse.Namespace) -> int:
+    from app.audit import Audit, AuditUnavailable, Deed, user
+    from app.settings import Settings
+    from privacy.database import DatabaseUnavailable, UnusableDatabase, connect
+    from privacy.ledger import Ledger, WrongKey
+    from privacy.seeds import Ring, UnusableKey
+
+    settings = _read(Settings)
+    path = settings.ledger_key_path
+    try:
+        if not path.exists():
+            return _fail(f"there is no key {path}: the service makes one at its first start")
+        ring = Ring(path)
+        if chosen.to is not None:
+            ring.grow(chosen.to, forget=False)
+            print(f"{chosen.to} has a new key: copy it to {path} of the workers' hosts first, then of the API's")
+            return 0
+        engine = connect(settings.ledger)
+        try:
+            books = Ledger(engine, ring)
+            books.prepare()
+            with _audit(settings, Audit).of(Deed(user(), "keys rotate-ledger", str(path))):
+                wrapped = books.rewrap()  # after it no seed needs a key but the first and the newest
+                if not chosen.rewrap:
+                    ring.grow(path, forget=True)
+                    wrapped = books.rewrap()
+        finally:
+            engine.dispose()
+    except (AuditUnavailable, UnusableDatabase, UnusableKey, WrongKey, DatabaseUnavailable) as error:
+        return _fail(str(error))
+    print(f"{wrapped} seeds of open charges are wrapped with the newest key of {path}")
+    return 0
 
 
 def _read(settings: type[S]) -> S:
@@ -506,6 +610,14 @@ def _wrong(entry: "ErrorDetails", prefix: str) -> str:
     return (
         f"{prefix}{entry['loc'][0]}".upper() + f" is {entry['input']!r}: {entry['msg'][:1].lower()}{entry['msg'][1:]}"
     )
+
+
+def _duration(text: str) -> float:
+    """Seconds."""
+    number, unit = text[:-1], text[-1:]
+    if not number.isdecimal() or unit not in _UNITS or int(number) * _UNITS[unit] > 366 * _UNITS["d"]:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time of a year at most, such as 90s, 30m, 24h or 7d")
+    return float(int(number) * _UNITS[unit])
 
 
 def _port(text: str) -> int:

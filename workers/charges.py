@@ -20,7 +20,8 @@ from privacy.ledger import (
     UnknownCharge,
     WrongKey,
 )
-from privacy.seeds import UnusableKey, load_key
+from privacy.seeds import Ring, UnusableKey
+from workers.logs import about
 from workers.protocol import Failed, Succeeded
 from workers.queue import Ending, Held
 from workers.settings import WorkerSettings
@@ -99,14 +100,15 @@ class Charges:
         except Exception as error:  # noqa: BLE001 (as in commit)
             return _failure(error)
         if isinstance(found, Released):
-            log.info("%s attempt %d: its charge has been answered by an earlier one", request.id, job.attempt)
+            told = about(request, job.attempt)
+            log.info("%s attempt %d: an earlier one has answered its charge", request.id, job.attempt, extra=told)
             return Succeeded.model_validate_json(found.outcome)
         return found.key
 
     @cached_property
     def _ledger(self) -> Ledger:
         assert self._settings.ledger is not None  # noqa: S101
-        ledger = Ledger(connect(self._settings.ledger), load_key(self._settings.ledger_key_path))
+        ledger = Ledger(connect(self._settings.ledger), Ring(self._settings.ledger_key_path))
         ledger.prepare()
         return ledger
 

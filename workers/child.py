@@ -20,7 +20,7 @@ from kernels import canary
 from kernels.canary import Miscomputed
 from kernels.cuda import Device, DeviceFault, DeviceLost, OutOfMemory
 from kernels.operation import Operation
-from workers import codec, execute, faults
+from workers import codec, execute, faults, logs
 from workers.calls import Calls
 from workers.cost import Costs, costs_of
 from workers.device import probe, without_gpu
@@ -67,7 +67,7 @@ def main(descriptor: int, calls: int, parent: int) -> int:
     os.close(calls)
     settings = WorkerSettings()
     os.environ.update(settings.cache_environment())
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    logs.configure(settings.log_format, worker=logs.worker_of(parent))
     try:
         _Child(pipe, settings, receive_orders(pipe), told).serve()
     except DeviceLost as fault:

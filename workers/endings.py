@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from kernels.operation import Operation
 from workers.charges import Charges
+from workers.logs import about
 from workers.protocol import Failed, JobRequest, Transfers
 from workers.queue import Batch, Claim, Ending, JobQueue, Reaped
 from workers.store import WorkerStore, result_name
 
 log = logging.getLogger("warpdesk.worker")
+jobs_log = logging.getLogger("warpdesk.jobs")  # a line for each job that ended here, where that is asked for
 
 # What may pass while the job waits: another worker, or this one later, may have the room or the device.
 _MAY_PASS = frozenset({"storage-full", "out-of-memory", "device-fault", "no-gpu-worker", "ledger-unavailable"})
@@ -66,12 +68,17 @@ class Endings:
             if how == "stale":
                 if request.charge is None:  # else the next attempt may be told to take it
                     self._store.delete_result(result_name(request.id, attempt))
-                log.info("%s attempt %d came too late", request.id, attempt)
+                log.info("%s attempt %d came too late", request.id, attempt, extra=about(request, attempt))
             elif how == "queued":
-                log.warning("%s attempt %d: %s; the job is queued again", request.id, attempt, ending.reason)
+                why, told = ending.reason, about(request, attempt)
+                log.warning("%s attempt %d: %s; the job is queued again", request.id, attempt, why, extra=told)
                 continue
             elif how == "dead":
-                log.error("%s attempt %d: %s; the job was given up", request.id, attempt, ending.reason)
+                why, told = ending.reason, about(request, attempt)
+                log.error("%s attempt %d: %s; the job was given up", request.id, attempt, why, extra=told)
+            elif jobs_log.isEnabledFor(logging.INFO):
+                kind = ending.how if ending.outcome is None else ending.outcome.kind
+                jobs_log.info("%s attempt %d %s", request.id, attempt, kind, extra=about(request, attempt))
             self._erase_secrets(request)
         return batch
 
@@ -83,7 +90,10 @@ class Endings:
             if reaped.how != "queued":
                 self._erase_secrets(reaped.request)
             if reaped.how != "gone":
-                log.warning("%s attempt %d: its worker is gone; %s", reaped.request.id, reaped.attempt, reaped.how)
+                told = about(reaped.request, reaped.attempt)
+                log.warning(
+                    "%s attempt %d: its worker is gone; %s", reaped.request.id, reaped.attempt, reaped.how, extra=told
+                )
 
     def _retried(self, ending: Ending) -> Ending:
         failed = ending.outcome

@@ -21,6 +21,7 @@ from workers import codec
 from workers.backend import RECOVERABLE, Choice, choose
 from workers.cost import Costs, Job, job_of
 from workers.device import Probe, cpu_name
+from workers.logs import about
 from workers.protocol import Failed, JobRequest, Provenance, Succeeded
 from workers.store import UNKNOWN_ID, WorkerStore
 
@@ -229,7 +230,7 @@ class _Batch:
             try:
                 outputs = _compute(launch, choice, watch)
             finally:  # no fallback waits for a log to be written
-                log.warning("%s went from the GPU to the CPU: %s", launch.name, fault)
+                log.warning("%s went from the GPU to the CPU: %s", launch.name, fault, extra=about(first))
         if self.costs is not None and job is not None:
             self.costs.learn(choice.backend, job, watch.took)
         provenance, now = _provenance(launch, choice, watch), time.time()
@@ -290,11 +291,12 @@ def _failed(operation: Operation, request: JobRequest, error: Exception) -> Fail
     if isinstance(error, MemoryError):
         return Failed(code="out-of-memory", message=f"out of memory on the CPU: {error}", retryable=True)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        log.error("%s of %s: the disk is full", operation.name, request.id)
+        log.error("%s of %s: the disk is full", operation.name, request.id, extra=about(request))
         return Failed(code="storage-full", message="the disk that holds results is full", retryable=True)
     # Where it failed is logged; what it failed on is not: a message may quote the caller's data.
     places = "".join(traceback.format_tb(error.__traceback__))
-    log.error("%s of %s failed with %s\n%s", operation.name, request.id, type(error).__name__, places)
+    name, told = type(error).__name__, about(request)
+    log.error("%s of %s failed with %s\n%s", operation.name, request.id, name, places, extra=told)
     return Failed(code="operation-error", message=f"{operation.name} failed with {type(error).__name__}")
 
 

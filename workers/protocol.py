@@ -104,6 +104,7 @@ class JobRequest(Message):
     together: Together | None = None  # None: always alone
     result_ttl: float  # seconds
     charge: ChargeRef | None = None  # of a release that a budget pays for
+    request_id: str | None = None  # of the HTTP request that made it
 
     @property
     def canonical_params(self) -> str:

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from kernels.fingerprint import fingerprint
 from kernels.operation import Operation
+from workers.logs import LogFormat, LogLevel
 
 # When something is on the disk. "always": arrays before their id is answered or a job that names them is enqueued,
 # results before they are visible, each change of Redis before it is confirmed. "everysec": within a second or so for
@@ -84,6 +85,8 @@ class WorkerSettings(SecretsOfFiles):
     start_seconds: Annotated[float, Field(gt=0)] = 300.0  # how long a starting child may be silent, trying one example
     # How long a job waits before each next try after a fault that may pass, as a full disk: a JSON list.
     retry_delays: tuple[float, ...] = (1.0, 4.0, 16.0)
+    log_level: LogLevel = "warning"  # "info": a line for each job that ends here
+    log_format: LogFormat = "text"
     drain_seconds: Annotated[float, Field(ge=0)] = 20.0  # how long a stopping worker lets its job run on
     # When a worker stops by itself, as on SIGTERM and with exit code 0: after so long without a job, counted from when
     # it could first take one; and so long after its start, drain not counted. Never where unset.

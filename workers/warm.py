@@ -33,6 +33,7 @@ from rq.serializers import JSONSerializer
 from rq.suspension import is_suspended
 from rq.worker import WorkerStatus
 
+from workers import logs
 from workers.bell import Bell
 from workers.charges import Charges
 from workers.children import Children
@@ -287,7 +288,8 @@ class WarmWorker(Worker):
             send(self._horse.pipe, launch.work)
             launch.sent = True
         except OSError:
-            log.warning("%s: the child was gone before it got the job", jobs[0].request.id)
+            told = logs.about(jobs[0].request, jobs[0].attempt)
+            log.warning("%s: the child was gone before it got the job", jobs[0].request.id, extra=told)
         return launch
 
     def kill_horse(self, sig: signal.Signals = signal.SIGKILL) -> None:
@@ -566,7 +568,9 @@ class WarmWorker(Worker):
             ran = time.monotonic() - launch.since
             self._children.ended_in_job(first, f"was {end.value}", ran, timed_out=end is End.TIMEOUT)
         self._children.kill(why)
-        log.warning("%s attempt %d: %s, the child was killed", first.id, launch.jobs[0].attempt, end.value)
+        attempt = launch.jobs[0].attempt
+        told = logs.about(first, attempt)
+        log.warning("%s attempt %d: %s, the child was killed", first.id, attempt, end.value, extra=told)
         endings = []
         for job in launch.jobs:
             if job in launch.overdue:
@@ -629,12 +633,11 @@ class WarmWorker(Worker):
 
 def run(settings: WorkerSettings | None = None) -> int:
     """Work until SIGTERM, SIGINT or a limit of the settings; 0 after a clean stop, 1 after anything else."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    for name in ("rq.worker", "rq.job"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(signum, lambda *_: sys.exit(0))  # nothing has begun: there is nothing to finish
     settings = settings or WorkerSettings()
+    logs.configure(settings.log_format, worker=logs.worker_of(os.getpid()))
+    logging.getLogger("warpdesk.jobs").setLevel(settings.log_level.upper())
     signal.setitimer(signal.ITIMER_REAL, settings.max_seconds or 0)  # 0: never
     worker = WarmWorker(settings)
     gc.collect()

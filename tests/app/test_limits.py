@@ -16,11 +16,11 @@ from tests.app.test_uploads import NPY, npy
 
 def test_a_burst_is_taken_and_then_the_rate() -> None:
     now = 100.0
-    limits = Limits(2.0, 3, lambda: now)
+    limits = Limits(2.0, 3, "So many", lambda: now)
 
     for _ in range(3):
         limits.take("a")
-    with pytest.raises(Refusal, match="2 jobs and arrays a second, 3 at once"):
+    with pytest.raises(Refusal, match="So many: 2 a second, 3 at once"):
         limits.take("a")
     limits.take("b")
 
@@ -32,7 +32,7 @@ def test_a_burst_is_taken_and_then_the_rate() -> None:
 
 def test_rest_fills_no_more_than_a_burst() -> None:
     now = 0.0
-    limits = Limits(1000.0, 2, lambda: now)
+    limits = Limits(1000.0, 2, "So many", lambda: now)
     limits.take("a")
     now += 3600.0
 
@@ -44,7 +44,7 @@ def test_rest_fills_no_more_than_a_burst() -> None:
 
 @pytest.mark.parametrize(("rate", "wait"), [(0.1, "10"), (0.4, "3"), (50.0, "1")])
 def test_a_refusal_says_when_one_more_is_due(rate: float, wait: str) -> None:
-    limits = Limits(rate, 1, lambda: 0.0)
+    limits = Limits(rate, 1, "So many", lambda: 0.0)
     limits.take("a")
 
     with pytest.raises(Refusal) as refused:

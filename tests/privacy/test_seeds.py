@@ -9,35 +9,35 @@ import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from privacy.seeds import Secrets, UnusableKey, WrongKey, load_key, noise_key
+from privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, noise_key
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "ledger.key"
-    key = load_key(file)
+    (key,) = Ring(file).keys()
     assert len(key) == 32
-    assert load_key(file) == key
+    assert Ring(file).keys() == (key,)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [file]
-    assert load_key(tmp_path / "another") != key
+    assert Ring(tmp_path / "another").keys() != (key,)
 
 
 def test_many_that_start_at_once_agree_on_one_key(tmp_path: Path) -> None:
     for turn in range(20):
         file = tmp_path / f"{turn}.key"
         with ThreadPoolExecutor(16) as pool:
-            keys = set(pool.map(load_key, [file] * 16))
-        assert keys == {load_key(file)}
+            keys = {ring.keys() for ring in pool.map(Ring, [file] * 16)}
+        assert keys == {Ring(file).keys()}
     assert len(list(tmp_path.iterdir())) == 20
 
 
 def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "ledger.key"
-    load_key(file)
+    Ring(file)
     for mode in (0o640, 0o604):
         file.chmod(mode)
         with pytest.raises(UnusableKey, match=f"others may read the ledger's key {file}: chmod 600"):
-            load_key(file)
+            Ring(file)
 
 
 @pytest.mark.parametrize("text", ["", "00" * 31, "00" * 33, "zz" * 32, "\udcff" * 64])
@@ -46,13 +46,13 @@ def test_a_file_that_holds_no_key_is_refused_and_kept(tmp_path: Path, text: str)
     file.write_bytes(text.encode(errors="surrogateescape"))
     file.chmod(0o600)
     with pytest.raises(UnusableKey, match=f"{file} does not hold the 64 hexadecimal digits"):
-        load_key(file)
+        Ring(file)
     assert file.read_bytes() == text.encode(errors="surrogateescape")
 
 
 def test_a_place_where_no_key_can_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnusableKey, match=r"no key can be made for the ledger: .*nowhere"):
-        load_key(tmp_path / "nowhere" / "ledger.key")
+        Ring(tmp_path / "nowhere" / "ledger.key")
 
 
 def test_a_seed_opens_with_its_key_for_its_charge_as_it_was_wrapped() -> None:

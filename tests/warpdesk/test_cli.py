@@ -19,7 +19,7 @@ from examples.prices import sp500
 from kernels.catalogue import OPERATIONS
 from privacy.database import connect
 from privacy.ledger import Ledger, NewBudget
-from privacy.seeds import load_key
+from privacy.seeds import Ring
 from tests.conftest import ROOT, Service, serve, wait_until_ready
 from warpdesk.cli import main, typed
 from warpdesk.client import Client
@@ -241,7 +241,7 @@ def test_doctor_replays_the_ledger_and_names_what_does_not_fit(
     assert "is made at the first start" in looked()["found"]
     own_home.mkdir(parents=True)
     engine = connect(ledger_in(own_home))
-    books = Ledger(engine, load_key(own_home / "ledger.key"))
+    books = Ledger(engine, Ring(own_home / "ledger.key"))
     books.prepare()
     made = books.create(NewBudget("n", "d", "pure", "add_remove", "local", epsilon="1"))
     assert "1 budgets, 0 entries, every chain fits" in looked()["found"]

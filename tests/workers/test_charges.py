@@ -18,7 +18,7 @@ from kernels.catalogue import OPERATIONS
 from kernels.spend import Spend
 from privacy.database import connect as connect_database
 from privacy.ledger import Charge, DatabaseUnavailable, Ledger, NewBudget, NoiseKey, Order
-from privacy.seeds import Secrets, load_key
+from privacy.seeds import Ring, Secrets
 from tests.claims import take
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import PAID
@@ -42,7 +42,7 @@ class Till:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self.engine = connect_database(f"sqlite:///{desk.home}/ledger.db")
-        self.ledger = Ledger(self.engine, load_key(desk.home / "ledger.key"))
+        self.ledger = Ledger(self.engine, Ring(desk.home / "ledger.key"))
         self.ledger.prepare()
         self.budget = self.ledger.create(NewBudget("n", "d", "pure", "add_remove", OWNER, epsilon="1")).id
 
@@ -382,7 +382,7 @@ def test_neither_seed_nor_key_nor_value_nor_noise_is_in_redis_in_a_log_or_in_the
     with till.engine.connect() as database:
         wrapped = database.exec_driver_sql("SELECT wrapped FROM charge_seeds").scalar()
     assert isinstance(wrapped, bytes)
-    seed = Secrets(load_key(desk.home / "ledger.key")).unwrap(wrapped, job.charge.id)
+    seed = Secrets(Ring(desk.home / "ledger.key")).unwrap(wrapped, job.charge.id)
     key = till.key(job)
     database_file = (desk.home / "ledger.db").read_bytes() + (desk.home / "ledger.db-wal").read_bytes()
     assert wrapped in database_file  # what is looked for below can be found

@@ -7,7 +7,7 @@ from sqlalchemy import make_url
 from app.settings import Settings
 from privacy.database import DatabaseUnavailable, UnusableDatabase, connect
 from privacy.ledger import Ledger, WrongKey
-from privacy.seeds import UnusableKey, load_key
+from privacy.seeds import Ring, UnusableKey
 from warpdesk.doctor.check import Check
 
 _PAGE = 100  # budgets read at a time
@@ -28,7 +28,7 @@ def ledger(settings: Settings) -> Check:
     try:
         engine = connect(settings.ledger)
         try:
-            books = Ledger(engine, load_key(settings.ledger_key_path))
+            books = Ledger(engine, Ring(settings.ledger_key_path))
             books.prepare()
             return _verified(books, shown)
         finally:

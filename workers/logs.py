@@ -1,0 +1,129 @@
+"""What processes of a service write about themselves: a line of text or of JSON for each event, without secrets.
+
+A line about a job has its id, attempt, operation and the id of the request that made it. Whatever a line says, and
+whatever traceback follows it, goes through `scrub` before it is written: those of libraries too.
+"""
+
+import json
+import logging
+import re
+import socket
+import sys
+import threading
+import traceback
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from workers.protocol import JobRequest
+
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+# Of the HTTP request that is being answered, in the API.
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+
+# What a record may be told by `extra`, beside its message.
+FIELDS = ("request_id", "job", "attempt", "operation", "worker")
+
+_TOO_LONG = 8192  # characters of a line's text
+
+_SECRETS = (
+    # API keys keep the part that is no secret: it says whose they are. Join tokens of rounds have none.
+    (re.compile(r"wd_([0-9a-f]{12})_[A-Za-z0-9_-]+"), r"wd_\1_***"),
+    (re.compile(r"wdj_[A-Za-z0-9_-]+"), "wdj_***"),
+    (
+        re.compile(r"""(?i)\b((?:proxy-)?authorization|x-api-key)(\\?["']?\s*[:=,]\s*\\?b?["']?)[^"'\r\n,}\])]+"""),
+        r"\1\2***",
+    ),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
+    (re.compile(r"(://)[^\s/@'\"]*:[^\s'\"]*@"), r"\1***@"),  # to the last "@": a password may have one in it
+    (re.compile(r"(?i)\b(\w*(?:password|passwd|secret|api_key))(['\"]?\s*[=:]\s*['\"]?)[^\s'\"&,;)}]+"), r"\1\2***"),
+)
+
+
+def scrub(text: str) -> str:
+    """The text with stars in place of API keys, join tokens, the values of headers that let somebody in, and what a URL
+    or a connection string has as a password."""
+    for pattern, shown in _SECRETS:
+        text = pattern.sub(shown, text)
+    return text
+
+
+def about(request: JobRequest, attempt: int | None = None) -> dict[str, Any]:
+    """The `extra` of a line about a job."""
+    told = {"request_id": request.request_id, "job": request.id, "attempt": attempt, "operation": request.operation}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def worker_of(pid: int) -> str:
+    """What lines of a worker's two processes are told to come from: its name begins with it."""
+    return f"{socket.gethostname()}-{pid}"
+
+
+def configure(form: LogFormat, level: LogLevel = "info", worker: str | None = None) -> None:
+    """Write to stderr what every logger of this process says, RQ's and uvicorn's too, and what ends it.
+
+    `level` is that of ours; others have warnings. `worker` is what lines are told to come from.
+    """
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Json(worker) if form == "json" else _Text())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("warpdesk").setLevel(level.upper())
+    logging.captureWarnings(capture=True)
+    sys.excepthook = lambda _kind, error, _trace: _uncaught(error)
+    threading.excepthook = lambda ended: _uncaught(ended.exc_value)
+
+
+def _uncaught(error: BaseException | None) -> None:
+    if isinstance(error, Exception):  # else it was asked to end
+        logging.getLogger("warpdesk").critical("nobody caught %s", type(error).__name__, exc_info=error)
+
+
+class _Text(logging.Formatter):
+    """For people."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        known = _request_id(record)
+        text = super().format(record)
+        if known is not None:
+            head, line, rest = text.partition("\n")
+            text = f"{head} id={known}{line}{rest}"
+        return scrub(text)
+
+
+class _Json(logging.Formatter):
+    """For whoever collects them: one object a line. `time` is RFC 3339, in UTC."""
+
+    def __init__(self, worker: str | None) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": scrub(record.getMessage())[:_TOO_LONG],
+            "worker": self._worker,
+        }
+        for name in FIELDS:
+            value = getattr(record, name, None)
+            if value is not None:
+                told[name] = scrub(value) if isinstance(value, str) else value
+        if (known := _request_id(record)) is not None:
+            told["request_id"] = scrub(known)
+        if record.exc_info and record.exc_info[1] is not None:
+            trace = "".join(traceback.format_exception(record.exc_info[1]))
+            told["exception"] = scrub(trace)[-_TOO_LONG:]  # its end is what was raised
+        return json.dumps({name: value for name, value in told.items() if value is not None})
+
+
+def _request_id(record: logging.LogRecord) -> str | None:
+    told: str | None = getattr(record, "request_id", None)
+    return told or request_id.get()
