@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.cuda import COMPILE_OPTIONS
-from kernels.nvrtc import Nvrtc
+from kernels.nvrtc import CompileError, Nvrtc
 
 log = logging.getLogger("warpdesk.kernels")
 
@@ -33,11 +33,13 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class CubinCounts:
-    """Since the process began: how many cubins were compiled, how many were there, and what NVRTC was asked."""
+    """Since the process began: how many cubins were compiled, how many were there, what NVRTC was asked, and how many
+    could not be compiled."""
 
     compiled: int
     found: int
     nvrtc_calls: int
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,13 @@ class Cubins:
         self._options = options
         self._compiled = 0
         self._found = 0
+        self._failed = 0
         self._counting = threading.Lock()
         self._told = False
 
     @property
     def counts(self) -> CubinCounts:
-        return CubinCounts(self._compiled, self._found, self.compiler.calls)
+        return CubinCounts(self._compiled, self._found, self.compiler.calls, self._failed)
 
     def cubin(self, text: str, name: str, architecture: str) -> bytes:
         """The cubin of a source: kept, or compiled and, where the directory allows, kept. Raises CompileError."""
@@ -148,7 +151,12 @@ class Cubins:
         return len(unused)
 
     def _compile(self, text: str, name: str, architecture: str) -> bytes:
-        cubin = self.compiler.compile(text, name, architecture, self._options).cubin
+        try:
+            cubin = self.compiler.compile(text, name, architecture, self._options).cubin
+        except CompileError:
+            with self._counting:
+                self._failed += 1
+            raise
         with self._counting:
             self._compiled += 1
         return cubin

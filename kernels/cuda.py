@@ -71,15 +71,32 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Copied:
+    """What was copied in one direction, and for how many seconds it was."""
+
+    nbytes: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: "Copied") -> "Copied":
+        return Copied(self.nbytes + other.nbytes, self.seconds + other.seconds)
+
+
+@dataclass(frozen=True)
 class Times:
-    """Seconds spent copying between host and device, and in kernels.
+    """What was copied to the device (`up`) and back (`down`), and seconds in kernels.
 
     Copies count from when the device is free for them to their end, kernels as the device saw them begin and end. Each
     lane counts for itself: where one copies while another computes, the two add up to more than a clock would show.
     """
 
-    copy: float = 0.0
+    up: Copied = Copied()
+    down: Copied = Copied()
     kernel: float = 0.0
+
+    @property
+    def copy(self) -> float:
+        """Seconds of copies in both directions."""
+        return self.up.seconds + self.down.seconds
 
 
 class Kernel(Protocol):

@@ -13,6 +13,7 @@ import numpy as np
 from kernels import canary, nvrtc
 from kernels.cubins import Cubins, default_directory
 from kernels.cuda import (
+    Copied,
     DeviceFault,
     DeviceLost,
     LaunchFailed,
@@ -167,7 +168,7 @@ class CupyDevice:
             start = time.perf_counter()
             copy = self._made(self._cupy.empty, array.shape, array.dtype)
             lane.staging.upload(rows, copy.data)
-            lane.copy_seconds += time.perf_counter() - start
+            lane.up += Copied(array.nbytes, time.perf_counter() - start)
         return copy
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
@@ -186,7 +187,7 @@ class CupyDevice:
             start = time.perf_counter()
             host = np.empty(array.shape, array.dtype) if out is None else out
             lane.staging.download(self._cupy.ascontiguousarray(array).data, as_rows(host))
-            lane.copy_seconds += time.perf_counter() - start
+            lane.down += Copied(array.nbytes, time.perf_counter() - start)
         return host
 
     def times(self) -> Times:
@@ -194,10 +195,11 @@ class CupyDevice:
             for lane in self._lanes:
                 with lane.lock:
                     self._finish(lane)
-        times = Times(sum(lane.copy_seconds for lane in self._lanes), sum(lane.kernel_seconds for lane in self._lanes))
+        up, down, kernel = Copied(), Copied(), 0.0
         for lane in self._lanes:
-            lane.copy_seconds = lane.kernel_seconds = 0.0
-        return times
+            up, down, kernel = up + lane.up, down + lane.down, kernel + lane.kernel_seconds
+            lane.up, lane.down, lane.kernel_seconds = Copied(), Copied(), 0.0
+        return Times(up, down, kernel)
 
     def forget(self) -> None:
         """Overwrite the staging buffers, and free the blocks of CuPy's pools, of pinned and of device memory.
@@ -318,14 +320,14 @@ class _Launch:
 
 
 class _Lane:
-    """A stream, what was launched on it and not waited for, and the seconds it took."""
+    """A stream, what was launched on it and not waited for, and what it copied and took."""
 
     def __init__(self, cupy: Any, device: int, cores: int) -> None:
         self.stream = cupy.cuda.Stream(non_blocking=True)
         self.staging = Staging(cupy, device, self.stream, cores)
         self.lock = threading.RLock()
         self.running: list[_Launch] = []
-        self.copy_seconds = 0.0
+        self.up = self.down = Copied()
         self.kernel_seconds = 0.0
 
 

@@ -11,14 +11,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 from kernels import canary
 from kernels.canary import Miscomputed
-from kernels.cuda import Device, DeviceFault, DeviceLost, OutOfMemory
+from kernels.cubins import CubinCounts, Cubins
+from kernels.cuda import Copied, Device, DeviceFault, DeviceLost, OutOfMemory, Times
 from kernels.operation import Operation
 from workers import codec, execute, faults, logs
 from workers.calls import Calls
@@ -41,7 +42,7 @@ from workers.pipe import (
     send,
 )
 from workers.process import die_with
-from workers.protocol import DeviceMemory, FailedExample
+from workers.protocol import DeviceMemory, FailedExample, Transfers
 from workers.settings import WorkerSettings
 from workers.stores import open_store
 from workers.warmup import documented, start_second_compiler, variants, warm_up
@@ -100,6 +101,8 @@ class _Child:
         if found.device is not None and settings.faults:
             faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")
             found = replace(found, device=faulty)
+        self._cubins: Cubins | None = getattr(found.device, "cubins", None)
+        self._compiled = CubinCounts(0, 0, 0)  # as told last
         self._bare: Device | None = found.device  # the canary is no job: nobody notes what it launches
         self._device = None if found.device is None else WatchedDevice(found.device, calls)
         self._found = replace(found, device=self._device)
@@ -135,6 +138,7 @@ class _Child:
             device.begin(work.refused, sum(job.request.work for job in work.jobs))
         jobs = [(job.request, job.attempt) for job in work.jobs]
         keys = {job.request.id: bytes.fromhex(job.key) for job in work.jobs if job.key is not None}
+        launches: list[Times] = []
         with self._store.at_hand(jobs):
             outcomes = execute.run(
                 jobs,
@@ -146,13 +150,18 @@ class _Child:
                 expect,
                 _Teller(self._pipe, work.first.id),
                 keys,
+                launches.append,
             )
         operation = self._operations.get(work.first.operation)
         if operation is not None and operation.randomness == "private":
             time.sleep(until_tick(time.monotonic()))
         answer = Answer(job=work.first.id, outcomes=tuple(outcomes))
         if device is not None:
-            noted = {"kernels": tuple(sorted(device.launched)), "faults": tuple(device.faults)}
+            noted = {
+                "kernels": tuple(sorted(device.launched)),
+                "faults": tuple(device.faults),
+                "transfers": _transfers(launches),
+            }
             try:
                 answer = answer.model_copy(update={**noted, **self._of_device()})
             except DeviceLost:  # after the jobs were computed: they are answered all the same
@@ -208,7 +217,24 @@ class _Child:
         if self._device is None:
             return {}
         memory = DeviceMemory(**asdict(self._device.memory.report()))
-        return {"canary_at": self._canary_at, "memory": memory}
+        told: dict[str, Any] = {"canary_at": self._canary_at, "memory": memory}
+        if self._cubins is not None and (now := self._cubins.counts) != (before := self._compiled):
+            self._compiled = now
+            since = {
+                "hit": now.found - before.found,
+                "miss": now.compiled - before.compiled,
+                "error": now.failed - before.failed,
+            }
+            told["compilations"] = {kind: count for kind, count in since.items() if count}
+        return told
+
+
+def _transfers(launches: Sequence[Times]) -> Transfers | None:
+    """What launches copied, of which times are told; None where there was none."""
+    if not launches:
+        return None
+    up, down = (sum((getattr(times, way) for times in launches), Copied()) for way in ("up", "down"))
+    return Transfers(h2d_bytes=up.nbytes, h2d_seconds=up.seconds, d2h_bytes=down.nbytes, d2h_seconds=down.seconds)
 
 
 def until_tick(now: float) -> float:

@@ -18,6 +18,7 @@ from workers.counts import Tally
 from workers.examples import Examples
 from workers.horse import Horse
 from workers.pipe import Answer, Assignment, Attempt, Checked, Lost, Orders, Ready
+from workers.prices import price_of
 from workers.protocol import MAX_STRIKES, Failed, GpuCondition, JobRequest, Succeeded
 from workers.queue import Held
 from workers.settings import WorkerSettings
@@ -58,6 +59,7 @@ class Children:
         )
         self.deaths = 0  # since one answered a job
         self.last_fault: str | None = None
+        self.dollars_per_hour: float | None = None  # the price of the device, also while the GPU is left alone
         self.fallbacks: Counter[str] = Counter()  # answers that were wanted from the GPU, by what kept them off it
         self.tally = Tally()  # what children tell outside of jobs
         self.horse = Horse(settings, self.tally)
@@ -196,6 +198,38 @@ class Children:
         if news:
             self._parent.news()
 
+    def costed(self, work: Assignment, answer: Answer, since: float) -> Answer:
+        """An answer with what each job's share of its launch took of energy and money; nothing of private jobs.
+
+        `since` is when the child was given the jobs, by time.monotonic(). The GPU's energy is known from then until
+        now, and a launch had as much of it as of the time.
+        """
+        now = time.monotonic()
+        joules = None if self._driver is None else self._driver.joules(since, now)
+        watts = None if joules is None else joules / (now - since)
+        return answer.model_copy(
+            update={
+                "outcomes": tuple(
+                    self._costed(outcome, watts)
+                    if isinstance(outcome, Succeeded) and not job.request.private
+                    else outcome
+                    for job, outcome in zip(work.jobs, answer.outcomes, strict=True)
+                )
+            }
+        )
+
+    def _costed(self, outcome: Succeeded, watts: float | None) -> Succeeded:
+        how = outcome.provenance
+        if how.compute_seconds is None:
+            return outcome
+        share = how.compute_seconds / how.batch_size
+        price = price_of(self._settings.prices, how.backend, how.device)
+        update = {
+            "energy_joules": None if watts is None or how.backend == "cpu" else round(watts * share, 6),
+            "cost_dollars": None if price is None else share * price / 3600,
+        }
+        return outcome.model_copy(update={"provenance": how.model_copy(update=update)})
+
     def lost(self, request: JobRequest, lost: Lost) -> None:
         """A job cost the child its device."""
         self.condition.lost(request.id, lost)
@@ -269,6 +303,9 @@ class Children:
             return
         if self.use_gpu:
             self._opening_seconds = max(self._opening_seconds, self.horse.opening_seconds or 0.0)
+        if self.use_gpu or self.dollars_per_hour is None:
+            device = message.device
+            self.dollars_per_hour = price_of(self._settings.prices, device.backend, device.name)
         self.condition.opened(message.device)
         self.condition.told(message)
         log.info("ready on %s after %.1f s", message.device.name, message.seconds)

@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels import progress
 from kernels.array import ArrayInfo, DType
-from kernels.cuda import Device, DeviceLost, NoDevice, OutOfMemory
+from kernels.cuda import Device, DeviceLost, NoDevice, OutOfMemory, Times
 from kernels.memory import let_go
 from kernels.operation import InvalidRequest, Operation, Params, refuse
 from workers import codec
@@ -42,6 +42,7 @@ def run(
     expect: Callable[[float], None] | None = None,
     tell: Callable[[float], None] | None = None,
     keys: Mapping[str, bytes] | None = None,
+    took: Callable[[Times], None] | None = None,
 ) -> list[Outcome]:
     """Compute and write the results of jobs and their attempts' numbers; nothing is visible until the caller commits.
 
@@ -51,10 +52,11 @@ def run(
     `costs` predicts which backend is the quicker, where the jobs leave that open, and learns how long a launch took;
     `expect` is told what launches of the size took on the GPU. `tell` hears what fraction of a lone job is done, in
     this thread, except where it draws private randomness. `keys` holds the noise keys of jobs that were charged, by
-    their ids; whoever names a budget and has none is not computed. Raises DeviceLost, after which this process must
-    end. Every other failure is a value whose message holds no data.
+    their ids; whoever names a budget and has none is not computed. `took` hears what each launch on the GPU copied, and
+    nothing of private jobs. Raises DeviceLost, after which this process must end. Every other failure is a value whose
+    message holds no data.
     """
-    batch = _Batch(store, found, keep_off_gpu, costs, expect)
+    batch = _Batch(store, found, keep_off_gpu, costs, expect, took)
     outcomes: list[Outcome | None] = [None] * len(jobs)
     items = []
     for at, (request, attempt) in enumerate(jobs):
@@ -159,6 +161,7 @@ class _Batch:
     keep_off_gpu: str | None
     costs: Costs | None
     expect: Callable[[float], None] | None
+    took: Callable[[Times], None] | None
 
     def run(self, items: Sequence[_Item]) -> None:
         """Give each item its outcome."""
@@ -233,7 +236,12 @@ class _Batch:
                 log.warning("%s went from the GPU to the CPU: %s", launch.name, fault, extra=about(first))
         if self.costs is not None and job is not None:
             self.costs.learn(choice.backend, job, watch.took)
-        provenance, now = _provenance(launch, choice, watch), time.time()
+        times = None
+        if choice.device is not None and operation.randomness != "private":  # a sampler's time tells of its noise
+            times = choice.device.times()
+            if self.took is not None and not first.private:
+                self.took(times)
+        provenance, now = _provenance(launch, choice, watch, times), time.time()
         for item, own in zip(launch.items, launch.parts(outputs), strict=True):
             try:
                 directory = self.store.new_result(item.request.id, item.attempt, codec.files(operation))
@@ -242,11 +250,12 @@ class _Batch:
                 item.fail(error)
                 continue
             seed = item.request.seed if operation.randomness == "seed" else None
-            told = provenance.model_copy(update={"attempt": item.attempt, "seed": seed, "charge": item.request.charge})
+            of_item = {"attempt": item.attempt, "seed": seed, "charge": item.request.charge}
             digest = None if item.key is None else codec.digest(operation, own)
             arrays = (array for array in (*item.inputs.values(), *own.values()) if isinstance(array, np.ndarray))
             size = sum(array.nbytes for array in arrays)
-            item.outcome = Succeeded(result=directory.name, provenance=told, digest=digest, bytes=size)
+            how = provenance.model_copy(update=of_item)
+            item.outcome = Succeeded(result=directory.name, provenance=how, digest=digest, bytes=size)
 
 
 def _require_charge(item: _Item, store: WorkerStore) -> None:
@@ -349,10 +358,8 @@ def _compute(launch: _Launch, choice: Choice, watch: _Watch) -> dict[str, Any]:
     return outputs
 
 
-def _provenance(launch: _Launch, choice: Choice, watch: _Watch) -> Provenance:
+def _provenance(launch: _Launch, choice: Choice, watch: _Watch, times: Times | None) -> Provenance:
     """What all jobs of a launch have in common; each has its own attempt and seed."""
-    private = launch.operation.randomness == "private"  # how long an exact sampler took tells something of its noise
-    times = choice.device.times() if choice.device is not None and not private else None
     return Provenance(
         backend=choice.backend,
         device=_name(choice.device),
@@ -362,7 +369,7 @@ def _provenance(launch: _Launch, choice: Choice, watch: _Watch) -> Provenance:
         attempt=launch.items[0].attempt,
         copy_seconds=times.copy if times else None,
         kernel_seconds=times.kernel if times else None,
-        compute_seconds=None if private else watch.took,
+        compute_seconds=None if launch.operation.randomness == "private" else watch.took,
         fallback_seconds=watch.switched,
     )
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from kernels.fingerprint import fingerprint
 from kernels.operation import Operation
 from workers.logs import LogFormat, LogLevel
+from workers.prices import parse
 
 # When something is on the disk. "always": arrays before their id is answered or a job that names them is enqueued,
 # results before they are visible, each change of Redis before it is confirmed. "everysec": within a second or so for
@@ -77,6 +78,7 @@ class WorkerSettings(SecretsOfFiles):
     auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.cost
     faults: str = ""  # what goes wrong on the device, for tests: see workers.faults
     gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpm
+    prices: Annotated[dict[str, float], NoDecode, BeforeValidator(parse)] = {}  # of devices: see workers.prices
     nvml: str = ""  # a script that stands in for NVIDIA's library, for tests: see workers.replayed_nvml
     operations: str = "kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
     canary_seconds: Annotated[float, Field(gt=0)] = 60.0  # how often a GPU is asked what is known, between jobs

@@ -253,7 +253,7 @@ class WarmWorker(Worker):
         end = self._watch(launch)
         if isinstance(end, Answer):
             self._children.answered(launch.work, end)
-            return self._commit(launch, end, batch.reason)
+            return self._commit(launch, self._children.costed(launch.work, end, launch.since), batch.reason)
         self._conclude(launch, end)
         return None
 
@@ -449,6 +449,7 @@ class WarmWorker(Worker):
             failed_examples=self._examples.failed,
             gpu=self._children.gpu(),
             fallbacks=dict(self._children.fallbacks),
+            dollars_per_hour=self._children.dollars_per_hour,
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kernels.cuda import (
+    Copied,
     DeviceFault,
     DeviceLost,
     LaunchFailed,
@@ -177,7 +178,7 @@ class EmulatedDevice:
         self.memory = EmulatedMemory(memory)
         self._flush = flush
         self._poison = poison
-        self._copy_seconds = 0.0
+        self._up = self._down = Copied()
         self._kernel_seconds = 0.0
 
     def lane(self, index: int) -> AbstractContextManager[None]:
@@ -201,7 +202,7 @@ class EmulatedDevice:
         start = time.perf_counter()
         copy = self.empty(array.shape, array.dtype)
         copy._array[...] = array
-        self._copy_seconds += time.perf_counter() - start
+        self._up += Copied(array.nbytes, time.perf_counter() - start)
         return copy
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> DeviceArray:
@@ -220,12 +221,12 @@ class EmulatedDevice:
         start = time.perf_counter()
         host: np.ndarray[Any, Any] = np.empty(array.shape, array.dtype) if out is None else out
         np.copyto(host, array._array)
-        self._copy_seconds += time.perf_counter() - start
+        self._down += Copied(host.nbytes, time.perf_counter() - start)
         return host
 
     def times(self) -> Times:
-        times = Times(self._copy_seconds, self._kernel_seconds)
-        self._copy_seconds = self._kernel_seconds = 0.0
+        times = Times(self._up, self._down, self._kernel_seconds)
+        self._up, self._down, self._kernel_seconds = Copied(), Copied(), 0.0
         return times
 
     def forget(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.cuda import DeviceLost, LaunchFailed
+from kernels.cuda import DeviceLost, LaunchFailed, Times
 from tests.workers.device import PaperDevice, PaperMemory, UncompiledDevice
 from tests.workers.operations import OPERATIONS
 from workers import codec, execute
@@ -99,6 +99,17 @@ def test_provenance_says_how_an_answer_was_computed(store: SpoolStore) -> None:
     assert (on_gpu.provenance.backend, on_gpu.provenance.device) == ("gpu", "paper")
     assert (on_gpu.provenance.copy_seconds, on_gpu.provenance.kernel_seconds) == (0.25, 0.5)
     assert document(store, on_cpu).outputs == document(store, on_gpu).outputs
+
+
+def test_what_a_launch_on_the_gpu_copied_is_told_unless_the_job_is_private(store: SpoolStore) -> None:
+    def told(found: Probe, operation: str = "double", **fields: Any) -> list[Times]:
+        launches: list[Times] = []
+        inputs = {"values": array(store, [1.0])} if operation == "double" else {"secret": array(store, [5], "int64")}
+        execute.run([(request(operation, inputs, **fields), 1)], store, found, OPERATIONS, took=launches.append)
+        return launches
+
+    assert told(gpu()) == [PaperDevice().times()]
+    assert told(gpu(), private=True) == told(gpu(), "whisper") == told(gpu(), backend="cpu") == told(CPU) == []
 
 
 def test_without_a_gpu_an_auto_job_runs_on_the_cpu_and_says_why(store: SpoolStore) -> None:

@@ -1,0 +1,43 @@
+"""What an hour of a device costs: a table that an operator gives as JSON in WARPDESK_PRICES.
+
+    {"NVIDIA H100": 2.95, "NVIDIA A100-SXM4-40GB": 1.10, "cpu": 0.08}
+
+Dollars per hour by a device's name or a beginning of it, of which the longest counts; "cpu" is any CPU without a price
+of its own.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+_ANY_CPU = "cpu"
+_EXAMPLE = '{"NVIDIA H100": 2.95, "cpu": 0.08}'
+
+
+def parse(table: Any) -> dict[str, float]:
+    """The table of a JSON text, or of an object. Raises ValueError with a sentence."""
+    if isinstance(table, str):
+        if not table.strip():
+            return {}
+        try:
+            table = json.loads(table)
+        except ValueError as error:
+            raise ValueError(f"it is no JSON ({error}); dollars per hour by device are given as {_EXAMPLE}") from None
+    if not isinstance(table, dict):
+        raise ValueError(f"it is no JSON object; dollars per hour by device are given as {_EXAMPLE}")
+    for device, price in table.items():
+        if not isinstance(device, str) or not device:
+            raise ValueError("a price is for a device, and one of these has no name")
+        number = isinstance(price, int | float) and not isinstance(price, bool)
+        if not number or not math.isfinite(price) or price < 0:
+            raise ValueError(f"the price of {device!r} is {price!r}: dollars per hour are a number of 0 or more")
+    return {device: float(price) for device, price in table.items()}
+
+
+def price_of(prices: Mapping[str, float], backend: str, device: str) -> float | None:
+    """Dollars per hour of a device by its name; None where the table has none."""
+    fitting = [beginning for beginning in prices if device.startswith(beginning)]
+    if fitting:
+        return prices[max(fitting, key=len)]
+    return prices.get(_ANY_CPU) if backend == "cpu" else None
