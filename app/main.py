@@ -24,6 +24,7 @@ from app import (
     jobs,
     observe,
     operations,
+    privacy_metrics,
     problems,
     queries,
     remote,
@@ -36,6 +37,7 @@ from app.admission import Admission
 from app.amounts import Amounts
 from app.audit import Audit
 from app.auth import Gate
+from app.collector import Collector
 from app.drain import Drain
 from app.limits import Limits
 from app.memory import keep_freed_memory
@@ -44,6 +46,7 @@ from app.performance import History
 from app.queue import Completions, Queue
 from app.settings import Settings
 from app.shared import LEDGER_THREADS, Desk
+from app.tally import RedisCollector
 from app.turns import Turns
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
@@ -56,6 +59,8 @@ from workers.store import SpoolStore, Store
 
 log = logging.getLogger("warpdesk.api")
 
+_LAST_WORDS = 2.0  # seconds that what was counted last may take to reach Redis
+_PORT_EVERY = 5.0
 KEYS_EVERY = 2.0  # seconds after which a key that was taken out of the file stops working
 
 
@@ -73,7 +78,7 @@ def create_app(
         keep_freed_memory()
         kept: Store = store if store is not None else SpoolStore(settings.store_directory, settings.durability)
         queue = Queue(settings.redis_url, settings.redis_patience)
-        metrics = Metrics(queue.jobs)
+        seen_of_redis = RedisCollector(settings.redis_url, settings.redis_patience)
         limits = Limits(
             settings.submissions_per_second, settings.submission_burst, "A key may submit so many jobs and arrays"
         )
@@ -86,9 +91,13 @@ def create_app(
         database = connect(settings.ledger)
         ledger = Ledger(database, Ring(settings.ledger_key_path))
         await anyio.to_thread.run_sync(ledger.prepare)
+        rounds_kept = Rounds(database)
+        seen_of_ledger = Collector(
+            "ledger", lambda _: privacy_metrics.look(ledger, rounds_kept), privacy_metrics.SECONDS
+        )
+        metrics = Metrics(seen_of_redis, seen_of_ledger, offered, api.version)
 
         async def seen(record: JobRecord) -> None:
-            metrics.finished(record)
             drain.ended(record)
             if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
                 await results.erase_secrets(api.state.desk, record)
@@ -99,7 +108,7 @@ def create_app(
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
         desk = api.state.desk = Desk(
             settings, offered, kept, queue, completions, metrics, History(), limits, requests, admission, Turns(),
-            threads, Amounts(offered), database, ledger, anyio.CapacityLimiter(LEDGER_THREADS), Rounds(database),
+            threads, Amounts(offered), database, ledger, anyio.CapacityLimiter(LEDGER_THREADS), rounds_kept,
             asyncio.Event(),
         )  # fmt: skip
         tasks = [
@@ -110,9 +119,10 @@ def create_app(
             asyncio.create_task(_watch_keys(api.state.gate), name="keys"),
             asyncio.create_task(aggregation.drive(desk), name="rounds"),
         ]
-        server = None
         if settings.metrics_port is not None:
-            server, _ = start_http_server(settings.metrics_port, settings.metrics_host, metrics.registry)
+            tasks.append(asyncio.create_task(_serve_metrics(metrics, settings.metrics_host, settings.metrics_port)))
+        for collector in (seen_of_redis, seen_of_ledger):
+            collector.start()
         try:
             yield
         finally:
@@ -121,10 +131,9 @@ def create_app(
             for task in tasks:
                 with suppress(asyncio.CancelledError):
                     await task
-            if server is not None:
-                await anyio.to_thread.run_sync(server.shutdown)
-                server.server_close()
             threads.shutdown()
+            for collector in (seen_of_redis, seen_of_ledger):
+                await anyio.to_thread.run_sync(collector.stop, _LAST_WORDS)
             admission.close()
             queue.close()
             database.dispose()
@@ -184,6 +193,26 @@ async def _sweep(store: Store, queue: JobQueue, every: float) -> None:
         else:
             if removed:
                 log.info("swept %d expired files", removed)
+
+
+async def _serve_metrics(metrics: Metrics, host: str, port: int) -> None:
+    """On a port without keys. One of several processes of a host has it; when that ends, another takes it."""
+    told = False
+    while True:
+        try:
+            server, thread = start_http_server(port, host, metrics.registry)
+        except OSError as error:
+            if not told:
+                log.warning("%s:%d has metrics already, or cannot be had (%s): it is tried again", host, port, error)
+                told = True
+            await asyncio.sleep(_PORT_EVERY)
+            continue
+        try:
+            await asyncio.Event().wait()
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
 
 
 async def _watch_keys(gate: Gate) -> None:

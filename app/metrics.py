@@ -1,181 +1,294 @@
-"""What this process counted: requests, and jobs whose end it saw. No ids in labels."""
+"""Everything that `/metrics` tells. Each API process tells the same of the service; only HTTP requests in progress and
+whether its sources answer are its own, so over several processes one takes `max without (instance, pod)` first.
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+A scrape never waits for a Redis or a ledger that hangs: it tells what was known last, and that it is that.
+"""
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client import Counter as PrometheusCounter
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
-from redis.exceptions import RedisError
+import platform
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from workers.protocol import PRIORITIES, WorkerReport
-from workers.queue import JobQueue, JobRecord
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector as Registered
 
+from app import gpu_metrics, privacy_metrics
+from app.collector import Collector
+from app.errors import CODES
+from app.tally import Facts, RedisCollector, Seen
+from workers import buckets
+from workers.counts import FAMILIES, Counts, Timed
+from workers.protocol import PRIORITIES
 
-class _QueueCollector(Collector):
-    """Queue length and workers, read from Redis when someone scrapes; left out while Redis is away."""
+# How long a scrape waits for Redis.
+PATIENCE = 0.5
 
-    def __init__(self, jobs: JobQueue) -> None:
-        self._jobs = jobs
-
-    def collect(self) -> Iterator[Any]:
-        up = GaugeMetricFamily("warpdesk_queue_up", "1 while the queue can be reached")
-        try:
-            length, oldest, workers = self._jobs.length(), self._jobs.oldest(), self._jobs.workers()
-            lanes = self._jobs.waiting_by_owner()
-        except (RedisError, OSError):
-            up.add_metric([], 0)
-            yield up
-            return
-        up.add_metric([], 1)
-        yield up
-        queued = GaugeMetricFamily("warpdesk_queue_length", "Jobs that wait for a worker")
-        queued.add_metric([], length)
-        yield queued
-        waited = GaugeMetricFamily("warpdesk_queue_oldest_seconds", "How long the oldest of them has waited")
-        waited.add_metric([], oldest or 0.0)
-        yield waited
-        counts = {priority: sum(lanes.get(priority, {}).values()) for priority in PRIORITIES}
-        yield _gauge("warpdesk_queue_lane_length", "Jobs that wait, those in a backoff left out", "priority", counts)
-        alive = GaugeMetricFamily("warpdesk_workers", "Live workers", labels=["state", "backend"])
-        for labels, count in Counter(
-            (worker.state, worker.device.backend if worker.device else "unknown") for worker in workers
-        ).items():
-            alive.add_metric(list(labels), count)
-        yield alive
-        yield from _gpus(workers)
-
-    def describe(self) -> Iterator[Any]:
-        return iter(())  # registering must not touch Redis
+_WAITS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600
+)  # fmt: skip
 
 
-def _gpus(workers: Sequence[WorkerReport]) -> Iterator[Any]:
-    """Of all live workers. The counters of a worker that goes go with it."""
-    known = [worker.gpu for worker in workers if worker.gpu is not None]
-    states = Counter(gpu.state for gpu in known)
-    yield _gauge("warpdesk_gpus", "GPUs of live workers, by their condition", "state", states)
-    breakers = Counter(breaker.what for gpu in known for breaker in gpu.breakers)
-    yield _gauge("warpdesk_breakers", "GPUs that a kernel or an example is kept off", "what", breakers)
-    faults: Counter[str] = sum((Counter(gpu.faults) for gpu in known), Counter())
-    yield _counter("warpdesk_gpu_faults", "Faults of GPUs, by kind", "kind", faults)
-    fallbacks: Counter[str] = sum((Counter(worker.fallbacks) for worker in workers), Counter())
-    yield _counter("warpdesk_fallbacks", "Answers of the CPU that were wanted from a GPU", "reason", fallbacks)
-    restarts = CounterMetricFamily("warpdesk_worker_restarts", "Processes of live workers that were replaced")
-    restarts.add_metric([], sum(worker.restarts for worker in workers))
-    yield restarts
+class Told(NamedTuple):
+    """What a counted family means, and the bounds of a histogram; a family of times without them is a sum and count."""
+
+    words: str
+    bounds: tuple[float, ...] = ()
 
 
-def _gauge(name: str, words: str, label: str, counts: Mapping[Any, int]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, words, labels=[label])
-    for value, count in sorted(counts.items()):
-        family.add_metric([value], count)
-    return family
+_ONE_SECOND = "counted within a second, lost where the process is killed before"
+
+# In the order of the page. Every family of workers.counts is here.
+COUNTED: Mapping[str, Told] = {
+    "http_requests_total": Told(f"Requests answered, {_ONE_SECOND}. An event stream is counted when it ends"),
+    "http_request_duration_seconds": Told(
+        "From a request's head to the end of its answer, waiting that the caller asked for included",
+        (0.005, 0.025, 0.1, 0.5, 2.5),
+    ),
+    "refusals_total": Told("Requests refused, by the problem's code; 404 and 405 of the framework are not in it"),
+    "jobs_replayed_total": Told("Submissions answered with the job that their Idempotency-Key had"),
+    "jobs_enqueued_total": Told("Jobs taken into the queue; a dead letter that is run again is counted again"),
+    "jobs_finished_total": Told(
+        "Jobs that ended, each once whatever crashed; `reason` is the error's code of those that failed"
+    ),
+    "jobs_computed_total": Told("Answers that a worker computed, by where; jobs that share one are not in it"),
+    "jobs_coalesced_total": Told("Jobs that an identical one was computed for"),
+    "job_retries_total": Told("Attempts beyond the first, for whatever reason: most are of workers that were replaced"),
+    "job_strikes_total": Told("Attempts that ended their worker's process while they ran alone"),
+    "jobs_dead_total": Told("Jobs that were given up and kept as dead letters"),
+    "leases_expired_total": Told("Attempts that were taken from a worker that was gone or did not renew its claim"),
+    "job_wait_seconds": Told(
+        "From submission to the start of the attempt that answered, earlier attempts included; no private jobs", _WAITS
+    ),
+    "job_seconds": Told("From submission to the end of jobs that succeeded; no private jobs", _WAITS),
+    "job_run_seconds": Told(
+        "In which a job was computed. Jobs of one launch have all of its time each; no private jobs",
+        (0.001, 0.01, 0.1, 1, 10),
+    ),
+    "batch_size": Told("Jobs in a launch", (1, 2, 4, 8, 16, 32)),
+    "batches_total": Told("Launches, by why there were no more jobs in them"),
+    "kernel_duration_seconds": Told(
+        "Of a launch, once however many jobs: on a GPU its kernels by CUDA's events, on a CPU the whole call; by the "
+        "launch's elementary steps (below 10^6, 10^8, 10^10, and more); no private jobs"
+    ),
+    "kernel_bytes_total": Told(
+        "Inputs and outputs of launches with a duration: the least they had to move, not what they did move"
+    ),
+    "kernel_work_total": Told("Elementary steps of launches with a duration, as the operation tells them: no FLOPs"),
+    "transfer_bytes_total": Told("Copied between host and GPU by jobs; no private jobs"),
+    "transfer_seconds_total": Told("In which that was copied; lanes that copy side by side add up"),
+    "kernel_compilations_total": Told("Kernels that were asked for: kept (hit), compiled (miss), or not to be (error)"),
+    "fallbacks_total": Told("Answers of the CPU that were wanted from a GPU, by what kept them off it"),
+    "job_energy_joules_total": Told(
+        "Energy of the GPU while it computed, what else ran on it included; where it tells, and no private jobs"
+    ),
+    "cost_dollars_total": Told("Seconds of launches at the price of their device, not what idles; no private jobs"),
+    "privacy_charges_total": Told(
+        "Releases charged to the open budget of a dataset, and refused because it did not hold them"
+    ),
+}
+
+# Refusals by which the service says that it is not well: an alert needs their first.
+_UNWELL = [code for code, (status, _, _) in CODES.items() if status >= 429] + ["budget-exceeded"]
 
 
-def _counter(name: str, words: str, label: str, counts: Mapping[Any, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, words, labels=[label])
-    for value, count in sorted(counts.items()):
-        family.add_metric([value], count)
-    return family
+class Metrics(Registered):
+    """What an API process counts, and what it tells."""
 
-
-class Metrics:
-    """The counters of one API process."""
-
-    def __init__(self, jobs: JobQueue) -> None:
+    def __init__(
+        self,
+        redis: RedisCollector,
+        ledger: Collector[privacy_metrics.Seen],
+        operations: Mapping[str, object],
+        version: str,
+    ) -> None:
         self.registry = CollectorRegistry()
-        self._requests = PrometheusCounter(
-            "warpdesk_http_requests", "Requests answered", ["method", "route", "status"], registry=self.registry
-        )
-        self._latency = Histogram(
-            "warpdesk_http_request_seconds",
-            "From the request's head to the end of the response",
-            ["method", "route"],
-            buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
-            registry=self.registry,
-        )
-        self._submitted = PrometheusCounter(
-            "warpdesk_jobs_submitted", "Jobs this process enqueued", ["operation"], registry=self.registry
-        )
-        self._ended = PrometheusCounter(
-            "warpdesk_jobs_finished",
-            "Jobs whose end this process saw; each API process sees the ends of all jobs",
-            ["operation", "state"],
-            registry=self.registry,
-        )
-        self._replayed = PrometheusCounter(
-            "warpdesk_jobs_replayed", "Submissions answered with their Idempotency-Key's job", registry=self.registry
-        )
-        self._refused = PrometheusCounter(
-            "warpdesk_refusals", "Requests this process refused", ["code"], registry=self.registry
-        )
-        self._together = Histogram(
-            "warpdesk_batch_jobs",
-            "Jobs in the launch that computed a job, counted for each job",
-            ["operation"],
-            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
-            registry=self.registry,
-        )
-        self._batches = PrometheusCounter(
-            "warpdesk_batches",
-            "Launches of several jobs or of one, by why there were no more; each job counts as its share of one",
-            ["operation", "reason"],
-            registry=self.registry,
-        )
-        self._coalesced = PrometheusCounter(
-            "warpdesk_jobs_coalesced", "Jobs that an identical one was computed for", ["operation"],
-            registry=self.registry,
-        )  # fmt: skip
-        self._redelivered = PrometheusCounter(
-            "warpdesk_redeliveries", "Attempts beyond the first of jobs that ended", ["operation"],
-            registry=self.registry,
-        )  # fmt: skip
-        self._strikes = PrometheusCounter(
-            "warpdesk_strikes", "Attempts that ended their worker, of jobs that ended", ["operation"],
-            registry=self.registry,
-        )  # fmt: skip
-        self._dead = PrometheusCounter(
-            "warpdesk_dead_letters", "Jobs that were given up", ["operation"], registry=self.registry
-        )
-        self.registry.register(_QueueCollector(jobs))
+        self.registry.register(self)
+        self._redis = redis
+        self._ledger = ledger
+        self._operations = operations
+        self._version = version
+        self._in_progress = 0
+        self._lock = threading.Lock()
+
+    def begun(self) -> None:
+        with self._lock:
+            self._in_progress += 1
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(method, route, str(status)).inc()
-        self._latency.labels(method, route).observe(seconds)
-
-    def submitted(self, operation: str) -> None:
-        self._submitted.labels(operation).inc()
+        with self._lock:
+            self._in_progress -= 1
+        self._redis.tally.add("http_requests_total", route, method, str(status))
+        self._redis.tally.time(seconds, "http_request_duration_seconds", route, method)
 
     def replayed(self) -> None:
-        self._replayed.inc()
+        self._redis.tally.add("jobs_replayed_total")
 
     def refused(self, code: str) -> None:
-        self._refused.labels(code).inc()
+        self._redis.tally.add("refusals_total", code)
 
-    def finished(self, record: JobRecord) -> None:
-        """Count a job that has reached a final state."""
-        if not record.state.final:
-            return
-        operation = record.request.operation
-        self._ended.labels(operation, record.state.value).inc()
-        self._delivered(operation, record)
-
-    def _delivered(self, operation: str, record: JobRecord) -> None:
-        """How often it was tried, and with how many others it ran at last."""
-        self._redelivered.labels(operation).inc(max(0, record.attempt - 1))
-        self._strikes.labels(operation).inc(record.strikes)
-        self._dead.labels(operation).inc(record.dead)
-        provenance = record.provenance
-        if provenance is None:
-            return
-        if provenance.coalesced:
-            self._coalesced.labels(operation).inc()
-            return
-        self._together.labels(operation).observe(provenance.batch_size)
-        self._batches.labels(operation, provenance.batch_reason or "alone").inc(1 / provenance.batch_size)
+    def charged(self, budget: str, state: str) -> None:
+        """Granted or refused. By the budget's id, which is told as its dataset."""
+        self._redis.tally.add("privacy_charges_total", budget, state)
 
     def exposition(self) -> bytes:
-        """In the Prometheus text format. Reads Redis: call it in a thread."""
+        """In the Prometheus text format. It may wait for a moment: call it in a thread."""
         return generate_latest(self.registry)
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())  # registering asks nobody
+
+    def collect(self) -> Iterator[Metric]:
+        seen, fresh = self._redis.ask(PATIENCE)
+        counts = self._redis.tally.known()
+        kept, fresh_ledger = self._ledger.last(privacy_metrics.OLD_SECONDS)
+        yield _gauge(
+            "build_info", "1; what runs here", {(self._version, platform.python_version()): 1}, "version", "python"
+        )
+        up = {("queue",): fresh, ("redis",): fresh, ("ledger",): fresh_ledger}
+        yield _gauge("collector_up", "1 while what comes from there is of now, 0 while it is what was known last", up,
+                     "collector")  # fmt: skip
+        yield _gauge("queue_up", "1 while this process reaches the queue", {(): fresh})
+        yield _gauge("http_requests_in_progress", "Requests that this process is answering", {(): self._in_progress})
+        if counts is not None:
+            yield from self._counted(Counts.of(counts), {} if kept is None else _datasets(kept))
+        if seen is not None:
+            yield from _of_queue(seen)
+            yield from _of_redis(seen.facts)
+            yield from gpu_metrics.families(seen.workers)
+        if kept is not None:
+            yield from privacy_metrics.families(kept)
+
+    def _counted(self, counts: Counts, datasets: Mapping[str, str]) -> Iterator[Metric]:
+        for name, told in COUNTED.items():
+            if FAMILIES[name].kind == "counter":
+                yield self._counter(name, told, counts.counters.get(name, {}), datasets)
+            else:
+                yield self._times(name, told, counts.times.get(name, {}))
+
+    def _counter(
+        self, name: str, told: Told, amounts: Mapping[tuple[str, ...], float], datasets: Mapping[str, str]
+    ) -> Metric:
+        labels = FAMILIES[name].labels
+        values: dict[tuple[str, ...], float] = dict.fromkeys(self._zeros(name), 0.0)
+        for found, amount in amounts.items():
+            known = self._bounded(labels, found)
+            values[known] = values.get(known, 0.0) + amount
+        if name == "privacy_charges_total":
+            labels = ("dataset", "state")
+            charges = {(budget, state): 0.0 for budget in datasets for state in ("granted", "refused")} | values
+            values = {(datasets[b], state): amount for (b, state), amount in charges.items() if b in datasets}
+        family = CounterMetricFamily(f"warpdesk_{name.removesuffix('_total')}", told.words, labels=labels)
+        for known, amount in sorted(values.items()):
+            family.add_metric(known, amount)
+        return family
+
+    def _times(self, name: str, told: Told, times: Mapping[tuple[str, ...], Timed]) -> Metric:
+        labels, sizes = FAMILIES[name].labels, FAMILIES[name].kind == "sizes"
+        merged: dict[tuple[str, ...], Timed] = dict.fromkeys(self._zeros(name), Timed())
+        for found, timed in times.items():
+            known = self._bounded(labels, found)
+            merged[known] = merged.get(known, Timed()) + timed
+        if not told.bounds:
+            summary = SummaryMetricFamily(f"warpdesk_{name}", told.words, labels=labels)
+            for known, timed in sorted(merged.items()):
+                summary.add_metric(known, timed.count, timed.sum)
+            return summary
+        histogram = HistogramMetricFamily(f"warpdesk_{name}", told.words, labels=labels)
+        for known, timed in sorted(merged.items()):
+            at_most = _sizes(timed.buckets, told.bounds) if sizes else buckets.cumulative(timed.buckets, told.bounds)
+            pairs = [(_le(bound), float(count)) for bound, count in zip(told.bounds, at_most, strict=True)]
+            histogram.add_metric(known, [*pairs, ("+Inf", float(timed.count))], timed.sum)
+        return histogram
+
+    def _bounded(self, labels: tuple[str, ...], values: tuple[str, ...]) -> tuple[str, ...]:
+        """Operations that this release does not have are one."""
+        if "operation" not in labels:
+            return values
+        place = labels.index("operation")
+        known = values[place] if values[place] in self._operations else "other"
+        return (*values[:place], known, *values[place + 1 :])
+
+    def _zeros(self, name: str) -> list[tuple[str, ...]]:
+        """What is told before the first: a rate cannot see a counter's first step if it begins with it."""
+        match FAMILIES[name].labels:
+            case ():
+                return [()]
+            case ("code",):
+                return [(code,) for code in _UNWELL]
+            case ("queue",):
+                return [(queue,) for queue in PRIORITIES]
+            case ("queue", "operation"):
+                return [("batch", operation) for operation in self._operations]
+            case ("direction",):
+                return [("h2d",), ("d2h",)]
+            case ("state",):
+                return [("hit",), ("miss",), ("error",)]
+            case ("operation",) if FAMILIES[name].kind == "counter":
+                return [(operation,) for operation in self._operations]
+        return []
+
+
+def _datasets(seen: privacy_metrics.Seen) -> dict[str, str]:
+    return {budget.id: budget.dataset for budget in seen.budgets}
+
+
+def _sizes(counts: Mapping[int, int], bounds: tuple[float, ...]) -> list[int]:
+    return [sum(count for size, count in counts.items() if size <= bound) for bound in bounds]
+
+
+def _le(bound: float) -> str:
+    return repr(float(bound))
+
+
+def _of_queue(seen: Seen) -> Iterator[Metric]:
+    jobs: dict[tuple[str, ...], float] = defaultdict(float)
+    oldest = {}
+    for queue in PRIORITIES:
+        backlog = seen.queues[queue]
+        jobs |= {(queue, "queued"): backlog.queued, (queue, "running"): backlog.running}
+        jobs[queue, "delayed"] = backlog.delayed
+        oldest[(queue,)] = 0.0 if backlog.oldest is None else max(0.0, seen.at - backlog.oldest)
+    yield _gauge(
+        "queue_jobs",
+        "Live jobs: waiting for a worker, running, or waiting out a backoff. Those an identical one computes for are "
+        "in none",
+        jobs, "queue", "state",
+    )  # fmt: skip
+    yield _gauge(
+        "queue_oldest_job_age_seconds",
+        "Since the submission of the oldest job that waits for a worker; 0 where none does",
+        oldest, "queue",
+    )  # fmt: skip
+    yield _gauge("dead_letters", "Jobs that were given up and wait for an operator, for a week", {(): seen.dead})
+
+
+def _of_redis(facts: Facts) -> Iterator[Metric]:
+    """What it does not tell is left out."""
+    for name, words, value in (
+        ("redis_memory_used_bytes", "Memory that Redis has taken", facts.memory),
+        ("redis_memory_max_bytes", "The most it may take; 0 where it may take all there is", facts.max_memory),
+        ("redis_keeps_jobs", "1 while it evicts nothing and has an append-only file, else jobs can be lost",
+         facts.keeps),
+        ("redis_durable", "1 while each write is on its disk before it is confirmed", facts.durability == "always"),
+    ):  # fmt: skip
+        if value is not None:
+            yield _gauge(name, words, {(): value})
+    if facts.evicted is not None:
+        evicted = CounterMetricFamily("warpdesk_redis_evicted_keys", "Keys that it threw away: jobs may be among them")
+        evicted.add_metric([], facts.evicted)
+        yield evicted
+
+
+def _gauge(name: str, words: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:
+    family = GaugeMetricFamily(f"warpdesk_{name}", words, labels=labels)
+    for known, value in values.items():
+        family.add_metric(known, value)
+    return family

@@ -40,6 +40,8 @@ class Observe:
         started = time.perf_counter()
         request_id = identified(scope)
         before = logs.request_id.set(request_id)
+        metrics: Metrics = scope["app"].state.desk.metrics
+        metrics.begun()
         status = 500
         started_answering = False
 
@@ -64,8 +66,7 @@ class Observe:
             await answer(scope, receive, send_with_headers)
         finally:
             seconds = time.perf_counter() - started
-            route = getattr(scope.get("route"), "path", "none")  # the template: no ids in labels
-            metrics: Metrics = scope["app"].state.desk.metrics
+            route = getattr(scope.get("route"), "path", "unmatched")  # the template: no ids in labels
             metrics.request(_known(scope["method"]), route, status, seconds)
             log.info("%s %s %d %.1f ms", _known(scope["method"]), route, status, seconds * 1e3)
             logs.request_id.reset(before)

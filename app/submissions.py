@@ -202,13 +202,11 @@ async def _place(
             except BaseException:
                 given_up.set()
                 raise
-            enqueued, record, _ = placed
+            enqueued, _, _ = placed
             if not enqueued.replayed:
                 desk.admission.enqueued(caller.id, priority)
     if scope.cancelled_caught:
         raise charges.unavailable(TimeoutError())
-    if not enqueued.replayed:
-        desk.metrics.submitted(record.request.operation)
     return placed
 
 
@@ -226,11 +224,16 @@ def _charge(desk: Desk, submission: _Submission, spend: Spend, paying: charges.R
     """Charge for it, once for its Idempotency-Key."""
     budget, version = submission.checked.submission.params["budget"], submission.checked.operation.release_version
     try:
-        return charges.charge(desk.ledger, budget, spend, submission.job, version, paying)
+        charged = charges.charge(desk.ledger, budget, spend, submission.job, version, paying)
     except Refusal as refusal:
+        if refusal.code == "budget-exceeded":
+            desk.metrics.charged(budget, "refused")
         if refusal.code != "ledger-unavailable":  # else it may have been charged, and will run
             _discard(desk, desk.queue.jobs, submission)
         raise
+    if not charged.replayed:
+        desk.metrics.charged(charged.charge.budget_id, "granted")
+    return charged
 
 
 def _charged_before(

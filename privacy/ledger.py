@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kernels.spend import Neighbouring, Spend
@@ -281,6 +281,15 @@ class Ledger:
                 at, key = BUDGETS.c.created_at, BUDGETS.c.id
                 query = query.where((at > last["created_at"]) | ((at == last["created_at"]) & (key > last["id"])))
             return [_budget(row) for row in connection.execute(query).mappings()]
+
+    def open_budgets(self, limit: int) -> tuple[list[Budget], int]:
+        """Those that were opened first, and how many more there are."""
+        opened = BUDGETS.c.state == "open"
+        query = select(BUDGETS).where(opened).order_by(BUDGETS.c.created_at, BUDGETS.c.id).limit(limit)
+        with reading(self._engine) as connection:
+            found = [_budget(row) for row in connection.execute(query).mappings()]
+            count = connection.scalar(select(func.count()).select_from(BUDGETS).where(opened)) or 0
+        return found, count - len(found)
 
     def close(self, budget_id: str) -> Budget:
         """Take no more charges; those made go on, and may be refunded. Again: nothing. Raises UnknownBudget."""

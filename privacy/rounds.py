@@ -583,6 +583,13 @@ class Rounds:
             connection.execute(update(rounds).where(moved).values(phase=following, phase_ends=ends, **settled))
             return following
 
+    def phases(self) -> dict[Phase, int]:
+        """How many rounds whose data is kept are in each phase."""
+        counted = select(rounds.c.phase, func.count())
+        query = counted.where(rounds.c.erased.is_(False)).group_by(rounds.c.phase)
+        with reading(self._engine) as connection:
+            return {row.phase: row[1] for row in connection.execute(query)}
+
     def aggregation(self, round_id: str) -> Aggregation | None:
         """What is to be computed; None unless the round aggregates."""
         with reading(self._engine) as connection:

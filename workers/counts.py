@@ -179,6 +179,10 @@ class Timed:
     def count(self) -> int:
         return sum(self.buckets.values())
 
+    def __add__(self, other: "Timed") -> "Timed":
+        both = {place: self.buckets.get(place, 0) + count for place, count in other.buckets.items()}
+        return Timed(dict(self.buckets) | both, self.sum + other.sum)
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -220,7 +224,7 @@ def numbers(told: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:
 
 
 class Tally:
-    """What one process counts by itself, until it is in Redis. Any thread may add; one at a time flushes.
+    """What one process counts by itself, and the counts of all as it knows them. Any thread may add; one sends.
 
     An addition has a number and stays as it is until its answer was heard, so that Redis counts it once however often
     it is sent.
@@ -232,6 +236,7 @@ class Tally:
         self._lock = threading.Lock()
         self._fresh = Amounts()
         self._sent = Amounts()  # of the addition that has the number
+        self._counts: dict[str, float] | None = None  # in Redis, when it was asked last, and what was added since
 
     def add(self, family: str, *labels: str, amount: float = 1) -> None:
         with self._lock:
@@ -241,28 +246,43 @@ class Tally:
         with self._lock:
             self._fresh.time(seconds, family, *labels)
 
-    def addition(self) -> tuple[str, int, Mapping[str, float]]:
-        """What is to be sent now: the process, the number, the amounts. The same until `heard`."""
-        with self._lock:
-            if not self._sent:
-                self._sent, self._fresh = self._fresh, Amounts()
-                self._number += 1
-            return self._source, self._number, self._sent
-
-    def heard(self) -> None:
-        """Redis has counted it."""
-        with self._lock:
-            self._sent = Amounts()
-
     @property
     def empty(self) -> bool:
         return not self._sent and not self._fresh
 
-    def left(self) -> Amounts:
-        """What may not be counted in Redis yet."""
+    def addition(self) -> tuple[str, int, Mapping[str, float]]:
+        """What is to be sent now: the process, the number, the amounts. The same until `heard`."""
         with self._lock:
-            both = Amounts()
+            if not self._sent and self._fresh:
+                self._sent, self._fresh = self._fresh, Amounts()
+                self._number += 1
+            return self._source, self._number, self._sent
+
+    def heard(self, counts: Mapping[str, float] | None) -> None:
+        """Redis has counted it, and has these counts now, if it was asked.
+
+        A Redis that lost its last second has less than it had. A counter that falls is taken for one that began again
+        at 0, so it stands until it is passed.
+        """
+        with self._lock:
+            known = self._counts
+            if counts is None and known is not None:
+                for name, amount in self._sent.items():
+                    known[name] = known.get(name, 0.0) + amount
+            elif counts is not None and known is not None and counts.get("since") == known.get("since"):
+                known.update((name, max(amount, known.get(name, 0.0))) for name, amount in counts.items())
+            elif counts is not None:
+                self._counts = dict(counts)
+            self._sent = Amounts()
+
+    def known(self) -> dict[str, float] | None:
+        """The counts of all, and what of its own may not be in them yet. None before they were heard: its own alone
+        would look like a service that began again."""
+        with self._lock:
+            if self._counts is None:
+                return None
+            counts = self._counts.copy()
             for part in (self._sent, self._fresh):
                 for name, amount in part.items():
-                    both[name] += amount
-            return both
+                    counts[name] = counts.get(name, 0.0) + amount
+            return counts

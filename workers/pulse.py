@@ -104,7 +104,7 @@ class Pulse(threading.Thread):
             self._wanted.wait(LOOK_SECONDS)
             self._wanted.clear()
         with suppress(redis.RedisError):
-            self._queue.count(self._worker.tally, answer=False)
+            self._queue.count(self._worker.tally)
         with suppress(redis.RedisError):  # else it is free when its time is over
             self._slot.give_back()
         self._redis.close()
@@ -128,7 +128,7 @@ class Pulse(threading.Thread):
             self._worker.look_around(self._queue)
             self._renew_at = now + RENEWAL_SECONDS
         if not self._worker.tally.empty:
-            self._queue.count(self._worker.tally, answer=False)
+            self._queue.count(self._worker.tally)
         told, self._progress = self._progress, None
         if told is not None:
             self._queue.progress(*told)

@@ -222,6 +222,17 @@ class Ending:
 
 
 @dataclass(frozen=True)
+class Backlog:
+    """Jobs of one priority: those in its lists, those that run, those that wait out a backoff. Jobs that an identical
+    one computes for are in none of them."""
+
+    queued: int
+    running: int
+    delayed: int
+    oldest: float | None  # Unix seconds by Redis' clock: the submission of the first in a list
+
+
+@dataclass(frozen=True)
 class Reaped:
     """An attempt that was ended because its worker is gone, or a job that expired in the queue ("gone")."""
 
@@ -424,6 +435,16 @@ class JobQueue:
             counts.setdefault(cast(Priority, priority.decode()), {})[owner.decode()] = count
         return counts
 
+    def queues(self) -> tuple[dict[Priority, Backlog], int]:
+        """How many jobs wait and run by priority, and how many dead letters there are. Of those that run and of those
+        in a backoff 10,000 each are looked at."""
+        told, dead = self._eval(scripts.QUEUES, 10_000)
+        found = {}
+        for priority, queued, running, delayed, oldest in told:
+            at = float(oldest) if oldest else None
+            found[cast(Priority, priority.decode())] = Backlog(queued, running, delayed, at)
+        return found, dead
+
     def oldest(self) -> float | None:
         """Seconds the oldest of them has waited."""
         first = cast(list[tuple[bytes, float]], self._redis.zrange(scripts.WAITING, 0, 0, withscores=True))
@@ -481,14 +502,13 @@ class JobQueue:
             Reaped(JobRequest.model_validate_json(request), attempt, how.decode()) for _, request, attempt, how in ended
         ]
 
-    def count(self, tally: Tally, *, answer: bool = True) -> Mapping[str, float]:
-        """Add what a process counted by itself, once however often it is asked; returns the counts after it, with
-        `answer`."""
+    def count(self, tally: Tally, *, ask: bool = False) -> None:
+        """Add what a process counted by itself, once however often it is sent, and let it hear the counts of all if it
+        asks."""
         process, number, amounts = tally.addition()
         told = [part for name, amount in amounts.items() for part in (name, repr(amount))]
-        counted = self._eval(scripts.COUNT, process, number, int(answer), *told)
-        tally.heard()
-        return numbers(counted)
+        counted = self._eval(scripts.COUNT, process, number, int(ask), *told)
+        tally.heard(numbers(counted) if ask else None)
 
     def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
         """All that was counted, and then what was in each of these Unix hours (`workers.counts.Counts.of`)."""

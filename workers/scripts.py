@@ -947,6 +947,38 @@ return answer
 """
 )
 
+# most ids looked at  ->  {{queue, how many wait in its lists, run, wait out a backoff, submission of the oldest that
+#   waits in a list or ''} of each, how many dead letters}
+QUEUES = (
+    _PRELUDE
+    + f"""
+local most, queues, names = tonumber(ARGV[1]), {{}}, {{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}
+for _, name in ipairs(names) do
+  local queue = {{name, 0, 0, 0, ''}}
+  queues[name] = queue
+  for _, lane in ipairs({{name, name .. '-gpu'}}) do
+    for _, owner in ipairs(redis.call('ZRANGE', RING .. lane, 0, -1)) do
+      local list = RQ_QUEUES .. lane .. '-' .. owner
+      queue[2] = queue[2] + redis.call('LLEN', list)
+      local first = redis.call('LINDEX', list, 0)
+      local at = first and redis.call('HGET', JOB .. first, 'submitted_at')
+      if at and (queue[5] == '' or tonumber(at) < tonumber(queue[5])) then queue[5] = at end
+    end
+  end
+end
+for place, key in pairs({{[3] = LEASES, [4] = DELAYED}}) do
+  for _, id in ipairs(redis.call('ZRANGE', key, 0, most - 1)) do
+    local lane = redis.call('HGET', JOB .. id, 'lane')
+    local queue = lane and queues[string.match(lane, '^%a+')]
+    if queue then queue[place] = queue[place] + 1 end
+  end
+end
+local answer = {{}}
+for _, name in ipairs(names) do table.insert(answer, queues[name]) end
+return {{answer, redis.call('ZCARD', DEAD)}}
+"""
+)
+
 _STOP = f"""
 -- Cancel what is live. The state after, or nil for an unknown job.
 local function stop(id)

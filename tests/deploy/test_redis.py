@@ -173,7 +173,8 @@ def test_the_files_let_nobody_in_before_passwords_are_set() -> None:
 
 
 OF_THE_API = {
-    "ENQUEUE", "CANCEL", "ERASE", "FORBID", "POSITION", "EXPIRE_IF_OVERDUE", "RERUN", "WAITING_BY_OWNER", "COUNT",
+    "ENQUEUE", "CANCEL", "ERASE", "FORBID", "POSITION", "EXPIRE_IF_OVERDUE", "RERUN", "WAITING_BY_OWNER",
+    "QUEUES", "COUNT",
 }  # fmt: skip
 OF_WORKERS = {"CLAIM", "LEAVE", "RENEW", "FINISH", "REAP", "PROGRESS", "CANCEL", "COUNT", "TAKE_SLOT", "LEAVE_SLOT"}
 

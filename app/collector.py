@@ -1,0 +1,78 @@
+"""Look at something again and again in a thread of its own, so that who asks never waits long for it."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+log = logging.getLogger("warpdesk.api")
+
+T = TypeVar("T")
+
+
+class Collector(Generic[T]):
+    """`look` is called every so many seconds, and at once, told so, when somebody asks; what it returns is kept."""
+
+    def __init__(self, name: str, look: Callable[[bool], T | None], every: float) -> None:
+        self.name = name
+        self._look = look
+        self._every = every
+        self._state = threading.Condition()
+        self._seen: T | None = None
+        self._asked = self._answered = 0  # how often somebody asked, and the latest of them that a look answered
+        self._succeeded_at: float | None = None  # time.monotonic()
+        self._failed = self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=f"collect {name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, patience: float) -> None:
+        """After one more look, unless that takes too long."""
+        with self._state:
+            self._stopped = True
+            self._state.notify_all()
+        self._thread.join(patience)
+
+    def ask(self, patience: float) -> tuple[T | None, bool]:
+        """What is seen now, or what was seen last where that takes longer than so many seconds or fails; and whether
+        it is of now."""
+        with self._state:
+            self._asked += 1
+            mine = self._asked
+            self._state.notify_all()
+            done = self._state.wait_for(lambda: self._answered >= mine, patience)
+            return self._seen, done and not self._failed
+
+    def last(self, patience: float) -> tuple[T | None, bool]:
+        """What was seen last, and whether that is so many seconds old at most."""
+        with self._state:
+            at = self._succeeded_at
+            return self._seen, not self._failed and at is not None and time.monotonic() - at <= patience
+
+    def _run(self) -> None:
+        while True:
+            with self._state:
+                stopped, asked = self._stopped, self._asked
+            try:
+                seen = self._look(asked > self._answered)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next look may go well
+                if not self._failed:
+                    log.warning("metrics of the %s are old ones: %s: %s", self.name, type(error).__name__, error)
+                self._heard(asked, None, failed=True)
+            else:
+                self._heard(asked, seen, failed=False)
+            if stopped:
+                return
+            with self._state:
+                self._state.wait_for(lambda: self._stopped or self._asked > self._answered, self._every)
+
+    def _heard(self, asked: int, seen: T | None, *, failed: bool) -> None:
+        with self._state:
+            self._failed, self._answered = failed, asked
+            if not failed:
+                self._succeeded_at = time.monotonic()
+            if seen is not None:
+                self._seen = seen
+            self._state.notify_all()
