@@ -152,7 +152,7 @@ class Metrics(Registered):
         yield _gauge(
             "build_info", "1; what runs here", {(self._version, platform.python_version()): 1}, "version", "python"
         )
-        up = {("queue",): fresh, ("redis",): fresh, ("ledger",): fresh_ledger}
+        up: dict[tuple[str, ...], float] = {("queue",): fresh, ("redis",): fresh, ("ledger",): fresh_ledger}
         yield _gauge("collector_up", "1 while what comes from there is of now, 0 while it is what was known last", up,
                      "collector")  # fmt: skip
         yield _gauge("queue_up", "1 while this process reaches the queue", {(): fresh})
@@ -250,7 +250,7 @@ def _le(bound: float) -> str:
 
 def _of_queue(seen: Seen) -> Iterator[Metric]:
     jobs: dict[tuple[str, ...], float] = defaultdict(float)
-    oldest = {}
+    oldest: dict[tuple[str, ...], float] = {}
     for queue in PRIORITIES:
         backlog = seen.queues[queue]
         jobs |= {(queue, "queued"): backlog.queued, (queue, "running"): backlog.running}

@@ -43,8 +43,8 @@ def families(seen: Seen) -> Iterator[Metric]:
         )
         for budget in seen.budgets:
             if name in budget.total:
-                total.add_metric([budget.dataset], float(budget.total[name]))  # type: ignore[index]
-                spent.add_metric([budget.dataset], float(budget.spent[name]))  # type: ignore[index]
+                total.add_metric([budget.dataset], float(budget.total[name]))
+                spent.add_metric([budget.dataset], float(budget.spent[name]))
         yield from (total, spent)
     yield GaugeMetricFamily(
         "warpdesk_privacy_datasets_left_out",

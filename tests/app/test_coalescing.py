@@ -9,7 +9,7 @@ import pytest
 
 from app.auth import create_key
 from tests.app.computations import fail, work
-from tests.app.conftest import SCALE, Live, wait_until
+from tests.app.conftest import SCALE, Live
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy
 
@@ -133,9 +133,11 @@ def test_metrics_count_jobs_that_another_was_computed_for(serve_api: Callable[..
     with serve_api() as api:
         first, _ = pair(api)
         work(api.queue, api.store, first)
-        wait_until(lambda: 'warpdesk_jobs_coalesced_total{operation="scale"} 1.0' in api.http.get("/metrics").text)
         text = api.http.get("/metrics").text
 
-    assert 'warpdesk_jobs_finished_total{operation="scale",state="succeeded"} 2.0' in text
-    assert 'warpdesk_batches_total{operation="scale",reason="alone"} 1.0' in text
-    assert 'warpdesk_batch_jobs_count{operation="scale"} 1.0' in text
+    finished = 'operation="scale",queue="batch",reason="",state="succeeded"'
+    assert f"warpdesk_jobs_finished_total{{{finished}}} 2.0" in text
+    assert 'warpdesk_jobs_coalesced_total{operation="scale"} 1.0' in text
+    assert 'warpdesk_batches_total{operation="scale",trigger="alone"} 1.0' in text
+    assert 'warpdesk_batch_size_count{operation="scale"} 1.0' in text
+    assert 'warpdesk_jobs_computed_total{backend="cpu",operation="scale"} 1.0' in text

@@ -8,7 +8,7 @@ import pytest
 
 from app.auth import create_key
 from tests.app.computations import work
-from tests.app.conftest import SCALE, Live, unlike, wait_until
+from tests.app.conftest import SCALE, Live, unlike
 from tests.app.test_auth import bearer
 from tests.claims import finish, take
 from workers.protocol import MAX_STRIKES, Failed
@@ -143,8 +143,9 @@ def test_dead_letters_are_for_operators(serve_api: Callable[..., Any], tmp_path:
 def test_metrics_count_what_was_tried_again_and_given_up(serve_api: Callable[..., Any]) -> None:
     with serve_api() as api:
         dead(api)
-        wait_until(lambda: 'dead_letters_total{operation="scale"} 1.0' in api.http.get("/metrics").text)
         text = api.http.get("/metrics").text
 
-    assert 'warpdesk_redeliveries_total{operation="scale"} 2.0' in text
-    assert 'warpdesk_strikes_total{operation="scale"} 3.0' in text
+    assert 'warpdesk_jobs_dead_total{operation="scale"} 1.0' in text
+    assert "warpdesk_dead_letters 1.0" in text
+    assert 'warpdesk_job_retries_total{operation="scale"} 2.0' in text
+    assert 'warpdesk_job_strikes_total{operation="scale"} 3.0' in text

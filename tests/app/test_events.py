@@ -375,7 +375,8 @@ def test_streams_end_at_once_when_the_api_is_told_to_stop(redis_url: str, tmp_pa
 
 def counted(api: Live, operation: str) -> bool:
     """Whether one job of it was counted as canceled."""
-    line = f'warpdesk_jobs_finished_total{{operation="{operation}",state="canceled"}} 1.0'
+    labels = f'operation="{operation}",queue="batch",reason="",state="canceled"'
+    line = f"warpdesk_jobs_finished_total{{{labels}}} 1.0"
     return line in api.http.get("/metrics").text
 
 
