@@ -1,7 +1,8 @@
 """Write the lists of what the image installs: `python3.12 deploy/image/lock.py`.
 
-Run it after pyproject.toml changed, or to update. pip resolves for the image's Python on x86-64 and on arm64, wheels alone. Each package is kept with the digests of its
-wheels for the two, so a build installs those files or fails. A package that has no wheel for one of them ends this.
+Run it after pyproject.toml changed, or to update. pip resolves for the image's Python on x86-64 and on arm64, wheels
+alone. Each package is kept with the digests of its wheels for the two, so a build installs those files or fails. A
+package that has no wheel for one of them ends this.
 """
 
 import json
