@@ -15,7 +15,7 @@ from app.auth import Reader
 from app.errors import Refusal
 from app.schemas import moment
 from app.shared import Desk, Shared
-from workers.protocol import FailedExample, GpuCondition, WorkerReport
+from workers.protocol import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
 
 router = APIRouter(tags=["health"])
 
@@ -178,8 +178,61 @@ def _device(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuDevice:
         last_fault=gpu.last_fault,
         last_fault_at=moment(gpu.last_fault_at),
         faults=gpu.faults,
-        driver=gpu.driver,
+        slot=worker.slot,
+        dollars_per_hour=worker.dollars_per_hour,
+        driver=None if gpu.driver is None else _driver(worker, gpu.driver),
     )
+
+
+def _driver(worker: WorkerReport, driver: GpuReport) -> schemas.GpuDriver:
+    reading = driver.reading or GpuReading(uuid="", name="")
+    return schemas.GpuDriver(
+        state=driver.state,
+        findings=list(driver.findings),
+        hung_since=moment(driver.hung_since),
+        age_seconds=_age(worker, driver),
+        index=reading.index,
+        mig=reading.mig,
+        driver=reading.driver,
+        cuda=reading.cuda,
+        architecture=reading.architecture,
+        utilization=reading.utilization,
+        temperature_celsius=reading.temperature,
+        slowdown_temperature_celsius=reading.slowdown_temperature,
+        power_watts=reading.power,
+        power_limit_watts=reading.power_limit,
+        energy_joules=reading.energy,
+        sm_clock_hertz=reading.sm_clock,
+        memory_clock_hertz=reading.memory_clock,
+        clock_reasons=None if reading.clock_reasons is None else list(reading.clock_reasons),
+        memory_bus_bits=reading.memory_bus_width,
+        peak_memory_bandwidth_bytes_per_second=reading.peak_memory_bandwidth,
+        processes=reading.processes,
+        ecc_corrected=reading.ecc_corrected,
+        ecc_uncorrected=reading.ecc_uncorrected,
+        rows_remapped=reading.rows_remapped,
+        rows_remapped_uncorrected=reading.rows_remapped_uncorrected,
+        remap_pending=reading.remap_pending,
+        remap_failed=reading.remap_failed,
+        pages_retired=reading.pages_retired,
+        retirement_pending=reading.retirement_pending,
+        recovery_action=reading.recovery_action,
+        sm_activity=reading.sm_activity,
+        sm_occupancy=reading.sm_occupancy,
+        tensor_activity=reading.tensor_activity,
+        dram_activity=reading.dram_activity,
+        xids=[
+            schemas.GpuXid(xid=event.xid, at=moment(event.at), asks=event.asks, meaning=event.meaning)
+            for event in driver.xids
+        ],
+    )
+
+
+def _age(worker: WorkerReport, driver: GpuReport | None) -> float | None:
+    """How old the driver's reading is now, in seconds: the report of it is of a while ago too."""
+    if driver is None or driver.age_seconds is None:
+        return None
+    return round(driver.age_seconds + max(0.0, time.time() - worker.reported_at), 3)
 
 
 @router.get("/gpu-memory", summary="Memory of each GPU", response_model=schemas.GpuMemory, responses=_CALLER)
@@ -196,6 +249,8 @@ async def gpu_memory(_: Reader, desk: Shared) -> schemas.GpuMemory:
 
 def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
     ours = {} if gpu.memory is None else gpu.memory.model_dump()
+    reading = None if gpu.driver is None else gpu.driver.reading
+    device = {} if reading is None else reading.model_dump()
     return schemas.GpuMemoryDevice(
         worker=worker.name,
         name=gpu.name or "",
@@ -207,6 +262,13 @@ def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
         stuck_bytes=ours.get("stuck"),
         outside_bytes=ours.get("outside"),
         peak_bytes=ours.get("peak"),
+        device_used_bytes=device.get("memory_used"),
+        device_free_bytes=device.get("memory_free"),
+        device_reserved_bytes=device.get("memory_reserved"),
+        process_bytes=device.get("process_memory"),
+        others_bytes=device.get("other_memory"),
+        processes=device.get("processes"),
+        age_seconds=_age(worker, gpu.driver),
     )
 
 

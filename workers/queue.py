@@ -6,6 +6,7 @@ same call after a lost reply changes nothing and answers the same.
 
 import hashlib
 import json
+import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from functools import cache
 from math import ceil
 from typing import Any, Literal, cast
 
+from pydantic import ValidationError
 from redis import Redis
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import NoScriptError
@@ -45,6 +47,8 @@ from workers.protocol import (
     uses_key,
     worker_key,
 )
+
+log = logging.getLogger("warpdesk.queue")
 
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 5.0
@@ -422,7 +426,7 @@ class JobQueue:
         if not names:
             return []
         reports = cast(list[bytes | None], self._redis.mget([worker_key(name) for name in names]))
-        return [WorkerReport.model_validate_json(report) for report in reports if report is not None]
+        return [read for report in reports if report is not None and (read := _readable(report)) is not None]
 
     def length(self) -> int:
         """Jobs that wait for a worker."""
@@ -593,6 +597,21 @@ def evaluate(connection: Redis, script: str, *arguments: Any) -> Any:
 def digest_of(script: str) -> str:
     """What Redis calls a script that it has seen."""
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+def _readable(report: bytes) -> WorkerReport | None:
+    """None of one that a later release wrote and this one does not understand: what others say still counts."""
+    try:
+        return WorkerReport.model_validate_json(report)
+    except ValidationError as error:
+        _tell_unreadable(error.errors()[0]["loc"])
+        return None
+
+
+@cache
+def _tell_unreadable(where: tuple[int | str, ...]) -> None:
+    """Once of each place: reports come every few seconds."""
+    log.warning("a worker's report cannot be read at %s: it is left out", ".".join(map(str, where)))
 
 
 def lane_of(request: JobRequest) -> str:

@@ -248,6 +248,17 @@ def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
                 "stuck_bytes": 3,
                 "outside_bytes": 4,
                 "peak_bytes": 5,
+                **dict.fromkeys(
+                    (
+                        "device_used_bytes",
+                        "device_free_bytes",
+                        "device_reserved_bytes",
+                        "process_bytes",
+                        "others_bytes",
+                        "processes",
+                        "age_seconds",
+                    )
+                ),
             }
         ]
     }
