@@ -61,14 +61,15 @@ def test_no_route_of_health_waits_for_a_driver_that_hangs_and_all_tell_what_was_
     told, memory = device(api), device(api, "/gpu-memory")
     play(script, nvmlDeviceGetMemoryInfo={"hang": True})
     wait_until(lambda: device(api)["driver"]["hung_since"] is not None)
+    hung = device(api)
     waited: list[float] = []
-    for _ in range(20):
+    for _ in range(10):
         for route in ROUTES:
             began = time.monotonic()
             answer = api.http.get(route)
             waited.append(time.monotonic() - began)
-            assert answer.status_code == 200, answer.text
-    hung = device(api)
+            # After ten seconds of hanging the GPU is left alone, and the worker is not ready for a moment.
+            assert answer.status_code in (200, 503), answer.text
     play(script)  # lets the call return, and the worker's thread end
     assert max(waited) < 2.0  # where one waited for the driver it would be for ever
     assert hung["state"] == "degraded"

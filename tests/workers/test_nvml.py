@@ -549,6 +549,16 @@ def test_performance_monitoring_is_read_of_ones_own_slice_where_it_was_asked_for
         assert ratios_of(Bench(script("h100_mig"), f"{start}-1111-5222-8333-444444444444").after(3)) == (None,) * 4
 
 
+def test_a_gpu_that_tells_all_there_is_to_tell_leaves_nothing_out() -> None:
+    report = Bench(script("h100"), pid=4711, gpm=True).after(3)
+    assert report.state == "healthy"
+    assert [event.xid for event in report.xids] == [31]
+    assert ratios_of(report) == (0.715, 0.48, 0.12, 0.555)
+    assert report.reading is not None
+    untold = {name for name, value in report.reading.model_dump().items() if value is None}
+    assert untold == {"mig", "pages_retired", "retirement_pending"}  # a whole GPU, that remaps rows
+
+
 @pytest.mark.parametrize("device", [{}, {"gpm": {}, "nvmlGpmSampleGet": {"error": "NOT_SUPPORTED"}}, {"gpm": {}}])
 def test_a_gpu_without_performance_monitoring_tells_none_of_it(tmp_path: Path, device: dict[str, Any]) -> None:
     report = Bench(changed(tmp_path, "a100", **device), gpm=True).after(3)
