@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import stat
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 SIZE = 32  # bytes of the key, and of a seed
 
 _NONCE = 12  # of ChaCha20-Poly1305
+_SETTLED = 3600.0  # seconds in which whatever was begun with an older key is in the database, or never will be
 
 
 class UnusableKey(ValueError):
@@ -62,10 +64,12 @@ class Ring:
         return self._keys
 
     def grow(self, path: Path, *, forget: bool) -> None:
-        """Write these keys and a new one to `path`, in one step. With `forget`, those between the first and the newest
-        are left out: no seed may need them any more."""
+        """Write these keys and a new one to `path`, in one step. With `forget`, when every seed was wrapped with the
+        newest, those between it and the first are left out, unless it is so new that somebody may just be writing what
+        the one before has wrapped."""
         first, *later = self.keys()
-        _write(path, (first, *(later[-1:] if forget else later), secrets.token_bytes(SIZE)), anew=False)
+        old = time.time() - self._stamp[0] / 1e9 > _SETTLED
+        _write(path, (first, *(later[-1:] if forget and old else later), secrets.token_bytes(SIZE)), anew=False)
         _force(path.parent)
 
 
@@ -139,7 +143,7 @@ def _read(path: Path) -> tuple[_Stamp, tuple[bytes, ...]]:
         status = os.fstat(file.fileno())
         if stat.S_IMODE(status.st_mode) & 0o077:
             raise UnusableKey(f"others may read the ledger's key {path}: chmod 600 it, and think of it as known")
-        text = file.read(64 * SIZE)
+        text = file.read(1 << 20)
     try:
         keys = tuple(bytes.fromhex(line.decode()) for line in text.split())
     except ValueError:
