@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -33,7 +34,7 @@ _SECRETS = (
     (re.compile(r"wd_([0-9a-f]{12})_[A-Za-z0-9_-]+"), r"wd_\1_***"),
     (re.compile(r"wdj_[A-Za-z0-9_-]+"), "wdj_***"),
     (
-        re.compile(r"""(?i)\b((?:proxy-)?authorization|x-api-key)(\\?["']?\s*[:=,]\s*\\?b?["']?)[^"'\r\n,}\])]+"""),
+        re.compile(r"""(?i)\b((?:proxy-)?authorization|x-api-key)(\\?["']?\s*[:=,]\s*(?:b?\\?["'])?)[^"'\r\n,}\])]+"""),
         r"\1\2***",
     ),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
@@ -66,7 +67,7 @@ def configure(form: LogFormat, level: LogLevel = "info", worker: str | None = No
 
     `level` is that of ours; others have warnings. `worker` is what lines are told to come from.
     """
-    handler = logging.StreamHandler()
+    handler = _Stderr()
     handler.setFormatter(_Json(worker) if form == "json" else _Text())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -80,6 +81,16 @@ def configure(form: LogFormat, level: LogLevel = "info", worker: str | None = No
 def _uncaught(error: BaseException | None) -> None:
     if isinstance(error, Exception):  # else it was asked to end
         logging.getLogger("warpdesk").critical("nobody caught %s", type(error).__name__, exc_info=error)
+
+
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+    def handleError(self, record: logging.LogRecord) -> None:
+        """What Python writes of a line that cannot be formatted holds its arguments as they are."""
+        error = sys.exc_info()[1]
+        with suppress(OSError, ValueError):
+            self.stream.write(
+                f"a line of {record.name} at {record.filename}:{record.lineno} is lost: {type(error).__name__}\n"
+            )
 
 
 class _Text(logging.Formatter):

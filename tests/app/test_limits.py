@@ -9,7 +9,7 @@ import pytest
 
 from app.auth import create_key
 from app.errors import Refusal
-from app.limits import Limits
+from app.limits import Limits, network
 from tests.app.test_auth import SCALE, bearer
 from tests.app.test_uploads import NPY, npy
 
@@ -79,3 +79,82 @@ def test_a_key_over_its_rate_is_told_to_wait_and_others_are_served(
         assert api.queued() == before
         assert api.http.get("/v1/jobs", headers=bearer(busy)).status_code == 200
         assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(calm)).status_code == 202
+
+
+def test_however_many_senders_come_what_is_kept_of_them_is_bounded() -> None:
+    now = 0.0
+    limits = Limits(1.0, 3, "So many", lambda: now)
+    for number in range(100_000):
+        now += 1e-6
+        limits.take(str(number))
+
+    assert len(limits._buckets) <= 10_000
+    for _ in range(2):
+        limits.take("99999")
+    with pytest.raises(Refusal):  # the latest are among them
+        limits.take("99999")
+    now += 10.0
+    for number in range(10_001):
+        limits.take(f"later {number}")
+    assert "99999" not in limits._buckets  # it was full again
+
+
+@pytest.mark.parametrize(
+    ("address", "sender"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("", ""),
+    ],
+)
+def test_a_line_of_ipv6_is_one_sender(address: str, sender: str) -> None:
+    assert network(address) == sender
+
+
+def test_a_flood_without_a_key_is_told_to_wait_and_a_key_of_the_same_address_is_served(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    token = create_key(tmp_path / "home", "desk", ["submit", "read"])
+    with serve_api(failed_logins_per_second=0.01, failed_login_burst=5) as api:
+        wrong = bearer("wd_000000000000_" + "A" * 43)
+        answers = [api.http.get("/v1/jobs", headers=wrong) for _ in range(8)]
+        round_ = api.http.get("/v1/secagg/rounds/round_1/roster", headers=bearer("wdj_" + "0" * 32 + "_0_" + "A" * 43))
+
+        assert [answer.status_code for answer in answers] == [401] * 5 + [429] * 3
+        for answer in (*answers[5:], round_):
+            assert (answer.status_code, answer.json()["code"]) == (429, "rate-limited")
+            assert 1 <= int(answer.headers["Retry-After"]) <= 100
+        assert api.http.get("/v1/jobs", headers=bearer(token)).status_code == 200
+        assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(token)).status_code == 202
+
+
+def test_every_route_that_knows_its_caller_is_limited(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    """Of each key there is one request in a long time; the next is refused on every route, those of workers too."""
+    home = tmp_path / "home"
+    keys = {scope: create_key(home, scope, [scope]) for scope in ("admin", "worker")}
+    with serve_api(requests_per_second=0.01, request_burst=1) as api:
+        paths = api.http.get("/openapi.json").json()["paths"]
+        known = [
+            (method, path, keys["admin"])
+            for path, methods in paths.items()
+            for method, told in methods.items()
+            if told.get("security") != [] and "401" in told["responses"] and not _of_members(told)
+        ]
+        known += [("get", "/v1/worker", keys["worker"]), ("post", "/v1/worker/inputs", keys["worker"])]
+        for token in keys.values():
+            api.http.get("/v1/worker" if token == keys["worker"] else "/v1/jobs", headers=bearer(token))
+
+        answers = {
+            (method, path): api.http.request(method, path.replace("{", "").replace("}", ""), headers=bearer(token))
+            for method, path, token in known
+        }
+
+        assert {place for place, answer in answers.items() if answer.status_code != 429} == set()
+        assert all(answer.headers["Retry-After"] for answer in answers.values())
+        assert len(answers) >= 30
+
+
+def _of_members(told: dict[str, Any]) -> bool:
+    """Whether a join token alone is taken."""
+    return [*told.get("security", [{}])] == [{"join_token": []}]
