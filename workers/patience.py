@@ -30,6 +30,7 @@ class Patience(AbstractBackoff):
 
     def __init__(self) -> None:
         self.end_by: float | None = None  # time.monotonic()
+        self.why = "nothing was tried"  # what the last try failed with
 
     def __deepcopy__(self, memo: object) -> "Patience":
         return self  # redis-py gives each connection a copy; all of them must hear of the end
@@ -38,7 +39,7 @@ class Patience(AbstractBackoff):
         if self.end_by is not None and time.monotonic() > self.end_by:
             raise StopRequested
         if failures == 3 or failures % 60 == 0:
-            log.warning("Redis does not answer, or refuses; trying on (%d tries)", failures)
+            log.warning("Redis does not answer, or refuses: %s; trying on (%d tries)", self.why, failures)
         return min(_LONGEST, _FIRST * 2.0 ** min(failures, 16))
 
 
@@ -47,6 +48,7 @@ class Insistence(Retry):
 
     def __init__(self, patience: Patience) -> None:
         super().__init__(patience, -1)
+        self._patience = patience
 
     def call_with_retry(self, do: Callable[[], T], *how: Any, **more: Any) -> T:
         def ask() -> T:
@@ -55,6 +57,9 @@ class Insistence(Retry):
             except redis.ResponseError as error:
                 if _PASSES.search(str(error)):
                     raise redis.ConnectionError(str(error)) from error
+                raise
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                self._patience.why = str(error) or type(error).__name__
                 raise
 
         return super().call_with_retry(ask, *how, **more)

@@ -113,12 +113,10 @@ def has_tls(binary: Path) -> bool:
     return ">>> 'tls-port" not in told.stdout + told.stderr
 
 
-def certificates(folder: Path, host: str) -> None:
+def certificates(folder: Path, host: str, authority: str = "Warpdesk test CA") -> None:
     """ca.crt, redis.crt and redis.key, as README.md of `deploy/redis` has openssl make them."""
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name, name = (
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)]) for common in ("Warpdesk test CA", "redis")
-    )
+    ca_name, name = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)]) for common in (authority, "redis"))
     now = dt.datetime.now(dt.UTC)
 
     def begin(subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:

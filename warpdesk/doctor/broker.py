@@ -32,12 +32,20 @@ def _ping(url: str, source: str) -> Check:
     try:
         with redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2) as connection:
             information = connection.info("server")
-            policy = connection.config_get("maxmemory-policy").get("maxmemory-policy", "unknown")
+            policy = _policy(connection)
     except (ValueError, TypeError):  # unreadable, or an unknown option; the message may hold a part of the password
         return _failed(
             f"{source}, not a URL such as redis://user:password@host:6379/0", f"set {redis_server.URL_VARIABLE}"
         )
+    except redis.AuthenticationError as error:
+        return _failed(f"{source}, does not let us in: {error}", "correct the user or the password in the URL")
     except (redis.RedisError, OSError) as error:
+        if "certificate" in str(error).lower():
+            return _failed(
+                f"{source}, the certificates do not fit: {error}",
+                "name the authority that signed the server's certificate by ?ssl_ca_certs=/path/ca.crt, and where the "
+                "server wants one of ours, &ssl_certfile=/path/own.crt&ssl_keyfile=/path/own.key",
+            )
         return _failed(f"{source}, no answer: {error}", f"start it, or correct or unset {redis_server.URL_VARIABLE}")
     if policy != "noeviction":
         return _failed(
@@ -45,6 +53,14 @@ def _ping(url: str, source: str) -> Check:
             "redis-cli CONFIG SET maxmemory-policy noeviction, and the same in its redis.conf",
         )
     return Check("redis", "ok", f"{source}, version {information['redis_version']}, answers")
+
+
+def _policy(connection: redis.Redis) -> str:
+    try:
+        found: str = connection.config_get("maxmemory-policy").get("maxmemory-policy", "unknown")
+    except redis.exceptions.NoPermissionError:  # a worker's user may not ask: it is the API's to know
+        return "noeviction"
+    return found
 
 
 def _failed(found: str, remedy: str) -> Check:
