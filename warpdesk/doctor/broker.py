@@ -57,10 +57,9 @@ def _ping(url: str, source: str) -> Check:
 
 def _policy(connection: redis.Redis) -> str:
     try:
-        found: str = connection.config_get("maxmemory-policy").get("maxmemory-policy", "unknown")
+        return connection.config_get("maxmemory-policy").get("maxmemory-policy") or "unknown"
     except redis.exceptions.NoPermissionError:  # a worker's user may not ask: it is the API's to know
         return "noeviction"
-    return found
 
 
 def _failed(found: str, remedy: str) -> Check:
