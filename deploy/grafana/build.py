@@ -333,8 +333,10 @@ def queue() -> list[Row]:
                runbook="WarpdeskRedisMemoryHigh"),
             timeseries("Keys evicted", f"sum({increase('warpdesk_redis_evicted_keys_total')})",
                        "Within an hour. Any at all is a loss: the policy is to be noeviction.", runbook="WarpdeskRedisEvicts"),
-            states("Keeps jobs", {"noeviction and append-only": f"min({one('warpdesk_redis_keeps_jobs')})"},
-                   "Whether Redis is set up so that a job that was acknowledged is kept.", runbook="WarpdeskRedisMayLoseJobs"),
+            states("Keeps jobs", {
+                "noeviction and append-only": f"min({one('warpdesk_redis_keeps_jobs')})",
+                "each write on the disk first": f"min({one('warpdesk_redis_durable')})",
+            }, "Whether Redis is set up so that a job that was acknowledged is kept; and after a power cut too.", runbook="WarpdeskRedisMayLoseJobs"),
         ]),
     ]  # fmt: skip
 
@@ -462,8 +464,15 @@ def gpus() -> list[Row]:
 
 def cost_and_privacy() -> list[Row]:
     dollars, jobs = "warpdesk_cost_dollars_total", "warpdesk_jobs_computed_total"
-    left = f"max by (dataset) ({one('warpdesk_privacy_epsilon_budget')}) - max by (dataset) ({one('warpdesk_privacy_epsilon_spent')})"
-    used = f"max by (dataset) ({one('warpdesk_privacy_epsilon_spent')}) / (max by (dataset) ({one('warpdesk_privacy_epsilon_budget')}) > 0)"
+    left = {
+        f"{kind} {{{{dataset}}}}": f"max by (dataset) ({one(f'warpdesk_privacy_{kind}_budget')}) - max by (dataset) ({one(f'warpdesk_privacy_{kind}_spent')})"
+        for kind in ("epsilon", "delta", "rho")
+    }
+    held = {
+        f"{kind} {word}": f"max by (dataset) ({one(f'warpdesk_privacy_{kind}_{word}')})"
+        for kind in ("epsilon", "delta", "rho")
+        for word in ("budget", "spent")
+    }
     return [
         ("Cost", [
             stat("Fleet", f"max({one('warpdesk_fleet_dollars_per_hour')})",
@@ -492,15 +501,14 @@ def cost_and_privacy() -> list[Row]:
                        "The limit is set in the rules.", unit="currencyUSD", runbook="WarpdeskCostHigh"),
         ]),
         ("Privacy budgets", [
-            timeseries("Epsilon left", {"{{dataset}}": left},
-                       "Of open budgets. It only ever falls. What an answer tells of one person also depends on delta, on other budgets of the same "
-                       "people, and on what was released elsewhere.", width=12, runbook="WarpdeskPrivacyBudgetLow"),
-            timeseries("Spent", {"{{dataset}}": used}, "Of epsilon.", unit="percentunit", most=1, steps=((None, GREEN), (0.8, YELLOW), (1, RED)), width=12,
-                       runbook="WarpdeskPrivacyBudgetSpent"),
-            table("Budgets", {
-                "epsilon": f"max by (dataset) ({one('warpdesk_privacy_epsilon_budget')})",
-                "spent": f"max by (dataset) ({one('warpdesk_privacy_epsilon_spent')})",
-            }, "As their accountants have them; /v1/budgets has the chain of charges."),
+            timeseries("Left", left,
+                       "Epsilon, or epsilon and delta, or rho, of open budgets, as each is kept. It only ever falls, but for refunds. What an answer tells of one "
+                       "person also depends on other budgets of the same people, and on what was released elsewhere.", runbook="WarpdeskPrivacyBudgetLow"),
+            timeseries("Spent", {"{{kind}} {{dataset}}": "warpdesk:privacy_spent:ratio"}, "Of what the budget holds.", unit="percentunit", most=1,
+                       steps=((None, GREEN), (0.8, YELLOW), (1, RED)), runbook="WarpdeskPrivacyBudgetSpent"),
+            stat("Datasets left out", f"max({one('warpdesk_privacy_datasets_left_out')})",
+                 "With an open budget and in no panel here, because there are more than 100.", width=8, height=8, steps=((None, GREEN), (1, YELLOW))),
+            table("Budgets", held, "As their accountants have them; /v1/budgets has the chain of charges."),
             timeseries("Charges", {"{{dataset}} {{state}}": f"sum by (dataset, state) ({increase('warpdesk_privacy_charges_total')})"},
                        "Within an hour. A refused charge released nothing.", runbook="WarpdeskChargesRefused"),
             timeseries("Rounds", {"{{phase}}": f"max by (phase) ({one('warpdesk_rounds')})"},
