@@ -56,25 +56,34 @@ class Energy:
     def joules(self, since: float, until: float) -> float | None:
         """What it took between two moments, the later of them now or lately; None where nobody can tell."""
         with self._lock:
-            points = self._points[max(0, bisect_right(self._points, since, key=lambda point: point.at) - 1) :]
-            before = self._points[-len(points) - 1] if 0 < len(points) < len(self._points) else None
-        if not points or until <= since or until - points[-1].at > self._patience or not all(p.alone for p in points):
+            first = max(0, bisect_right(self._points, since, key=_when) - 1)
+            concerned, known = self._points[first:], self._points[max(0, first - 1) :]
+        if not known or until <= since or until - known[-1].at > self._patience:
             return None
-        last = points[-1]
-        watts = last.watts if last.watts is not None else _slope(points[-2] if len(points) > 1 else before, last)
+        before, after = _so_far(known, since), _so_far(known, until)
+        if before is None or after is None or not all(point.alone for point in concerned):
+            return None
+        return max(0.0, after - before)
+
+
+def _when(point: _Point) -> float:
+    return point.at
+
+
+def _so_far(points: list[_Point], at: float) -> float | None:
+    """Joules at a moment. After the last reading at its power; before the first as in the time that is known."""
+    place = bisect_right(points, at, key=_when)
+    if place == len(points):
+        near, watts = points[-1], points[-1].watts
         if watts is None:
-            return None
-        if last.at <= since:
-            return watts * (until - since)
-        head = _slope(points[0], points[1]) if len(points) > 1 else watts
-        if head is None or points[0].at > since:  # it began before what is kept
-            mean = _slope(points[0], last)
-            head = mean if mean is not None else watts
-        covered = last.joules - points[0].joules - head * (since - points[0].at)
-        return max(0.0, covered + watts * (until - last.at))
+            watts = _mean(points[-2:])
+    else:
+        near = points[max(0, place - 1)]
+        watts = _mean(points[place - 1 : place + 1] if place > 0 else points)
+    return None if watts is None else near.joules + watts * (at - near.at)
 
 
-def _slope(before: _Point | None, after: _Point) -> float | None:
-    if before is None or after.at <= before.at:
-        return None
-    return (after.joules - before.joules) / (after.at - before.at)
+def _mean(points: list[_Point]) -> float | None:
+    """Watts from the first to the last."""
+    first, last = points[0], points[-1]
+    return last.watts if last.at <= first.at else (last.joules - first.joules) / (last.at - first.at)
