@@ -74,6 +74,9 @@ def give_redis_a_limit(home: Path) -> None:
 class Load:
     """Jobs of every operation on both backends, one after another in a few threads, until it is left."""
 
+    WORK = tuple(itertools.product(OPERATIONS, ("gpu", "cpu")))
+    PAUSE = 0.03  # seconds of a thread between two jobs
+
     def __init__(self, url: str, threads: int = 2) -> None:
         self._url = url
         self._stop = threading.Event()
@@ -81,6 +84,7 @@ class Load:
         self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
         self.ends: set[tuple[str, str, str]] = set()  # operation, backend that was asked for, how it ended
         self.failures: list[str] = []
+        self.ended = 0
 
     def __enter__(self) -> "Load":
         for thread in self._threads:
@@ -92,25 +96,33 @@ class Load:
         for thread in self._threads:
             thread.join(60)
 
+    def last(self, seconds: float) -> None:
+        """Wait so long, and until every kind of job has ended twice."""
+        began = time.monotonic()
+        while time.monotonic() < began + seconds or self.ended < 2 * len(self.WORK):
+            assert not self.failures, self.failures
+            assert time.monotonic() < began + 120, f"{self.ended} jobs in 120 s"
+            time.sleep(0.1)
+
     def _run(self) -> None:
-        work = list(itertools.product(OPERATIONS.items(), ("gpu", "cpu")))
         with httpx.Client(base_url=self._url, timeout=60) as http:
-            while not self._stop.is_set():
+            while not self._stop.wait(self.PAUSE):
                 turn = next(self._turns)
-                (name, operation), backend = work[turn % len(work)]
+                name, backend = self.WORK[turn % len(self.WORK)]
                 # What is small is urgent: an emulated GPU takes long for what a real one does at once.
-                priority = "realtime" if name in ("sum", "min", "max") else ("batch", "research")[turn % 2]
-                body = {"operation": name, "backend": backend, "priority": priority}
-                sent = http.post("/v1/jobs", json={**body, **asdict(operation.example)}, headers={"Prefer": "wait=30"})
+                priority = "realtime" if name in ("sum", "min", "max") else ("batch", "research")[turn // 2 % 2]
+                body = {"operation": name, "backend": backend, "priority": priority, **asdict(OPERATIONS[name].example)}
+                sent = http.post("/v1/jobs", json=body, headers={"Prefer": "wait=30"})
                 if sent.status_code != 200:
                     self.failures.append(f"{name} on {backend}: {sent.status_code} {sent.text}")
                     return
                 self.ends.add((name, backend, sent.json()["status"]))
+                self.ended += 1
 
 
 def once(url: str) -> None:
     """What the load has not: a job that the GPU refuses, releases of budgets of every accountant, a release
-    that is refused, a replay, and a request that is wrong."""
+    that is refused, a replay, a request that is wrong, and values that are."""
     with httpx.Client(base_url=url, timeout=60, headers={"Prefer": "wait=30"}) as http:
         fell_back = http.post("/v1/jobs", json={"operation": "rsi", **asdict(OPERATIONS["rsi"].example)})
         assert fell_back.json()["provenance"]["fallback_reason"], fell_back.text[:2000]
@@ -129,6 +141,10 @@ def once(url: str) -> None:
         refused = http.post("/v1/jobs", json=_release(made.json()["id"], "9"), headers={"Idempotency-Key": "too much"})
         assert refused.status_code == 409, refused.text
         assert http.post("/v1/jobs", json={"operation": "rsi", "params": {"period": 0}}).status_code == 422
+        contradicting = asdict(OPERATIONS["shamir_reconstruct"].example)
+        contradicting["inputs"]["shares"]["data"][0][0] += 1
+        failed = http.post("/v1/jobs", json={"operation": "shamir_reconstruct", **contradicting})
+        assert failed.json()["status"] == "failed", failed.text
 
 
 def _release(budget: str, epsilon: str) -> dict[str, Any]:

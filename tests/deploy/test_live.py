@@ -6,6 +6,7 @@ is healthy. So a metric that is misspelt, or has lost a label, is an expression 
 
 import json
 import math
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from kernels.catalogue import OPERATIONS
 from tests.conftest import free_port
 from tests.deploy.live import DEPLOY, Load, Prometheus, give_redis_a_limit, once, serving
 from tests.deploy.promql import operands, selectors
@@ -56,7 +56,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         give_redis_a_limit(home)
         once(service.url)
         with Load(service.url) as load:
-            time.sleep(LOAD_SECONDS)
+            load.last(LOAD_SECONDS)
             prometheus.now = time.time()
             exposition = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
             alerts = prometheus.alerts()
@@ -99,11 +99,12 @@ def has_data(prometheus: Prometheus, expr: str) -> bool:
 
 
 def test_the_load_was_healthy_and_ran_every_operation_on_both_backends(seen: Seen) -> None:
-    assert seen.load.failures == []
-    assert seen.load.ends == {(name, backend, "succeeded") for name in OPERATIONS for backend in ("gpu", "cpu")}
+    load = seen.load
+    assert load.failures == []
+    assert load.ends == {(name, backend, "succeeded") for name, backend in load.WORK}
     computed = seen.prometheus.query("sum by (operation, backend) (warpdesk_jobs_computed_total) > 0")
     ran = {(sample["metric"]["operation"], sample["metric"]["backend"]) for sample in computed}
-    assert ran == {(name, backend) for name in OPERATIONS for backend in ("gpu", "cpu")}
+    assert ran == set(load.WORK)
 
 
 def test_every_panel_has_data(seen: Seen) -> None:
@@ -130,6 +131,21 @@ def test_every_series_that_a_rule_names_is_there(seen: Seen) -> None:
     named = {series for expr in (*alerted().values(), *recorded().values()) for series in selectors(expr)}
     asked = sorted(series for series in named if not may_be_empty(series))
     assert [series for series in asked if not has_data(seen.prometheus, series)] == []
+
+
+def test_every_query_of_the_runbook_is_understood_and_names_what_is_there(seen: Seen) -> None:
+    pages = sorted((DEPLOY / "runbook").glob("*.md"))
+    asked = [
+        line
+        for page in pages
+        for block in re.findall(r"```promql\n(.*?)```", page.read_text(), re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert len(asked) >= 30
+    for line in asked:
+        seen.prometheus.query(line)  # a mistake is an answer of 400
+    names = {selector.partition("{")[0] for line in asked for selector in selectors(line)}
+    assert [name for name in names if not may_be_empty(name) and not has_data(seen.prometheus, name)] == []
 
 
 def test_no_rule_fails_and_no_alert_is_near(seen: Seen) -> None:
