@@ -37,7 +37,8 @@ async def drive(desk: Desk) -> None:
     try:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(desk.rounds_moved.wait(), EVERY)
+                async with asyncio.timeout(EVERY):  # wait_for of Python 3.11 can swallow a cancel that meets its end
+                    await desk.rounds_moved.wait()
             desk.rounds_moved.clear()
             for round_id in [name for name, task in working.items() if task.done()]:
                 _tell(round_id, _reason(working.pop(round_id).exception()), told)

@@ -151,12 +151,16 @@ def partition(world: World, chance: random.Random, partitions: list[Partition], 
     partitions.append(Partition(worker.name, held))
 
 
-def restart(world: World, worker: Part) -> None:
+def restart(world: World, part: Part) -> None:
     """SIGTERM, wait for its end, wait until its successor is ready."""
-    world.history.add("fault", "deployment", detail=f"{worker.name} is to end")
-    worker.asked = True
-    worker.process.terminate()
-    world.until(lambda: worker.process.poll() is not None, f"{worker.name} did not end", 60)
-    assert worker.process.returncode == 0, f"{worker.name} was asked to end and ended {worker.process.returncode}"
+    world.history.add("fault", "deployment", detail=f"{part.name} is to end")
+    part.asked = True
+    part.process.terminate()
+    clean = -signal.SIGTERM if part.name == "api" else 0  # uvicorn ends by the signal once it has stopped
+    until = time.monotonic() + 60
+    while part.process.poll() is None:  # nothing is started meanwhile: it would be gone from `parts`
+        assert time.monotonic() < until, f"{part.name} did not end"
+        time.sleep(0.01)
+    assert part.process.returncode == clean, f"{part.name} was asked to end and ended {part.process.returncode}"
     world.tend()
-    world.until(world.ready, f"the successor of {worker.name} did not become ready")
+    world.until(world.ready, f"the successor of {part.name} did not become ready")

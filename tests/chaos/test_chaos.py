@@ -326,21 +326,32 @@ def test_a_poison_job_is_given_up_after_three_strikes_and_its_neighbours_have_no
 
 
 @sizes(
-    short(jobs=150, times=2),
-    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, times=12),
+    short(jobs=150, times=2, every=1.0),
+    Size("2.5 minutes", jobs=JOBS // 5, kinds=700, workers=4, times=5, every=30.0),
 )
 def test_a_rolling_restart_costs_no_job_and_strikes_none(worlds: Worlds, size: Size, tmp_path: Path) -> None:
     restarted: list[str] = []
-    with worlds.chaos(size, tmp_path, enough=lambda: len(restarted) >= size.times) as run:
+    with worlds.chaos(size, tmp_path, enough=lambda: len(restarted) >= 2 * size.times) as run:
 
         def harm() -> None:
-            if len(restarted) < size.times:
-                worker = run.world.workers[len(restarted) % len(run.world.workers)]
-                restart(run.world, worker)
-                restarted.append(worker.name)
+            """As a deployment does: a worker, and the API, each told to end and replaced."""
+            if len(restarted) < 2 * size.times:
+                turn = len(restarted) // 2 % len(run.world.workers)
+                for part in (run.world.workers[turn], run.world.api):
+                    restart(run.world, part)
+                    restarted.append(part.name)
 
-        run.work_off(harm, 1.0)
-        run.facts = {"workers restarted": len(restarted)}
+        began = time.monotonic()
+        run.work_off(harm, size.every)
+        seen = Counter(entry.what for entry in run.history.entries())
+        run.facts = {
+            "workers restarted": len(restarted) - restarted.count("api"),
+            "times the API was restarted": restarted.count("api"),
+            "seconds between two": size.every,
+            "seconds of load": round(time.monotonic() - began),
+            "refused, to be sent again": seen["refused"],
+            "requests without an answer": seen["unknown"],
+        }
         run.judge("rolling-restart")
         assert strikes(run.world.queue, run.load.jobs) == {}
 
