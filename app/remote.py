@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from importlib.metadata import version
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
@@ -53,8 +54,8 @@ _HELD = 4 << 20  # bytes of arrays that wait to be written
 
 @router.get("")
 async def greet(_: Worker) -> Response:
-    """The service is there and takes the key."""
-    return Response(status_code=204)
+    """The service is there and takes the key; which release it is."""
+    return Response(status_code=204, headers={"Warpdesk-Version": version("warpdesk")})
 
 
 @router.get("/inputs/{attempt}/{name}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from app.audit import Audit, Deed
     from app.settings import Settings
     from warpdesk.client import Client, Job, WarpdeskError
+    from warpdesk.doctor.check import Findings
 
 S = TypeVar("S", bound="BaseSettings")
 
@@ -109,6 +110,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument(
         "--calibrate", action="store_true", help="measure what operations take on GPU and CPU, for backend auto"
+    )
+    doctor.add_argument(
+        "--join", action="store_true", help="look only whether a worker here could join the service its settings name"
     )
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run=_doctor)
@@ -388,7 +392,13 @@ def _doctor(chosen: argparse.Namespace) -> int:
 
     if chosen.quick and chosen.arch:
         raise Misconfigured("--quick leaves out the kernels, which --arch asks for: give one of the two")
+    if chosen.join and (chosen.quick or chosen.arch or chosen.calibrate):
+        raise Misconfigured("--join looks at the way to the service, and not at this machine: give it alone")
     worker, settings = _read(WorkerSettings), _read(Settings)  # the machine is looked at as a worker would
+    if chosen.join:
+        from warpdesk.doctor.join import join
+
+        return _findings(join(worker, settings), chosen.json)
     with suppress(UnusableHome):  # the findings tell
         if not chosen.quick:
             make_private(worker.home)
@@ -401,7 +411,11 @@ def _doctor(chosen: argparse.Namespace) -> int:
 
         with _quiet():
             findings = examine(worker, settings, Wish(chosen.quick, chosen.arch, chosen.calibrate))
-    print(json.dumps(findings.as_json()) if chosen.json else findings.as_text())
+    return _findings(findings, chosen.json)
+
+
+def _findings(findings: "Findings", as_json: bool) -> int:
+    print(json.dumps(findings.as_json()) if as_json else findings.as_text())
     return 0 if findings.healthy else 1
 
 

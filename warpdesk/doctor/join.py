@@ -1,0 +1,405 @@
+"""Whether a worker on this machine could join a service elsewhere: the way to Redis, to the API and to the ledger.
+
+Looks as the worker would, with its URLs and its key, and changes nothing: Redis is asked what the user may do, without
+doing it, and the array that is sent to the API is one of an attempt that does not run, which is read over and refused.
+"""
+
+import ipaddress
+import json
+import re
+import socket
+import ssl
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import redis
+from redis.connection import parse_url
+from redis.exceptions import NoPermissionError
+
+from app.settings import Settings
+from kernels.array import ArrayInfo
+from warpdesk.doctor.check import Check, Findings
+from warpdesk.doctor.ledger import ledger
+from workers import counts, npy, scripts, slots
+from workers.protocol import EVENTS, ArrayOutput, ResultDocument, SentResult, SentResults, WantedInputs
+from workers.settings import WorkerSettings
+
+_PATIENCE = 5.0  # seconds for each step of the way
+_DAYS_LEFT = 14  # of a certificate, below which it is time to renew it
+_FAR = 0.050  # seconds of a round trip beyond which batches wait longer for their claim than small jobs compute
+_SKEW = 1.0  # seconds
+_PINGS = 20
+_SENT = 4 << 20  # bytes of the array that is sent: above what proxies allow unless they are told otherwise
+_ATTEMPT = "job_doctor00.1"  # the name of an attempt that no service ever has
+
+_ACL = "give the user the line `user worker` of deploy/redis/users.acl of this release: ACL SETUSER, or ACL LOAD"
+
+# What the worker's process does in Redis: these scripts, and a few commands of its own and of RQ.
+_SCRIPTS = (
+    scripts.CLAIM, scripts.LEAVE, scripts.RENEW, scripts.FINISH, scripts.REAP, scripts.PROGRESS, scripts.CANCEL,
+    slots.TAKE_SLOT, slots.LEAVE_SLOT,
+)  # fmt: skip
+_OWN = (
+    ("ping",), ("info",), ("time",), ("multi",), ("exec",), ("client", "setname", "x"), ("evalsha", "x", "0"),
+    ("blpop", "warpdesk:handed:x", "1"), ("hset", "rq:worker:x", "a", "b"), ("hgetall", "rq:worker:x"),
+    ("expire", "rq:worker:x", "1"), ("sadd", "rq:workers", "x"), ("get", "rq:suspended"),
+    ("mget", "warpdesk:worker:x"), ("pexpire", "warpdesk:worker:x", "1"), ("zscore", "warpdesk:workers", "x"),
+    ("sadd", "rq:workers:warpdesk", "x"), ("scard", "warpdesk:uses:x"), ("set", f"{counts.TALLIES}x", "1"),
+    ("exists", f"{scripts.FORBIDDEN}x"), ("subscribe", "rq:pubsub:x"), ("publish", EVENTS, "x"),
+)  # fmt: skip
+# What it must not be able to do: to others' jobs, to the service, to the server.
+_NOT_ITS = (
+    ("lrange", "warpdesk:jobs:x", "0", "1"), ("get", "warpdesk:idempotency:x"), ("get", "another:key"),
+    ("set", "another:key", "x"), ("keys", "*"), ("scan", "0"), ("flushall",), ("flushdb",), ("shutdown",), ("monitor",),
+    ("config", "get", "*"), ("config", "set", "maxmemory", "0"), ("acl", "list"), ("client", "list"),
+    ("script", "flush"), ("replicaof", "no", "one"), ("publish", "another", "x"),
+)  # fmt: skip
+_ALL_KEYS = frozenset({"del", "exists", "mget", "unlink", "smembers"})  # whose arguments are keys, or a key alone
+
+# a command in JSON each  ->  1 if this user may, 0 if not, -1 for none of this server's; nil before Redis 7
+_MAY = """
+if not redis.acl_check_cmd then return nil end
+local told = {}
+for index, line in ipairs(ARGV) do
+  local known, may = pcall(redis.acl_check_cmd, unpack(cjson.decode(line)))
+  told[index] = not known and -1 or (may and 1 or 0)
+end
+return told
+"""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where something listens, without what its URL has of secrets."""
+
+    name: str  # of the check
+    host: str
+    port: int
+    variable: str
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def join(worker: WorkerSettings, settings: Settings) -> Findings:
+    """Walk the ways of a worker of another host. Each stops where it is broken; the others are walked all the same."""
+    return Findings((*_redis(worker.redis_url), *_api(worker), _ledger(worker, settings)))
+
+
+# ---------------------------------------------------------------- the way to Redis
+
+
+def _redis(url: str) -> Iterator[Check]:
+    try:
+        parts: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError):  # its text may hold a password
+        yield Check("redis", "failed", "WARPDESK_REDIS_URL is not a URL of a Redis",
+                    "write it as rediss://worker:PASSWORD@HOST:6379/0?ssl_ca_certs=/path/ca.crt")  # fmt: skip
+        return
+    if "path" in parts:
+        yield Check("redis", "failed", f"WARPDESK_REDIS_URL is the socket {parts['path']}: of this machine alone",
+                    "set it to the Redis of the service, rediss://worker:PASSWORD@HOST:6379/0")  # fmt: skip
+        return
+    place = _Place("redis", parts.get("host", "localhost"), parts.get("port", 6379), "WARPDESK_REDIS_URL")
+    context = _context(parts.get("ssl_ca_certs")) if url.startswith("rediss:") else None
+    way = list(_way(place, context))
+    yield from way
+    if any(check.status == "failed" for check in way):
+        return
+    with redis.Redis.from_url(url, socket_timeout=_PATIENCE, socket_connect_timeout=_PATIENCE) as connection:
+        yield from _within(connection, parts.get("username", "default"))
+
+
+def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
+    """What is found by who is let in."""
+    try:
+        connection.ping()
+    except redis.AuthenticationError as error:
+        yield Check("redis user", "failed", f"{user} is not let in: {error}",
+                    "correct the user and password of WARPDESK_REDIS_URL; the user is `worker`")  # fmt: skip
+        return
+    except (redis.RedisError, OSError) as error:
+        remedy = "if the server speaks TLS, write rediss:// and not redis://; else see what its log says"
+        yield Check("redis user", "failed", f"no answer to PING: {type(error).__name__}", remedy)
+        return
+    yield Check("redis user", "ok", f"{user} is let in")
+    try:
+        rights = list(_rights(connection, user))
+        yield from rights
+        if rights[0].status == "failed":
+            return
+        yield _server(connection.info())
+        yield from _times(connection)
+    except NoPermissionError as error:
+        yield Check("redis rights", "failed", f"{user} may not do what a worker does: {error}", _ACL)
+    except (redis.RedisError, OSError) as error:
+        yield Check("redis", "failed", f"it stopped answering: {type(error).__name__}", "look at the server's log")
+
+
+def _rights(connection: redis.Redis, user: str) -> Iterator[Check]:
+    """Asked of the server, command by command, as the scripts of this release name them."""
+    needed = _needed()
+    lines = [json.dumps(command) for command in (*needed, *_NOT_ITS)]
+    told: Any = connection.eval(_MAY, 0, *lines)
+    if told is None:
+        yield Check("redis rights", "warning", "a Redis before 7 does not tell what a user may do",
+                    "use Redis 7 or Valkey: deploy/redis is made for them")  # fmt: skip
+        return
+    short = [_shown(command) for command, may in zip(needed, told, strict=False) if may != 1]
+    if short:
+        shown = "; ".join(short[:5]) + (f" and {len(short) - 5} more" if len(short) > 5 else "")
+        yield Check("redis rights", "failed", f"{user} may not: {shown}", _ACL, {"missing": short})
+    else:
+        yield Check("redis rights", "ok", f"{user} may do all {len(needed)} things that a worker does")
+    beyond = [_shown(command) for command, may in zip(_NOT_ITS, told[len(needed) :], strict=True) if may == 1]
+    if beyond:
+        yield Check("redis least rights", "warning", f"{user} may do what no worker needs: {'; '.join(beyond)}", _ACL,
+                    {"beyond": beyond})  # fmt: skip
+    else:
+        yield Check("redis least rights", "ok", f"{user} may do none of {len(_NOT_ITS)} things that a worker must not")
+
+
+def _needed() -> list[tuple[str, ...]]:
+    """Read off the scripts, so that this list is never behind them."""
+    text = "".join(_SCRIPTS)
+    calls = re.findall(r"redis\.call\(([^,)]*)", text)
+    commands = sorted({name.lower() for call in calls for name in re.findall(r"'(\w+)'", call)})
+    keys = sorted({key for key in re.findall(r"'((?:warpdesk|rq):[^']*)'", text) if not _is_channel(key)})
+    return [
+        *_OWN,
+        *(
+            (command, "warpdesk:job:x", *(() if command in _ALL_KEYS else ("1", "1", "1")))
+            for command in commands
+            if command not in ("publish", "time")
+        ),
+        *(("get", f"{key}x" if key.endswith((":", "-")) else key) for key in keys),
+    ]
+
+
+def _is_channel(key: str) -> bool:
+    return "%" in key or "pubsub" in key or key == EVENTS
+
+
+def _shown(command: Sequence[str]) -> str:
+    return (
+        " ".join(command[:2]).upper() if command[0] in ("config", "acl", "client", "script") else " ".join(command[:2])
+    )
+
+
+def _server(told: dict[str, Any]) -> Check:
+    version, policy = told.get("redis_version", "unknown"), told.get("maxmemory_policy", "unknown")
+    found = (
+        f"version {version}, maxmemory-policy {policy}, append-only file {'on' if told.get('aof_enabled') else 'off'}"
+    )
+    if policy != "noeviction":
+        remedy = "set maxmemory-policy to noeviction (Upstash: eviction off): a full Redis must refuse, not forget jobs"
+        return Check("redis server", "failed", found, remedy)
+    if not told.get("aof_enabled"):
+        remedy = "set appendonly yes: jobs that were acknowledged end with the server otherwise"
+        return Check("redis server", "warning", found, remedy)
+    return Check("redis server", "ok", found)
+
+
+def _times(connection: redis.Redis) -> Iterator[Check]:
+    took, offsets = [], []
+    for _ in range(_PINGS):
+        began, began_at = time.perf_counter(), time.time()
+        seconds, micros = connection.time()
+        took.append(time.perf_counter() - began)
+        offsets.append(seconds + micros / 1e6 - began_at - took[-1] / 2)
+    middle, worst = statistics.median(took), max(took)
+    found = f"{middle * 1e3:.1f} ms, at worst {worst * 1e3:.1f} ms of {_PINGS}"
+    details = {"seconds": middle, "worst_seconds": worst}
+    if middle > _FAR:
+        remedy = "put the worker nearer to Redis, or give its region a service of its own: deploy/redis/README.md"
+        yield Check("redis round trip", "warning", f"{found}: each batch waits for two of them", remedy, details)
+    else:
+        yield Check("redis round trip", "ok", found, details=details)
+    offset = offsets[took.index(min(took))]  # that of the quickest is known best
+    found = f"this machine is {abs(offset):.3f} s {'behind' if offset > 0 else 'ahead of'} Redis"
+    status = "warning" if abs(offset) > _SKEW else "ok"
+    remedy = "timedatectl set-ntp true: ages of reports and expiries of results are told by both clocks"
+    yield Check("clock", status, found, remedy if status == "warning" else None, {"seconds": offset})  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- names, connections, certificates
+
+
+def _context(authority: str | None) -> ssl.SSLContext | OSError:
+    context = ssl.create_default_context()
+    try:
+        if authority is not None:
+            context.load_verify_locations(authority)
+    except OSError as error:
+        return error
+    return context
+
+
+def _way(place: _Place, context: ssl.SSLContext | OSError | None) -> Iterator[Check]:
+    """DNS, TCP, TLS; stops at the first that fails."""
+    name = f"{place.name} name"
+    try:
+        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        remedy = f"correct {place.variable}, or the resolver; .internal is known inside fly.io's WireGuard alone"
+        yield Check(name, "failed", f"{place.host} has no address: {error.strerror}", remedy)
+        return
+    addresses = sorted({str(address[0]) for *_, address in found})
+    yield Check(name, "ok", f"{place.host} is {', '.join(addresses[:4])}")
+    name, began = f"{place.name} connection", time.perf_counter()
+    try:
+        connection = socket.create_connection((place.host, place.port), _PATIENCE)
+    except OSError as error:
+        why = "no answer in 5 s" if isinstance(error, TimeoutError) else error.strerror or type(error).__name__
+        remedy = f"let this machine reach TCP port {place.port} there: firewall, security group, WireGuard; or start it"
+        yield Check(name, "failed", f"{place} cannot be reached: {why}", remedy)
+        return
+    with connection:
+        yield Check(name, "ok", f"{place} answers in {(time.perf_counter() - began) * 1e3:.1f} ms")
+        yield _certificate(place, connection, context)
+
+
+def _certificate(place: _Place, connection: socket.socket, context: ssl.SSLContext | OSError | None) -> Check:
+    name = f"{place.name} tls"
+    if context is None:
+        address = ipaddress.ip_address(connection.getpeername()[0])
+        if address.is_loopback:
+            return Check(name, "ok", "none, and none is needed on this machine")
+        found = f"none: {place} is spoken to in the clear, password included"
+        remedy = f"write {'rediss' if place.name == 'redis' else 'https'}:// in {place.variable}"
+        if address.is_private:
+            return Check(name, "warning", found, f"{remedy}, unless WireGuard or the like is between")
+        return Check(name, "failed", found, remedy)
+    if isinstance(context, OSError):
+        why = context.strerror or type(context).__name__
+        return Check(name, "failed", f"the authority's certificate cannot be read: {why}",
+                     f"put it where ssl_ca_certs of {place.variable} says")  # fmt: skip
+    try:
+        with context.wrap_socket(connection, server_hostname=place.host) as secured:
+            told, protocol = secured.getpeercert() or {}, secured.version()
+    except ssl.SSLCertVerificationError as error:
+        remedy = (
+            f"give the authority that signed it (?ssl_ca_certs=/path/ca.crt, or SSL_CERT_FILE), use a name that it is "
+            f"for in {place.variable}, or renew it"
+        )
+        return Check(name, "failed", f"the certificate of {place} is refused: {error.verify_message}", remedy)
+    except OSError as error:  # ssl.SSLError is one
+        why = getattr(error, "reason", None) or type(error).__name__
+        return Check(name, "failed", f"{place} does not speak TLS: {why}", "turn TLS on there, or correct the port")
+    names = ", ".join(sorted({str(entry[1]) for entry in told.get("subjectAltName", ())}))
+    days = (ssl.cert_time_to_seconds(str(told["notAfter"])) - time.time()) / 86_400
+    found = f"{protocol}, a certificate for {names}, valid for {days:.0f} more days"
+    if days < _DAYS_LEFT:
+        return Check(name, "warning", found, "renew it: workers are cut off the day it ends", {"days": days})
+    return Check(name, "ok", found, details={"days": days})
+
+
+# ---------------------------------------------------------------- the way to the API
+
+
+def _api(worker: WorkerSettings) -> Iterator[Check]:
+    parts = urlsplit(worker.api_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        found = "WARPDESK_API_URL is no URL" if worker.api_url else "WARPDESK_API_URL is not set: arrays cannot be had"
+        yield Check(
+            "api", "failed", found, "set it to the service, https://HOST, and WARPDESK_API_KEY to a worker's key"
+        )
+        return
+    try:
+        place = _Place(
+            "api", parts.hostname, parts.port or (443 if parts.scheme == "https" else 80), "WARPDESK_API_URL"
+        )
+    except ValueError:
+        yield Check("api", "failed", "the port in WARPDESK_API_URL is no port", "correct it")
+        return
+    way = list(_way(place, _context(None) if parts.scheme == "https" else None))
+    yield from way
+    if any(check.status == "failed" for check in way):
+        return
+    headers = {"Authorization": f"Bearer {worker.api_key.get_secret_value()}"}
+    try:
+        with httpx.Client(base_url=worker.api_url.rstrip("/"), headers=headers, timeout=30) as api:
+            greeted = api.get("/v1/worker")
+            yield (key := _key(greeted, api))
+            if key.status != "failed":
+                yield _read(api)
+                yield _write(api)
+                yield _versions(greeted.headers.get("Warpdesk-Version"))
+    except httpx.HTTPError as error:
+        remedy = "see what stands between: a proxy must let requests of a minute and bodies of 1 GiB pass"
+        yield Check("api", "failed", f"{place} stopped answering: {type(error).__name__}", remedy)
+
+
+def _key(greeted: httpx.Response, api: httpx.Client) -> Check:
+    create = "create one there with `warpdesk keys create NAME --scopes worker`, and set WARPDESK_API_KEY to it"
+    status = greeted.status_code
+    if status == 401:
+        return Check("api key", "failed", "the API does not know WARPDESK_API_KEY", create)
+    if status == 403:
+        return Check("api key", "failed", "WARPDESK_API_KEY has not the scope worker", create)
+    if status != 204:
+        remedy = "correct WARPDESK_API_URL: it is the service's root, and a proxy must pass /v1/worker"
+        return Check("api key", "failed", f"/v1/worker is answered with {status}: no Warpdesk, or not its root", remedy)
+    if (other := api.get("/v1/jobs").status_code) != 403:
+        found = f"taken, but it opens others' routes too (/v1/jobs: {other}); a service without keys takes any"
+        return Check("api key", "warning", found, create)
+    return Check("api key", "ok", "taken, with the scope worker and no other")
+
+
+def _read(api: httpx.Client) -> Check:
+    wanted = WantedInputs(inputs=((_ATTEMPT, "doctor"),))
+    began = time.perf_counter()
+    answer = api.post(
+        "/v1/worker/inputs", content=wanted.model_dump_json(), headers={"Content-Type": "application/json"}
+    )
+    took = (time.perf_counter() - began) * 1e3
+    if answer.status_code == 200 and b'"arrays":[null]' in answer.content:
+        return Check("api read", "ok", f"inputs are asked for and answered in {took:.1f} ms")
+    return Check("api read", "failed", f"a request for inputs is answered with {answer.status_code}",
+                 "see the API's log, and let proxies pass /v1/worker unchanged")  # fmt: skip
+
+
+def _write(api: httpx.Client) -> Check:
+    """Sends an array as a result of an attempt that does not run: it passes every proxy, and nothing is kept."""
+    info = ArrayInfo("float64", (_SENT // 8,))
+    output = ArrayOutput(file="doctor.npy", dtype=info.dtype, shape=info.shape, id="", has_nan=False, has_inf=False)
+    document = ResultDocument(job=_ATTEMPT.partition(".")[0], operation="doctor", outputs={"doctor": output},
+                              expires_at=time.time())  # fmt: skip
+    head = SentResults(results=(SentResult(name=_ATTEMPT, document=document),)).model_dump_json().encode()
+    body = b"".join([len(head).to_bytes(4, "big"), head, npy.header(info.dtype, info.shape), bytes(_SENT)])
+    began = time.perf_counter()
+    answer = api.post("/v1/worker/results", content=body, headers={"Content-Type": "application/octet-stream"})
+    took = time.perf_counter() - began
+    if answer.status_code == 200 and answer.json()["refused"].get(_ATTEMPT, {}).get("code") == "stale-attempt":
+        found = f"{_SENT >> 20} MiB are sent in {took:.2f} s, {_SENT / took / 1e6:.0f} MB/s; nothing is kept"
+        return Check("api write", "ok", found, details={"bytes_per_second": _SENT / took})
+    remedy = "let the proxy take larger bodies (nginx: client_max_body_size 0)" if answer.status_code == 413 else None
+    return Check("api write", "failed", f"{_SENT >> 20} MiB of a result are answered with {answer.status_code}",
+                 remedy or "see the API's log, and let proxies pass /v1/worker unchanged")  # fmt: skip
+
+
+def _versions(service: str | None) -> Check:
+    try:
+        here = metadata.version("warpdesk")
+    except metadata.PackageNotFoundError:  # run from the sources
+        here = None
+    found = f"{here or 'unknown'} here, {service or 'unknown'} there"
+    if here != service or here is None:
+        remedy = "install the service's release here; two may share a Redis while one replaces the other, not for long"
+        return Check("versions", "warning", found, remedy)
+    return Check("versions", "ok", found)
+
+
+# ---------------------------------------------------------------- the ledger
+
+
+def _ledger(worker: WorkerSettings, settings: Settings) -> Check:
+    if worker.ledger is None:
+        return Check("ledger", "absent", "none (WARPDESK_LEDGER_URL): jobs that charge a budget are given back")
+    return ledger(settings)
