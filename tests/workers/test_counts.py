@@ -1,0 +1,230 @@
+"""What is counted of jobs: with their transitions, once each, in a step that adds little to them."""
+
+import signal
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from tests.claims import claim, finish, request, succeeded, take
+from tests.workers.conftest import Desk
+from workers import scripts
+from workers.counts import COUNTS, FAMILIES, HOURLY, Counts, Tally, named, numbers
+from workers.protocol import Provenance, Succeeded, Together, Transfers, job_key
+from workers.queue import Claim, Ending, Held, JobQueue
+
+
+def counts(connection: Redis) -> Counts:
+    return Counts.of(numbers(connection.hgetall(COUNTS)))  # type: ignore[arg-type]
+
+
+def answered(job: Held, **how: Any) -> Ending:
+    values: dict[str, Any] = {
+        "backend": "gpu",
+        "device": "a GPU",
+        "attempt": job.attempt,
+        "batch_size": 64,
+        "batch_reason": "full",
+        "compute_seconds": 0.02,
+        "kernel_seconds": 0.012,
+        "energy_joules": 0.5,
+        "cost_dollars": 0.001,
+        **how,
+    }
+    return Ending(job, Succeeded(result=f"{job.id}.{job.attempt}", provenance=Provenance(**values), bytes=100))
+
+
+def batch(queue: JobQueue, count: int, **fields: Any) -> tuple[Held, ...]:
+    for number in range(count):
+        queue.enqueue(request(number, work=1e5, together=Together(key="k", items=64, bytes=10), **fields))
+    claimed = queue.claim(Claim("w1", gpu=True))
+    assert claimed is not None
+    return claimed.jobs
+
+
+def test_a_launch_of_64_jobs_is_counted_as_one_and_in_few_commands(queue: JobQueue, connection: Redis) -> None:
+    jobs = batch(queue, 64)
+    with connection.monitor() as monitor:
+        queue.finish([answered(job) for job in jobs], "w1", transfers=Transfers(h2d_bytes=6400, h2d_seconds=0.001))
+        connection.echo("that was all")
+        commands = []
+        while "that was all" not in (heard := monitor.next_command())["command"]:
+            commands.append(heard["command"])
+    assert len([command for command in commands if COUNTS in command]) == 6  # since; all; those of the hour
+    found = counts(connection)
+    assert found.counters["jobs_finished_total"] == {("batch", "rsi", "succeeded", ""): 64}
+    assert found.counters["jobs_computed_total"] == {("rsi", "gpu"): 64}
+    assert found.counters["batches_total"] == {("rsi", "full"): 1}
+    assert found.counters["kernel_bytes_total"] == {("rsi", "gpu"): 6400}
+    assert found.counters["kernel_work_total"] == {("rsi", "gpu"): 64e5}
+    assert found.counters["job_energy_joules_total"] == {("rsi", "gpu"): 32.0}
+    assert found.counters["cost_dollars_total"][("rsi", "gpu")] == pytest.approx(0.064)
+    assert found.counters["transfer_bytes_total"][("h2d",)] == 6400
+    assert found.times["batch_size"][("rsi",)].buckets == {64: 1}
+    kernel = found.times["kernel_duration_seconds"]
+    assert {labels: (timed.count, timed.sum) for labels, timed in kernel.items()} == {
+        ("rsi", "gpu", "medium"): (1, 0.012)
+    }
+    assert found.times["job_run_seconds"][("rsi", "gpu")].count == 64
+    assert found.times["job_seconds"][("batch",)].count == found.times["job_wait_seconds"][("batch",)].count == 64
+
+
+def test_of_private_jobs_no_time_and_no_energy_is_counted(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request(private=True))
+    assert queue.finish([answered(take(queue), batch_size=1)])[0] == ["done"]
+    found = counts(connection)
+    assert found.counters["jobs_finished_total"] == {("batch", "rsi", "succeeded", ""): 1}
+    assert found.counters["jobs_computed_total"] == {("rsi", "gpu"): 1}
+    assert found.times.keys() == {"batch_size"}
+    assert found.counters.keys() == {
+        "jobs_enqueued_total", "jobs_finished_total", "jobs_computed_total", "batches_total",
+    }  # fmt: skip
+    for key in connection.scan_iter(f"{COUNTS}*"):
+        assert not [name for name in numbers(connection.hgetall(key)) if "seconds" in name]  # type: ignore[arg-type]
+
+
+def test_what_came_too_late_is_not_counted(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request())
+    job = take(queue)
+    queue.cancel(job.id)
+    before = counts(connection)
+    assert queue.finish([answered(job)], transfers=Transfers(h2d_bytes=1))[0] == ["stale"]
+    assert counts(connection) == before
+    assert before.counters["jobs_finished_total"] == {("batch", "rsi", "canceled", ""): 1}
+
+
+def test_a_job_that_the_release_before_queued_is_counted_as_another_operations(
+    queue: JobQueue, connection: Redis
+) -> None:
+    queue.enqueue(request())
+    connection.hdel(job_key("job_0001"), "operation")
+    job = take(queue)
+    assert finish(queue, job, succeeded(job)) == "done"
+    assert counts(connection).counters["jobs_finished_total"] == {("batch", "other", "succeeded", ""): 1}
+
+
+def test_a_redis_that_keeps_no_counts_ends_jobs_all_the_same(queue: JobQueue, connection: Redis) -> None:
+    connection.set(COUNTS, "not a hash")
+    queue.enqueue(request())
+    job = take(queue)
+    assert finish(queue, job, succeeded(job)) == "done"
+    assert claim(queue) == []
+
+
+def test_the_hour_has_what_is_counted_of_jobs_and_is_forgotten_after_8_days(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request())
+    queue.finish([answered(take(queue), batch_size=1)])
+    (key,) = connection.scan_iter(f"{COUNTS}:*")
+    hour = int(key.decode().rpartition(":")[2])
+    assert abs(queue.time() / 3600 - hour) < 1.1
+    told = numbers(connection.hgetall(key))  # type: ignore[arg-type]
+    total = numbers(connection.hgetall(COUNTS))  # type: ignore[arg-type]
+    assert told == {
+        name: amount for name, amount in total.items() if name.partition("|")[0] in HOURLY and name in told
+    }
+    assert named("job_seconds", "batch", "sum") in told
+    assert 8 * 86_400 - 5 < connection.ttl(key) <= 8 * 86_400
+
+
+class Deaf(JobQueue):
+    """The first reply to each addition is lost."""
+
+    def __init__(self, connection: Redis) -> None:
+        super().__init__(connection)
+        self.heard: set[Any] = set()
+
+    def _eval(self, script: str, *arguments: Any) -> Any:
+        answer = super()._eval(script, *arguments)
+        if script is scripts.COUNT and arguments[1] not in self.heard:
+            self.heard.add(arguments[1])
+            raise ConnectionError("the reply was lost")
+        return answer
+
+
+def test_an_addition_whose_reply_was_lost_counts_once_and_no_total_falls(redis_url: str, connection: Redis) -> None:
+    deaf, tally, seen = Deaf(connection), Tally(), []
+    for number in range(5):
+        tally.add("jobs_replayed_total")
+        with pytest.raises(ConnectionError):
+            deaf.count(tally, ask=True)
+        tally.add("jobs_replayed_total")  # goes with the next
+        seen.append(tally.known())
+        deaf.count(tally, ask=number % 2 == 0)
+        seen.append(tally.known())
+    deaf.heard.add(6)
+    deaf.count(tally)
+    assert float(connection.hget(COUNTS, "jobs_replayed_total") or 0) == 10
+    told = [known["jobs_replayed_total"] for known in seen if known is not None]
+    assert told == sorted(told)
+    assert told[-1] == 10
+
+
+def test_several_threads_and_processes_lose_no_count(redis_url: str, connection: Redis) -> None:
+    tallies, done = [Tally() for _ in range(3)], Event()
+
+    def add(tally: Tally) -> None:
+        for _ in range(300):
+            tally.add("refusals_total", "busy")
+
+    def send() -> None:
+        queue = JobQueue(connection)
+        while not done.is_set():
+            for tally in tallies:
+                queue.count(tally, ask=True)
+
+    adding = [Thread(target=add, args=(tally,)) for tally in tallies for _ in range(2)]
+    sending = Thread(target=send)
+    for thread in (sending, *adding):
+        thread.start()
+    for thread in adding:
+        thread.join()
+    done.set()
+    sending.join()
+    for tally in tallies:
+        JobQueue(connection).count(tally)
+    assert float(connection.hget(COUNTS, "refusals_total|busy") or 0) == 1800
+
+
+def test_counters_stand_still_where_redis_lost_its_last_second_and_begin_again_where_it_lost_all(
+    queue: JobQueue, connection: Redis
+) -> None:
+    tally = Tally()
+    for _ in range(9):
+        tally.add("jobs_replayed_total")
+    queue.count(tally, ask=True)
+    connection.hset(COUNTS, "jobs_replayed_total", 7)  # as an append-only file that was cut
+    tally.add("jobs_replayed_total")
+    queue.count(tally, ask=True)
+    assert (tally.known() or {})["jobs_replayed_total"] == 9
+    connection.delete(COUNTS)
+    for _ in range(2):
+        tally.add("jobs_replayed_total")
+    connection.hset(COUNTS, "since", 5)
+    queue.count(tally, ask=True)
+    assert tally.known() == {"since": 5, "jobs_replayed_total": 2}
+
+
+def test_a_dead_worker_takes_no_count_with_it_and_its_heir_goes_on(desk: Desk, connection: Redis) -> None:
+    desk.start_worker()
+    for number in range(3):
+        assert desk.wait(desk.submit(inputs={"values": desk.array([float(number)])})).state == "succeeded"
+    before = counts(connection)
+    assert before.counters["jobs_computed_total"] == {("double", "cpu"): 3}
+    napping, _ = desk.nap()
+    desk.workers[0].send_signal(signal.SIGKILL)
+    desk.workers[0].wait()
+    desk.start_worker()
+    desk.until(lambda: counts(connection).counters.get("leases_expired_total"), "nobody looked after the dead one")
+    desk.queue.cancel(napping)
+    assert desk.wait(desk.submit(inputs={"values": desk.array([9.0])})).state == "succeeded"
+    found = counts(connection)
+    assert found.counters["jobs_computed_total"][("double", "cpu")] == 4
+    assert found.counters["leases_expired_total"] == {(): 1}
+    assert found.times["job_run_seconds"][("double", "cpu")].count == 4
+
+
+def test_every_family_is_of_a_kind_that_its_name_tells() -> None:
+    for name, family in FAMILIES.items():
+        assert name.endswith("_total") == (family.kind == "counter"), name
+        assert name.endswith("_seconds") == (family.kind == "times"), name
