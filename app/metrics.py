@@ -72,7 +72,7 @@ COUNTED: Mapping[str, Told] = {
         "In which a job was computed. Jobs of one launch have all of its time each; no private jobs",
         (0.001, 0.01, 0.1, 1, 10),
     ),
-    "batch_size": Told("Jobs in a launch", (1, 2, 4, 8, 16, 32)),
+    "batch_size": Told("Jobs in a launch", (1, 4, 16)),
     "batches_total": Told("Launches, by why there were no more jobs in them"),
     "kernel_duration_seconds": Told(
         "Of a launch, once however many jobs: on a GPU its kernels by CUDA's events, on a CPU the whole call; by the "

@@ -120,9 +120,7 @@ def test_the_hour_has_what_is_counted_of_jobs_and_is_forgotten_after_8_days(queu
     assert abs(queue.time() / 3600 - hour) < 1.1
     told = numbers(connection.hgetall(key))  # type: ignore[arg-type]
     total = numbers(connection.hgetall(COUNTS))  # type: ignore[arg-type]
-    assert told == {
-        name: amount for name, amount in total.items() if name.partition("|")[0] in HOURLY and name in told
-    }
+    assert told == {name: amount for name, amount in total.items() if name.partition("|")[0] in HOURLY and name in told}
     assert named("job_seconds", "batch", "sum") in told
     assert 8 * 86_400 - 5 < connection.ttl(key) <= 8 * 86_400
 
