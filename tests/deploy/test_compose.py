@@ -1,0 +1,295 @@
+"""What docker-compose.yml promises, read as Compose reads it; and its commands and files, run without an engine."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from tests.conftest import ROOT, free_port
+from tests.deploy.image import DOCKERFILE, environment, stages, words
+from tests.deploy.tools import tool
+from warpdesk.processes import stop
+from warpdesk.redis_server import find_binary
+from workers.settings import WorkerSettings
+
+FILE = ROOT / "docker-compose.yml"
+ONE_SHOT = "init"
+OURS = ("init", "api", "worker", "worker-gpu")
+
+
+def compose(*arguments: str, **told: str) -> "subprocess.CompletedProcess[str]":
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("WARPDESK_", "COMPOSE_"))}
+    return subprocess.run(
+        [tool("docker-compose"), "--file", str(FILE), *arguments],
+        cwd=ROOT, env={**clean, **told}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, dict[str, Any]]:
+    """Every service of every profile."""
+    told = compose("--profile", "*", "config", "--format", "json")
+    assert told.returncode == 0, told.stderr
+    found: dict[str, dict[str, Any]] = json.loads(told.stdout)["services"]
+    return found
+
+
+@pytest.mark.parametrize("profile", [[], ["--profile", "gpu"]])
+def test_compose_takes_the_file_and_warns_of_nothing(profile: list[str]) -> None:
+    told = compose(*profile, "config", "--quiet")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+def test_a_machine_without_a_gpu_is_asked_for_none() -> None:
+    rendered = json.loads(compose("config", "--format", "json").stdout)
+    assert set(rendered["services"]) == {"init", "redis", "api", "worker", "prometheus", "grafana"}
+    assert not re.search(r"nvidia|devices|capabilities|runtime", json.dumps(rendered))
+
+
+def test_the_gpu_worker_is_the_only_more_and_has_one_gpu(services: dict[str, dict[str, Any]]) -> None:
+    rendered = json.loads(compose("--profile", "gpu", "config", "--format", "json").stdout)
+    assert set(rendered["services"]) == set(services)
+    (device,) = services["worker-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["count"]) == ("nvidia", 1)
+    assert {"gpu", "compute", "utility"} == set(device["capabilities"])
+    assert [name for name, service in services.items() if "reservations" in service["deploy"]["resources"]] == [
+        "worker-gpu"
+    ]
+
+
+def test_no_service_can_become_more_than_it_is(services: dict[str, dict[str, Any]]) -> None:
+    for name, service in services.items():
+        assert service["user"] == "10001:10001", name
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["tmpfs"] == ["/tmp:size=64m,mode=1777,nosuid,nodev"], name  # noqa: S108
+        unwanted = {"privileged", "cap_add", "devices", "pid", "ipc", "userns_mode", "container_name"}
+        assert unwanted & service.keys() == set(), name
+
+
+def test_every_service_has_limits_and_its_logs_an_end(services: dict[str, dict[str, Any]]) -> None:
+    for name, service in services.items():
+        limits = service["deploy"]["resources"]["limits"]
+        assert min(float(limits["cpus"]), int(limits["memory"]) / 2**28, int(limits["pids"]) / 32) >= 1, name
+        assert service["logging"] == {"driver": "json-file", "options": {"max-file": "3", "max-size": "10m"}}, name
+
+
+def test_ports_are_on_loopback_and_redis_and_workers_have_none(services: dict[str, dict[str, Any]]) -> None:
+    published = {name: service["ports"] for name, service in services.items() if "ports" in service}
+    assert published.keys() == {"api", "prometheus", "grafana"}
+    assert {port["host_ip"] for ports in published.values() for port in ports} == {"127.0.0.1"}
+    assert {name for name, service in services.items() if "front" in service.get("networks", {})} == published.keys()
+    assert services["init"]["network_mode"] == "none"
+    networks = json.loads(compose("config", "--format", "json").stdout)["networks"]
+    assert networks["back"]["internal"] is True
+
+
+def test_no_secret_is_in_an_environment_or_a_command(services: dict[str, dict[str, Any]]) -> None:
+    for name, service in services.items():
+        for variable, value in (service.get("environment") or {}).items():
+            if re.search(r"PASSWORD|SECRET|TOKEN|KEY|URL", variable):
+                assert variable.endswith("_FILE"), (name, variable)
+                assert value.startswith("/run/"), (name, variable)
+        assert not re.search(r"requirepass|password=|://", " ".join(service.get("command") or [])), name
+        mounted = {entry["source"] for entry in service["volumes"] if entry["target"] == "/run/secrets"}
+        assert mounted <= {f"secrets-{name.removesuffix('-gpu')}"}  # and nobody sees another's
+        ledger = [entry.get("read_only", False) for entry in service["volumes"] if entry["source"] == "ledger-key"]
+        # The API replaces it when it is rotated, workers read it, Redis and Grafana have none.
+        assert ledger == {"init": [False], "api": [False], "worker": [True], "worker-gpu": [True]}.get(name, []), name
+
+
+def test_only_the_first_container_gives_a_volume_its_owner(services: dict[str, dict[str, Any]]) -> None:
+    directories = " ".join(stages(DOCKERFILE.read_text())["runtime"].all("RUN"))
+    for entry in services["init"]["volumes"]:
+        if entry["type"] == "volume":
+            assert f" {entry['target']}" in directories  # there it belongs to 10001
+    for name, service in services.items():
+        for entry in service["volumes"]:
+            if entry["type"] == "bind":
+                assert entry["read_only"], (name, entry)
+                assert Path(entry["source"]).exists(), (name, entry)
+            elif name != ONE_SHOT and entry["source"] != "home":
+                assert entry["volume"] == {"nocopy": True}, (name, entry)
+            assert name == ONE_SHOT or "init" in service["depends_on"]
+    homes = [entry["target"] for name in OURS for entry in services[name]["volumes"] if entry["source"] == "home"]
+    assert homes == [environment(stages(DOCKERFILE.read_text()), "cpu")["WARPDESK_HOME"]] * len(OURS)
+
+
+def test_what_lasts_is_asked_how_it_is_and_waits_for_what_it_needs(services: dict[str, dict[str, Any]]) -> None:
+    for name, service in services.items():
+        if name == ONE_SHOT:
+            assert (service["restart"], service["healthcheck"]["disable"]) == ("no", True)
+            continue
+        assert service["restart"] == "unless-stopped"
+        assert service["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL"), name
+        assert {"interval", "timeout", "retries", "start_period"} <= service["healthcheck"].keys(), name
+        assert service["depends_on"]["init"]["condition"] == "service_completed_successfully"
+    for name in ("api", "worker", "worker-gpu"):
+        assert services[name]["depends_on"]["redis"]["condition"] == "service_healthy"
+        assert services[name]["healthcheck"]["test"][:3] == ["CMD", "warpdesk", "health"]
+    assert services["worker"]["healthcheck"]["test"][3:] == ["--worker"]
+
+
+def test_a_stopping_service_has_the_time_it_takes(services: dict[str, dict[str, Any]]) -> None:
+    def seconds(text: str) -> float:
+        return sum(float(number) * {"m": 60, "s": 1}[unit] for number, unit in re.findall(r"(\d+)([ms])", text))
+
+    for name in ("worker", "worker-gpu"):
+        drain = float(services[name]["environment"]["WARPDESK_DRAIN_SECONDS"])
+        assert drain >= WorkerSettings.model_fields["drain_seconds"].default
+        assert seconds(services[name]["stop_grace_period"]) >= drain + 10
+    for name in ("api", "redis", "prometheus", "grafana"):
+        assert seconds(services[name]["stop_grace_period"]) >= 30  # Docker's own is 10
+
+
+def test_images_are_of_one_version(services: dict[str, dict[str, Any]]) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    targets = stages(DOCKERFILE.read_text())
+    for name, service in services.items():
+        tag = service["image"].rpartition(":")[2]
+        assert re.match(r"v?\d+\.\d+\.\d+", tag), name
+        if name in OURS:
+            assert service["image"] == f"warpdesk:{version}-{service['build']['target']}"
+            assert service["build"]["dockerfile"] == DOCKERFILE.name
+            assert service["build"]["target"] in targets
+
+
+class Machine:
+    """The volumes of the stack as directories, and its services as processes: what they are told is what the file says,
+    with the directories and ports of this machine in the place of the containers'."""
+
+    def __init__(self, folder: Path, services: dict[str, dict[str, Any]]) -> None:
+        self.volumes = folder / "volumes"
+        self._services = services
+        self.home = folder / "home"
+        self.redis_port, self.port, self.metrics_port = free_port(), free_port(), free_port()
+        for entry in services["init"]["volumes"]:
+            if entry["target"].startswith("/volumes/"):
+                (folder / entry["target"][1:]).mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "bin").mkdir()
+        script = folder / "bin" / "warpdesk"  # of the environment that runs the tests
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m warpdesk "$@"\n')
+        script.chmod(0o755)
+        self._path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def here(self, name: str, text: str) -> str:
+        """What a path or an address in a container is on this machine."""
+        for entry in self._services[name]["volumes"]:
+            volume = self.volumes / entry["source"].replace("secrets-", "secrets/")
+            place = entry["source"] if entry["type"] == "bind" else self.home if entry["source"] == "home" else volume
+            text = text.replace(entry["target"], str(place))
+        return str(self.volumes) if text == "/volumes" else text.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+
+    def environment(self, name: str) -> dict[str, str]:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("WARPDESK_")}
+        said = {key: self.here(name, value) for key, value in (self._services[name].get("environment") or {}).items()}
+        ours = {"WARPDESK_HOME": str(self.home), "PATH": self._path, "PYTHONPATH": str(ROOT)}
+        return {**clean, **ours, "LC_ALL": "C", **said}
+
+    def run(self, name: str, command: list[str]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(command, env=self.environment(name), capture_output=True, text=True, timeout=60)
+
+    @contextmanager
+    def start(self, name: str, **changed: str) -> Iterator[None]:
+        of_image = words(stages(DOCKERFILE.read_text())["runtime"].all("CMD")[0])
+        said = [self.here(name, word) for word in self._services[name]["command"] or of_image]
+        changes = {"8000": str(self.port), "6379": str(self.redis_port), "redis-server": str(find_binary())}
+        command = [changes.get(word, word) for word in said]
+        process = subprocess.Popen(command, env={**self.environment(name), **changed}, stdin=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            assert stop(process, 60) == 0
+
+    def healthy(self, name: str) -> bool:
+        """What its health check says."""
+        kind, *command = self._services[name]["healthcheck"]["test"]
+        if kind == "CMD-SHELL":
+            text = self.here(name, command[0]).replace("$$", "$")
+            text = text.replace("redis-cli", f"redis-cli -p {self.redis_port}")
+            return self.run(name, ["/bin/sh", "-c", text]).returncode == 0
+        more = ["--url", f"http://127.0.0.1:{self.port}"] if name == "api" else []
+        return self.run(name, [*command, *more]).returncode == 0
+
+    def until_healthy(self, name: str) -> None:
+        _until(lambda: self.healthy(name), f"{name} is not healthy")
+
+    def until_ready(self) -> None:
+        asked = ["warpdesk", "health", "--ready", "--url", f"http://127.0.0.1:{self.port}"]
+        _until(lambda: self.run("api", asked).returncode == 0, "no worker is ready")
+
+    def init(self) -> str:
+        _, *arguments = self._services["init"]["command"]
+        told = self.run("init", [sys.executable, *(self.here("init", word) for word in arguments)])
+        assert told.returncode == 0, told.stderr
+        return told.stdout
+
+    def secrets(self) -> dict[str, str]:
+        folder = self.volumes / "secrets"
+        return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def _until(true: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + 240
+    while not true():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(400)
+def test_the_first_start_makes_what_is_missing_and_the_stack_answers_a_job_with_the_key_it_made(
+    tmp_path: Path, services: dict[str, dict[str, Any]]
+) -> None:
+    machine = Machine(tmp_path, services)
+    printed = machine.init()
+    made = machine.secrets()
+    assert {path.stat().st_mode & 0o777 for path in machine.volumes.rglob("*") if path.is_file()} == {0o600}
+    assert re.fullmatch("[0-9a-f]{64}\n?", (machine.volumes / "ledger-key" / "ledger.key").read_text())
+    assert made["grafana/admin_password"] == made["operator/grafana_password"]
+    assert not [secret for secret in made.values() if secret.strip() in printed]
+    assert "operator/api_key" in printed
+    machine.init()
+    assert machine.secrets() == made  # what is there stays
+
+    with ExitStack() as stack:
+        assert not machine.healthy("redis")
+        stack.enter_context(machine.start("redis"))
+        machine.until_healthy("redis")
+        for user in ("api", "worker"):  # the name `redis` is of the stack's network
+            url = machine.volumes / "secrets" / user / "redis_url"
+            url.write_text(url.read_text().replace("redis:6379", f"127.0.0.1:{machine.redis_port}"))
+        password = made["operator/redis_password"]
+        with redis.Redis(port=machine.redis_port, username="operator", password=password) as operator:
+            kept = operator.config_get("appendonly", "appendfsync", "maxmemory-policy", "maxmemory")
+        assert kept == {
+            "appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction", "maxmemory": str(1 << 30)
+        }  # fmt: skip
+        with redis.Redis(port=machine.redis_port) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+        stack.enter_context(machine.start("api", WARPDESK_METRICS_PORT=str(machine.metrics_port)))
+        machine.until_healthy("api")
+        assert not machine.healthy("worker")
+        stack.enter_context(machine.start("worker"))
+        machine.until_healthy("worker")
+        machine.until_ready()
+
+        http = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{machine.port}", timeout=60))
+        assert http.get("/v1/jobs").status_code == 401
+        http.headers["Authorization"] = f"Bearer {made['operator/api_key']}"
+        example = http.get("/v1/operations/rsi").json()["example"]
+        answer = http.post("/v1/jobs", json=example, headers={"Prefer": "wait=50"})
+        assert answer.json()["status"] == "succeeded", answer.text
+        scraped = httpx.get(f"http://127.0.0.1:{machine.metrics_port}/metrics", timeout=10)
+        assert "warpdesk_jobs" in scraped.text
