@@ -23,6 +23,7 @@ from tests.deploy import promises
 from tests.deploy.promises import PROMISES, main, pod, secrets_wanted, workers, workloads
 from tests.deploy.redis_of_deploy import secured_redis
 from tests.deploy.tools import tool
+from warpdesk.cli import _parser
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 OVERLAYS = ("cpu", "gpu", "keda")
@@ -164,6 +165,18 @@ def _keeps(promise: str, text: str) -> bool:
     except (AssertionError, KeyError):
         return False
     return True
+
+
+def test_what_containers_run_is_what_the_command_line_takes() -> None:
+    commands = []
+    for name, made in workloads(objects(overlay("gpu"))).items():
+        if name != "warpdesk-redis":
+            probes = [main(made)[f"{kind}Probe"].get("exec", {}).get("command") for kind in ("startup", "liveness")]
+            commands += [main(made)["args"], *(probe for probe in probes if probe is not None)]
+    assert len(commands) == 7
+    for program, *arguments in commands:
+        assert program == "warpdesk"
+        _parser().parse_args(arguments)  # ends the process where it does not know one
 
 
 def test_the_rules_are_those_of_prometheus() -> None:
