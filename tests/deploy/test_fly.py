@@ -1,5 +1,6 @@
 """fly.toml and its autoscaler: what a strict validator refuses, what its commands do, what its query counts."""
 
+import json
 import math
 import os
 import signal
@@ -7,6 +8,8 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,9 @@ import httpx
 import pytest
 
 from deploy.fly import validate
+from tests.app.conftest import live, unlike
 from tests.conftest import ROOT, free_port
+from tests.deploy.tools import tool
 from warpdesk.cli import _parser
 from warpdesk.serve import GRACE
 from workers.settings import WorkerSettings
@@ -160,6 +165,61 @@ def test_a_worker_of_the_app_is_told_its_own_redis_the_apis_private_name_and_the
 def scaling() -> dict[str, str]:
     env: dict[str, str] = tomllib.loads(AUTOSCALER)["env"]
     return env
+
+
+@contextmanager
+def prometheus(folder: Path, targets: list[str]) -> Iterator[str]:
+    """One that asks these each second as one app's machines; its URL."""
+    port = free_port()
+    config = {
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [
+            {"job_name": "warpdesk", "static_configs": [{"targets": targets, "labels": {"app": "mine"}}]}
+        ],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(config))
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                tool("prometheus"),
+                f"--config.file={folder}/prometheus.yml",
+                f"--storage.tsdb.path={folder}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_the_autoscaler_counts_queued_and_running_jobs_once_however_many_apis_tell_of_them(
+    redis_url: str, tmp_path: Path
+) -> None:
+    query = scaling()["FAS_PROMETHEUS_QUERY"].replace("${APP_NAME}", "mine")
+    metrics = [free_port(), free_port()]
+    home = tmp_path / "home"
+    with (
+        live(home, redis_url, metrics_port=metrics[0]) as api,
+        live(home, redis_url, metrics_port=metrics[1]),
+        prometheus(tmp_path, [f"127.0.0.1:{port}" for port in metrics]) as url,
+    ):
+        for _ in range(5):
+            api.submit(**unlike())
+
+        def counted() -> list[float]:
+            try:
+                found = httpx.get(f"{url}/api/v1/query", params={"query": query}).json()["data"]["result"]
+                ups = httpx.get(f"{url}/api/v1/query", params={"query": "sum(up)"}).json()["data"]["result"]
+            except httpx.TransportError:
+                return []
+            both = bool(ups) and float(ups[0]["value"][1]) == 2
+            return [float(one["value"][1]) for one in found] if both else []
+
+        until(lambda: counted() == [5.0], tmp_path / "prometheus.log", 30)
 
 
 @pytest.mark.parametrize(("jobs", "machines"), [(0, 0), (1, 1), (4, 1), (5, 2), (32, 8), (1000, 8)])
