@@ -307,6 +307,60 @@ def test_doctor_asks_a_running_redis_for_its_policy(
     assert "to mend it: redis-cli CONFIG SET maxmemory-policy noeviction" in capsys.readouterr().out
 
 
+def test_a_rotated_key_is_listed_with_the_end_of_its_overlap_and_all_is_written_down(
+    own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keys", "create", "alice"]) == 0
+    first = capsys.readouterr().out.strip()
+    key_id = first.split("_")[1]
+    assert main(["keys", "rotate", key_id, "--overlap", "24h"]) == 0
+    second = capsys.readouterr().out.strip()
+    assert second.startswith(f"wd_{key_id}_")
+    assert second != first
+    assert main(["keys", "list"]) == 0
+    assert "an earlier token expires 20" in capsys.readouterr().out
+    assert main(["keys", "rotate", "0123456789ab"]) == 1
+    assert main(["keys", "revoke", key_id]) == 0
+
+    lines = [json.loads(line) for line in (own_home / "audit.jsonl").read_text().splitlines()]
+    assert [(line["action"], line["target"], line["outcome"]) for line in lines] == [
+        ("keys create submit,read,cancel", None, "begun"),
+        ("keys create submit,read,cancel", key_id, "succeeded"),
+        ("keys rotate --overlap 86400s", key_id, "begun"),
+        ("keys rotate --overlap 86400s", key_id, "succeeded"),
+        ("keys rotate --overlap 86400s", "0123456789ab", "begun"),
+        ("keys rotate --overlap 86400s", "0123456789ab", "failed: UnknownKey"),
+        ("keys revoke", key_id, "begun"),
+        ("keys revoke", key_id, "succeeded"),
+    ]
+    assert {line["who"]["uid"] for line in lines} == {os.getuid()}
+    assert second.split("_", 2)[2] not in str(lines)
+
+
+def test_a_key_is_not_made_where_that_cannot_be_written_down(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPDESK_AUDIT_FILE", "/dev/full")
+    assert main(["keys", "create", "alice"]) == 1
+    assert "cannot be written: No space left on device" in capsys.readouterr().err
+    assert not (own_home / "keys.json").exists()
+
+
+def test_the_ledgers_key_is_rotated_by_a_command(own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "rotate-ledger"]) == 1
+    file = own_home / "ledger.key"
+    own_home.mkdir(exist_ok=True)
+    before = Ring(file).keys()
+    assert main(["keys", "rotate-ledger", "--to", str(own_home / "new")]) == 0
+    assert (Ring(file).keys(), len(Ring(own_home / "new").keys())) == (before, 2)
+    assert main(["keys", "rotate-ledger"]) == 0
+    assert "0 seeds of open charges" in capsys.readouterr().out
+    assert Ring(file).keys()[0] == before[0]
+    assert len(Ring(file).keys()) == 2
+    assert main(["keys", "rotate-ledger", "--rewrap"]) == 0
+    assert len(Ring(file).keys()) == 2
+
+
 def test_keys_are_created_listed_and_revoked(own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "create", "alice"]) == 0
     token = capsys.readouterr().out.strip()
