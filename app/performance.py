@@ -50,7 +50,7 @@ class History:
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._means: Mapping[int, Means] = {}
+        self._means: dict[int, Means] = {}
 
     def read(self, jobs: JobQueue, hours: int) -> Lately:
         """Asks Redis: call it in a thread."""
@@ -60,12 +60,11 @@ class History:
         counted = Counts.of(ever)
         if counted.since != self._since:  # Redis lost what it had: those hours are no longer its
             self._since, self._means = counted.since, {}
-        known = {hour: self._means[hour] for hour in range(now - BASELINE_HOURS, now - 1) if hour in self._means}
-        missing = [hour for hour in range(now - BASELINE_HOURS, now - 1) if hour not in known]
-        if missing:
-            _, *found = jobs.counted(missing)
-            known.update(zip(missing, map(_means, found), strict=True))
-        self._means = known
+        past = range(now - BASELINE_HOURS, now - 1)
+        known = self._means = {hour: means for hour, means in self._means.items() if hour in past}
+        for hour in past:
+            if hour not in known:  # kept one by one: who gave up waiting for all of them finds these
+                known[hour] = jobs.mean_launches(hour)
         waiting = jobs.waiting_by_owner()
         return Lately(
             at=at,
@@ -74,7 +73,7 @@ class History:
             asked=_sum(asked),
             this_hour=_sum(asked[:1]),
             two_hours=_sum(asked[:2]),
-            before=list(known.values()),
+            before=[known[hour] for hour in past],
             waiting={queue: sum(waiting.get(queue, {}).values()) for queue in PRIORITIES},
         )
 
@@ -85,11 +84,6 @@ def _sum(hours: Iterable[Mapping[str, float]]) -> Counts:
         for name, amount in fields.items():
             total[name] += amount
     return Counts.of(total)
-
-
-def _means(fields: Mapping[str, float]) -> Means:
-    times = Counts.of(fields).times.get("kernel_duration_seconds", {})
-    return {kernel: timed.sum / timed.count for kernel, timed in times.items()}
 
 
 def told(lately: Lately) -> schemas.Performance:

@@ -1099,3 +1099,21 @@ end
 return asked == '1' and redis.call('HGETALL', '{COUNTS}') or {{}}
 """
 )
+
+# hour  ->  "operation|backend|size class", seconds and launches of each kind of launch in it
+LAUNCHES = f"""
+local fields, seconds, launches, answer = redis.call('HGETALL', '{COUNTS}:' .. ARGV[1]), {{}}, {{}}, {{}}
+for at = 1, #fields, 2 do
+  if string.sub(fields[at], 1, 24) == 'kernel_duration_seconds|' then
+    local kind, bucket = string.match(fields[at], '^[^|]+|(.+)|([^|]+)$')
+    if bucket == 'sum' then seconds[kind] = fields[at + 1]
+    else launches[kind] = (launches[kind] or 0) + fields[at + 1] end
+  end
+end
+for kind, count in pairs(launches) do
+  table.insert(answer, kind)
+  table.insert(answer, seconds[kind] or '0')
+  table.insert(answer, count)
+end
+return answer
+"""
