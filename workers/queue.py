@@ -449,11 +449,6 @@ class JobQueue:
             found[cast(Priority, priority.decode())] = Backlog(queued, running, delayed, at)
         return found, dead
 
-    def oldest(self) -> float | None:
-        """Seconds the oldest of them has waited."""
-        first = cast(list[tuple[bytes, float]], self._redis.zrange(scripts.WAITING, 0, 0, withscores=True))
-        return max(0.0, self.time() - first[0][1]) if first else None
-
     # Called by a worker's parent process.
 
     def claim(self, claim: Claim) -> Batch | None:

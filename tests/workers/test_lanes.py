@@ -7,8 +7,8 @@ import pytest
 from redis import Redis
 
 from tests.claims import claim, finish, ids, request, take
-from workers.protocol import Together
-from workers.queue import Claim, JobQueue
+from workers.protocol import PRIORITIES, Together, job_key
+from workers.queue import Backlog, Claim, JobQueue
 
 GPU = {"backend": "gpu"}
 
@@ -224,9 +224,12 @@ def test_positions_count_what_will_be_claimed_before(queue: JobQueue) -> None:
 def test_what_waits_is_counted_by_priority_and_owner_and_the_oldest_by_its_age(
     queue: JobQueue, connection: Redis
 ) -> None:
-    assert (queue.length(), queue.oldest(), queue.waiting_by_owner()) == (0, None, {})
+    assert (queue.length(), queue.waiting_by_owner()) == (0, {})
+    assert queue.queues() == (dict.fromkeys(PRIORITIES, Backlog(0, 0, 0, None)), 0)
     enqueue(queue, request(1), request(2, **GPU), request(3, owner="key_b"), request(4, priority="realtime"))
     assert queue.length() == 4
     assert queue.waiting_by_owner() == {"batch": {"key_a": 2, "key_b": 1}, "realtime": {"key_a": 1}}
-    connection.zadd("warpdesk:waiting", {"job_0003": queue.time() - 50})
-    assert queue.oldest() == pytest.approx(50, abs=5)
+    connection.hset(job_key("job_0003"), "submitted_at", 50.5)
+    found, dead = queue.queues()
+    assert (found["batch"], dead) == (Backlog(queued=3, running=0, delayed=0, oldest=50.5), 0)
+    assert (found["realtime"].queued, found["research"].oldest) == (1, None)
