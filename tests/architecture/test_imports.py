@@ -56,6 +56,7 @@ def test_every_module_of_workers_is_either_known_to_app_or_forbidden_to_it() -> 
         "workers.settings",
     }
     behind_them = {
+        "workers.buckets",
         "workers.disk",
         "workers.npy",
         "workers.prices",
