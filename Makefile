@@ -5,7 +5,7 @@
 # make bench EXTRAS=torch, or EXTRAS=gpu,torch, measures beside torch too.
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test lint types kernels sanitize soak chaos bench test-gpu bench-gpu
+.PHONY: help install run demo test lint types kernels sanitize soak chaos bench audit dashboards test-gpu bench-gpu
 
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.14; do \
 	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -36,10 +36,11 @@ demo: $(RUN) ## send one job of each operation over HTTP on real prices; prints 
 test: $(DEV) $(TOOLS) lint types kernels ## lint, types, every kernel compiled, every test
 	@$(BIN)/pytest --numprocesses=3 --dist=loadfile
 
-lint: $(DEV) ## ruff and the import layers
+lint: $(DEV) ## ruff, the import layers, the files of fly.io
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --quiet --check
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python deploy/fly/validate.py fly.toml deploy/fly/autoscaler/fly.toml
 
 types: $(DEV) ## mypy, strict
 	@$(BIN)/mypy
@@ -54,10 +55,17 @@ soak: $(DEV) ## ten minutes of full load, with health asked all the time, and a 
 	@SOAK_SECONDS=$${SOAK_SECONDS:-600} $(BIN)/pytest --quiet -rP tests/end_to_end/test_soak.py
 
 chaos: $(DEV) ## kills, outages, cut networks, lost replies, poison, under load, and a verdict; CHAOS_JOBS=10000, CHAOS="parents or poison" for some, CHAOS_SAVE=1 keeps it
-	@$(BIN)/pytest --quiet -rP -p no:randomly -m chaos $(if $(CHAOS),-k "$(CHAOS)") tests/chaos tests/privacy tests/workers
+	@$(BIN)/pytest --quiet -rP -p no:randomly -m chaos $(if $(CHAOS),-k "$(CHAOS)") tests/chaos tests/deploy tests/privacy tests/workers
 
 bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi
 	@$(BIN)/python -m benchmarks $(BENCH)
+
+audit: $(DEV) ## ask whether a package we need has a known hole; exit code 2 where nobody can be asked
+	@$(PIP) pip-audit && deploy/audit
+
+dashboards: $(DEV) ## write what is made from others: the dashboards, and the rules of Kubernetes
+	@$(BIN)/python deploy/grafana/build.py
+	@$(BIN)/python deploy/kubernetes/write_rules.py
 
 # Needs CuPy, NumPy, Numba, pydantic and pytest alone. PYTHON_GPU=python3 runs it with a Python that has them, as it is:
 # no .venv is made. Its other plugins stay out, and a warning of its versions of the libraries is shown, not an error.

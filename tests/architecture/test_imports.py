@@ -48,6 +48,7 @@ def test_every_module_of_workers_is_either_known_to_app_or_forbidden_to_it() -> 
     [forbidden] = [contract["forbidden_modules"] for contract in contracts if contract["type"] == "forbidden"]
     known = {
         "workers",
+        "workers.buckets",
         "workers.counts",
         "workers.logs",
         "workers.protocol",
