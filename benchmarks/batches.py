@@ -43,13 +43,13 @@ def main() -> None:
     with redis() as url, tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home, connect(url) as connection:
         store, queue = SpoolStore(Path(home) / "store"), JobQueue(connection)
         closes = sp500().close[:1000]
-        arrays = [_keep(store, closes + turn) for turn in range(JOBS)]
+        arrays = [keep(store, closes + turn) for turn in range(JOBS)]
         simple = Queue("bench-simple", connection=connection)
         with (
             worker(url, Path(home), {"WARPDESK_DEVICE": "cpu"}),
             rq_worker(url, "bench-simple", "rq.SimpleWorker"),
         ):
-            _until(lambda: any(report.state == "ready" for report in queue.workers()))
+            until(lambda: any(report.state == "ready" for report in queue.workers()))
             compiled(WorkerSettings())
             runs: dict[str, Callable[[], tuple[int, float]]] = {
                 "RQ SimpleWorker, no-op": lambda: _rq(simple, connection, [(NO_OP, (True,))] * (JOBS // 8)),
@@ -57,7 +57,7 @@ def main() -> None:
                     simple,
                     connection,
                     [
-                        ("benchmarks.batches.answer", (home, _request(array).model_dump()))
+                        ("benchmarks.batches.answer", (home, request_of(array).model_dump()))
                         for array in arrays[: JOBS // 8]
                     ],
                 ),
@@ -100,7 +100,7 @@ _stores: dict[str, SpoolStore] = {}
 _nowhere = without_gpu("a benchmark of the CPU")
 
 
-def _request(array: str, alike: int = 1) -> JobRequest:
+def request_of(array: str, alike: int = 1) -> JobRequest:
     together = Together(key="rsi", items=alike, bytes=1 << 30) if alike > 1 else None
     return JobRequest(
         id=f"job_{next(_numbers):08d}",
@@ -115,17 +115,17 @@ def _request(array: str, alike: int = 1) -> JobRequest:
     )
 
 
-def _keep(store: SpoolStore, values: np.ndarray) -> str:
+def keep(store: SpoolStore, values: np.ndarray) -> str:
     with store.writer(OWNER, "float64", values.shape, 3600.0) as writer:
         writer.take(np.ascontiguousarray(values, np.float64).tobytes())
         return writer.commit(has_nan=False, has_inf=False).id
 
 
 def _ours(queue: JobQueue, connection: Redis, arrays: list[str], alike: int) -> tuple[int, float]:
-    with _all_at_once(connection):
-        ids = [queue.enqueue(_request(array, alike)).job_id for array in arrays]
+    with all_at_once(connection):
+        ids = [queue.enqueue(request_of(array, alike)).job_id for array in arrays]
     start = time.perf_counter()
-    _until(lambda: not queue.length() and not connection.zcard("warpdesk:leases"))
+    until(lambda: not queue.length() and not connection.zcard("warpdesk:leases"))
     seconds = time.perf_counter() - start
     records = [queue.get(job_id) for job_id in ids]
     assert all(record is not None and record.state is State.SUCCEEDED for record in records)
@@ -134,9 +134,9 @@ def _ours(queue: JobQueue, connection: Redis, arrays: list[str], alike: int) -> 
 
 
 def _rq(queue: Queue, connection: Redis, calls: list[tuple[str, tuple[Any, ...]]]) -> tuple[int, float]:
-    with _all_at_once(connection):
+    with all_at_once(connection):
         jobs = [queue.enqueue(name, *arguments) for name, arguments in calls]
-    _until(lambda: all(job.get_status().value == "finished" for job in jobs[-1:]))
+    until(lambda: all(job.get_status().value == "finished" for job in jobs[-1:]))
     for job in jobs:
         job.refresh()
         assert job.get_status().value == "finished", job.latest_result()
@@ -145,7 +145,7 @@ def _rq(queue: Queue, connection: Redis, calls: list[tuple[str, tuple[Any, ...]]
 
 
 @contextmanager
-def _all_at_once(connection: Redis) -> Iterator[None]:
+def all_at_once(connection: Redis) -> Iterator[None]:
     """No worker takes a job as long as this lasts."""
     suspend(connection)
     time.sleep(1.5)  # each looks once a second, and is handed nothing meanwhile
@@ -188,7 +188,7 @@ def _round_trips(queue: JobQueue, connection: Redis, arrays: list[str]) -> float
     return len(sent) / (len(arrays) / ALIKE)
 
 
-def _until(true: Callable[[], bool], patience: float = 300.0) -> None:
+def until(true: Callable[[], bool], patience: float = 300.0) -> None:
     deadline = time.monotonic() + patience
     while not true():
         if time.monotonic() > deadline:

@@ -134,7 +134,7 @@ def _value(head: bytes, name: bytes) -> bytes:
     return head.partition(name)[2].partition(b"\r\n")[0]
 
 
-class _Caller:
+class Caller:
     """Connections to the service, the last used one first; a request that finds none free waits for one."""
 
     def __init__(self, url: str) -> None:
@@ -201,7 +201,7 @@ class _Requests:
 
 
 async def _measure(url: str, tokens: list[str]) -> _Seen:
-    caller, requests, seen = _Caller(url), _Requests(tokens), _Seen()
+    caller, requests, seen = Caller(url), _Requests(tokens), _Seen()
     for _ in range(PROBES):  # the first ones find nothing warm
         await _probe(caller, requests)
     seen.before = statistics.median([await _probe(caller, requests) for _ in range(PROBES)])
@@ -213,7 +213,7 @@ async def _measure(url: str, tokens: list[str]) -> _Seen:
     return seen
 
 
-async def _probe(caller: _Caller, requests: _Requests) -> float:
+async def _probe(caller: Caller, requests: _Requests) -> float:
     start = time.perf_counter()
     answer = await caller.send(requests.waiting())
     if answer is None or answer.status != 200:
@@ -221,7 +221,7 @@ async def _probe(caller: _Caller, requests: _Requests) -> float:
     return answer.at - start
 
 
-async def _capacity(caller: _Caller, requests: _Requests) -> float:
+async def _capacity(caller: Caller, requests: _Requests) -> float:
     start, done = time.perf_counter(), 0
 
     async def one() -> None:
@@ -234,7 +234,7 @@ async def _capacity(caller: _Caller, requests: _Requests) -> float:
     return done / (time.perf_counter() - start)
 
 
-async def _overload(caller: _Caller, requests: _Requests, seen: _Seen) -> None:
+async def _overload(caller: Caller, requests: _Requests, seen: _Seen) -> None:
     rate, start = TIMES * seen.capacity, time.perf_counter()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -256,7 +256,7 @@ async def _overload(caller: _Caller, requests: _Requests, seen: _Seen) -> None:
     await asyncio.gather(*tasks)
 
 
-async def _recovery(caller: _Caller, requests: _Requests, before: float) -> float | None:
+async def _recovery(caller: Caller, requests: _Requests, before: float) -> float | None:
     """Seconds until three jobs in a row took at most twice as long as before; None: it never came to that."""
     start, quick, since = time.perf_counter(), 0, 0.0
     while time.perf_counter() < start + PATIENCE:

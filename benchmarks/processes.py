@@ -1,11 +1,12 @@
 """Start the servers a benchmark talks to, each with a home of its own, and stop them."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,11 +54,23 @@ def api(redis_url: str, home: Path, patience: float = 60.0) -> Iterator[str]:
 
 
 @contextmanager
-def worker(redis_url: str, home: Path, settings: dict[str, str]) -> Iterator[None]:
-    """One worker of ours in that home; it may not be ready yet."""
+def worker(redis_url: str, home: Path, settings: dict[str, str], through: Sequence[str] = ()) -> Iterator[None]:
+    """One worker of ours in that home, started by the module `through` if there is one; it may not be ready yet."""
     environment = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
-    with _running(["-m", "workers.warm"], home / "worker.log", environment):
+    with _running(["-m", *through, "workers.warm"], home / "worker.log", environment):
         yield
+
+
+@contextmanager
+def api_process(redis_url: str, home: Path, through: Sequence[str] = (), patience: float = 60.0) -> Iterator[str]:
+    """The API's process without the one that watches it, started by the module `through`; gives its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        environment = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
+        command = ["-m", *through, "warpdesk.api", "--fd", str(listening.fileno())]
+        with _running(command, home / "api.log", environment, (listening.fileno(),)) as process:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            _wait(f"{url}/livez", process, patience, home / "api.log")
+            yield url
 
 
 def compiled(settings: WorkerSettings, patience: float = 300.0) -> None:
@@ -92,12 +105,15 @@ def uvicorn(factory: str) -> Iterator[str]:
 
 
 @contextmanager
-def _running(command: list[str], log: Path, settings: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+def _running(
+    command: list[str], log: Path, settings: dict[str, str], inherited: Sequence[int] = ()
+) -> Iterator["subprocess.Popen[bytes]"]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *command], cwd=ROOT, env={**clean, **settings}, stdout=output, stderr=subprocess.STDOUT
-        )
+            [sys.executable, *command], cwd=ROOT, env={**clean, **settings}, stdout=output, stderr=subprocess.STDOUT,
+            pass_fds=inherited,
+        )  # fmt: skip
     try:
         yield process
     finally:
