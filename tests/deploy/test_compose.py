@@ -154,6 +154,14 @@ def test_a_stopping_service_has_the_time_it_takes(services: dict[str, dict[str, 
         assert seconds(services[name]["stop_grace_period"]) >= 30  # Docker's own is 10
 
 
+def test_the_directory_of_redis_is_its_volume(services: dict[str, dict[str, Any]]) -> None:
+    """Redis enters the one that its file names, whatever its command says after it, and the image has none there."""
+    (directory,) = re.findall(r"^dir (.*)$", (ROOT / "deploy" / "redis" / "redis.conf").read_text(), re.MULTILINE)
+    command = services["redis"]["command"]
+    assert command[command.index("--dir") + 1] == directory
+    assert [entry["source"] for entry in services["redis"]["volumes"] if entry["target"] == directory] == ["redis"]
+
+
 def test_images_are_of_one_version(services: dict[str, dict[str, Any]]) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     targets = stages(DOCKERFILE.read_text())
@@ -205,6 +213,10 @@ class Machine:
     def start(self, name: str, **changed: str) -> Iterator[None]:
         of_image = words(stages(DOCKERFILE.read_text())["runtime"].all("CMD")[0])
         said = [self.here(name, word) for word in self._services[name]["command"] or of_image]
+        if name == "redis":  # which enters the directory that its file names
+            file = self.volumes.parent / "redis.conf"
+            file.write_text(self.here(name, Path(said[1]).read_text()))
+            said[1] = str(file)
         changes = {"8000": str(self.port), "6379": str(self.redis_port), "redis-server": str(find_binary())}
         command = [changes.get(word, word) for word in said]
         process = subprocess.Popen(command, env={**self.environment(name), **changed}, stdin=subprocess.DEVNULL)
