@@ -96,9 +96,10 @@ project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [[ -f $project/docker-compose.yml ]] || refuse "there is no $project/docker-compose.yml: run this from a checkout of Warpdesk"
 
 # Packages: Docker and Compose are Ubuntu's own, so that one vendor less is trusted and updates come with the system's.
+# Compose builds by buildx, which it does not bring: newer ones refuse to build without it.
 
 missing=()
-for package in docker.io docker-compose-v2; do
+for package in docker.io docker-buildx docker-compose-v2; do
   installed "$package" || missing+=("$package")
 done
 # Docker's own packages do as well, and clash with Ubuntu's.

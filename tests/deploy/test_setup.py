@@ -86,7 +86,7 @@ def machine(tmp_path: Path) -> Machine:
 CHANGES = [
     "gpg --batch --yes --dearmor --output /usr/share/keyrings/nvidia-container-toolkit.gpg /key",
     "apt-get update",
-    "apt-get install --yes --no-install-recommends docker.io docker-compose-v2 nvidia-container-toolkit",
+    "apt-get install --yes --no-install-recommends docker.io docker-buildx docker-compose-v2 nvidia-container-toolkit",
     "nvidia-ctk runtime configure --runtime=docker",
     "systemctl restart docker",
     "groupadd --system --gid 10001 warpdesk",
@@ -141,7 +141,7 @@ def test_a_second_run_changes_nothing_and_keeps_what_the_operator_wrote(machine:
     (machine.folder / "etc" / "docker").mkdir()
     (machine.folder / "etc" / "docker" / "daemon.json").write_text('{"runtimes": {"nvidia": {}}}')
     before, files = machine.changes(), machine.files()
-    installed = "docker.io docker-compose-v2 nvidia-container-toolkit"
+    installed = "docker.io docker-buildx docker-compose-v2 nvidia-container-toolkit"
     again = machine.run(PLAYED_PACKAGES=installed, PLAYED_OWNER="warpdesk", WARPDESK_TOOLKIT_REPOSITORY="")
     assert again.returncode == 0, again.stderr
     assert (machine.changes(), machine.files()) == (before, files)
