@@ -51,8 +51,9 @@ put() {
     printf '+ write %s (%s):\n' "$file" "$mode"
     printf '%s\n' "$content" | sed 's/^/    /'
   else
-    mkdir -p "$(dirname "$file")"
-    printf '%s\n' "$content" | install --mode="$mode" /dev/stdin "$file"
+    # Whoever asks whether something changed must not take a failure for a no.
+    mkdir -p "$(dirname "$file")" || refuse "$file cannot be written"
+    printf '%s\n' "$content" | install --mode="$mode" /dev/stdin "$file" || refuse "$file cannot be written"
   fi
 }
 

@@ -185,6 +185,14 @@ def test_other_systems_and_other_options_are_refused(machine: Machine) -> None:
     _refused(machine, machine.run(), "os-release: this is for Ubuntu")
 
 
+def test_a_file_that_cannot_be_written_is_no_file_that_was_there(machine: Machine) -> None:
+    (machine.folder / "etc" / "systemd").touch()
+    ended = machine.run()
+    assert ended.returncode == 1
+    assert "warpdesk.service cannot be written" in ended.stderr
+    assert "Ready" not in ended.stdout
+
+
 def test_without_the_compose_file_it_does_nothing(machine: Machine) -> None:
     (machine.folder / "warpdesk" / "docker-compose.yml").unlink()
     _refused(machine, machine.run(), "there is no .*docker-compose.yml: run this from a checkout")
