@@ -1,7 +1,9 @@
 """Jobs by hand, and their claims, for tests that stand in for callers and workers."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from workers.counts import Tally, of_endings
 from workers.protocol import JobRequest, Provenance, Succeeded
 from workers.queue import Batch, Claim, Ending, Held, JobQueue
 
@@ -55,3 +57,11 @@ def succeeded(job: Held) -> Succeeded:
 def finish(queue: JobQueue, job: Held, outcome: Any = None, **how: Any) -> str:
     """End one attempt; how that went."""
     return queue.finish([Ending(job, outcome, **how)])[0][0]
+
+
+def computed(queue: JobQueue, endings: Sequence[Ending]) -> None:
+    """End attempts, and tell what only their worker knows, as it does a second later."""
+    assert set(queue.finish(endings)[0]) == {"done"}
+    tally = Tally()
+    tally.merge(of_endings(endings))
+    queue.count(tally)

@@ -9,8 +9,9 @@ A field is a metric's name and its labels' values, joined by "|", and what it ho
     since                                              Unix seconds: when the hash was begun
 
 Jobs are counted by the script that makes the transition (workers.scripts), so each of them once, whatever reply is lost
-and whoever dies. What only the worker knows of an ending goes with FINISH (`of_ending`, `of_launches`) and is counted
-if the ending is accepted. What a process knows alone it adds by a Tally.
+and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests, a worker the
+times of what it ended (`of_endings`), which would cost each small job more than a hundredth if they went with its end.
+One that is killed takes the last second of these with it, and no job.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
     warpdesk:counts:<hour>    hash     the same of jobs (HOURLY) for one Unix hour, kept for 8 days
@@ -26,7 +27,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Literal
 
 from workers import buckets
-from workers.protocol import JobRequest, Succeeded, Transfers
+from workers.protocol import JobRequest, Provenance, Succeeded, Transfers
 
 if TYPE_CHECKING:
     from workers.queue import Ending
@@ -56,6 +57,7 @@ FAMILIES: Mapping[str, Family] = {
     "privacy_charges_total": Family(("dataset", "state")),
     # By the transitions.
     "jobs_enqueued_total": Family(("queue", "operation")),
+    "jobs_computed_total": Family(("operation", "backend")),
     "jobs_finished_total": Family(("queue", "operation", "state", "reason")),
     "jobs_coalesced_total": Family(("operation",)),
     "job_retries_total": Family(("operation",)),
@@ -65,7 +67,6 @@ FAMILIES: Mapping[str, Family] = {
     "job_wait_seconds": Family(("queue",), "times"),
     "job_seconds": Family(("queue",), "times"),
     # By workers.
-    "jobs_computed_total": Family(("operation", "backend")),
     "job_run_seconds": Family(("operation", "backend"), "times"),
     "job_energy_joules_total": Family(("operation", "backend")),
     "cost_dollars_total": Family(("operation", "backend")),
@@ -116,38 +117,18 @@ class Amounts(defaultdict[str, float]):
         self.add(max(0.0, seconds), family, *labels, "sum")
 
 
-def of_ending(ending: "Ending") -> Amounts:
-    """What a worker knows of one job that it computed. The times of private jobs are in nothing here: a sampler's time
-    tells of its noise, and a sum over one job is that job's."""
-    counted = Amounts()
-    if not isinstance(ending.outcome, Succeeded):
-        return counted
-    request, how = ending.job.request, ending.outcome.provenance
-    labels = request.operation, how.backend
-    counted.add(1, "jobs_computed_total", *labels)
-    if ending.kept_off:
-        counted.add(1, "fallbacks_total", request.operation, ending.kept_off)
-    if request.private:
-        return counted
-    if how.compute_seconds is not None:
-        counted.time(how.compute_seconds, "job_run_seconds", *labels)
-    if how.energy_joules:
-        counted.add(how.energy_joules, "job_energy_joules_total", *labels)
-    if how.cost_dollars:
-        counted.add(how.cost_dollars, "cost_dollars_total", *labels)
-    return counted
-
-
-def of_launches(endings: Iterable["Ending"], transfers: Transfers | None = None) -> Amounts:
-    """What is counted once of each launch, however many jobs it computed."""
+def of_endings(endings: Iterable["Ending"], transfers: Transfers | None = None) -> Amounts:
+    """What a worker knows of jobs that it computed, and of their launches, each counted once. The times of private jobs
+    are in nothing here: a sampler's time tells of its noise, and a sum over one job is that job's."""
     counted = Amounts()
     launches: dict[tuple[object, ...], list[tuple[JobRequest, Succeeded]]] = defaultdict(list)
     for ending in endings:
         if isinstance(ending.outcome, Succeeded):
-            how = ending.outcome.provenance
+            request, how = ending.job.request, ending.outcome.provenance
+            _job(counted, request, how, ending.kept_off)
             # Jobs of one launch have its times, which no other has to the nanosecond.
-            one = ending.job.request.operation, how.backend, how.batch_size, how.compute_seconds, how.kernel_seconds
-            launches[one].append((ending.job.request, ending.outcome))
+            one = request.operation, how.backend, how.batch_size, how.compute_seconds, how.kernel_seconds
+            launches[one].append((request, ending.outcome))
     for jobs in launches.values():
         request, how = jobs[0][0], jobs[0][1].provenance
         count = ceil(len(jobs) / how.batch_size)  # more than one only of private jobs, which have no times
@@ -166,6 +147,20 @@ def of_launches(endings: Iterable["Ending"], transfers: Transfers | None = None)
         counted.add(transfers.h2d_seconds, "transfer_seconds_total", "h2d")
         counted.add(transfers.d2h_seconds, "transfer_seconds_total", "d2h")
     return counted
+
+
+def _job(counted: Amounts, request: JobRequest, how: Provenance, kept_off: str) -> None:
+    labels = request.operation, how.backend
+    if kept_off:
+        counted.add(1, "fallbacks_total", request.operation, kept_off)
+    if request.private:
+        return
+    if how.compute_seconds is not None:
+        counted.time(how.compute_seconds, "job_run_seconds", *labels)
+    if how.energy_joules:
+        counted.add(how.energy_joules, "job_energy_joules_total", *labels)
+    if how.cost_dollars:
+        counted.add(how.cost_dollars, "cost_dollars_total", *labels)
 
 
 @dataclass(frozen=True)
@@ -245,6 +240,11 @@ class Tally:
     def time(self, seconds: float, family: str, *labels: str) -> None:
         with self._lock:
             self._fresh.time(seconds, family, *labels)
+
+    def merge(self, amounts: Amounts) -> None:
+        with self._lock:
+            for name, amount in amounts.items():
+                self._fresh[name] += amount
 
     @property
     def empty(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from kernels.operation import Operation
 from workers.charges import Charges
+from workers.counts import Tally, of_endings
 from workers.logs import about
 from workers.protocol import Failed, JobRequest, Transfers
 from workers.queue import Batch, Claim, Ending, JobQueue, Reaped
@@ -31,12 +32,14 @@ class Endings:
         operations: Mapping[str, Operation],
         retry_delays: Sequence[float] = (),
         charges: Charges | None = None,
+        tally: Tally | None = None,
     ) -> None:
         self._queue = queue
         self._store = store
         self._operations = operations
         self._retry_delays = tuple(retry_delays)
         self._charges = charges
+        self._tally = tally
 
     def end(
         self,
@@ -46,7 +49,8 @@ class Endings:
         then: Claim | None = None,
         transfers: Transfers | None = None,
     ) -> Batch | None:
-        """End attempts in one step, each by itself; `then` claims in the same one. `transfers` are counted.
+        """End attempts in one step, each by itself; `then` claims in the same one. What only this worker knows of those
+        that are accepted is tallied, and of their launches, `transfers` too.
 
         An outcome becomes the job's one visible outcome, unless another attempt or a cancel came first. A failure that
         may pass is tried again while there are delays left. What a budget was charged for is committed in the ledger
@@ -62,7 +66,10 @@ class Endings:
                 self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt))
         if not endings and then is None:
             return None
-        finished, batch = self._queue.finish(endings, worker, then=then, transfers=transfers)
+        finished, batch = self._queue.finish(endings, worker, then=then)
+        accepted = [ending for ending, how in zip(endings, finished, strict=True) if how == "done"]
+        if self._tally is not None and accepted:
+            self._tally.merge(of_endings(accepted, transfers))
         for ending, how in zip(endings, finished, strict=True):
             request, attempt = ending.job.request, ending.job.attempt
             if how == "stale":

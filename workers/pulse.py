@@ -126,9 +126,9 @@ class Pulse(threading.Thread):
             if held and (lost := self._queue.renew(held)):
                 self._worker.revoke(lost)
             self._worker.look_around(self._queue)
+            if not self._worker.tally.empty:
+                self._queue.count(self._worker.tally)
             self._renew_at = now + RENEWAL_SECONDS
-        if not self._worker.tally.empty:
-            self._queue.count(self._worker.tally)
         told, self._progress = self._progress, None
         if told is not None:
             self._queue.progress(*told)

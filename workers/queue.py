@@ -24,7 +24,7 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
-from workers import counts, scripts
+from workers import scripts
 from workers.counts import COUNTS, Tally, numbers
 from workers.process import is_dead
 from workers.protocol import (
@@ -39,7 +39,6 @@ from workers.protocol import (
     Provenance,
     State,
     Succeeded,
-    Transfers,
     WorkerReport,
     events_key,
     job_key,
@@ -221,8 +220,7 @@ class Ending:
         else:
             how, value, provenance = self.how, self.failure.model_dump_json(), ""
         delays = " ".join(f"{delay:g}" for delay in self.delays)
-        counted = _amounts(counts.of_ending(self))
-        return self.job.request.id, self.job.attempt, how, value, provenance, self.reason, delays, counted
+        return self.job.request.id, self.job.attempt, how, value, provenance, self.reason, delays
 
 
 @dataclass(frozen=True)
@@ -471,13 +469,10 @@ class JobQueue:
         worker: str = "",
         *,
         then: Claim | None = None,
-        transfers: Transfers | None = None,
     ) -> tuple[list[Finish], Batch | None]:
         """End attempts, each by itself: make an outcome visible, or give the job back. An attempt that is not the one
-        that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip.
-        `transfers` are counted with what ends."""
-        launches = _amounts(counts.of_launches(endings, transfers))
-        told = [launches, *(part for ending in endings for part in ending.arguments())]
+        that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip."""
+        told = [part for ending in endings for part in ending.arguments()]
         if then is None:
             return _finishes(self._eval(scripts.FINISH, worker, 1, *told)), None
         with self._redis.pipeline(transaction=False) as pipe:
@@ -643,10 +638,6 @@ def _batch(claimed: list[Any]) -> Batch | None:
         ),
         reason.decode(),
     )
-
-
-def _amounts(counted: Mapping[str, float]) -> str:
-    return json.dumps(counted) if counted else ""
 
 
 def _finishes(answers: list[bytes]) -> list[Finish]:

@@ -115,7 +115,9 @@ local function observe(time, field)
   count(math.max(0, time), field .. '|sum')
 end
 
+-- True where there are fields that were not there before.
 local function add_to(key, names)
+  local fresh = false
   for first = 1, #names, 1000 do  -- more than that Lua's stack may not take
     local some = {{unpack(names, first, math.min(first + 999, #names))}}
     local before, after = redis.call('HMGET', key, unpack(some)), {{}}
@@ -123,8 +125,9 @@ local function add_to(key, names)
       table.insert(after, name)
       table.insert(after, string.format('%.17g', (tonumber(before[place] or 0) or 0) + counted[name]))
     end
-    redis.call('HSET', key, unpack(after))
+    fresh = redis.call('HSET', key, unpack(after)) > 0 or fresh
   end
+  return fresh
 end
 
 local HOURLY = {{{", ".join(f"{name} = true" for name in HOURLY)}}}
@@ -135,12 +138,10 @@ local function keep_counts()
     if HOURLY[string.match(name, '^[^|]+')] then table.insert(hourly, name) end
   end
   if #names == 0 then return end
-  redis.call('HSETNX', '{COUNTS}', 'since', time)
-  add_to('{COUNTS}', names)
+  if add_to('{COUNTS}', names) then redis.call('HSETNX', '{COUNTS}', 'since', time) end
   if #hourly > 0 then
     local key = '{COUNTS}:' .. math.floor(tonumber(time) / 3600)
-    add_to(key, hourly)
-    redis.call('EXPIRE', key, {KEPT_SECONDS})
+    if add_to(key, hourly) then redis.call('EXPIRE', key, {KEPT_SECONDS}) end
   end
 end
 """
@@ -279,8 +280,8 @@ end
 -- Of private jobs no time is counted: a sampler's tells of its noise. Nor of dead letters that were run again, whose
 -- times are the operator's.
 local function count_ending(id, state, dead)
-  local lane, operation, private, forgiven = get(id, 'lane', 'operation', 'private', 'forgiven')
-  local submitted, started, failure = get(id, 'submitted_at', 'started_at', 'error')
+  local lane, operation, private, forgiven, submitted, started, failure = get(id, 'lane', 'operation', 'private',
+    'forgiven', 'submitted_at', 'started_at', 'error')
   local queue, reason = string.match(lane, '^%a+'), ''
   operation = operation or 'other'
   if state == 'failed' and failure then reason = cjson.decode(failure).code or '' end
@@ -747,9 +748,7 @@ return answer
 """
 )
 
-# worker or '', '1' if it is idle after this, counts of the launches, then of each: id, attempt, how, value, provenance
-# or '', reason, delays, counts. Counts are JSON, amounts by field: those of an attempt are added if it is the one that
-# runs, those of the launches if any is.
+# worker or '', '1' if it is idle after this, then of each: id, attempt, how, value, provenance or '', reason, delays
 #   how   succeeded (value: the result's name), failed (value: the error), expired,
 #         returned (not its fault; value: the error if it is given up, reason: why),
 #         apart (the same, and it is claimed alone from now on: one of several ended the child),
@@ -759,15 +758,10 @@ return answer
 FINISH = (
     _PRELUDE
     + """
-local worker, idle, launches = ARGV[1], ARGV[2], ARGV[3]
+local worker, idle = ARGV[1], ARGV[2]
 local answer, busy, good, bad = {}, 0, 0, 0
 
-local function count_all(amounts)
-  if amounts == '' then return end
-  for field, amount in pairs(cjson.decode(amounts)) do count(amount, field) end
-end
-
-local function finish(id, attempt, how, value, provenance, reason, delays, amounts)
+local function finish(id, attempt, how, value, provenance, reason, delays)
   local key = JOB .. id
   local field = how == 'succeeded' and 'result' or 'error'
   if not runs(id, attempt) then
@@ -784,7 +778,6 @@ local function finish(id, attempt, how, value, provenance, reason, delays, amoun
   redis.call('ZREM', LEASES, id)
   busy = math.max(busy, now() - tonumber(redis.call('HGET', key, 'started_at')))
   if how == 'succeeded' then good = good + 1 else bad = bad + 1 end
-  count_all(amounts)
   if how == 'expired' then
     settle(id, how)
     return 'done'
@@ -806,15 +799,18 @@ local function finish(id, attempt, how, value, provenance, reason, delays, amoun
     how = 'failed'
   end
   redis.call('HSET', key, field, value)
-  if provenance ~= '' then redis.call('HSET', key, 'provenance', provenance) end
+  if provenance ~= '' then
+    redis.call('HSET', key, 'provenance', provenance)
+    local backend = string.match(provenance, '"backend":"(%a+)"')
+    if backend then count(1, 'jobs_computed_total|' .. operation_of(id) .. '|' .. backend) end
+  end
   settle(id, how)
   return 'done'
 end
 
-for at = #ARGV - 7, 4, -8 do  -- from the last: what goes back to the front keeps its order
-  table.insert(answer, 1, finish(unpack(ARGV, at, at + 7)))
+for at = #ARGV - 6, 3, -7 do  -- from the last: what goes back to the front keeps its order
+  table.insert(answer, 1, finish(unpack(ARGV, at, at + 6)))
 end
-if good + bad > 0 then count_all(launches) end
 pcall(keep_counts)
 local shown = RQ_WORKER .. worker
 if worker ~= '' and redis.call('EXISTS', shown) == 1 then

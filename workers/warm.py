@@ -137,7 +137,7 @@ class WarmWorker(Worker):
         self._jobs = JobQueue(connection)
         self._bell = Bell(connection, WAIT_SECONDS)
         self._charges = Charges(settings, operations)
-        self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays, self._charges)
+        self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays, self._charges, self.tally)
         self._pulse = Pulse(settings.redis_url, self, lambda queue: Endings(queue, self._store, operations))
 
     def work(self) -> None:

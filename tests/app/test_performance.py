@@ -15,7 +15,7 @@ from redis import Redis
 from app.performance import ENOUGH, HOUR
 from tests.app.conftest import Live
 from tests.app.test_health import redis_pid
-from tests.claims import take
+from tests.claims import computed, take
 from warpdesk.redis_server import RedisServer
 from workers.protocol import Failed, JobRequest, Provenance, Succeeded
 from workers.queue import Ending, JobQueue, connect
@@ -54,7 +54,7 @@ def end(
         outcome = Succeeded(result=f"{job_id}.1", provenance=how, bytes=bytes)
         endings.append(Ending(job, outcome, kept_off=kept_off))
         if len(endings) == together:
-            assert set(queue.finish(endings)[0]) == {"done"}
+            computed(queue, endings)
             endings = []
     assert not endings
 

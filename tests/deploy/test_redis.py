@@ -174,9 +174,21 @@ def test_the_files_let_nobody_in_before_passwords_are_set() -> None:
 
 OF_THE_API = {
     "ENQUEUE", "CANCEL", "ERASE", "FORBID", "POSITION", "EXPIRE_IF_OVERDUE", "RERUN", "WAITING_BY_OWNER",
-    "QUEUES", "COUNT",
+    "QUEUES", "COUNT", "LAUNCHES",
 }  # fmt: skip
-OF_WORKERS = {"CLAIM", "LEAVE", "RENEW", "FINISH", "REAP", "PROGRESS", "CANCEL", "COUNT", "TAKE_SLOT", "LEAVE_SLOT"}
+OF_WORKERS = {
+    "CLAIM",
+    "LEAVE",
+    "RENEW",
+    "FINISH",
+    "REAP",
+    "PROGRESS",
+    "CANCEL",
+    "COUNT",
+    "LAUNCHES",
+    "TAKE_SLOT",
+    "LEAVE_SLOT",
+}
 
 
 @pytest.mark.parametrize(("user", "names"), [("api", OF_THE_API), ("worker", OF_WORKERS)])

@@ -1,18 +1,23 @@
 """What is counted of jobs: with their transitions, once each, in a step that adds little to them."""
 
 import signal
+from collections.abc import Sequence
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 from redis import Redis
 
+from kernels.catalogue import OPERATIONS
 from tests.claims import claim, finish, request, succeeded, take
 from tests.workers.conftest import Desk
 from workers import scripts
-from workers.counts import COUNTS, FAMILIES, HOURLY, Counts, Tally, named, numbers
+from workers.counts import COUNTS, FAMILIES, HOURLY, Counts, Tally, Timed, named, numbers
+from workers.endings import Endings
 from workers.protocol import Provenance, Succeeded, Together, Transfers, job_key
 from workers.queue import Claim, Ending, Held, JobQueue
+from workers.store import SpoolStore
 
 
 def counts(connection: Redis) -> Counts:
@@ -35,6 +40,13 @@ def answered(job: Held, **how: Any) -> Ending:
     return Ending(job, Succeeded(result=f"{job.id}.{job.attempt}", provenance=Provenance(**values), bytes=100))
 
 
+def end(queue: JobQueue, home: Path, endings: Sequence[Ending], transfers: Transfers | None = None) -> None:
+    """As a worker ends them, and as it adds what it tallied a second later."""
+    tally = Tally()
+    Endings(queue, SpoolStore(home), OPERATIONS, tally=tally).end(endings, "w1", transfers=transfers)
+    queue.count(tally)
+
+
 def batch(queue: JobQueue, count: int, **fields: Any) -> tuple[Held, ...]:
     for number in range(count):
         queue.enqueue(request(number, work=1e5, together=Together(key="k", items=64, bytes=10), **fields))
@@ -43,15 +55,20 @@ def batch(queue: JobQueue, count: int, **fields: Any) -> tuple[Held, ...]:
     return claimed.jobs
 
 
-def test_a_launch_of_64_jobs_is_counted_as_one_and_in_few_commands(queue: JobQueue, connection: Redis) -> None:
+def test_a_launch_of_64_jobs_is_counted_as_one_and_in_few_commands(
+    queue: JobQueue, connection: Redis, tmp_path: Path
+) -> None:
     jobs = batch(queue, 64)
     with connection.monitor() as monitor:
-        queue.finish([answered(job) for job in jobs], "w1", transfers=Transfers(h2d_bytes=6400, h2d_seconds=0.001))
+        end(queue, tmp_path, [answered(job) for job in jobs], Transfers(h2d_bytes=6400, h2d_seconds=0.001))
         connection.echo("that was all")
         commands = []
         while "that was all" not in (heard := monitor.next_command())["command"]:
             commands.append(heard["command"])
-    assert len([command for command in commands if COUNTS in command]) == 6  # since; all; those of the hour
+    # At the end and a second later: all and those of the hour are read and written; what is new says since when the
+    # counts are, and for how long the hour's are kept.
+    touched = [command.split()[0] for command in commands if COUNTS in command and not command.startswith("EVAL")]
+    assert touched == ["HMGET", "HSET", "HSETNX", "HMGET", "HSET", "EXPIRE"] * 2
     found = counts(connection)
     assert found.counters["jobs_finished_total"] == {("batch", "rsi", "succeeded", ""): 64}
     assert found.counters["jobs_computed_total"] == {("rsi", "gpu"): 64}
@@ -70,9 +87,9 @@ def test_a_launch_of_64_jobs_is_counted_as_one_and_in_few_commands(queue: JobQue
     assert found.times["job_seconds"][("batch",)].count == found.times["job_wait_seconds"][("batch",)].count == 64
 
 
-def test_of_private_jobs_no_time_and_no_energy_is_counted(queue: JobQueue, connection: Redis) -> None:
+def test_of_private_jobs_no_time_and_no_energy_is_counted(queue: JobQueue, connection: Redis, tmp_path: Path) -> None:
     queue.enqueue(request(private=True))
-    assert queue.finish([answered(take(queue), batch_size=1)])[0] == ["done"]
+    end(queue, tmp_path, [answered(take(queue), batch_size=1)])
     found = counts(connection)
     assert found.counters["jobs_finished_total"] == {("batch", "rsi", "succeeded", ""): 1}
     assert found.counters["jobs_computed_total"] == {("rsi", "gpu"): 1}
@@ -84,12 +101,12 @@ def test_of_private_jobs_no_time_and_no_energy_is_counted(queue: JobQueue, conne
         assert not [name for name in numbers(connection.hgetall(key)) if "seconds" in name]  # type: ignore[arg-type]
 
 
-def test_what_came_too_late_is_not_counted(queue: JobQueue, connection: Redis) -> None:
+def test_what_came_too_late_is_not_counted(queue: JobQueue, connection: Redis, tmp_path: Path) -> None:
     queue.enqueue(request())
     job = take(queue)
     queue.cancel(job.id)
     before = counts(connection)
-    assert queue.finish([answered(job)], transfers=Transfers(h2d_bytes=1))[0] == ["stale"]
+    end(queue, tmp_path, [answered(job)], Transfers(h2d_bytes=1))
     assert counts(connection) == before
     assert before.counters["jobs_finished_total"] == {("batch", "rsi", "canceled", ""): 1}
 
@@ -112,9 +129,11 @@ def test_a_redis_that_keeps_no_counts_ends_jobs_all_the_same(queue: JobQueue, co
     assert claim(queue) == []
 
 
-def test_the_hour_has_what_is_counted_of_jobs_and_is_forgotten_after_8_days(queue: JobQueue, connection: Redis) -> None:
+def test_the_hour_has_what_is_counted_of_jobs_and_is_forgotten_after_8_days(
+    queue: JobQueue, connection: Redis, tmp_path: Path
+) -> None:
     queue.enqueue(request())
-    queue.finish([answered(take(queue), batch_size=1)])
+    end(queue, tmp_path, [answered(take(queue), batch_size=1)])
     (key,) = connection.scan_iter(f"{COUNTS}:*")
     hour = int(key.decode().rpartition(":")[2])
     assert abs(queue.time() / 3600 - hour) < 1.1
@@ -207,8 +226,12 @@ def test_a_dead_worker_takes_no_count_with_it_and_its_heir_goes_on(desk: Desk, c
     desk.start_worker()
     for number in range(3):
         assert desk.wait(desk.submit(inputs={"values": desk.array([float(number)])})).state == "succeeded"
-    before = counts(connection)
-    assert before.counters["jobs_computed_total"] == {("double", "cpu"): 3}
+    assert counts(connection).counters["jobs_computed_total"] == {("double", "cpu"): 3}
+
+    def timed() -> int:
+        return counts(connection).times.get("job_run_seconds", {}).get(("double", "cpu"), Timed()).count
+
+    desk.until(lambda: timed() == 3, "their times were not added within the second in which they are")
     napping, _ = desk.nap()
     desk.workers[0].send_signal(signal.SIGKILL)
     desk.workers[0].wait()
@@ -219,7 +242,7 @@ def test_a_dead_worker_takes_no_count_with_it_and_its_heir_goes_on(desk: Desk, c
     found = counts(connection)
     assert found.counters["jobs_computed_total"][("double", "cpu")] == 4
     assert found.counters["leases_expired_total"] == {(): 1}
-    assert found.times["job_run_seconds"][("double", "cpu")].count == 4
+    desk.until(lambda: timed() == 4, "the heir added no time")
 
 
 def test_every_family_is_of_a_kind_that_its_name_tells() -> None:
