@@ -138,6 +138,10 @@ local function keep_counts()
     if HOURLY[string.match(name, '^[^|]+')] then table.insert(hourly, name) end
   end
   if #names == 0 then return end
+  if #names == 1 and #hourly == 0 and counted[names[1]] == 1 then  -- as of a job that was enqueued
+    if redis.call('HINCRBY', '{COUNTS}', names[1], 1) == 1 then redis.call('HSETNX', '{COUNTS}', 'since', time) end
+    return
+  end
   if add_to('{COUNTS}', names) then redis.call('HSETNX', '{COUNTS}', 'since', time) end
   if #hourly > 0 then
     local key = '{COUNTS}:' .. math.floor(tonumber(time) / 3600)
@@ -158,9 +162,14 @@ local SAME, FOLLOWERS, SHARED = 'warpdesk:same:', 'warpdesk:followers:', 'warpde
 local RQ_QUEUES, RQ_STARTED = '{RQ_QUEUES}', '{RQ_STARTED}'
 local RQ_JOB, RQ_WORKER = '{Job.key_for("")}', '{Worker.redis_worker_namespace_prefix}'
 
+-- One time for all that a script does.
+local clock = nil
 local function now()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) + tonumber(time[2]) / 1e6
+  if not clock then
+    local time = redis.call('TIME')
+    clock = tonumber(time[1]) + tonumber(time[2]) / 1e6
+  end
+  return clock
 end
 
 local function seconds(time)
@@ -279,26 +288,27 @@ end
 
 -- Of private jobs no time is counted: a sampler's tells of its noise. Nor of dead letters that were run again, whose
 -- times are the operator's.
-local function count_ending(id, state, dead)
-  local lane, operation, private, forgiven, submitted, started, failure = get(id, 'lane', 'operation', 'private',
-    'forgiven', 'submitted_at', 'started_at', 'error')
+local function count_ending(lane, operation, state, dead, failure, backend, timed, submitted, started)
   local queue, reason = string.match(lane, '^%a+'), ''
-  operation = operation or 'other'
   if state == 'failed' and failure then reason = cjson.decode(failure).code or '' end
   count(1, table.concat({{'jobs_finished_total', queue, operation, state, reason}}, '|'))
   if dead then count(1, 'jobs_dead_total|' .. operation) end
-  if private == '1' or forgiven then return end
+  if backend then count(1, 'jobs_computed_total|' .. operation .. '|' .. backend) end
+  if not timed then return end
   if state == 'succeeded' then observe(now() - submitted, 'job_seconds|' .. queue) end
   if started and (state == 'succeeded' or (state == 'failed' and not dead)) then
     observe(started - submitted, 'job_wait_seconds|' .. queue)
   end
 end
 
--- Enter a final state and tell whoever waits. A dead letter keeps its inputs, unless they are private.
-local function settle_one(id, state, dead)
+-- Enter a final state and tell whoever waits. A dead letter keeps its inputs, unless they are private. `backend` is
+-- what computed it, where it was not computed for another one.
+local function settle_one(id, state, dead, backend)
   local key = JOB .. id
-  local before, lane, owner, result_ttl, private = get(id, 'state', 'lane', 'owner', 'result_ttl', 'private')
-  count_ending(id, state, dead)
+  local before, lane, owner, result_ttl, private, operation, forgiven, submitted, started, failure = get(id, 'state',
+    'lane', 'owner', 'result_ttl', 'private', 'operation', 'forgiven', 'submitted_at', 'started_at', 'error')
+  local timed = private ~= '1' and not forgiven
+  count_ending(lane, operation or 'other', state, dead, failure, backend, timed, submitted, started)
   if before == 'running' then
     leave(id)
   else
@@ -326,9 +336,9 @@ local function overdue(id)
 end
 
 -- The same for a job and those it computes for. Where it was stopped rather than done, the first of them takes over.
-local function settle(id, state, dead)
+local function settle(id, state, dead, backend)
   local owner, same = get(id, 'owner', 'same')
-  settle_one(id, state, dead)
+  settle_one(id, state, dead, backend)
   if not same then return end
   if redis.call('GET', SAME .. owner .. ':' .. same) == id then redis.call('DEL', SAME .. owner .. ':' .. same) end
   local followers = redis.call('SMEMBERS', FOLLOWERS .. id)
@@ -799,12 +809,8 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
     how = 'failed'
   end
   redis.call('HSET', key, field, value)
-  if provenance ~= '' then
-    redis.call('HSET', key, 'provenance', provenance)
-    local backend = string.match(provenance, '"backend":"(%a+)"')
-    if backend then count(1, 'jobs_computed_total|' .. operation_of(id) .. '|' .. backend) end
-  end
-  settle(id, how)
+  if provenance ~= '' then redis.call('HSET', key, 'provenance', provenance) end
+  settle(id, how, false, string.match(provenance, '"backend":"(%a+)"'))
   return 'done'
 end
 
