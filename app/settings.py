@@ -17,7 +17,7 @@ DAY = 86_400.0
 class Settings(SecretsOfFiles):
     """Sizes in bytes, times in seconds."""
 
-    model_config = SettingsConfigDict(env_prefix="WARPDESK_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="WARPDESK_", extra="ignore", frozen=True, hide_input_in_errors=True)
 
     home: Path = Field(default_factory=default_home)
     redis_url: str = "redis://127.0.0.1:6379/0"

@@ -105,3 +105,15 @@ def test_a_secret_that_cannot_be_read_is_no_default(
     monkeypatch.setenv("WARPDESK_REDIS_URL_FILE", str(tmp_path / "url"))
     with pytest.raises(ValidationError, match=message):
         WorkerSettings()
+
+
+@pytest.mark.parametrize("settings", [Settings, WorkerSettings])
+def test_what_is_wrong_with_them_is_told_without_what_they_hold(
+    settings: type[Settings | WorkerSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARPDESK_REDIS_URL", "redis://api:hush@host")
+    monkeypatch.setenv("WARPDESK_REDIS_URL_FILE", "/nowhere")
+    monkeypatch.setenv("WARPDESK_LEDGER_URL", "postgresql://api:hush@host/name")
+    with pytest.raises(ValidationError, match="are both set") as error:
+        settings()
+    assert "hush" not in str(error.value)
