@@ -192,6 +192,8 @@ def _serve(chosen: argparse.Namespace) -> int:
 
     _read(WorkerSettings)  # before a worker of this service finds out
     settings = _read(Settings)
+    if settings.redis_url:  # else the service starts one
+        _names_a_redis(settings.redis_url)
     logs.configure(settings.log_format)
 
     options = Options(chosen.host, chosen.port, not chosen.no_worker, chosen.workers)
@@ -210,8 +212,10 @@ def _worker(chosen: argparse.Namespace) -> int:
 
     limits = {"WARPDESK_IDLE_EXIT_SECONDS": chosen.idle_exit, "WARPDESK_MAX_SECONDS": chosen.max_seconds}
     os.environ.update({name: str(value) for name, value in limits.items() if value is not None})
+    settings = _read(WorkerSettings)
+    _names_a_redis(settings.redis_url)
     try:
-        make_private(_read(WorkerSettings).home)
+        make_private(settings.home)
     except UnusableHome as error:
         raise Misconfigured(str(error)) from None
     command, needed = module("workers.warm")
@@ -614,6 +618,19 @@ def _read(settings: type[S]) -> S:
             _wrong(entry, settings.model_config.get("env_prefix", "")) for entry in error.errors(include_url=False)
         )
         raise Misconfigured("; ".join(wrong)) from None
+
+
+def _names_a_redis(url: str) -> None:
+    """Raises Misconfigured without any of the URL, unlike the traceback of one that cannot be read."""
+    from redis.connection import parse_url
+
+    try:
+        parse_url(url)  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError):
+        raise Misconfigured(
+            "WARPDESK_REDIS_URL is not one such as redis://user:password@host:6379/0; in a password /, #, ? and @ are "
+            "written %2F, %23, %3F and %40"
+        ) from None
 
 
 def _wrong(entry: "ErrorDetails", prefix: str) -> str:

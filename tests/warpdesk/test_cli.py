@@ -290,6 +290,18 @@ def test_doctor_does_not_show_the_password_of_redis(
     assert "secret" not in said
 
 
+@pytest.mark.parametrize("command", [["serve", "--no-worker", "--port", "0"], ["worker"]])
+@pytest.mark.parametrize("url", ["redis://worker:se/cret@127.0.0.1:9/0", "http://worker:se@127.0.0.1:9/0"])
+def test_a_url_of_redis_that_cannot_be_read_is_not_told(
+    command: list[str], url: str, own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPDESK_REDIS_URL", url)
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "WARPDESK_REDIS_URL is not one such as" in said
+    assert "'se" not in said
+
+
 def test_doctor_asks_a_running_redis_for_its_policy(
     own_home: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
