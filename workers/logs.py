@@ -39,8 +39,13 @@ _SECRETS = (
         r"\1\2***",
     ),
     (re.compile(r"(?i)(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
-    (re.compile(r"(://)[^\s/@'\"]*:[^\s'\"]*@"), r"\1***@"),  # to the last "@": a password may have one in it
-    (re.compile(r"(?i)(password|passwd|secret|api_key)(['\"]?\s*[=:]\s*['\"]?)[^\s'\"&,;)}]+"), r"\1\2***"),
+    # To the last "@" before a space: a password may have one in it, and quotes. Bounded, else a line of nothing but
+    # colons takes the square of its length.
+    (re.compile(r"(://)[^\s/:]{0,256}:[^\s]{0,512}@"), r"\1***@"),
+    (
+        re.compile(r"""(?i)(password|passwd|secret|api_key|token)(\\?['"]?\s*[=:]\s*\\?['"]?)[^\s'"&,;)}\\]+"""),
+        r"\1\2***",
+    ),
 )
 
 
