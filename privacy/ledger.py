@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, delete, func, insert, inspect, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kernels.spend import Neighbouring, Spend
@@ -235,6 +235,13 @@ class Ledger:
                     "the ledger's database was made with another key: put that key file back, "
                     "without it the open charges cannot be released"
                 )
+
+    def made(self) -> bool:
+        """Whether somebody has prepared the database, which binds it to a key. Changes nothing."""
+        with reading(self._engine) as connection:
+            if not inspect(connection).has_table(FACTS.name):
+                return False
+            return connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "key")) is not None
 
     def create(self, new: NewBudget) -> Budget:
         """Open a budget for a dataset that has no open one. Raises NotAnAmount, DatasetTaken."""

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import SecretStr
 
+from app.settings import Settings
 from examples.prices import sp500
 from kernels.catalogue import OPERATIONS
 from privacy.database import connect
@@ -23,6 +25,7 @@ from privacy.seeds import Ring
 from tests.conftest import ROOT, Service, serve, wait_until_ready
 from warpdesk.cli import main, typed
 from warpdesk.client import Client
+from warpdesk.doctor.ledger import ledger
 from warpdesk.home import UnusableHome, command, make_private
 from workers.settings import ledger_in
 
@@ -254,6 +257,31 @@ def test_doctor_replays_the_ledger_and_names_what_does_not_fit(
     (own_home / "ledger.key").rename(own_home / "lost")
     assert "is missing" in looked()["found"]
     assert not (own_home / "ledger.key").exists(), "looking makes no key"
+
+
+def test_doctor_does_not_bind_an_empty_database_to_the_key_that_is_here(own_home: Path) -> None:
+    """Whoever starts first does, and with another key than the API's the API could not start."""
+    own_home.mkdir(parents=True)
+    Path(own_home / "ledger.db").touch()
+    Ring(own_home / "ledger.key")
+    looked = ledger(Settings(home=own_home))
+    assert (looked.status, "is empty" in looked.found) == ("ok", True)
+    engine = connect(ledger_in(own_home))
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar() == 0
+    engine.dispose()
+    (own_home / "ledger.key").unlink()
+    Ring(own_home / "ledger.key")  # another one
+    started = connect(ledger_in(own_home))
+    Ledger(started, Ring(own_home / "ledger.key")).prepare()
+    started.dispose()
+    assert "every chain fits" in ledger(Settings(home=own_home)).found
+
+
+def test_doctor_shows_no_password_of_the_ledger(own_home: Path) -> None:
+    looked = ledger(Settings(home=own_home, ledger_url=SecretStr("postgresql://me:hush@127.0.0.1:1/n?password=hush")))
+    assert looked.status == "failed"
+    assert "hush" not in looked.found
 
 
 def test_doctor_fails_where_the_configured_redis_does_not_answer(

@@ -9,6 +9,7 @@ from privacy.database import DatabaseUnavailable, UnusableDatabase, connect
 from privacy.ledger import Ledger, WrongKey
 from privacy.seeds import Ring, UnusableKey
 from warpdesk.doctor.check import Check
+from workers.logs import scrub
 
 _PAGE = 100  # budgets read at a time
 
@@ -19,7 +20,7 @@ def ledger(settings: Settings) -> Check:
         place = make_url(settings.ledger)
     except Exception:  # noqa: BLE001 - of a URL, whose text may hold a password
         return _failed("WARPDESK_LEDGER_URL is not a database URL", "write it as postgresql://user@host/name")
-    shown = place.render_as_string(hide_password=True)
+    shown = scrub(place.render_as_string(hide_password=True))  # one may be in the query too
     if place.get_backend_name() == "sqlite" and not Path(place.database or "").exists():
         return Check("ledger", "ok", f"{shown} is made at the first start, with the key {settings.ledger_key_path}")
     if not settings.ledger_key_path.exists():
@@ -29,6 +30,9 @@ def ledger(settings: Settings) -> Check:
         engine = connect(settings.ledger)
         try:
             books = Ledger(engine, Ring(settings.ledger_key_path))
+            if not books.made():
+                found = f"{shown} is empty; the first start binds it to its key, here {settings.ledger_key_path}"
+                return Check("ledger", "ok", found)
             books.prepare()
             return _verified(books, shown)
         finally:
