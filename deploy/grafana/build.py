@@ -446,7 +446,7 @@ def gpus() -> list[Row]:
         ("Health", [
             timeseries("Age of the canary", {"{{uuid}}": f"time() - {gpu('canary_last_success_timestamp_seconds')}"},
                        "Since it last answered right what is known. It is asked between jobs.", unit="s",
-                       steps=((None, GREEN), (300, RED)), runbook="WarpdeskGpuCanaryStale"),
+                       steps=((None, GREEN), (720, RED)), runbook="WarpdeskGpuCanaryStale"),
             timeseries("Age of the reading", {"{{uuid}}": gpu("reading_age_seconds")}, "Of all that the driver says here.", unit="s",
                        steps=((None, GREEN), (30, RED)), runbook="WarpdeskGpuReadingOld"),
             timeseries("Faults", {"{{kind}} {{uuid}}": gpu("faults", by="uuid, kind")}, "Since its workers started. Running out of memory is nobody's fault."),
