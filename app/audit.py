@@ -107,6 +107,12 @@ class Audit:
             if os.write(descriptor, line) != len(line):
                 raise OSError(0, "only a part of a line was taken")
             os.fsync(descriptor)
+            if not size:  # a new file's name has to be on the disk as well
+                directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    os.fsync(directory)
+                finally:
+                    os.close(directory)
         finally:
             os.close(descriptor)
 

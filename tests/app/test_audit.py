@@ -1,6 +1,7 @@
 """The audit log: no admin does anything that is not written down first."""
 
 import json
+import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,3 +134,14 @@ def test_a_log_that_was_renamed_goes_on_in_a_new_file(tmp_path: Path) -> None:
     assert [(line["outcome"], line["target"]) for line in told(file)] == [("succeeded", "abc")]
     with pytest.raises(AuditUnavailable, match="cannot be written: Is a directory"):
         Audit(tmp_path).begin(deed)
+
+
+def test_the_first_line_of_a_file_forces_its_name_to_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[bool] = []
+    monkeypatch.setattr("app.audit.os.fsync", lambda found: forced.append(stat.S_ISDIR(os.fstat(found).st_mode)))
+    audit = Audit(tmp_path / "audit.jsonl")
+    for _ in range(2):
+        audit.begin(Deed({"user": "root"}, "keys revoke", "abc"))
+    assert forced == [False, True, False]
