@@ -4,6 +4,7 @@ Whoever has the database and not the key learns no seed, and can neither find an
 what a digest covers unseen. Whoever has both can compute the noise of charges that are not released yet.
 """
 
+import fcntl
 import hashlib
 import hmac
 import json
@@ -11,8 +12,8 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class Ring:
                 stamp, found = _read(self._path)
                 if found[0] != self._keys[0]:
                     raise UnusableKey(f"the first key of {self._path} is another now: digests would not fit")
+                _force(self._path.parent)  # whoever wrote it may not have come so far
                 self._stamp, self._keys = stamp, found
         return self._keys
 
@@ -67,10 +69,11 @@ class Ring:
         """Write these keys and a new one to `path`, in one step. With `forget`, when every seed was wrapped with the
         newest, those between it and the first are left out, unless it is so new that somebody may just be writing what
         the one before has wrapped."""
-        first, *later = self.keys()
-        old = time.time() - self._stamp[0] / 1e9 > _SETTLED
-        _write(path, (first, *(later[-1:] if forget and old else later), secrets.token_bytes(SIZE)), anew=False)
-        _force(path.parent)
+        with _alone(path.parent):  # of two at once one's key would be lost, and what was wrapped with it meanwhile
+            first, *later = self.keys()
+            old = time.time() - self._stamp[0] / 1e9 > _SETTLED
+            _write(path, (first, *(later[-1:] if forget and old else later), secrets.token_bytes(SIZE)), anew=False)
+            _force(path.parent)
 
 
 class Secrets:
@@ -172,6 +175,17 @@ def _write(path: Path, keys: Sequence[bytes], *, anew: bool) -> None:
         raise UnusableKey(f"no key can be made for the ledger: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """One process in the block at a time."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _force(directory: Path) -> None:

@@ -146,3 +146,21 @@ def test_a_ring_made_for_other_hosts_changes_nothing_here(file: Path, tmp_path: 
     assert Ring(file).keys() == (KEY,)
     assert Ring(tmp_path / "new").keys()[0] == KEY
     assert len(Ring(tmp_path / "new").keys()) == 2
+
+
+def test_of_rotations_at_once_no_key_is_lost(file: Path) -> None:
+    """Each is in the ring afterwards: a seed may have been wrapped with it meanwhile."""
+    rings = [Ring(file) for _ in range(8)]
+    together = threading.Barrier(len(rings))
+
+    def rotate(ring: Ring) -> None:
+        together.wait()
+        for _ in range(5):
+            ring.grow(file, forget=True)
+
+    threads = [threading.Thread(target=rotate, args=(ring,)) for ring in rings]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(Ring(file).keys()) == 1 + 5 * len(rings)
