@@ -147,6 +147,11 @@ def _key(entry: dict[str, Any]) -> Key:
     return Key(**{**entry, "scopes": tuple(entry["scopes"]), "earlier": earlier})
 
 
+def _entry(key: Key) -> dict[str, Any]:
+    """A key that was never rotated is written as releases before there was rotation read it."""
+    return {name: value for name, value in asdict(key).items() if value or name not in ("rotated_at", "earlier")}
+
+
 def _token(key_id: str) -> str:
     return f"wd_{key_id}_{secrets.token_urlsafe(32)}"
 
@@ -172,7 +177,7 @@ def _write_keys(path: Path, keys: list[Key]) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".keys-")  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
-            json.dump({"keys": [asdict(key) for key in keys]}, file, indent=2)
+            json.dump({"keys": [_entry(key) for key in keys]}, file, indent=2)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)

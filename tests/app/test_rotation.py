@@ -1,5 +1,6 @@
 """A key that is given another token stays the same owner, and nobody who holds either is refused meanwhile."""
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -137,3 +138,9 @@ def test_a_key_that_is_not_there_is_not_rotated(tmp_path: Path) -> None:
     create_key(tmp_path, "one", ["read"])
     with pytest.raises(UnknownKey, match="there is no key 0123456789ab"):
         rotate_key(tmp_path / "keys.json", "0123456789ab", 60)
+
+
+def test_a_key_that_was_never_rotated_is_written_as_earlier_releases_read_it(tmp_path: Path) -> None:
+    create_key(tmp_path, "a", ["read"])
+    (entry,) = json.loads((tmp_path / "keys.json").read_text())["keys"]
+    assert entry.keys() == {"id", "name", "scopes", "sha256", "created_at"}
