@@ -464,6 +464,7 @@ def gpus() -> list[Row]:
 
 def cost_and_privacy() -> list[Row]:
     dollars, jobs = "warpdesk_cost_dollars_total", "warpdesk_jobs_computed_total"
+    costed = "warpdesk_job_run_seconds_count"  # without private jobs, of which neither dollars nor joules are told
     left = {
         f"{kind} {{{{dataset}}}}": f"max by (dataset) ({one(f'warpdesk_privacy_{kind}_budget')}) - max by (dataset) ({one(f'warpdesk_privacy_{kind}_spent')})"
         for kind in ("epsilon", "delta", "rho")
@@ -478,24 +479,24 @@ def cost_and_privacy() -> list[Row]:
             stat("Fleet", f"max({one('warpdesk_fleet_dollars_per_hour')})",
                  "What the live workers whose device has a price (WARPDESK_PRICES) cost an hour, busy or not.", unit="currencyUSD", width=4,
                  runbook="WarpdeskCostHigh"),
-            stat("1,000 jobs, computing alone", f"1000 * sum({rate(dollars)}) / (sum({rate(jobs)}) > 0)",
-                 "The price of the seconds that jobs computed. What a fleet that is never idle would cost.", unit="currencyUSD", width=5),
+            stat("1,000 jobs, computing alone", f"1000 * sum({rate(dollars)}) / (sum({rate(costed)}) > 0)",
+                 "The price of the seconds that jobs computed, private jobs left out. What a fleet that is never idle would cost.", unit="currencyUSD", width=5),
             stat("1,000 jobs, idle time too", f"1000 * max({one('warpdesk_fleet_dollars_per_hour')}) / 3600 / (sum({rate(jobs)}) > 0)",
                  "The price of the fleet over what it computes now: what a job does cost. The distance to the number beside it is what idleness costs.",
                  unit="currencyUSD", width=5),
             stat("Idle share", f"1 - sum({rate(dollars)}) * 3600 / (max({one('warpdesk_fleet_dollars_per_hour')}) > 0)",
-                 "Of what the fleet costs, what no job accounts for. Waiting for disks, copies and starting are in it.", unit="percentunit", width=5,
+                 "Of what the fleet costs, what no job accounts for. Private jobs, waiting for disks and starting are in it.", unit="percentunit", width=5,
                  least=None, runbook="WarpdeskPaidAndIdle"),
-            stat("Energy of a job", f"sum({rate('warpdesk_job_energy_joules_total')}) / (sum({rate(jobs, ON_GPU)}) > 0)",
+            stat("Energy of a job", f"sum({rate('warpdesk_job_energy_joules_total')}) / (sum({rate(costed, ON_GPU)}) > 0)",
                  "Joules of the GPU, shared among the jobs of a launch. The host's are not in it; private jobs are in none.", unit="joule", width=5),
             timeseries("Dollars an hour by operation", {"{{operation}} {{backend}}": f"3600 * sum by (operation, backend) ({rate(dollars, OF_OPERATION)})"},
                        "Of computing, without idle time.", unit="currencyUSD", stack=True),
             timeseries("Dollars per 1,000 jobs", {"{{operation}} {{backend}}":
-                f"1000 * sum by (operation, backend) ({rate(dollars, OF_OPERATION)}) / (sum by (operation, backend) ({rate(jobs, OF_OPERATION)}) > 0)"},
+                f"1000 * sum by (operation, backend) ({rate(dollars, OF_OPERATION)}) / (sum by (operation, backend) ({rate(costed, OF_OPERATION)}) > 0)"},
                        "By where they ran: where the CPU is cheaper, a GPU is not the answer.", unit="currencyUSD"),
             timeseries("Energy per job", {"{{operation}} {{backend}}": ratio(
                 f"sum by (operation, backend) ({rate('warpdesk_job_energy_joules_total', OF_OPERATION)})",
-                f"sum by (operation, backend) ({rate(jobs, OF_OPERATION)})")},
+                f"sum by (operation, backend) ({rate(costed, OF_OPERATION)})")},
                        "Joules. Measured by the GPU's own counter where it has one.", unit="joule"),
             timeseries("Fleet and limit", {"dollars an hour": f"max({one('warpdesk_fleet_dollars_per_hour')})", "your limit": "warpdesk:cost_limit:dollars_per_hour"},
                        "The limit is set in the rules.", unit="currencyUSD", runbook="WarpdeskCostHigh"),
