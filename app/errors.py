@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -224,7 +225,7 @@ def unforeseen(method: str, path: str, error: Exception) -> Response:
         log.error("the disk is full: %s", error.strerror)
         sentence = "The disk that holds arrays is full"
         return response(Refusal("storage-full", sentence, headers={"Retry-After": "60"}))
-    log.error("%s %s failed", method, path, exc_info=error)
+    log.error("%s %s failed", method, quote(path, "/:"), exc_info=error)  # a path may have a line's end in it
     return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
 
 

@@ -4,6 +4,7 @@ import logging
 import re
 import secrets
 import time
+from urllib.parse import quote
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -60,7 +61,7 @@ class Observe:
             await self._app(scope, receive, send_with_headers)
         except Exception as error:
             if started_answering:  # the server closes the connection, and writes the trace
-                errors.log.error("%s %s was cut short", scope["method"], scope["path"])
+                errors.log.error("%s %s was cut short", scope["method"], quote(scope["path"], "/:"))
                 raise
             answer = errors.unforeseen(scope["method"], scope["path"], error)
             await answer(scope, receive, send_with_headers)

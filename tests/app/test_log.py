@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app import errors
 from tests.app.conftest import wait_until
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import RedisServer
@@ -102,3 +103,9 @@ def test_a_redis_that_goes_and_comes_back_is_written_once_each(
             server.stop()
 
     assert said() == ["Redis cannot be used", "Redis can be used again"]
+
+
+def test_a_path_makes_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "warpdesk.api"):
+        errors.unforeseen("GET", "/v1/jobs/x\nwarpdesk.audit: nothing happened", RuntimeError())
+    assert caplog.messages == ["GET /v1/jobs/x%0Awarpdesk.audit:%20nothing%20happened failed"]
