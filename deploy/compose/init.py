@@ -42,6 +42,9 @@ def main(volumes: Path, users: Path) -> None:
         command = ["warpdesk", "keys", "create", "first", "--scopes", "submit,read,cancel,admin"]
         token = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
         write(folder / "operator" / "api_key", token.strip())
+    for whose in ("page", "ticket"):
+        if not (folder / "alertmanager" / f"{whose}_url").exists():
+            sys.stdout.write(f"Nobody is told of a {whose}: deploy/prometheus/README.md says how to change that\n")
     sys.stdout.write(f"The first API key:          {SHOW}/api_key\n")
     sys.stdout.write(f"Grafana's password (admin): {SHOW}/grafana_password\n")
 

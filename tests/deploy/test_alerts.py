@@ -1,5 +1,6 @@
 """Rules and alerts: promtool's own tests of them, and what each alert must have."""
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,28 @@ def test_prometheus_takes_the_configuration_and_every_rule() -> None:
     checked = promtool("check", "config", "prometheus.yml")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert f"{len(RULES)} rule files found" in checked.stdout
+
+
+def test_whoever_is_to_be_told_is_and_a_ticket_waits_while_its_reading_is_old() -> None:
+    """By the meaning of Alertmanager's fields: its own checker is in no package of the tests."""
+    told = yaml.safe_load((DEPLOY / "alertmanager" / "alertmanager.yml").read_text())
+    receivers = {one["name"]: one for one in told["receivers"]}
+    assert len(receivers) == len(told["receivers"])
+    routes = {one["matchers"][0].removeprefix("severity = "): one["receiver"] for one in told["route"]["routes"]}
+    assert all(len(one["matchers"]) == 1 and "routes" not in one for one in told["route"]["routes"])
+    severities = {rule["labels"]["severity"] for rule in alerts().values()}
+    assert routes == {severity: severity for severity in severities}  # each has its own, and none is for nobody
+    assert {told["route"]["receiver"], *routes.values()} == receivers.keys()
+    assert told["route"]["receiver"] == "page"  # another severity is not lost
+    assert told["route"]["group_by"] == ["alertname"]
+    [inhibits] = told["inhibit_rules"]
+    [sources] = re.findall(r'^alertname =~ "(.*)"$', inhibits["source_matchers"][0])
+    assert {alerts()[name]["labels"]["severity"] for name in sources.split("|")} == {"page"}
+    assert inhibits["source_matchers"][1:] == ["severity = page"]
+    assert inhibits["target_matchers"] == ["severity = ticket"]  # a page is never kept back
+    for receiver in receivers.values():
+        assert [*receiver] == ["name", "webhook_configs"]
+        assert [[*hook] for hook in receiver["webhook_configs"]] == [["url_file"]]
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import redis
+import yaml
 
 from tests.conftest import ROOT, free_port
 from tests.deploy.image import DOCKERFILE, environment, stages, words
@@ -53,7 +54,7 @@ def test_compose_takes_the_file_and_warns_of_nothing(profile: list[str]) -> None
 
 def test_a_machine_without_a_gpu_is_asked_for_none() -> None:
     rendered = json.loads(compose("config", "--format", "json").stdout)
-    assert set(rendered["services"]) == {"init", "redis", "api", "worker", "prometheus", "grafana"}
+    assert set(rendered["services"]) == {"init", "redis", "api", "worker", "prometheus", "alertmanager", "grafana"}
     assert not re.search(r"nvidia|devices|capabilities|runtime", json.dumps(rendered))
 
 
@@ -88,7 +89,7 @@ def test_every_service_has_limits_and_its_logs_an_end(services: dict[str, dict[s
 
 def test_ports_are_on_loopback_and_redis_and_workers_have_none(services: dict[str, dict[str, Any]]) -> None:
     published = {name: service["ports"] for name, service in services.items() if "ports" in service}
-    assert published.keys() == {"api", "prometheus", "grafana"}
+    assert published.keys() == {"api", "prometheus", "alertmanager", "grafana"}
     assert {port["host_ip"] for ports in published.values() for port in ports} == {"127.0.0.1"}
     assert {name for name, service in services.items() if "front" in service.get("networks", {})} == published.keys()
     assert services["init"]["network_mode"] == "none"
@@ -150,7 +151,7 @@ def test_a_stopping_service_has_the_time_it_takes(services: dict[str, dict[str, 
         drain = float(services[name]["environment"]["WARPDESK_DRAIN_SECONDS"])
         assert drain >= WorkerSettings.model_fields["drain_seconds"].default
         assert seconds(services[name]["stop_grace_period"]) >= drain + 10
-    for name in ("api", "redis", "prometheus", "grafana"):
+    for name in ("api", "redis", "prometheus", "alertmanager", "grafana"):
         assert seconds(services[name]["stop_grace_period"]) >= 30  # Docker's own is 10
 
 
@@ -160,6 +161,24 @@ def test_the_directory_of_redis_is_its_volume(services: dict[str, dict[str, Any]
     command = services["redis"]["command"]
     assert command[command.index("--dir") + 1] == directory
     assert [entry["source"] for entry in services["redis"]["volumes"] if entry["target"] == directory] == ["redis"]
+
+
+def test_alerts_go_from_prometheus_to_an_alertmanager_that_reads_addresses_from_its_volume(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    settings = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    [[target]] = [one["targets"] for one in settings["alerting"]["alertmanagers"][0]["static_configs"]]
+    name, port = target.split(":")
+    assert name in services
+    assert [one["target"] for one in services[name]["ports"]] == [int(port)]
+    assert services["prometheus"]["networks"].keys() & services[name]["networks"].keys() == {"front"}
+    mounted = {entry["target"]: entry for entry in services[name]["volumes"]}
+    receivers = yaml.safe_load((ROOT / "deploy/alertmanager/alertmanager.yml").read_text())["receivers"]
+    files = [Path(hook["url_file"]) for one in receivers for hook in one["webhook_configs"]]
+    assert {str(file.parent) for file in files} == {"/run/secrets"} <= mounted.keys()
+    assert f"--storage.path={mounted['/alertmanager']['target']}" in services[name]["command"]
+    assert Path(mounted["/etc/alertmanager"]["source"], "alertmanager.yml").exists()
+    assert "--config.file=/etc/alertmanager/alertmanager.yml" in services[name]["command"]
 
 
 def test_images_are_of_one_version(services: dict[str, dict[str, Any]]) -> None:
@@ -272,7 +291,13 @@ def test_the_first_start_makes_what_is_missing_and_the_stack_answers_a_job_with_
     assert made["grafana/admin_password"] == made["operator/grafana_password"]
     assert not [secret for secret in made.values() if secret.strip() in printed]
     assert "operator/api_key" in printed
-    machine.init()
+    assert [line.split(":")[0] for line in printed.splitlines()[:2]] == [
+        "Nobody is told of a page", "Nobody is told of a ticket"
+    ]  # fmt: skip
+    for file in ("page_url", "ticket_url"):
+        (machine.volumes / "secrets" / "alertmanager" / file).write_text("http://127.0.0.1:9/")
+    made = machine.secrets()
+    assert "Nobody is told" not in machine.init()
     assert machine.secrets() == made  # what is there stays
 
     with ExitStack() as stack:
