@@ -250,10 +250,9 @@ class Gate:
             sentence = "The API key was rotated and this token of it has expired: use the one that replaced it"
         raise Refusal("unauthorized", sentence, headers={"WWW-Authenticate": 'Bearer realm="warpdesk"'})
 
-    def count_failure(self, request: Request, count: int = 1) -> None:
-        """A request had no valid token, or is looked at (0) that may have none. Raises a 429 where its address has
-        sent too many such."""
-        self._failures.take(network(request.client.host if request.client else ""), count)
+    def count_failure(self, request: Request) -> None:
+        """A request had no valid token. Raises a 429 where its address has sent too many such."""
+        self._failures.take(network(request.client.host if request.client else ""))
 
     def _until(self, match: re.Match[str] | None, digest: str) -> float | None:
         # Compared even when there is no such key, so that time does not tell which ids exist.

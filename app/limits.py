@@ -24,9 +24,8 @@ class Limits:
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted; the latest last
 
-    def take(self, whose: str, count: int = 1) -> None:
-        """Count one request, or refuse it with 429 and the seconds after which one more is due. With a count of 0 it is
-        refused alike and not counted."""
+    def take(self, whose: str) -> None:
+        """Count one request, or refuse it with 429 and the seconds after which one more is due."""
         now = self._clock()
         tokens, counted = self._buckets.pop(whose, (self._burst, now))
         tokens = min(self._burst, tokens + (now - counted) * self._rate)
@@ -35,7 +34,7 @@ class Limits:
             wait = max(1, math.ceil((1.0 - tokens) / self._rate))
             sentence = f"{self._sentence}: {self._rate:g} a second, {self._burst:g} at once"
             raise Refusal("rate-limited", sentence, headers={"Retry-After": str(wait)})
-        self._buckets[whose] = tokens - count, now
+        self._buckets[whose] = tokens - 1.0, now
         if len(self._buckets) > _MOST:
             self._forget(now)
 

@@ -579,8 +579,7 @@ def _headers(code: str) -> Mapping[str, str]:
 
 async def _member(request: Request, desk: Desk, round_id: str) -> Member:
     token, gate = auth.token_of(request), request.app.state.gate
-    gate.count_failure(request, 0)  # before the database is asked
-    try:
+    try:  # a member is let in however many others are refused from the same address
         member = await _told(desk, lambda: desk.rounds.member(round_id, token))
     except Refusal as refusal:
         if refusal.code in ("unknown-member", "unknown-round"):

@@ -10,6 +10,7 @@ import pytest
 from app.auth import create_key
 from app.errors import Refusal
 from app.limits import Limits, network
+from kernels.catalogue import OPERATIONS
 from tests.app.test_auth import SCALE, bearer
 from tests.app.test_uploads import NPY, npy
 
@@ -127,6 +128,21 @@ def test_a_flood_without_a_key_is_told_to_wait_and_a_key_of_the_same_address_is_
             assert 1 <= int(answer.headers["Retry-After"]) <= 100
         assert api.http.get("/v1/jobs", headers=bearer(token)).status_code == 200
         assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(token)).status_code == 202
+
+
+def test_a_member_of_a_round_is_served_through_a_flood_of_its_own_address(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    owner = create_key(tmp_path / "home", "desk", ["submit", "read"])
+    with serve_api(operations=OPERATIONS, failed_logins_per_second=0.01, failed_login_burst=3) as api:
+        asked = {"clients": 4, "min_clients": 3, "dimension": 4, "quantisation": {"clip": "8", "scale": "65536"}}
+        made = api.http.post("/v1/secagg/rounds", json=asked, headers=bearer(owner)).json()
+        mine, url = made["join_tokens"][0], f"/v1/secagg/rounds/{made['id']}"
+        others = [api.http.get(url, headers=bearer(mine[:-4] + "AAAA")).status_code for _ in range(5)]
+
+        assert others == [401] * 3 + [429] * 2
+        assert [api.http.get(url, headers=bearer(mine)).status_code for _ in range(3)] == [200] * 3
+        assert api.http.get(url, headers=bearer(mine[:-4] + "AAAA")).status_code == 429
 
 
 def test_every_route_that_knows_its_caller_is_limited(serve_api: Callable[..., Any], tmp_path: Path) -> None:
