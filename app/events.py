@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from app import bodies, errors, schemas
 from app.auth import Reader
 from app.errors import Refusal
+from app.observe import waited_for_private
 from app.records import hides_times, own_job, whole_second
 from app.shared import Desk, Shared
 from workers.protocol import Event
@@ -116,6 +117,7 @@ class _Stream(Response):
     async def _follow(self, send: Send) -> None:
         desk, job_id, deadline = self._desk, self._record.request.id, self._record.request.deadline
         private = hides_times(desk, self._record.request.operation)
+        waited_for_private.set(private or self._record.request.private)
         with desk.completions.follow(job_id, self._last) as feed:
             while not (desk.completions.released or feed.over):
                 events = await desk.completions.news(feed, desk.settings.event_comment_seconds)

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from app import bodies, errors, results, schemas
 from app.auth import Canceler, Reader
 from app.errors import Refusal
+from app.observe import waited_for_private
 from app.records import answer, own_job, pending, view
 from app.shared import Desk, Shared
 from workers.protocol import State
@@ -45,6 +46,7 @@ NOT_DONE: dict[str, Any] = {
 async def waited(desk: Desk, record: JobRecord, wait: int, headers: Mapping[str, str]) -> Response:
     """200 with the job and its result if it is done, else 202."""
     applied = {"Preference-Applied": f"wait={wait}", **headers}
+    waited_for_private.set(record.request.private)
     if not record.state.final:
         return pending(desk, record, None, applied)
     if record.state is not State.SUCCEEDED:

@@ -61,6 +61,7 @@ log = logging.getLogger("warpdesk.api")
 
 _LAST_WORDS = 2.0  # seconds that what was counted last may take to reach Redis
 _PORT_EVERY = 5.0
+TURN_EVERY = 0.5  # seconds after which the event loop says that it turns
 KEYS_EVERY = 2.0  # seconds after which a key that was taken out of the file stops working
 
 
@@ -118,6 +119,7 @@ def create_app(
             asyncio.create_task(charges.look(desk), name="charges"),
             asyncio.create_task(_watch_keys(api.state.gate), name="keys"),
             asyncio.create_task(aggregation.drive(desk), name="rounds"),
+            asyncio.create_task(_turn(metrics), name="turn"),
         ]
         if settings.metrics_port is not None:
             tasks.append(asyncio.create_task(_serve_metrics(metrics, settings.metrics_host, settings.metrics_port)))
@@ -213,6 +215,12 @@ async def _serve_metrics(metrics: Metrics, host: str, port: int) -> None:
             server.shutdown()
             server.server_close()
             thread.join()
+
+
+async def _turn(metrics: Metrics) -> None:
+    while True:
+        metrics.turned()
+        await asyncio.sleep(TURN_EVERY)
 
 
 async def _watch_keys(gate: Gate) -> None:

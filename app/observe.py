@@ -4,6 +4,7 @@ import logging
 import re
 import secrets
 import time
+from contextvars import ContextVar
 from urllib.parse import quote
 
 from starlette.datastructures import MutableHeaders
@@ -28,6 +29,10 @@ SAFE_HEADERS = {
 }
 
 
+# Set where a request waited for a private job: its time would be the job's, in metrics and logs.
+waited_for_private: ContextVar[bool] = ContextVar("waited_for_private", default=False)
+
+
 class Observe:
     """ASGI middleware."""
 
@@ -41,6 +46,7 @@ class Observe:
         started = time.perf_counter()
         request_id = identified(scope)
         before = logs.request_id.set(request_id)
+        waited_before = waited_for_private.set(False)
         metrics: Metrics = scope["app"].state.desk.metrics
         metrics.begun()
         status = 500
@@ -68,8 +74,14 @@ class Observe:
         finally:
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "unmatched")  # the template: no ids in labels
-            metrics.request(_known(scope["method"]), route, status, seconds)
-            log.info("%s %s %d %.1f ms", _known(scope["method"]), route, status, seconds * 1e3)
+            method = _known(scope["method"])
+            if waited_for_private.get():
+                metrics.request(method, route, status, None)
+                log.info("%s %s %d after a private job", method, route, status)
+            else:
+                metrics.request(method, route, status, seconds)
+                log.info("%s %s %d %.1f ms", method, route, status, seconds * 1e3)
+            waited_for_private.reset(waited_before)
             logs.request_id.reset(before)
 
 

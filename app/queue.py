@@ -116,6 +116,7 @@ class _Patience:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._scope = anyio.CancelScope()
+        self._timer: asyncio.TimerHandle | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -141,7 +142,8 @@ class _Patience:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
+        if self._timer is not None:  # else it was over before it began
+            self._timer.cancel()
         if self._scope.__exit__(kind, error, trace):
             raise _Silent
 

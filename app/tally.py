@@ -7,10 +7,11 @@ a second of its requests with it, and no job.
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from app import durability
@@ -57,6 +58,8 @@ class RedisCollector(Collector[Seen]):
 
     def stop(self, patience: float) -> None:
         super().stop(patience)
+        with suppress(RedisError):
+            self._queue.count_left(self.tally)
         self._connection.close()
 
     def _seen_now(self, asked: bool) -> Seen | None:

@@ -52,6 +52,7 @@ FAMILIES: Mapping[str, Family] = {
     # By API processes.
     "http_requests_total": Family(("route", "method", "code")),
     "http_request_duration_seconds": Family(("route", "method"), "times"),
+    "http_failures_total": Family(("code",)),
     "refusals_total": Family(("code",)),
     "jobs_replayed_total": Family(),
     "privacy_charges_total": Family(("dataset", "state")),
@@ -59,6 +60,7 @@ FAMILIES: Mapping[str, Family] = {
     "jobs_enqueued_total": Family(("queue", "operation")),
     "jobs_computed_total": Family(("operation", "backend")),
     "jobs_finished_total": Family(("queue", "operation", "state", "reason")),
+    "job_failures_total": Family(("queue", "reason")),
     "jobs_coalesced_total": Family(("operation",)),
     "job_retries_total": Family(("operation",)),
     "job_strikes_total": Family(("operation",)),
@@ -67,6 +69,7 @@ FAMILIES: Mapping[str, Family] = {
     "job_wait_seconds": Family(("queue",), "times"),
     "job_seconds": Family(("queue",), "times"),
     # By workers.
+    "workers_lost_total": Family(),
     "job_run_seconds": Family(("operation", "backend"), "times"),
     "job_energy_joules_total": Family(("operation", "backend")),
     "cost_dollars_total": Family(("operation", "backend")),

@@ -174,9 +174,14 @@ class Succeeded(Message):
     bytes: int = 0  # of all inputs and outputs
 
 
+FAILURES = (
+    "invalid-input", "out-of-memory", "storage-full", "device-fault", "no-gpu-worker", "timeout", "worker-died",
+    "operation-error", "ledger-unavailable", "charge-ended", "charge-changed",
+)  # fmt: skip
+
+
 class Failed(Message):
-    """`code` is one of: invalid-input, out-of-memory, storage-full, device-fault, no-gpu-worker, timeout, worker-died,
-    operation-error, ledger-unavailable, charge-ended, charge-changed."""
+    """`code` is one of FAILURES."""
 
     kind: Literal["failed"] = "failed"
     code: str

@@ -68,7 +68,7 @@ class Pulse(threading.Thread):
         self._worker = worker
         self._redis = connect(url, retry=Retry(NoBackoff(), 0), timeout=LEASE_SECONDS / 3)
         self._queue = JobQueue(self._redis)
-        self._recovery = Recovery(self._queue, endings(self._queue))
+        self._recovery = Recovery(self._queue, endings(self._queue), worker.tally)
         self._slot = Slot(self._redis, worker.name)
         self._wanted = threading.Event()
         self._stopped = False
@@ -104,7 +104,7 @@ class Pulse(threading.Thread):
             self._wanted.wait(LOOK_SECONDS)
             self._wanted.clear()
         with suppress(redis.RedisError):
-            self._queue.count(self._worker.tally)
+            self._queue.count_left(self._worker.tally)
         with suppress(redis.RedisError):  # else it is free when its time is over
             self._slot.give_back()
         self._redis.close()

@@ -504,6 +504,12 @@ class JobQueue:
         counted = self._eval(scripts.COUNT, process, number, int(ask), *told)
         tally.heard(numbers(counted) if ask else None)
 
+    def count_left(self, tally: Tally) -> None:
+        """Add all that is in it: first, if there is one, the addition whose answer was not heard."""
+        for _ in range(2):
+            if not tally.empty:
+                self.count(tally)
+
     def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
         """All that was counted, and then what was in each of these Unix hours (`workers.counts.Counts.of`)."""
         with self._redis.pipeline(transaction=False) as pipe:
@@ -535,8 +541,8 @@ class JobQueue:
         """Whether a worker's report is still within its time to live."""
         return bool(self._redis.exists(worker_key(name)))
 
-    def unregister(self, name: str) -> None:
-        """Forget a worker that has gone, in our records and in RQ's."""
+    def unregister(self, name: str) -> bool:
+        """Forget a worker that has gone, in our records and in RQ's. False where somebody did already."""
         with self._redis.pipeline() as pipe:
             pipe.hdel(WORKERS, name)
             pipe.hdel(scripts.CLAIMS, name)
@@ -545,7 +551,7 @@ class JobQueue:
             pipe.delete(worker_key(name), handed_key(name), f"rq:worker:{name}")
             pipe.srem("rq:workers", f"rq:worker:{name}")
             pipe.srem(f"rq:workers:{QUEUE}", f"rq:worker:{name}")
-            pipe.execute()
+            return bool(pipe.execute()[0])
 
     def time(self) -> float:
         """Unix seconds by Redis' clock."""

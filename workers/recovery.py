@@ -4,6 +4,7 @@ Each worker looks every few seconds. A dead process of this host is known at onc
 host, or one that hangs, by a lease it has not renewed.
 """
 
+from workers.counts import Tally
 from workers.endings import Endings
 from workers.process import is_dead
 from workers.queue import JobQueue
@@ -12,8 +13,9 @@ _MOST = 256  # attempts ended in one look: Redis does nothing else meanwhile
 
 
 class Recovery:
-    def __init__(self, queue: JobQueue, endings: Endings) -> None:
+    def __init__(self, queue: JobQueue, endings: Endings, tally: Tally) -> None:
         self._queue = queue
+        self._tally = tally
         self._endings = endings
 
     def look(self, judge_leases: bool) -> None:
@@ -26,5 +28,6 @@ class Recovery:
             if len(ended) < _MOST:
                 break
         for name in processes:
-            if name in dead or (judge_leases and not self._queue.reported(name)):
-                self._queue.unregister(name)
+            gone = name in dead or (judge_leases and not self._queue.reported(name))
+            if gone and self._queue.unregister(name):  # and nobody else has counted it
+                self._tally.add("workers_lost_total")

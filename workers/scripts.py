@@ -292,6 +292,7 @@ local function count_ending(lane, operation, state, dead, failure, backend, time
   local queue, reason = string.match(lane, '^%a+'), ''
   if state == 'failed' and failure then reason = cjson.decode(failure).code or '' end
   count(1, table.concat({{'jobs_finished_total', queue, operation, state, reason}}, '|'))
+  if state == 'failed' then count(1, 'job_failures_total|' .. queue .. '|' .. reason) end
   if dead then count(1, 'jobs_dead_total|' .. operation) end
   if backend then count(1, 'jobs_computed_total|' .. operation .. '|' .. backend) end
   if not timed then return end

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from kernels.array import ArrayInfo
 from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
-from tests.claims import finish, take
+from tests.claims import computed, finish, take
 from workers import codec
 from workers.protocol import Failed, Provenance, Succeeded
-from workers.queue import JobQueue
+from workers.queue import Ending, JobQueue
 from workers.store import Store
 
 
@@ -101,7 +101,7 @@ def work(queue: JobQueue, store: Store, job_id: str) -> None:
         attempt=attempt,
         compute_seconds=None if operation.randomness == "private" else 0.5,
     )
-    assert finish(queue, job, Succeeded(result=directory.name, provenance=provenance)) == "done"
+    computed(queue, [Ending(job, Succeeded(result=directory.name, provenance=provenance))])
 
 
 def fail(queue: JobQueue, job_id: str, code: str = "operation-error", message: str = "it failed after 3 steps") -> None:

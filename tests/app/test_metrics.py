@@ -1,5 +1,6 @@
 """`/metrics`: the same truth from every process, with bounded labels, whatever restarts, dies or hangs."""
 
+import itertools
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app import main, metrics, privacy_metrics
 from app.collector import Collector
+from app.submissions import new_job_id
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS, work
@@ -23,12 +25,12 @@ from tests.app.conftest import SCALE, Live, live, unlike, wait_until
 from tests.app.test_budgets import create, release, submit
 from tests.app.test_gpu_metrics import condition, read, worker
 from tests.app.test_health import redis_pid, report
-from tests.claims import take
+from tests.claims import computed, take
 from tests.conftest import free_port
 from tests.deploy.tools import tool
 from warpdesk.redis_server import RedisServer
 from workers.counts import FAMILIES
-from workers.protocol import JobRequest, Provenance, Succeeded
+from workers.protocol import PRIORITIES, Failed, JobRequest, Provenance, Succeeded
 from workers.queue import Ending, connect
 
 # What a series may be told apart by. No ids of jobs, arrays, requests, keys, budgets, processes or hosts.
@@ -72,19 +74,21 @@ def value(told: str, name: str, **labels: str) -> float:
 
 
 def everything_happened(api: Live, operations: Mapping[str, Operation]) -> None:
-    """Jobs of all operations on both backends, with what a worker can tell of them; 8 GPU workers; each route asked."""
+    """Jobs of all operations in all queues on both backends, of three sizes, answered, failed and canceled, with what a
+    worker can tell of them; 8 GPU workers; each route asked."""
     for number in range(8):
         gpu = read("a100", uuid=f"GPU-{number}")
         state = condition(gpu, faults={"lost": 1}, since=1.0)
         api.queue.report(worker(number, state, name=f"worker {number}", dollars_per_hour=2.0), ttl=60)
     for number, (name, operation) in enumerate(operations.items()):
         for backend in ("cpu", "gpu"):
-            for place, fails in enumerate((False, False, True)):
+            for place, (queue, ends) in enumerate(itertools.product(PRIORITIES, ("answered", "failed", "canceled"))):
                 job_id = f"job_{number}_{backend}_{place}"
                 api.queue.enqueue(
                     JobRequest(
                         id=job_id, owner="local", operation=name, params={}, inputs={}, timeout=1.0, result_ttl=60.0,
-                        work=10.0 ** (3 + 4 * place), private=operation.randomness == "private",
+                        work=10.0 ** (4 + 3 * PRIORITIES.index(queue)), private=operation.randomness == "private",
+                        priority=queue,
                     )
                 )  # fmt: skip
                 job = take(api.queue, job_id)
@@ -93,9 +97,12 @@ def everything_happened(api: Live, operations: Mapping[str, Operation]) -> None:
                 how |= {"energy_joules": 1.0, "cost_dollars": 0.1}
                 outcome = Succeeded(result=f"{job_id}.1", provenance=Provenance(**how), bytes=8)
                 kept_off = "out-of-memory" if backend == "cpu" else ""
-                ending = Ending(job, outcome, kept_off=kept_off) if not fails else Ending(job, how="struck")
-                api.queue.finish([ending])
-                if fails:
+                if ends == "answered":
+                    computed(api.queue, [Ending(job, outcome, kept_off=kept_off)])
+                elif ends == "failed":
+                    api.queue.finish([Ending(job, Failed(code="operation-error", message="it failed"))])
+                else:
+                    api.queue.finish([Ending(job, how="struck")])
                     api.queue.cancel(job_id)
     document = api.http.get("/openapi.json").json()
     for path, methods in document["paths"].items():
@@ -171,7 +178,7 @@ def test_private_jobs_are_counted_and_timed_nowhere(full: str) -> None:
     private = [name for name, operation in EVERY.items() if operation.randomness == "private"]
     assert private
     for name in private:
-        assert value(full, "jobs_computed_total", operation=name) == 4
+        assert value(full, "jobs_computed_total", operation=name) == 6
         for (family, labels), amount in samples(full).items():
             if ("operation", name) in labels and re.search("seconds|joules|dollars|bytes|work", family):
                 raise AssertionError((family, labels, amount))
@@ -193,10 +200,36 @@ def test_zeros_are_there_before_the_first(api: Live) -> None:
     assert value(told, "leases_expired_total") == 0
     assert value(told, "jobs_replayed_total") == 0
     assert value(told, "jobs_dead_total", operation="scale") == 0
+    assert value(told, "job_failures_total", queue="realtime", reason="worker-died") == 0
+    assert value(told, "http_failures_total", code="503") == 0
+    assert value(told, "workers_lost_total") == 0
     assert value(told, "refusals_total", code="internal-error") == 0
     assert value(told, "job_seconds_bucket", queue="realtime", le="0.1") == 0
     assert value(told, "kernel_compilations_total", state="error") == 0
     assert value(told, "queue_jobs", queue="research", state="delayed") == 0
+
+
+def test_a_request_that_waits_for_a_private_job_is_counted_and_not_timed(api: Live) -> None:
+    for private in (False, True):
+        job_id = new_job_id()
+        api.queue.enqueue(
+            JobRequest(
+                id=job_id, owner="local", operation="scale", params={}, inputs={}, timeout=1.0, result_ttl=60.0,
+                private=private,
+            )
+        )  # fmt: skip
+        asked = api.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": "wait=1"})
+        assert asked.headers["Preference-Applied"] == "wait=1"
+        api.queue.cancel(job_id)
+        assert "event: canceled" in api.http.get(f"/v1/jobs/{job_id}/events").text
+    told = text(api)
+    for route in ("/v1/jobs/{job_id}", "/v1/jobs/{job_id}/events"):
+        assert value(told, "http_requests_total", route=route) == 2
+        assert value(told, "http_request_duration_seconds_count", route=route) == 1
+
+
+def test_an_event_loop_that_turns_has_no_lag(api: Live) -> None:
+    assert value(text(api), "event_loop_lag_seconds") < 30
 
 
 def test_redis_tells_whether_it_keeps_jobs(api: Live) -> None:

@@ -197,13 +197,13 @@ def test_a_target_is_no_larger_than_promised_and_its_service_answers_a_job(
 
 
 def run(builder: Builder, target: str, *command: str, **told: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**builder.environment(target), "HOME": "/nowhere", **told}
+    environment = {**builder.environment(target), "HOME": str(builder.root / "nowhere"), **told}
     return subprocess.run(command, cwd=builder.root, env=environment, capture_output=True, text=True, timeout=240)
 
 
 @contextmanager
 def start(builder: Builder, target: str, command: list[str], told: dict[str, str]) -> Iterator[None]:
-    environment = {**builder.environment(target), "HOME": "/nowhere", **told}
+    environment = {**builder.environment(target), "HOME": str(builder.root / "nowhere"), **told}
     process = subprocess.Popen(command, cwd=builder.root, env=environment, stdin=subprocess.DEVNULL)
     try:
         yield

@@ -326,8 +326,9 @@ ROUTES = [
     ("POST", "/v1/jobs/job_1/cancel", ()),
     ("GET", "/v1/jobs/job_1/result", ()),
     ("GET", "/v1/jobs/job_1/result/rsi", ()),
+    ("GET", "/performance-metrics", ("hours",)),
     *(("GET", path, ()) for path in ("/livez", "/readyz", "/health", "/gpu-health", "/gpu-memory")),
-    *(("GET", path, ()) for path in ("/performance-metrics", "/metrics", "/problems/not-found", "/docs")),
+    *(("GET", path, ()) for path in ("/metrics", "/problems/not-found", "/docs")),
 ]
 
 

@@ -107,6 +107,8 @@ class Model:
         answered = job.state == "running" or result is not None or bool(job.error)
         job.state, job.dead, job.endings = state, dead, job.endings + 1
         self.count("jobs_finished_total", job.request.priority, "rsi", state, job.error)
+        if state == "failed":
+            self.count("job_failures_total", job.request.priority, job.error)
         if dead:
             self.count("jobs_dead_total", "rsi")
         if not job.request.private and not job.forgiven:

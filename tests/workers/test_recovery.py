@@ -6,6 +6,7 @@ from redis import Redis
 from tests.claims import claim, take
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS
+from workers.counts import Tally
 from workers.endings import Endings
 from workers.process import identity
 from workers.protocol import State
@@ -16,7 +17,7 @@ DEAD = "|".join([*identity().split("|")[:2], "1"])  # this process' number with 
 
 @pytest.fixture
 def recovery(desk: Desk) -> Recovery:
-    return Recovery(desk.queue, Endings(desk.queue, desk.store, OPERATIONS))
+    return Recovery(desk.queue, Endings(desk.queue, desk.store, OPERATIONS), Tally())
 
 
 def worker(connection: Redis, name: str = "w1", process: str = DEAD) -> str:
@@ -46,6 +47,17 @@ def test_a_dead_process_loses_its_jobs_and_what_it_wrote_and_nobody_is_charged(
     assert desk.results() == []
     assert take(desk.queue, job_id).strikes == 0
     assert desk.queue.events(job_id)[-2].reason == "its worker is gone"
+
+
+def test_a_worker_that_is_gone_is_counted_once_and_one_that_stopped_is_not(desk: Desk, connection: Redis) -> None:
+    tallies = [Tally(), Tally()]
+    for name in ("gone", "stopped"):
+        worker(connection, name)
+    assert desk.queue.unregister("stopped")  # as it does itself at its end
+    for tally in tallies:
+        Recovery(desk.queue, Endings(desk.queue, desk.store, OPERATIONS), tally).look(judge_leases=False)
+        desk.queue.count_left(tally)
+    assert connection.hget("warpdesk:counts", "workers_lost_total") == b"1"
 
 
 def test_a_living_process_keeps_its_job_while_its_lease_runs(desk: Desk, recovery: Recovery, connection: Redis) -> None:
