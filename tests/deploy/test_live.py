@@ -28,7 +28,7 @@ LOAD_SECONDS = 15.0
 
 # What may say nothing here, and why. Five at most.
 MAY_BE_EMPTY = {
-    "warpdesk:kernel_seconds:baseline7d": "needs an hour of history",
+    "warpdesk:kernel_seconds:baseline7d": "needs three hours of history and one more",
     "warpdesk_gpu_breaker_open": "something has to be kept off the GPU",
     'warpdesk_gpu_xid_last_timestamp_seconds{xid=~"46': "the driver has to log a fault that asks for a reset",
 }
