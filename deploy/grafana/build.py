@@ -308,7 +308,7 @@ def queue() -> list[Row]:
                        "Canceled and expired are the caller's wish.", unit="ops", stack=True),
             timeseries("Why they failed", {"{{reason}}": f"sum by (reason) ({rate(finished, f'{FAILED},{OF_QUEUE},{OF_OPERATION}')})"},
                        "`invalid-input` is what the values said when they were read; the rest is ours.", unit="ops", runbook="WarpdeskJobErrors"),
-            timeseries("Failures by reason", {"{{queue}} {{reason}}": f"sum by (queue, reason) ({increase('warpdesk_job_failures_total', OF_QUEUE, '10m')}) > 0"},
+            timeseries("Failures by reason", {"{{reason}}": f"sum by (reason) ({increase('warpdesk_job_failures_total', OF_QUEUE, '10m')})"},
                        "Jobs within ten minutes, of all operations, the first ones too.", runbook="WarpdeskJobErrors"),
             timeseries("Wanted by autoscalers", {"{{queue}}": f"warpdesk:queue_work{{{OF_QUEUE}}}"},
                        "Waiting and running jobs. One that counts the waiting alone takes workers from under their jobs."),
