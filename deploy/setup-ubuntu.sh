@@ -96,6 +96,12 @@ taken=$(getent passwd "$uid" | cut -d: -f1 || true)
 project=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [[ -f $project/docker-compose.yml ]] || refuse "there is no $project/docker-compose.yml: run this from a checkout of Warpdesk"
 
+# Containers read these files as another user; under umask 077 nobody but their owner can.
+
+if [[ -n $(find "$project/deploy" \( ! -perm -go=r -o -type d ! -perm -go=x \) -print -quit) ]]; then
+  run chmod --recursive go+rX "$project/deploy"
+fi
+
 # Packages: Docker and Compose are Ubuntu's own, so that one vendor less is trusted and updates come with the system's.
 # Compose builds by buildx, which it does not bring: newer ones refuse to build without it.
 

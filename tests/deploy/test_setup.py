@@ -98,6 +98,20 @@ CHANGES = [
 ]
 
 
+def test_a_checkout_that_only_its_owner_can_read_is_opened_to_the_containers(machine: Machine) -> None:
+    folder = machine.folder / "warpdesk" / "deploy"
+    (folder / "redis").mkdir()
+    file = folder / "redis" / "redis.conf"
+    file.touch()
+    file.chmod(0o600)
+    file.parent.chmod(0o700)
+    assert f"+ chmod --recursive go+rX {folder}" in machine.run("--dry-run").stdout
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert machine.run().returncode == 0
+    assert [path.stat().st_mode & 0o777 for path in (file, file.parent)] == [0o644, 0o755]
+    assert "chmod" not in machine.run("--dry-run").stdout
+
+
 def test_a_bare_machine_is_made_ready(machine: Machine) -> None:
     ended = machine.run()
     assert ended.returncode == 0, ended.stderr
