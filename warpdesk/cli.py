@@ -530,12 +530,24 @@ def _show_token(settings: "Settings", action: str, target: str | None, make: "Ca
             token = make(deed)
     except (AuditUnavailable, UnusableKeys, UnknownKey, ValueError) as error:
         return _fail(str(error))
+    except OSError as error:
+        return _fail(_not_written(error))
     print(token)
     print("Keep it: it is stored as a hash and shown only now. Send it as `Authorization: Bearer …`.", file=sys.stderr)
     return 0
 
 
+def _not_written(error: OSError) -> str:
+    return f"{error.filename or 'a file'} cannot be used: {error.strerror}"
+
+
 def _audit(settings: "Settings", audit: "Callable[[Path], Audit]") -> "Audit":
+    """The log, for somebody whose files the service can read. Raises Misconfigured."""
+    if os.geteuid() == 0 and settings.home.exists() and (owner := settings.home.stat().st_uid) != 0:
+        raise Misconfigured(
+            f"{settings.home} belongs to the user {owner}, who could not read what root writes there: run this as that "
+            f"user (setpriv --reuid {owner} --regid {owner} --clear-groups warpdesk ...)"
+        )
     settings.audit_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return audit(settings.audit_path)
 
@@ -570,6 +582,8 @@ def _revoke_key(chosen: argparse.Namespace) -> int:
                 raise UnknownKey(f"there is no key {chosen.id}")
     except (AuditUnavailable, UnusableKeys, UnknownKey) as error:
         return _fail(str(error))
+    except OSError as error:
+        return _fail(_not_written(error))
     return 0
 
 
@@ -587,7 +601,10 @@ def _rotate_ledger(chosen: argparse.Namespace) -> int:
             return _fail(f"there is no key {path}: the service makes one at its first start")
         ring = Ring(path)
         if chosen.to is not None:
-            ring.grow(chosen.to, forget=False)
+            if os.path.lexists(chosen.to):
+                return _fail(f"{chosen.to} exists: the new keys are written to a new file, and none is replaced")
+            with _audit(settings, Audit).of(Deed(user(), "keys rotate-ledger --to", str(chosen.to))):
+                ring.grow(chosen.to, forget=False)
             print(f"{chosen.to} has a new key: copy it to {path} of the workers' hosts first, then of the API's")
             return 0
         engine = connect(settings.ledger)
@@ -603,6 +620,8 @@ def _rotate_ledger(chosen: argparse.Namespace) -> int:
             engine.dispose()
     except (AuditUnavailable, UnusableDatabase, UnusableKey, WrongKey, DatabaseUnavailable) as error:
         return _fail(str(error))
+    except OSError as error:
+        return _fail(_not_written(error))
     print(f"{wrapped} seeds of open charges are wrapped with the newest key of {path}")
     return 0
 

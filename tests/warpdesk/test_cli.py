@@ -386,6 +386,28 @@ def test_a_key_is_not_made_where_that_cannot_be_written_down(
     assert not (own_home / "keys.json").exists()
 
 
+def test_root_makes_no_key_that_the_service_could_not_read(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_home.mkdir()
+    if os.geteuid() == 0:
+        os.chown(own_home, 10001, 10001)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    owner = own_home.stat().st_uid
+    for asked in (["create", "alice"], ["rotate", "0123456789ab"], ["revoke", "0123456789ab"]):
+        assert main(["keys", *asked]) == 2
+        assert f"belongs to the user {owner}, who could not read what root writes there" in capsys.readouterr().err
+    assert list(own_home.iterdir()) == []
+
+
+def test_a_key_file_that_cannot_be_written_is_told_in_a_sentence(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WARPDESK_KEYS_FILE", "/proc/keys.json")  # root cannot write there either
+    assert main(["keys", "create", "alice"]) == 1
+    assert capsys.readouterr().err == "warpdesk: /proc/.keys.json.lock cannot be used: No such file or directory\n"
+
+
 def test_the_ledgers_key_is_rotated_by_a_command(own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", "rotate-ledger"]) == 1
     file = own_home / "ledger.key"
@@ -393,6 +415,17 @@ def test_the_ledgers_key_is_rotated_by_a_command(own_home: Path, capsys: pytest.
     before = Ring(file).keys()
     assert main(["keys", "rotate-ledger", "--to", str(own_home / "new")]) == 0
     assert (Ring(file).keys(), len(Ring(own_home / "new").keys())) == (before, 2)
+    for taken in ("new", "ledger.key"):  # with what it holds: a ring that was copied to hosts, or the one that is used
+        assert main(["keys", "rotate-ledger", "--to", str(own_home / taken)]) == 1
+        assert f"{own_home / taken} exists" in capsys.readouterr().err
+    assert (Ring(file).keys(), len(Ring(own_home / "new").keys())) == (before, 2)
+    lines = [json.loads(line) for line in (own_home / "audit.jsonl").read_text().splitlines()]
+    assert [(line["action"], line["target"], line["outcome"]) for line in lines] == [
+        ("keys rotate-ledger --to", str(own_home / "new"), "begun"),
+        ("keys rotate-ledger --to", str(own_home / "new"), "succeeded"),
+    ]
+    assert main(["keys", "rotate-ledger", "--to", str(own_home / "none" / "new")]) == 1
+    assert "No such file or directory" in capsys.readouterr().err
     assert main(["keys", "rotate-ledger"]) == 0
     assert "0 seeds of open charges" in capsys.readouterr().out
     assert Ring(file).keys()[0] == before[0]
