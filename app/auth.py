@@ -299,7 +299,8 @@ class Needs:
         if not key.allows(self.scope):
             have = ", ".join(key.scopes)
             raise Refusal("missing-scope", f"This needs the scope {self.scope!r}; the key has {have}")
-        request.app.state.desk.requests.take(key.id)
+        if "worker" not in key.scopes:  # how much workers ask is set by the jobs they are given
+            request.app.state.desk.requests.take(key.id)
         return key
 
 

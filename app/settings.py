@@ -43,7 +43,7 @@ class Settings(SecretsOfFiles):
     max_redis_memory: Annotated[float, Field(gt=0, le=1)] = 0.8  # of its maxmemory; beyond it no new job is taken
     submissions_per_second: Annotated[float, Field(gt=0)] = 1000.0  # jobs and uploads of one key, in each API process
     submission_burst: Annotated[int, Field(ge=1)] = 2000
-    requests_per_second: Annotated[float, Field(gt=0)] = 2000.0  # of any kind, of one key or one member of a round
+    requests_per_second: Annotated[float, Field(gt=0)] = 2000.0  # of one key (but workers') or member of a round
     request_burst: Annotated[int, Field(ge=1)] = 4000
     failed_logins_per_second: Annotated[float, Field(gt=0)] = 20.0  # requests without a valid key, of one address
     failed_login_burst: Annotated[int, Field(ge=1)] = 200
