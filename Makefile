@@ -18,6 +18,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUN := .venv/installed-run$(addprefix -,$(EXTRAS))
 DEV := .venv/installed-dev$(addprefix -,$(EXTRAS))
 TOOLS := .venv/tools/ready
+AUDIT := .venv/audit/bin/pip-audit
 BENCHED := .venv/installed-bench$(addprefix -,$(EXTRAS))
 
 help: ## list the commands
@@ -60,8 +61,8 @@ chaos: $(DEV) ## kills, outages, cut networks, lost replies, poison, under load,
 bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi
 	@$(BIN)/python -m benchmarks $(BENCH)
 
-audit: $(DEV) ## ask whether a package we need has a known hole; exit code 2 where nobody can be asked
-	@$(PIP) pip-audit && deploy/audit
+audit: $(DEV) $(AUDIT) ## ask whether a package we need has a known hole; exit code 2 where nobody can be asked
+	@deploy/audit
 
 dashboards: $(DEV) ## write what is made from others: the dashboards, and the rules of Kubernetes
 	@$(BIN)/python deploy/grafana/build.py
@@ -90,6 +91,11 @@ $(DEV): pyproject.toml | $(BIN)/python
 $(TOOLS): .ci/tools | $(BIN)/python
 	@.ci/tools .venv/tools
 	@touch $@
+
+# Apart from what it looks at.
+$(AUDIT): | $(BIN)/python
+	@$(BIN)/python -m venv .venv/audit
+	@.venv/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 
 $(BENCHED): $(DEV)
 	@$(PIP) --editable ".[bench]" || { echo "a peer is built from source: apt-get install g++ python3-dev"; exit 1; }
