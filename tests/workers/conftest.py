@@ -57,7 +57,7 @@ class Desk:
         return request.id
 
     def start_worker(self, *, ready: bool = True, url: str | None = None, **environment: str) -> WorkerReport | None:
-        """Start a worker on the CPU, or with WARPDESK_DEVICE on a stand-in; return its first report as ready."""
+        """Start a worker on the CPU, or with WARPDESK_DEVICE on a stand-in; return its first report when it is up."""
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
         known = {report.name for report in self.queue.workers()} if ready else set()
         with (self.home / "worker.log").open("ab") as log:
@@ -81,8 +81,9 @@ class Desk:
         self.workers.append(process)
         if not ready:
             return None
+        up = ("ready", "busy")  # busy from the start where a job waits for it
         return self.until(
-            lambda: next((r for r in self.queue.workers() if r.state == "ready" and r.name not in known), None),
+            lambda: next((r for r in self.queue.workers() if r.state in up and r.name not in known), None),
             "no worker became ready",
         )
 
