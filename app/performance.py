@@ -6,6 +6,7 @@ means of hours that are over, which change no more.
 
 import statistics
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from itertools import accumulate
 
 from app import schemas
 from workers import buckets
-from workers.counts import FAMILIES, SIZE_CLASSES, Amounts, Counts, Timed
+from workers.counts import FAMILIES, SIZE_CLASSES, Counts, Timed
 from workers.protocol import PRIORITIES, Priority
 from workers.queue import JobQueue
 
@@ -23,22 +24,34 @@ LEAST_HOURS = 3  # of the baseline, with launches
 ENOUGH = 30  # launches for a mean to be compared: with fewer in this hour those of the one before count too
 
 Labels = tuple[str, ...]
-Means = Mapping[Labels, float]  # seconds of a launch, by operation, backend and size class
+Means = Mapping[Labels, float]  # seconds of a launch, by device ("" for all), operation, backend and size class
+
+
+@dataclass(frozen=True)
+class Hours:
+    """What one device did, or all did: in the hours asked for, and in this and the last hour for the trend."""
+
+    device: str  # "" for all
+    asked: Counts
+    this_hour: Counts
+    two_hours: Counts
 
 
 @dataclass(frozen=True)
 class Lately:
-    """What was read at one time: everything that was counted, what was in the hours asked for, this and the last hour
-    for the trend, and the means of the hours before these."""
+    """What was read at one time: everything that was counted, the hours asked for, and the means of those before."""
 
     at: float  # Unix seconds
     since: float  # of the hours asked for, or of the first count
     ever: Counts
-    asked: Counts
-    this_hour: Counts
-    two_hours: Counts
+    all: Hours
+    devices: Sequence[Hours]
     before: Sequence[Means]
     waiting: Mapping[Priority, int]
+
+    @property
+    def asked(self) -> Counts:
+        return self.all.asked
 
     @property
     def seconds(self) -> float:
@@ -66,24 +79,25 @@ class History:
             if hour not in known:  # kept one by one: who gave up waiting for all of them finds these
                 known[hour] = jobs.mean_launches(hour)
         waiting = jobs.waiting_by_owner()
+        kept = [_sum(asked), _sum(asked[:1]), _sum(asked[:2])]
+        by_device = [Counts.by_device(amounts) for amounts in kept]
         return Lately(
             at=at,
             since=max(float((now - hours) * HOUR), counted.since or at),
             ever=counted,
-            asked=_sum(asked),
-            this_hour=_sum(asked[:1]),
-            two_hours=_sum(asked[:2]),
+            all=Hours("", *map(Counts.of, kept)),
+            devices=[Hours(name, *(own.get(name, Counts()) for own in by_device)) for name in by_device[0]],
             before=[known[hour] for hour in past],
             waiting={queue: sum(waiting.get(queue, {}).values()) for queue in PRIORITIES},
         )
 
 
-def _sum(hours: Iterable[Mapping[str, float]]) -> Counts:
-    total = Amounts()
+def _sum(hours: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
+    total: dict[str, float] = defaultdict(float)
     for fields in hours:
         for name, amount in fields.items():
             total[name] += amount
-    return Counts.of(total)
+    return total
 
 
 def told(lately: Lately) -> schemas.Performance:
@@ -124,12 +138,21 @@ def _operation(lately: Lately, name: str) -> schemas.OperationPerformance:
         batches=_batches(
             _times(asked, "batch_size", name).buckets, _by(asked, "batches_total", "trigger", operation=name)
         ),
-        backends={backend: _backend(lately, name, backend, count) for backend, count in computed.items()},
+        backends={backend: _backend(lately, name, backend) for backend in computed},
     )
 
 
-def _backend(lately: Lately, name: str, backend: str, computed: int) -> schemas.BackendPerformance:
-    asked = lately.asked
+def _backend(lately: Lately, name: str, backend: str) -> schemas.BackendPerformance:
+    devices = {hours.device: _computing(lately, hours, name, backend) for hours in lately.devices}
+    return schemas.BackendPerformance(
+        **dict(_computing(lately, lately.all, name, backend)),
+        devices={device: computing for device, computing in devices.items() if computing.computed},
+    )
+
+
+def _computing(lately: Lately, hours: Hours, name: str, backend: str) -> schemas.Computing:
+    asked = hours.asked
+    computed = round(_amount(asked, "jobs_computed_total", name, backend))
     runs = _times(asked, "job_run_seconds", name, backend)
     launches = {size: _times(asked, "kernel_duration_seconds", name, backend, size) for size in SIZE_CLASSES}
     busy = sum(timed.sum for timed in launches.values())
@@ -141,7 +164,7 @@ def _backend(lately: Lately, name: str, backend: str, computed: int) -> schemas.
         amount = _amount(asked, family, name, backend)
         return amount / runs.count * 1000 if amount and runs.count else None
 
-    return schemas.BackendPerformance(
+    return schemas.Computing(
         computed=computed,
         computed_per_second=computed / lately.seconds,
         run_seconds=_quantiles(runs),
@@ -150,18 +173,19 @@ def _backend(lately: Lately, name: str, backend: str, computed: int) -> schemas.
         joules_per_thousand_jobs=a_thousand_jobs("job_energy_joules_total"),
         dollars_per_thousand_jobs=a_thousand_jobs("cost_dollars_total"),
         launches={
-            size: schemas.Launches(seconds=quantiles, trend=_trend(lately, (name, backend, size)))
+            size: schemas.Launches(seconds=quantiles, trend=_trend(lately, hours, (name, backend, size)))
             for size, timed in launches.items()
             if (quantiles := _quantiles(timed)) is not None
         },
     )
 
 
-def _trend(lately: Lately, kernel: Labels) -> schemas.Trend:
-    now = _times(lately.this_hour, "kernel_duration_seconds", *kernel)
+def _trend(lately: Lately, hours: Hours, kernel: Labels) -> schemas.Trend:
+    now = _times(hours.this_hour, "kernel_duration_seconds", *kernel)
     if now.count < ENOUGH:
-        now = _times(lately.two_hours, "kernel_duration_seconds", *kernel)
-    before = [means[kernel] for means in lately.before if kernel in means]
+        now = _times(hours.two_hours, "kernel_duration_seconds", *kernel)
+    own = hours.device, *kernel
+    before = [means[own] for means in lately.before if own in means]
     mean = now.sum / now.count if now.count else None
     baseline = statistics.median(before) if len(before) >= LEAST_HOURS else None
     if baseline is None:

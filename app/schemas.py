@@ -592,7 +592,7 @@ class Batches(Reply):
     ]
 
 
-class BackendPerformance(Reply):
+class Computing(Reply):
     """Amounts per second are per second of launches, not of the clock. Times, energy and cost are without those of
     private jobs."""
 
@@ -607,6 +607,14 @@ class BackendPerformance(Reply):
         dict[str, Launches],
         Field(description="By size class, the elementary steps of all its jobs: small below 1e6, medium below 1e8, "
               "large below 1e10, huge"),
+    ]  # fmt: skip
+
+
+class BackendPerformance(Computing):
+    devices: Annotated[
+        dict[str, Computing],
+        Field(description="The same of each device by itself, its trend against its own past: GPUs by UUID, as in "
+              "/gpu-health, CPUs by name and cores"),
     ]  # fmt: skip
 
 

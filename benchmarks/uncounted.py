@@ -12,7 +12,7 @@ from workers import counts, scripts
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(
     r"^ *(?:if [^\n]* then )?"
-    r"(?:pcall\(keep_counts\)|count_ending\(|count_enqueued\(|count\(1, |observe\()[^\n]*\n",
+    r"(?:pcall\(keep_counts\)|count_ending\(|count_enqueued\(|count(?:_hourly)?\(1, |observe\()[^\n]*\n",
     re.MULTILINE,
 )
 
@@ -27,8 +27,7 @@ def strip() -> None:
             setattr(scripts, name, bare)
     if "keep_counts" in scripts.FINISH + scripts.ENQUEUE + scripts.CLAIM:
         raise SystemExit("nothing was taken out of FINISH, ENQUEUE or CLAIM")
-    counts.of_endings = lambda *_: counts.Amounts()
-    counts.Tally.add = counts.Tally.time = counts.Tally.merge = lambda *_, **__: None  # type: ignore[method-assign,assignment]
+    counts.Tally.add = counts.Tally.time = counts.Tally.add_endings = lambda *_, **__: None  # type: ignore[method-assign,assignment]
 
 
 if __name__ == "__main__":

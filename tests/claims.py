@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from workers.counts import Tally, of_endings
+from workers.counts import Tally
 from workers.protocol import JobRequest, Provenance, Succeeded
 from workers.queue import Batch, Claim, Ending, Held, JobQueue
 
@@ -63,5 +63,5 @@ def computed(queue: JobQueue, endings: Sequence[Ending]) -> None:
     """End attempts, and tell what only their worker knows, as it does a second later."""
     assert set(queue.finish(endings)[0]) == {"done"}
     tally = Tally()
-    tally.merge(of_endings(endings))
+    tally.add_endings(endings)
     queue.count(tally)

@@ -8,9 +8,12 @@ A field is a metric's name and its labels' values, joined by "|", and what it ho
     batch_size|rsi|12                                  launches of 12 jobs
     since                                              Unix seconds: when the hash was begun
 
+What is counted of computing names the device behind a tab, a GPU's UUID or a CPU's name. The hours keep it; the hash of
+all time has the sum, as a fleet may see any number of GPUs.
+
 Jobs are counted by the script that makes the transition (workers.scripts), so each of them once, whatever reply is lost
 and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests, a worker the
-times of what it ended (`of_endings`), which would cost each small job more than a hundredth if they went with its end.
+times of what it ended (`of_endings`), which would cost each job more than a hundredth if they went with its end.
 One that is killed takes the last second of these with it, and no job.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
@@ -20,6 +23,7 @@ One that is killed takes the last second of these with it, and no job.
 
 import secrets
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 COUNTS = "warpdesk:counts"
 TALLIES = "warpdesk:tally:"
+DEVICE = "\t"  # between what is counted and the device that computed it
 KEPT_SECONDS = 8 * 24 * 3600  # of an hour's counts, and of what tells a repeated addition from a new one
 
 Kind = Literal["counter", "times", "sizes"]
@@ -105,65 +110,102 @@ def named(family: str, *labels: str) -> str:
     return "|".join((family, *labels))
 
 
-class Amounts(defaultdict[str, float]):
-    """What is to be added, by field."""
+def device_of(how: Provenance) -> str:
+    """What computed, as it is counted: a GPU by the UUID that `/gpu-health` has too, a CPU by its name."""
+    return (how.device_uuid or how.device).replace(DEVICE, " ")[:100]
+
+
+class Amounts(defaultdict[tuple[str | int, ...], float]):
+    """What is to be added, by device, family and labels. The fields' names are made when they are sent: most are added
+    to many times before."""
 
     def __init__(self) -> None:
         super().__init__(float)
 
-    def add(self, amount: float, family: str, *labels: str) -> None:
-        self[named(family, *labels)] += amount
+    def add(self, amount: float, family: str, *labels: str | int, device: str = "") -> None:
+        self[(device, family, *labels)] += amount
 
-    def time(self, seconds: float, family: str, *labels: str) -> None:
-        """Count a time; a negative one, as after a clock was set back, as 0."""
-        self.add(1, family, *labels, str(buckets.index(seconds)))
-        self.add(max(0.0, seconds), family, *labels, "sum")
+    def time(self, seconds: float, family: str, *labels: str, device: str = "", times: int = 1) -> None:
+        """Count a time, or so many like it; a negative one, as after a clock was set back, as 0."""
+        self[(device, family, *labels, buckets.index(seconds))] += times
+        self[(device, family, *labels, "sum")] += times * max(0.0, seconds)
+
+    def fields(self) -> dict[str, float]:
+        return {
+            "|".join(map(str, labels)) + (f"{DEVICE}{device}" if device else ""): amount
+            for (device, *labels), amount in self.items()
+        }
 
 
-def of_endings(endings: Iterable["Ending"], transfers: Transfers | None = None) -> Amounts:
-    """What a worker knows of jobs that it computed, and of their launches, each counted once. The times of private jobs
+def of_endings(counted: Amounts, endings: Sequence["Ending"], transfers: Transfers | None = None) -> None:
+    """Count what a worker knows of jobs that just ended, and of their launches, each once. The times of private jobs
     are in nothing here: a sampler's time tells of its noise, and a sum over one job is that job's."""
-    counted = Amounts()
     launches: dict[tuple[object, ...], list[tuple[JobRequest, Succeeded]]] = defaultdict(list)
+    _waits(counted, endings)
     for ending in endings:
         if isinstance(ending.outcome, Succeeded):
             request, how = ending.job.request, ending.outcome.provenance
-            _job(counted, request, how, ending.kept_off)
+            if ending.kept_off:
+                counted.add(1, "fallbacks_total", request.operation, ending.kept_off)
             # Jobs of one launch have its times, which no other has to the nanosecond.
             one = request.operation, how.backend, how.batch_size, how.compute_seconds, how.kernel_seconds
             launches[one].append((request, ending.outcome))
     for jobs in launches.values():
-        request, how = jobs[0][0], jobs[0][1].provenance
-        count = ceil(len(jobs) / how.batch_size)  # more than one only of private jobs, which have no times
-        counted.add(count, "batch_size", request.operation, str(how.batch_size))
-        counted.add(count, "batches_total", request.operation, how.batch_reason or "alone")
-        seconds = how.kernel_seconds if how.backend == "gpu" else how.compute_seconds
-        if seconds is None or any(request.private for request, _ in jobs):
-            continue
-        labels, work = (request.operation, how.backend), sum(request.work for request, _ in jobs)
-        counted.time(seconds, "kernel_duration_seconds", *labels, size_class(work))
-        counted.add(work, "kernel_work_total", *labels)
-        counted.add(sum(outcome.bytes for _, outcome in jobs), "kernel_bytes_total", *labels)
+        _launch(counted, jobs)
     if transfers is not None:
         counted.add(transfers.h2d_bytes, "transfer_bytes_total", "h2d")
         counted.add(transfers.d2h_bytes, "transfer_bytes_total", "d2h")
         counted.add(transfers.h2d_seconds, "transfer_seconds_total", "h2d")
         counted.add(transfers.d2h_seconds, "transfer_seconds_total", "d2h")
-    return counted
 
 
-def _job(counted: Amounts, request: JobRequest, how: Provenance, kept_off: str) -> None:
-    labels = request.operation, how.backend
-    if kept_off:
-        counted.add(1, "fallbacks_total", request.operation, kept_off)
-    if request.private:
+def _waits(counted: Amounts, endings: Iterable["Ending"]) -> None:
+    """From the submission to the start of the attempt, and to the end of those that succeeded: of this very moment."""
+    times: dict[tuple[str, str, int], list[float]] = defaultdict(list)
+    now = time.monotonic()
+    for ending in endings:
+        job = ending.job
+        if job.submitted_at is None or job.claimed_at is None or job.ahead is None or job.request.private:
+            continue
+        wait, lane = job.claimed_at - job.submitted_at, job.request.priority
+        if ending.outcome is not None or ending.how == "retry":
+            times["job_wait_seconds", lane, buckets.index(wait)].append(wait)
+        if ending.succeeded:
+            whole = now - job.ahead - job.submitted_at
+            times["job_seconds", lane, buckets.index(whole)].append(whole)
+    for (family, queue, place), some in times.items():
+        counted.add(len(some), family, queue, place)
+        counted.add(sum(max(0.0, seconds) for seconds in some), family, queue, "sum")
+
+
+def _launch(counted: Amounts, jobs: Sequence[tuple[JobRequest, Succeeded]]) -> None:
+    """Jobs that were computed together, or private ones that look alike."""
+    operation, how = jobs[0][0].operation, jobs[0][1].provenance
+    launches = ceil(len(jobs) / how.batch_size)  # more than one only of private jobs, which have no times
+    counted.add(launches, "batch_size", operation, how.batch_size)
+    counted.add(launches, "batches_total", operation, how.batch_reason or "alone")
+    told, work, size, joules, dollars = 0, 0.0, 0, 0.0, 0.0
+    for request, outcome in jobs:
+        if not request.private:
+            told += 1
+            work += request.work
+            size += outcome.bytes
+            joules += outcome.provenance.energy_joules or 0.0
+            dollars += outcome.provenance.cost_dollars or 0.0
+    if not told:
         return
+    backend, device = how.backend, device_of(how)
     if how.compute_seconds is not None:
-        counted.time(how.compute_seconds, "job_run_seconds", *labels)
-    if how.energy_joules:
-        counted.add(how.energy_joules, "job_energy_joules_total", *labels)
-    if how.cost_dollars:
-        counted.add(how.cost_dollars, "cost_dollars_total", *labels)
+        counted.time(how.compute_seconds, "job_run_seconds", operation, backend, device=device, times=told)
+    if joules:
+        counted.add(joules, "job_energy_joules_total", operation, backend, device=device)
+    if dollars:
+        counted.add(dollars, "cost_dollars_total", operation, backend, device=device)
+    seconds = how.kernel_seconds if backend == "gpu" else how.compute_seconds
+    if seconds is not None and told == len(jobs):
+        counted.time(seconds, "kernel_duration_seconds", operation, backend, size_class(work), device=device)
+        counted.add(work, "kernel_work_total", operation, backend, device=device)
+        counted.add(size, "kernel_bytes_total", operation, backend, device=device)
 
 
 @dataclass(frozen=True)
@@ -192,27 +234,37 @@ class Counts:
 
     @classmethod
     def of(cls, fields: Mapping[str, float]) -> "Counts":
-        """What it does not know, as of a later release, it passes over."""
-        counters: dict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
-        by_bucket: dict[tuple[str, tuple[str, ...]], dict[int, int]] = defaultdict(dict)
-        sums: dict[tuple[str, tuple[str, ...]], float] = {}
+        """Of all devices together. What it does not know, as of a later release, it passes over."""
+        counters: dict[str, dict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
+        by_bucket: dict[tuple[str, tuple[str, ...]], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        sums: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
         for name, amount in fields.items():
-            family, *labels = name.split("|")
+            family, *labels = name.partition(DEVICE)[0].split("|")
             kept = FAMILIES.get(family)
             if kept is None or len(labels) != len(kept.labels) + (kept.kind != "counter"):
                 continue
             if kept.kind == "counter":
-                counters[family][tuple(labels)] = amount
+                counters[family][tuple(labels)] += amount
             elif labels[-1] == "sum":
-                sums[family, tuple(labels[:-1])] = amount
+                sums[family, tuple(labels[:-1])] += amount
             elif labels[-1].isdigit():
-                by_bucket[family, tuple(labels[:-1])][int(labels[-1])] = round(amount)
+                by_bucket[family, tuple(labels[:-1])][int(labels[-1])] += round(amount)
         times: dict[str, dict[tuple[str, ...], Timed]] = defaultdict(dict)
         for (family, values), found in by_bucket.items():
             sizes = FAMILIES[family].kind == "sizes"
             total = sum(size * count for size, count in found.items()) if sizes else sums.get((family, values), 0.0)
             times[family][values] = Timed(found, total)
         return cls(fields.get("since"), counters, times)
+
+    @classmethod
+    def by_device(cls, fields: Mapping[str, float]) -> dict[str, "Counts"]:
+        """What is counted of computing, of each device by itself."""
+        found: dict[str, dict[str, float]] = defaultdict(dict)
+        for name, amount in fields.items():
+            kind, of_device, device = name.partition(DEVICE)
+            if of_device:
+                found[device][kind] = amount
+        return {device: cls.of(own) for device, own in sorted(found.items())}
 
 
 def numbers(told: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:
@@ -233,21 +285,20 @@ class Tally:
         self._number = 0
         self._lock = threading.Lock()
         self._fresh = Amounts()
-        self._sent = Amounts()  # of the addition that has the number
+        self._sent: Mapping[str, float] = {}  # of the addition that has the number, by field
         self._counts: dict[str, float] | None = None  # in Redis, when it was asked last, and what was added since
 
-    def add(self, family: str, *labels: str, amount: float = 1) -> None:
+    def add(self, family: str, *labels: str | int, amount: float = 1, device: str = "") -> None:
         with self._lock:
-            self._fresh.add(amount, family, *labels)
+            self._fresh.add(amount, family, *labels, device=device)
 
-    def time(self, seconds: float, family: str, *labels: str) -> None:
+    def time(self, seconds: float, family: str, *labels: str, device: str = "") -> None:
         with self._lock:
-            self._fresh.time(seconds, family, *labels)
+            self._fresh.time(seconds, family, *labels, device=device)
 
-    def merge(self, amounts: Amounts) -> None:
+    def add_endings(self, endings: Sequence["Ending"], transfers: Transfers | None = None) -> None:
         with self._lock:
-            for name, amount in amounts.items():
-                self._fresh[name] += amount
+            of_endings(self._fresh, endings, transfers)
 
     @property
     def empty(self) -> bool:
@@ -257,7 +308,7 @@ class Tally:
         """What is to be sent now: the process, the number, the amounts. The same until `heard`."""
         with self._lock:
             if not self._sent and self._fresh:
-                self._sent, self._fresh = self._fresh, Amounts()
+                self._sent, self._fresh = self._fresh.fields(), Amounts()
                 self._number += 1
             return self._source, self._number, self._sent
 
@@ -276,7 +327,7 @@ class Tally:
                 known.update((name, max(amount, known.get(name, 0.0))) for name, amount in counts.items())
             elif counts is not None:
                 self._counts = dict(counts)
-            self._sent = Amounts()
+            self._sent = {}
 
     def known(self) -> dict[str, float] | None:
         """The counts of all, and what of its own may not be in them yet. None before they were heard: its own alone
@@ -285,7 +336,7 @@ class Tally:
             if self._counts is None:
                 return None
             counts = self._counts.copy()
-            for part in (self._sent, self._fresh):
+            for part in (self._sent, self._fresh.fields()):
                 for name, amount in part.items():
                     counts[name] = counts.get(name, 0.0) + amount
             return counts

@@ -241,7 +241,7 @@ class _Batch:
             times = choice.device.times()
             if self.took is not None and not first.private:
                 self.took(times)
-        provenance, now = _provenance(launch, choice, watch, times), time.time()
+        provenance, now = _provenance(launch, choice, self.found, watch, times), time.time()
         for item, own in zip(launch.items, launch.parts(outputs), strict=True):
             try:
                 directory = self.store.new_result(item.request.id, item.attempt, codec.files(operation))
@@ -358,11 +358,12 @@ def _compute(launch: _Launch, choice: Choice, watch: _Watch) -> dict[str, Any]:
     return outputs
 
 
-def _provenance(launch: _Launch, choice: Choice, watch: _Watch, times: Times | None) -> Provenance:
+def _provenance(launch: _Launch, choice: Choice, found: Probe, watch: _Watch, times: Times | None) -> Provenance:
     """What all jobs of a launch have in common; each has its own attempt and seed."""
     return Provenance(
         backend=choice.backend,
         device=_name(choice.device),
+        device_uuid=None if choice.device is None else found.report.uuid,
         fallback_reason=choice.reason,
         backend_reason=choice.picked,
         batch_size=len(launch.items),

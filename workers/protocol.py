@@ -140,6 +140,7 @@ class Provenance(Message):
 
     backend: Literal["cpu", "gpu"]
     device: str
+    device_uuid: str | None = None  # of the GPU, where its driver told it
     fallback_reason: str | None = None  # why not the GPU, where nobody asked for the CPU and it was not chosen
     backend_reason: str | None = None  # by what prediction this backend was chosen where both could compute it
     batch_size: int = 1  # jobs in the same launch

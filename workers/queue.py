@@ -25,7 +25,7 @@ from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
 from workers import scripts
-from workers.counts import COUNTS, Tally, numbers
+from workers.counts import COUNTS, HOURLY, Tally, device_of, numbers
 from workers.process import is_dead
 from workers.protocol import (
     MAX_ATTEMPTS,
@@ -142,6 +142,8 @@ class Held:
     attempt: int
     strikes: int = field(default=0, compare=False)
     ahead: float | None = field(default=None, compare=False)  # of time.monotonic() before Redis' clock
+    submitted_at: float | None = field(default=None, compare=False)  # by Redis' clock; None where no times are counted
+    claimed_at: float | None = field(default=None, compare=False)
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -213,14 +215,17 @@ class Ending:
         return isinstance(self.outcome, Succeeded)
 
     def arguments(self) -> tuple[Any, ...]:
+        backend, device = "", ""
         if isinstance(self.outcome, Succeeded):
-            how, value, provenance = "succeeded", self.outcome.result, self.outcome.provenance.model_dump_json()
+            computed = self.outcome.provenance
+            how, value, provenance = "succeeded", self.outcome.result, computed.model_dump_json()
+            backend, device = computed.backend, device_of(computed)
         elif isinstance(self.outcome, Failed):
             how, value, provenance = "failed", self.outcome.model_dump_json(), ""
         else:
             how, value, provenance = self.how, self.failure.model_dump_json(), ""
         delays = " ".join(f"{delay:g}" for delay in self.delays)
-        return self.job.request.id, self.job.attempt, how, value, provenance, self.reason, delays
+        return self.job.request.id, self.job.attempt, how, value, provenance, backend, device, self.reason, delays
 
 
 @dataclass(frozen=True)
@@ -500,8 +505,12 @@ class JobQueue:
         """Add what a process counted by itself, once however often it is sent, and let it hear the counts of all if it
         asks."""
         process, number, amounts = tally.addition()
-        told = [part for name, amount in amounts.items() for part in (name, repr(amount))]
-        counted = self._eval(scripts.COUNT, process, number, int(ask), *told)
+        hourly: list[str] = []
+        others: list[str] = []
+        for name, amount in amounts.items():
+            parts = hourly if name.partition("|")[0] in HOURLY else others
+            parts += (name, repr(amount))
+        counted = self._eval(scripts.COUNT, process, number, int(ask), len(hourly) // 2, *hourly, *others)
         tally.heard(numbers(counted) if ask else None)
 
     def count_left(self, tally: Tally) -> None:
@@ -518,11 +527,14 @@ class JobQueue:
             return [numbers(told) for told in pipe.execute()]
 
     def mean_launches(self, hour: int) -> dict[tuple[str, ...], float]:
-        """Seconds of a launch in this Unix hour, by operation, backend and size class. Redis adds them up: their counts
-        are thousands in a busy hour."""
+        """Seconds of a launch in this Unix hour, by device, operation, backend and size class, "" for all devices.
+        Redis adds them up: their counts are thousands in a busy hour."""
         told = self._eval(scripts.LAUNCHES, hour)
-        kinds = zip(told[::3], told[1::3], told[2::3], strict=True)
-        return {tuple(kind.decode().split("|")): float(seconds) / count for kind, seconds, count in kinds}
+        kinds = zip(told[::4], told[1::4], told[2::4], told[3::4], strict=True)
+        return {
+            (device.decode(), *kind.decode().split("|")): float(seconds) / count
+            for device, kind, seconds, count in kinds
+        }
 
     def report(self, report: WorkerReport, ttl: float, process: str = "") -> None:
         with self._redis.pipeline() as pipe:
@@ -637,13 +649,13 @@ def _batch(claimed: list[Any]) -> Batch | None:
     if len(claimed) < 3:
         return None
     reason, at, *jobs = claimed
-    ahead = time.monotonic() - float(at)  # of Redis' clock
-    return Batch(
-        tuple(
-            Held(JobRequest.model_validate_json(request), attempt, strikes, ahead) for request, attempt, strikes in jobs
-        ),
-        reason.decode(),
-    )
+    claimed_at = float(at)
+    ahead = time.monotonic() - claimed_at  # of Redis' clock
+    held = []
+    for request, attempt, strikes, submitted_at in jobs:
+        submitted = float(submitted_at) if submitted_at else None
+        held.append(Held(JobRequest.model_validate_json(request), attempt, strikes, ahead, submitted, claimed_at))
+    return Batch(tuple(held), reason.decode())
 
 
 def _finishes(answers: list[bytes]) -> list[Finish]:

@@ -46,7 +46,7 @@ from rq.registry import StartedJobRegistry
 from rq.suspension import WORKERS_SUSPENDED
 
 from workers import buckets
-from workers.counts import COUNTS, HOURLY, KEPT_SECONDS, TALLIES
+from workers.counts import COUNTS, DEVICE, KEPT_SECONDS, TALLIES
 from workers.protocol import (
     EVENTS,
     LEASES,
@@ -101,67 +101,9 @@ _OWNERS = 64
 _TOLD_BYTES = 16_384
 _FOLLOWERS = 256  # jobs that one computes for: they all end in one step. The next one computes for those after it
 
-_COUNTING = (
-    buckets.LUA
-    + f"""
--- What this script adds to the counts, by field.
-local counted = {{}}
-local function count(amount, field)
-  counted[field] = (counted[field] or 0) + amount
-end
+_FEW = 6  # fields that are quicker counted up one by one than read and written together
 
-local function observe(time, field)
-  count(1, field .. '|' .. bucket(time))
-  count(math.max(0, time), field .. '|sum')
-end
-
--- True where there are fields that were not there before.
-local function add_to(key, names)
-  local fresh = false
-  for first = 1, #names, 1000 do  -- more than that Lua's stack may not take
-    local some = {{unpack(names, first, math.min(first + 999, #names))}}
-    local before, after = redis.call('HMGET', key, unpack(some)), {{}}
-    for place, name in ipairs(some) do
-      table.insert(after, name)
-      table.insert(after, string.format('%.17g', (tonumber(before[place] or 0) or 0) + counted[name]))
-    end
-    fresh = redis.call('HSET', key, unpack(after)) > 0 or fresh
-  end
-  return fresh
-end
-
-local HOURLY = {{{", ".join(f"{name} = true" for name in HOURLY)}}}
-local function keep_counts()
-  local names, hourly, time = {{}}, {{}}, redis.call('TIME')[1]
-  for name in pairs(counted) do
-    table.insert(names, name)
-    if HOURLY[string.match(name, '^[^|]+')] then table.insert(hourly, name) end
-  end
-  if #names == 0 then return end
-  if #names == 1 and #hourly == 0 and counted[names[1]] == 1 then  -- as of a job that was enqueued
-    if redis.call('HINCRBY', '{COUNTS}', names[1], 1) == 1 then redis.call('HSETNX', '{COUNTS}', 'since', time) end
-    return
-  end
-  if add_to('{COUNTS}', names) then redis.call('HSETNX', '{COUNTS}', 'since', time) end
-  if #hourly > 0 then
-    local key = '{COUNTS}:' .. math.floor(tonumber(time) / 3600)
-    if add_to(key, hourly) then redis.call('EXPIRE', key, {KEPT_SECONDS}) end
-  end
-end
-"""
-)
-
-_PRELUDE = (
-    _COUNTING
-    + f"""
-local JOB, EVENTS, USES, LEASES = '{job_key("")}', '{events_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
-local WAITING, DELAYED, DEADLINES, LIVE = '{WAITING}', 'warpdesk:delayed', 'warpdesk:deadlines', '{LIVE}'
-local RING, SERVED, BELL, CLAIMS, DEAD = 'warpdesk:ring:', 'warpdesk:served', '{BELL}', '{CLAIMS}', '{DEAD}'
-local IDLE, WISHES, HANDED = '{IDLE}', '{WISHES}', '{HANDED}'
-local SAME, FOLLOWERS, SHARED = 'warpdesk:same:', 'warpdesk:followers:', 'warpdesk:shared:'
-local RQ_QUEUES, RQ_STARTED = '{RQ_QUEUES}', '{RQ_STARTED}'
-local RQ_JOB, RQ_WORKER = '{Job.key_for("")}', '{Worker.redis_worker_namespace_prefix}'
-
+_CLOCK = """
 -- One time for all that a script does.
 local clock = nil
 local function now()
@@ -171,6 +113,83 @@ local function now()
   end
   return clock
 end
+"""
+
+_COUNTING = (
+    buckets.LUA
+    + f"""
+-- What this script adds, by field: to the sum of all, and to that and the hour's, where the field may name a device. It
+-- ends many jobs at once, so that whatever is the same for all of them is left for `keep_counts`.
+local counted, hourly, observed = {{}}, {{}}, {{}}
+local function count(amount, field)
+  counted[field] = (counted[field] or 0) + amount
+end
+
+local function count_hourly(amount, field)
+  hourly[field] = (hourly[field] or 0) + amount
+end
+
+local function observe(time, field)
+  local times, place = observed[field], bucket(time)
+  if not times then
+    times = {{sum = 0}}
+    observed[field] = times
+  end
+  times[place] = (times[place] or 0) + 1
+  if time > 0 then times.sum = times.sum + time end
+end
+
+-- True where there are fields that were not there before.
+local function add_to(key, amounts)
+  local fresh, names, whole = false, {{}}, true
+  for name, amount in pairs(amounts) do
+    names[#names + 1] = name
+    whole = whole and amount % 1 == 0
+  end
+  if whole and #names <= {_FEW} then
+    for _, name in ipairs(names) do
+      fresh = redis.call('HINCRBY', key, name, amounts[name]) == amounts[name] or fresh
+    end
+    return fresh
+  end
+  for first = 1, #names, 1000 do  -- more than that Lua's stack may not take
+    local some = {{unpack(names, first, math.min(first + 999, #names))}}
+    local before, after = redis.call('HMGET', key, unpack(some)), {{}}
+    for place, name in ipairs(some) do
+      after[2 * place - 1] = name
+      after[2 * place] = string.format('%.17g', (tonumber(before[place] or 0) or 0) + amounts[name])
+    end
+    fresh = redis.call('HSET', key, unpack(after)) > 0 or fresh
+  end
+  return fresh
+end
+
+local function keep_counts()
+  for field, times in pairs(observed) do
+    for place, amount in pairs(times) do count_hourly(amount, field .. '|' .. place) end
+  end
+  for field, amount in pairs(hourly) do count(amount, string.match(field, '^[^{DEVICE}]+')) end
+  if not next(counted) then return end
+  if add_to('{COUNTS}', counted) then redis.call('HSETNX', '{COUNTS}', 'since', math.floor(now())) end
+  if next(hourly) then
+    local key = '{COUNTS}:' .. math.floor(now() / 3600)
+    if add_to(key, hourly) then redis.call('EXPIRE', key, {KEPT_SECONDS}) end
+  end
+end
+"""
+)
+
+_PRELUDE = (
+    _CLOCK
+    + _COUNTING
+    + f"""
+local JOB, EVENTS, USES, LEASES = '{job_key("")}', '{events_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
+local WAITING, DELAYED, DEADLINES, LIVE = '{WAITING}', 'warpdesk:delayed', 'warpdesk:deadlines', '{LIVE}'
+local RING, SERVED, BELL, CLAIMS, DEAD = 'warpdesk:ring:', 'warpdesk:served', '{BELL}', '{CLAIMS}', '{DEAD}'
+local IDLE, WISHES, HANDED = '{IDLE}', '{WISHES}', '{HANDED}'
+local SAME, FOLLOWERS, SHARED = 'warpdesk:same:', 'warpdesk:followers:', 'warpdesk:shared:'
+local RQ_QUEUES, RQ_STARTED = '{RQ_QUEUES}', '{RQ_STARTED}'
+local RQ_JOB, RQ_WORKER = '{Job.key_for("")}', '{Worker.redis_worker_namespace_prefix}'
 
 local function seconds(time)
   return string.format('%.6f', time)
@@ -244,8 +263,14 @@ local function unqueue(id)
   if redis.call('EXISTS', list) == 0 then redis.call('ZREM', RING .. lane, owner) end
 end
 
+local queues = {{}}
+local function queue_of(lane)
+  queues[lane] = queues[lane] or string.match(lane, '^%a+')
+  return queues[lane]
+end
+
 local function count_enqueued(lane, operation)
-  count(1, 'jobs_enqueued_total|' .. string.match(lane, '^%a+') .. '|' .. operation)
+  count(1, 'jobs_enqueued_total|' .. queue_of(lane) .. '|' .. operation)
 end
 
 local function enter_queue(id, front, delay, reason)
@@ -286,30 +311,34 @@ local function operation_of(id)
   return redis.call('HGET', JOB .. id, 'operation') or 'other'
 end
 
--- Of private jobs no time is counted: a sampler's tells of its noise. Nor of dead letters that were run again, whose
--- times are the operator's.
-local function count_ending(lane, operation, state, dead, failure, backend, timed, submitted, started)
-  local queue, reason = string.match(lane, '^%a+'), ''
+local function count_ending(lane, operation, state, dead, failure, backend, device)
+  local queue, reason = queue_of(lane), ''
   if state == 'failed' and failure then reason = cjson.decode(failure).code or '' end
-  count(1, table.concat({{'jobs_finished_total', queue, operation, state, reason}}, '|'))
+  count_hourly(1, 'jobs_finished_total|' .. queue .. '|' .. operation .. '|' .. state .. '|' .. reason)
   if state == 'failed' then count(1, 'job_failures_total|' .. queue .. '|' .. reason) end
   if dead then count(1, 'jobs_dead_total|' .. operation) end
-  if backend then count(1, 'jobs_computed_total|' .. operation .. '|' .. backend) end
-  if not timed then return end
-  if state == 'succeeded' then observe(now() - submitted, 'job_seconds|' .. queue) end
-  if started and (state == 'succeeded' or (state == 'failed' and not dead)) then
-    observe(started - submitted, 'job_wait_seconds|' .. queue)
+  if backend then
+    count_hourly(1, 'jobs_computed_total|' .. operation .. '|' .. backend .. '{DEVICE}' .. device)
   end
 end
 
--- Enter a final state and tell whoever waits. A dead letter keeps its inputs, unless they are private. `backend` is
--- what computed it, where it was not computed for another one.
-local function settle_one(id, state, dead, backend)
+-- The times of a job that another one was computed for; those of others their worker knows. Of private jobs no time is
+-- counted: a sampler's tells of its noise. Nor of dead letters that were run again, whose times are the operator's.
+local function observe_follower(id, state)
+  local lane, private, forgiven, submitted, started = get(id, 'lane', 'private', 'forgiven', 'submitted_at',
+    'started_at')
+  if private == '1' or forgiven then return end
+  if state == 'succeeded' then observe(now() - submitted, 'job_seconds|' .. queue_of(lane)) end
+  if started then observe(started - submitted, 'job_wait_seconds|' .. queue_of(lane)) end
+end
+
+-- Enter a final state and tell whoever waits. A dead letter keeps its inputs, unless they are private. `backend`
+-- and `device` computed it, where it was not computed for another one.
+local function settle_one(id, state, dead, backend, device)
   local key = JOB .. id
-  local before, lane, owner, result_ttl, private, operation, forgiven, submitted, started, failure = get(id, 'state',
-    'lane', 'owner', 'result_ttl', 'private', 'operation', 'forgiven', 'submitted_at', 'started_at', 'error')
-  local timed = private ~= '1' and not forgiven
-  count_ending(lane, operation or 'other', state, dead, failure, backend, timed, submitted, started)
+  local before, lane, owner, result_ttl, private, operation, failure = get(id, 'state', 'lane', 'owner', 'result_ttl',
+    'private', 'operation', 'error')
+  count_ending(lane, operation or 'other', state, dead, failure, backend, device)
   if before == 'running' then
     leave(id)
   else
@@ -337,9 +366,9 @@ local function overdue(id)
 end
 
 -- The same for a job and those it computes for. Where it was stopped rather than done, the first of them takes over.
-local function settle(id, state, dead, backend)
+local function settle(id, state, dead, backend, device)
   local owner, same = get(id, 'owner', 'same')
-  settle_one(id, state, dead, backend)
+  settle_one(id, state, dead, backend, device)
   if not same then return end
   if redis.call('GET', SAME .. owner .. ':' .. same) == id then redis.call('DEL', SAME .. owner .. ':' .. same) end
   local followers = redis.call('SMEMBERS', FOLLOWERS .. id)
@@ -368,8 +397,9 @@ local function settle(id, state, dead, backend)
       end
       redis.call('HSET', JOB .. follower, unpack(given))
       if result then redis.call('SADD', SHARED .. result, id, follower) end
-      count(1, 'jobs_coalesced_total|' .. operation_of(follower))
+      count_hourly(1, 'jobs_coalesced_total|' .. operation_of(follower))
       settle_one(follower, state, false)
+      observe_follower(follower, state)
     end
   end
   if result then redis.call('EXPIRE', SHARED .. result, redis.call('TTL', JOB .. id)) end
@@ -421,6 +451,12 @@ _CLAIMING = f"""
 local PRIORITIES = {{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}
 local AGING = {{{", ".join(f"{name} = {time}" for name, time in AGING_SECONDS.items())}}}
 
+-- What a worker is told of an attempt. Of a dead letter that was run again no times are counted.
+local function claimed(id, attempt)
+  local request, strikes, submitted, forgiven = get(id, 'request', 'strikes', 'submitted_at', 'forgiven')
+  return {{request, attempt, tonumber(strikes or 0), forgiven and '' or submitted}}
+end
+
 -- What the worker's latest claim got, as far as it still has it; nil when that was another claim.
 local function remembered(worker, token)
   local latest = redis.call('HGET', CLAIMS, worker)
@@ -429,8 +465,7 @@ local function remembered(worker, token)
   local answer = {{before.reason, seconds(now())}}
   for at, id in ipairs(before.ids) do
     if runs(id, before.attempts[at]) then
-      local request, strikes = get(id, 'request', 'strikes')
-      table.insert(answer, {{request, tonumber(before.attempts[at]), tonumber(strikes or 0)}})
+      table.insert(answer, claimed(id, tonumber(before.attempts[at])))
     end
   end
   return answer
@@ -575,9 +610,8 @@ local function claim(wish, rq_now)
     redis.call('HSET', RQ_JOB .. id, 'status', 'started', 'started_at', rq_now, 'last_heartbeat', rq_now,
       'worker_name', worker)
     tell(id, 'running')
-    if claims(id) > 1 then count(1, 'job_retries_total|' .. operation_of(id)) end
-    local request, strikes = get(id, 'request', 'strikes')
-    table.insert(answer, {{request, attempt, tonumber(strikes or 0)}})
+    if attempt > 1 and claims(id) > 1 then count_hourly(1, 'job_retries_total|' .. operation_of(id)) end
+    table.insert(answer, claimed(id, attempt))
     table.insert(ids, id)
     table.insert(attempts, tostring(attempt))
   end
@@ -699,7 +733,8 @@ return {{'ok', id}}
 
 # worker, process, token of this claim, lease seconds, 'any' or 'any gpu', now as RQ writes it, '1' if it waits to be
 # handed what comes where there is nothing now, key or '' for any, most items, most bytes (both of a claim for a key)
-#   ->  {why the batch ends, the time, {request, attempt, strikes} of each job}; {} when there is nothing to claim
+#   ->  {why the batch ends, the time, {request, attempt, strikes, when it was submitted} of each job}; {} when there is
+#       nothing to claim
 CLAIM = (
     _PRELUDE
     + _CLAIMING
@@ -759,7 +794,8 @@ return answer
 """
 )
 
-# worker or '', '1' if it is idle after this, then of each: id, attempt, how, value, provenance or '', reason, delays
+# worker or '', '1' if it is idle after this, then of each: id, attempt, how, value, provenance or '', backend,
+# device, reason, delays
 #   how   succeeded (value: the result's name), failed (value: the error), expired,
 #         returned (not its fault; value: the error if it is given up, reason: why),
 #         apart (the same, and it is claimed alone from now on: one of several ended the child),
@@ -772,7 +808,7 @@ FINISH = (
 local worker, idle = ARGV[1], ARGV[2]
 local answer, busy, good, bad = {}, 0, 0, 0
 
-local function finish(id, attempt, how, value, provenance, reason, delays)
+local function finish(id, attempt, how, value, provenance, backend, device, reason, delays)
   local key = JOB .. id
   local field = how == 'succeeded' and 'result' or 'error'
   if not runs(id, attempt) then
@@ -811,12 +847,12 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
   end
   redis.call('HSET', key, field, value)
   if provenance ~= '' then redis.call('HSET', key, 'provenance', provenance) end
-  settle(id, how, false, string.match(provenance, '"backend":"(%a+)"'))
+  settle(id, how, false, backend ~= '' and backend, device)
   return 'done'
 end
 
-for at = #ARGV - 6, 3, -7 do  -- from the last: what goes back to the front keeps its order
-  table.insert(answer, 1, finish(unpack(ARGV, at, at + 6)))
+for at = #ARGV - 8, 3, -9 do  -- from the last: what goes back to the front keeps its order
+  table.insert(answer, 1, finish(unpack(ARGV, at, at + 8)))
 end
 pcall(keep_counts)
 local shown = RQ_WORKER .. worker
@@ -1088,14 +1124,19 @@ return 1
 """
 )
 
-# process, number of its addition, '1' for an answer, then field and amount  ->  the counts after it
+# process, number of its addition, '1' for an answer, how many of what follows are of the hour too, then of each: field
+# and amount  ->  the counts after it
 COUNT = (
-    _COUNTING
+    _CLOCK
+    + _COUNTING
     + f"""
-local process, number, asked = unpack(ARGV, 1, 3)
+local process, number, asked, first = unpack(ARGV, 1, 4)
 local known = '{TALLIES}' .. process
-if #ARGV > 3 and tonumber(redis.call('GET', known) or 0) < tonumber(number) then
-  for at = 4, #ARGV, 2 do count(tonumber(ARGV[at + 1]), ARGV[at]) end
+if #ARGV > 4 and tonumber(redis.call('GET', known) or 0) < tonumber(number) then
+  for at = 5, #ARGV, 2 do
+    local add = at < 5 + 2 * first and count_hourly or count
+    add(tonumber(ARGV[at + 1]), ARGV[at])
+  end
   keep_counts()
   redis.call('SET', known, number, 'EX', {KEPT_SECONDS})
 end
@@ -1103,20 +1144,27 @@ return asked == '1' and redis.call('HGETALL', '{COUNTS}') or {{}}
 """
 )
 
-# hour  ->  "operation|backend|size class", seconds and launches of each kind of launch in it
+# hour  ->  device, "operation|backend|size class", seconds and launches of each kind of launch in it; device '' for all
 LAUNCHES = f"""
-local fields, seconds, launches, answer = redis.call('HGETALL', '{COUNTS}:' .. ARGV[1]), {{}}, {{}}, {{}}
+local fields, answer = redis.call('HGETALL', '{COUNTS}:' .. ARGV[1]), {{}}
+local seconds, launches = {{}}, {{}}
 for at = 1, #fields, 2 do
   if string.sub(fields[at], 1, 24) == 'kernel_duration_seconds|' then
-    local kind, bucket = string.match(fields[at], '^[^|]+|(.+)|([^|]+)$')
-    if bucket == 'sum' then seconds[kind] = fields[at + 1]
-    else launches[kind] = (launches[kind] or 0) + fields[at + 1] end
+    local kind, bucket, own = string.match(fields[at], '^[^|]+|([^{DEVICE}]+)|([^|{DEVICE}]+){DEVICE}(.+)$')
+    for _, device in ipairs(own and {{'', own}} or {{}}) do
+      local sums = bucket == 'sum' and seconds or launches
+      sums[device] = sums[device] or {{}}
+      sums[device][kind] = (sums[device][kind] or 0) + fields[at + 1]
+    end
   end
 end
-for kind, count in pairs(launches) do
-  table.insert(answer, kind)
-  table.insert(answer, seconds[kind] or '0')
-  table.insert(answer, count)
+for device, kinds in pairs(launches) do
+  for kind, count in pairs(kinds) do
+    table.insert(answer, device)
+    table.insert(answer, kind)
+    table.insert(answer, string.format('%.17g', (seconds[device] or {{}})[kind] or 0))
+    table.insert(answer, count)
+  end
 end
 return answer
 """

@@ -104,18 +104,12 @@ class Model:
         return self.jobs[job_id].state == "running" and self.jobs[job_id].attempt == attempt
 
     def settle(self, job: Job, state: str, *, dead: bool = False, result: str | None = None) -> None:
-        answered = job.state == "running" or result is not None or bool(job.error)
         job.state, job.dead, job.endings = state, dead, job.endings + 1
         self.count("jobs_finished_total", job.request.priority, "rsi", state, job.error)
         if state == "failed":
             self.count("job_failures_total", job.request.priority, job.error)
         if dead:
             self.count("jobs_dead_total", "rsi")
-        if not job.request.private and not job.forgiven:
-            if state == "succeeded":
-                self.count("job_seconds", job.request.priority)
-            if answered and not dead and state in ("succeeded", "failed"):
-                self.count("job_wait_seconds", job.request.priority)
         if result is not None:
             job.result, job.commits = result, job.commits + 1
         if self.leaders.get((job.owner, job.same)) == job.id:
@@ -133,6 +127,10 @@ class Model:
             if not late:
                 self.count("jobs_coalesced_total", "rsi")
                 follower.error = job.error
+                if not follower.request.private and not follower.forgiven:  # of others their worker tells the times
+                    if state == "succeeded":
+                        self.count("job_seconds", follower.request.priority)
+                    self.count("job_wait_seconds", follower.request.priority)
             self.settle(follower, "expired" if late else state, result=None if late else result)
 
     def again(self, job: Job, error: str) -> str:

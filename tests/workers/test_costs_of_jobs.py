@@ -33,6 +33,8 @@ def test_a_job_on_a_gpu_tells_its_energy_and_its_cost_and_the_worker_its_price(d
     assert how is not None
     assert how.compute_seconds is not None
     assert how.cost_dollars == pytest.approx(how.compute_seconds)  # a dollar a second
+    assert worker.device is not None
+    assert how.device_uuid == worker.device.uuid == A100
     assert how.energy_joules == pytest.approx(how.compute_seconds * 318.25, rel=0.5, abs=1e-6)
 
 

@@ -1,6 +1,7 @@
 """What is counted of jobs: with their transitions, once each, in a step that adds little to them."""
 
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event, Thread
@@ -13,9 +14,9 @@ from kernels.catalogue import OPERATIONS
 from tests.claims import claim, finish, request, succeeded, take
 from tests.workers.conftest import Desk
 from workers import scripts
-from workers.counts import COUNTS, FAMILIES, HOURLY, Counts, Tally, Timed, named, numbers
+from workers.counts import COUNTS, DEVICE, FAMILIES, HOURLY, Counts, Tally, Timed, named, numbers
 from workers.endings import Endings
-from workers.protocol import Provenance, Succeeded, Together, Transfers, job_key
+from workers.protocol import Failed, Provenance, Succeeded, Together, Transfers, job_key
 from workers.queue import Claim, Ending, Held, JobQueue
 from workers.store import SpoolStore
 
@@ -65,10 +66,13 @@ def test_a_launch_of_64_jobs_is_counted_as_one_and_in_few_commands(
         commands = []
         while "that was all" not in (heard := monitor.next_command())["command"]:
             commands.append(heard["command"])
-    # At the end and a second later: all and those of the hour are read and written; what is new says since when the
-    # counts are, and for how long the hour's are kept.
+    # At the end the two that the 64 have in common, a second later all that the worker knows: in the counts of all time
+    # and of the hour. What is new says since when the counts are, and for how long the hour's are kept.
     touched = [command.split()[0] for command in commands if COUNTS in command and not command.startswith("EVAL")]
-    assert touched == ["HMGET", "HSET", "HSETNX", "HMGET", "HSET", "EXPIRE"] * 2
+    assert touched == [
+        *("HINCRBY", "HINCRBY", "HSETNX", "HINCRBY", "HINCRBY", "EXPIRE"),
+        *("HMGET", "HSET", "HSETNX", "HMGET", "HSET", "EXPIRE"),
+    ]
     found = counts(connection)
     assert found.counters["jobs_finished_total"] == {("batch", "rsi", "succeeded", ""): 64}
     assert found.counters["jobs_computed_total"] == {("rsi", "gpu"): 64}
@@ -99,6 +103,55 @@ def test_of_private_jobs_no_time_and_no_energy_is_counted(queue: JobQueue, conne
     }  # fmt: skip
     for key in connection.scan_iter(f"{COUNTS}*"):
         assert not [name for name in numbers(connection.hgetall(key)) if "seconds" in name]  # type: ignore[arg-type]
+
+
+def test_waits_are_of_jobs_that_ended_and_whole_times_of_those_that_succeeded(
+    queue: JobQueue, connection: Redis, tmp_path: Path
+) -> None:
+    for number in range(5):
+        queue.enqueue(request(number))
+    jobs = [take(queue, f"job_{number:04d}") for number in range(5)]
+    failed = Failed(code="device-fault", message="it failed")
+    time.sleep(0.02)
+    end(
+        queue, tmp_path,
+        [
+            answered(jobs[0]), Ending(jobs[1], failed), Ending(jobs[2], how="retry", failure=failed),
+            Ending(jobs[3], how="returned"), Ending(jobs[4], how="struck"),
+        ],
+    )  # fmt: skip
+    found = counts(connection)
+    states = {labels[2]: amount for labels, amount in found.counters["jobs_finished_total"].items()}
+    wait, whole = (found.times[name]["batch",] for name in ("job_wait_seconds", "job_seconds"))
+    records = [queue.get(job.id) for job in jobs[:3]]
+    assert states == {"succeeded": 1, "failed": 2}
+    assert (wait.count, whole.count) == (3, 1)
+    assert wait.sum == pytest.approx(sum(job.started_at - job.submitted_at for job in records), abs=1e-5)  # type: ignore[operator,union-attr]
+    assert 0.02 < records[0].ended_at - records[0].submitted_at <= whole.sum < 5  # type: ignore[operator,union-attr]
+
+
+def test_of_a_dead_letter_that_is_run_again_no_time_is_counted(
+    queue: JobQueue, connection: Redis, tmp_path: Path
+) -> None:
+    queue.enqueue(request())
+    while finish(queue, take(queue), how="struck", failure=Failed(code="timeout", message="late")) != "dead":
+        pass
+    assert queue.rerun("job_0001")
+    end(queue, tmp_path, [answered(take(queue), batch_size=1)])
+    found = counts(connection)
+    assert found.counters["jobs_finished_total"]["batch", "rsi", "succeeded", ""] == 1
+    assert not {"job_wait_seconds", "job_seconds"} & found.times.keys()
+
+
+def test_the_times_of_jobs_that_another_computed_for_are_counted_too(
+    queue: JobQueue, connection: Redis, tmp_path: Path
+) -> None:
+    for number in range(3):
+        queue.enqueue(request(number), same="s")
+    end(queue, tmp_path, [answered(take(queue, "job_0000"), batch_size=1)])
+    found = counts(connection)
+    assert found.counters["jobs_coalesced_total"] == {("rsi",): 2}
+    assert [found.times[name]["batch",].count for name in ("job_wait_seconds", "job_seconds")] == [3, 3]
 
 
 def test_what_came_too_late_is_not_counted(queue: JobQueue, connection: Redis, tmp_path: Path) -> None:
@@ -139,7 +192,16 @@ def test_the_hour_has_what_is_counted_of_jobs_and_is_forgotten_after_8_days(
     assert abs(queue.time() / 3600 - hour) < 1.1
     told = numbers(connection.hgetall(key))  # type: ignore[arg-type]
     total = numbers(connection.hgetall(COUNTS))  # type: ignore[arg-type]
-    assert told == {name: amount for name, amount in total.items() if name.partition("|")[0] in HOURLY and name in told}
+    of_devices = {name for name in told if name.endswith(f"{DEVICE}a GPU")}
+    assert {name.partition("|")[0] for name in of_devices} == {
+        *("jobs_computed_total", "job_run_seconds", "job_energy_joules_total", "cost_dollars_total"),
+        *("kernel_duration_seconds", "kernel_bytes_total", "kernel_work_total"),
+    }
+    assert not [name for name in total if DEVICE in name]
+    without = {name.partition(DEVICE)[0]: amount for name, amount in told.items()}
+    assert without == {
+        name: amount for name, amount in total.items() if name.partition("|")[0] in HOURLY and name in without
+    }
     assert named("job_seconds", "batch", "sum") in told
     assert 8 * 86_400 - 5 < connection.ttl(key) <= 8 * 86_400
 
