@@ -72,9 +72,11 @@ COUNTED: Mapping[str, Told] = {
     ),
     "leases_expired_total": Told("Attempts that were taken from a worker that was gone or did not renew its claim"),
     "job_wait_seconds": Told(
-        "From submission to the start of the attempt that answered, earlier attempts included; no private jobs", _WAITS
+        f"From submission to the start of the attempt that answered, earlier ones included, {_OF_WORKER}; "
+        "no private jobs",
+        _WAITS,
     ),
-    "job_seconds": Told("From submission to the end of jobs that succeeded; no private jobs", _WAITS),
+    "job_seconds": Told(f"From submission to the end of jobs that succeeded, {_OF_WORKER}; no private jobs", _WAITS),
     "job_run_seconds": Told(
         f"In which a job was computed, {_OF_WORKER}. Jobs of one launch have all of its time each; no private jobs",
         (0.01, 0.1, 1),

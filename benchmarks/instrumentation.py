@@ -1,10 +1,11 @@
-"""What does counting cost: jobs a second, and processor time of all processes and of Redis' scripts for each job?
+"""What does counting cost: jobs a second, and processor time of the API, the worker and Redis for each job?
 
 Two services stand side by side, each with a Redis, an API process and a worker, and are loaded in turns: one counts as
 it is shipped, from the other all counting is taken out (`benchmarks.uncounted`). Single jobs come over HTTP, each of a
 launch of its own; batches of 64 are a backlog that is queued before the clock starts. Processor time is the steadier
-measure, on a machine with other work too; what it rises by is what throughput falls by where processors are the limit.
-Each row is the median of pairs measured one after the other, with the interval that holds it at 95 %, by ranks.
+measure, on a machine with other work too, and steadier of each process than of all; what all of it rises by is what
+throughput falls by where processors are the limit. Each row is the median of what the one has more than the other of
+two runs one after the other, with the interval that holds it at 95 %, by ranks, and the same as a share of the whole.
 """
 
 import asyncio
@@ -30,15 +31,12 @@ from examples.prices import sp500
 from workers.queue import JobQueue, connect
 from workers.store import SpoolStore
 
-REPEATS = int(os.environ.get("INSTRUMENTATION_REPEATS", "25"))
-SINGLE, BACKLOG, ALIKE, CALLERS = 400, 2048, 64, 8
+REPEATS = int(os.environ.get("INSTRUMENTATION_REPEATS", "40"))
+SINGLE, BACKLOG, ALIKE, CALLERS = 200, 1024, 64, 8
 COUNTING, BARE = "counting", "not counting"
 
-_MEASURES = {
-    "jobs a second": "jobs_per_second",
-    "processor, us a job": "processor_us",
-    "Redis' scripts, us a job": "scripts_us",
-}
+RATE, PROCESSOR = "jobs a second", "processor, us a job"
+_PARTS = ("Redis", "the worker", "the API")
 
 _numbers = itertools.count(1)
 
@@ -54,15 +52,7 @@ class _Service:
 
 
 Load = Callable[[_Service, Callable[[], None]], int]  # calls the function when the clock starts; how many jobs
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Of one load, for each job."""
-
-    jobs_per_second: float
-    processor_us: float  # of the API, the worker and Redis
-    scripts_us: float  # of Redis, in scripts
+_Run = dict[str, float]  # of one load, by what was measured
 
 
 def main() -> None:
@@ -88,24 +78,27 @@ def main() -> None:
 
 
 def _rows(load: str, counting: list[_Run], bare: list[_Run]) -> Iterator[Row]:
-    for what, field in _MEASURES.items():
-        ones, others = ([getattr(run, field) for run in runs] for runs in (counting, bare))
-        pairs = [100 * (one / other - 1) for one, other in zip(ones, others, strict=True)]
-        lower, upper = _interval(pairs)
+    for what in counting[0]:
+        ones, others = ([run[what] for run in runs] for runs in (counting, bare))
+        more = [one - other for one, other in zip(ones, others, strict=True)]
+        lower, upper = _interval(more)
+        whole = statistics.median(run[RATE if what == RATE else PROCESSOR] for run in bare)
         yield {
             "load": load,
             "what": what,
             COUNTING: statistics.median(ones),
             BARE: statistics.median(others),
-            "% more": statistics.median(pairs),
+            "more": statistics.median(more),
             "from": lower,
             "to": upper,
-            "pairs": len(pairs),
+            "% of the whole": 100 * statistics.median(more) / whole,
+            "pairs": len(more),
         }
 
 
 def _interval(values: list[float]) -> tuple[float, float]:
-    """Between which of the values their median is at 95 %: at most one of 40 would have so few of `n` on one side."""
+    """Where the median of what was drawn from lies at 95 %: with so few values beyond, on either side, that tossing a
+    coin for each of them would have fewer at most once in 40 times."""
     ordered, n = sorted(values), len(values)
     outside = 0
     while sum(math.comb(n, k) for k in range(outside + 1)) <= 0.025 * 2**n:
@@ -131,18 +124,17 @@ def _service(through: tuple[str, ...]) -> Iterator[_Service]:
 
 def _measure(service: _Service, load: Load) -> _Run:
     before: dict[str, float] = {}
+    began = 0.0
 
     def begin() -> None:
-        service.redis.config_resetstat()
-        before.update(used=_processor_seconds(service), at=time.perf_counter())
+        nonlocal began
+        before.update(_processor_seconds(service))
+        began = time.perf_counter()
 
     jobs = load(service, begin)
-    seconds = time.perf_counter() - before["at"]
-    return _Run(
-        jobs / seconds,
-        1e6 * (_processor_seconds(service) - before["used"]) / jobs,
-        service.redis.info("commandstats")["cmdstat_evalsha"]["usec"] / jobs,
-    )
+    seconds, used = time.perf_counter() - began, _processor_seconds(service)
+    parts = {f"of {part}": 1e6 * (used[part] - before[part]) / jobs for part in _PARTS}
+    return {RATE: jobs / seconds, PROCESSOR: sum(parts.values()), **parts}
 
 
 def _single(service: _Service, begin: Callable[[], None]) -> int:
@@ -166,14 +158,16 @@ def _ended(service: _Service) -> list[str]:
     return [name for name in counted if name.startswith("jobs_finished_total|")]
 
 
-def _processor_seconds(service: _Service) -> float:
+def _processor_seconds(service: _Service) -> dict[str, float]:
     """What the service's processes that live have used so far, of theirs and of the kernel's."""
-    used = 0.0
+    used = dict.fromkeys(_PARTS, 0.0)
     for folder in Path("/proc").iterdir():
         try:
             ours = f"WARPDESK_HOME={service.home}".encode() in (folder / "environ").read_bytes().split(b"\0")
             if ours or folder.name == str(service.redis_process):
-                used += time.clock_gettime(~int(folder.name) << 3 | 2)  # clock_getcpuclockid(3), in nanoseconds
+                is_api = b"warpdesk.api" in (folder / "cmdline").read_bytes()
+                clock = ~int(folder.name) << 3 | 2  # clock_getcpuclockid(3): in nanoseconds, of all its threads
+                used["the API" if is_api else "the worker" if ours else "Redis"] += time.clock_gettime(clock)
         except OSError:  # no process, another's, or gone
             continue
     return used

@@ -1,6 +1,7 @@
 """Run a module of the service with nothing counted, for `instrumentation`: `python -m benchmarks.uncounted MODULE ...`.
 
-Out of the scripts go the lines that count and what they need; a process adds nothing up and tells Redis nothing.
+Out of the scripts go the lines that count and what they need; a process adds nothing up and tells Redis nothing. What
+stays is small: with each job the name of its device and two times are passed.
 """
 
 import re
@@ -12,7 +13,7 @@ from workers import counts, scripts
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(
     r"^ *(?:if [^\n]* then )?"
-    r"(?:pcall\(keep_counts\)|count_ending\(|count_enqueued\(|count(?:_hourly)?\(1, |observe\()[^\n]*\n",
+    r"(?:pcall\(keep_counts\)|count_(?:ending|enqueued)\(|count(?:_hourly)?\(1, |observe(?:_follower)?\()[^\n]*\n",
     re.MULTILINE,
 )
 

@@ -61,7 +61,8 @@ def finish(queue: JobQueue, job: Held, outcome: Any = None, **how: Any) -> str:
 
 def computed(queue: JobQueue, endings: Sequence[Ending]) -> None:
     """End attempts, and tell what only their worker knows, as it does a second later."""
-    assert set(queue.finish(endings)[0]) == {"done"}
+    finished = queue.finish(endings)
+    assert set(finished.how) == {"done"}
     tally = Tally()
-    tally.add_endings(endings)
+    tally.add_endings(endings, finished.at)
     queue.count(tally)

@@ -23,11 +23,10 @@ One that is killed takes the last second of these with it, and no job.
 
 import secrets
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, isnan
 from typing import TYPE_CHECKING, Literal
 
 from workers import buckets
@@ -131,17 +130,17 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
         self[(device, family, *labels, "sum")] += times * max(0.0, seconds)
 
     def fields(self) -> dict[str, float]:
-        return {
-            "|".join(map(str, labels)) + (f"{DEVICE}{device}" if device else ""): amount
-            for (device, *labels), amount in self.items()
-        }
+        found: dict[str, float] = defaultdict(float)
+        for (device, *labels), amount in self.items():
+            found[named(*map(str, labels)) + (f"{DEVICE}{device}" if device else "")] += amount
+        return found
 
 
-def of_endings(counted: Amounts, endings: Sequence["Ending"], transfers: Transfers | None = None) -> None:
-    """Count what a worker knows of jobs that just ended, and of their launches, each once. The times of private jobs
-    are in nothing here: a sampler's time tells of its noise, and a sum over one job is that job's."""
+def of_endings(counted: Amounts, endings: Sequence["Ending"], at: float, transfers: Transfers | None = None) -> None:
+    """Count what a worker knows of jobs that ended, `at` by Redis' clock, and of their launches, each once. The times
+    of private jobs are in nothing here: a sampler's time tells of its noise, and a sum over one job is that job's."""
     launches: dict[tuple[object, ...], list[tuple[JobRequest, Succeeded]]] = defaultdict(list)
-    _waits(counted, endings)
+    _waits(counted, endings, at)
     for ending in endings:
         if isinstance(ending.outcome, Succeeded):
             request, how = ending.job.request, ending.outcome.provenance
@@ -159,19 +158,18 @@ def of_endings(counted: Amounts, endings: Sequence["Ending"], transfers: Transfe
         counted.add(transfers.d2h_seconds, "transfer_seconds_total", "d2h")
 
 
-def _waits(counted: Amounts, endings: Iterable["Ending"]) -> None:
-    """From the submission to the start of the attempt, and to the end of those that succeeded: of this very moment."""
+def _waits(counted: Amounts, endings: Iterable["Ending"], at: float) -> None:
+    """From the submission to the start of the attempt, and of those that succeeded to the end."""
     times: dict[tuple[str, str, int], list[float]] = defaultdict(list)
-    now = time.monotonic()
     for ending in endings:
         job = ending.job
-        if job.submitted_at is None or job.claimed_at is None or job.ahead is None or job.request.private:
+        if isnan(job.submitted_at) or job.request.private:
             continue
-        wait, lane = job.claimed_at - job.submitted_at, job.request.priority
+        wait, lane = job.started_at - job.submitted_at, job.request.priority
         if ending.outcome is not None or ending.how == "retry":
             times["job_wait_seconds", lane, buckets.index(wait)].append(wait)
         if ending.succeeded:
-            whole = now - job.ahead - job.submitted_at
+            whole = at - job.submitted_at
             times["job_seconds", lane, buckets.index(whole)].append(whole)
     for (family, queue, place), some in times.items():
         counted.add(len(some), family, queue, place)
@@ -296,9 +294,9 @@ class Tally:
         with self._lock:
             self._fresh.time(seconds, family, *labels, device=device)
 
-    def add_endings(self, endings: Sequence["Ending"], transfers: Transfers | None = None) -> None:
+    def add_endings(self, endings: Sequence["Ending"], at: float, transfers: Transfers | None = None) -> None:
         with self._lock:
-            of_endings(self._fresh, endings, transfers)
+            of_endings(self._fresh, endings, at, transfers)
 
     @property
     def empty(self) -> bool:

@@ -66,10 +66,10 @@ class Endings:
                 self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt))
         if not endings and then is None:
             return None
-        finished, batch = self._queue.finish(endings, worker, then=then)
+        finished, batch, at = self._queue.finish(endings, worker, then=then)
         accepted = [ending for ending, how in zip(endings, finished, strict=True) if how == "done"]
         if self._tally is not None and accepted:
-            self._tally.add_endings(accepted, transfers)
+            self._tally.add_endings(accepted, at, transfers)
         for ending, how in zip(endings, finished, strict=True):
             request, attempt = ending.job.request, ending.job.attempt
             if how == "stale":

@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from math import ceil
-from typing import Any, Literal, cast
+from math import ceil, nan
+from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import ValidationError
 from redis import Redis
@@ -142,8 +142,8 @@ class Held:
     attempt: int
     strikes: int = field(default=0, compare=False)
     ahead: float | None = field(default=None, compare=False)  # of time.monotonic() before Redis' clock
-    submitted_at: float | None = field(default=None, compare=False)  # by Redis' clock; None where no times are counted
-    claimed_at: float | None = field(default=None, compare=False)
+    submitted_at: float = field(default=nan, compare=False)  # by Redis' clock; NaN where no times are counted
+    started_at: float = field(default=nan, compare=False)
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -163,6 +163,14 @@ class Batch:
 
     jobs: tuple[Held, ...]
     reason: str
+
+
+class Finished(NamedTuple):
+    """How each attempt ended, what was claimed with that, and when it was, by Redis' clock."""
+
+    how: list[Finish]
+    then: Batch | None
+    at: float
 
 
 @dataclass(frozen=True)
@@ -474,20 +482,20 @@ class JobQueue:
         worker: str = "",
         *,
         then: Claim | None = None,
-    ) -> tuple[list[Finish], Batch | None]:
+    ) -> Finished:
         """End attempts, each by itself: make an outcome visible, or give the job back. An attempt that is not the one
         that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip."""
         told = [part for ending in endings for part in ending.arguments()]
         if then is None:
-            return _finishes(self._eval(scripts.FINISH, worker, 1, *told)), None
+            return _finished(self._eval(scripts.FINISH, worker, 1, *told), None)
         with self._redis.pipeline(transaction=False) as pipe:
             try:
                 pipe.evalsha(digest_of(scripts.FINISH), 0, worker, 0, *told)
                 pipe.evalsha(digest_of(scripts.CLAIM), 0, *then.arguments())
                 finished, claimed = pipe.execute()
             except NoScriptError:
-                return _finishes(self._eval(scripts.FINISH, worker, 0, *told)), self.claim(then)
-        return _finishes(finished), _batch(claimed)
+                return _finished(self._eval(scripts.FINISH, worker, 0, *told), self.claim(then))
+        return _finished(finished, _batch(claimed))
 
     def progress(self, job_id: str, attempt: int, done: float) -> None:
         """How far a running job is, 0 to 1; nothing when the attempt is stale."""
@@ -649,17 +657,17 @@ def _batch(claimed: list[Any]) -> Batch | None:
     if len(claimed) < 3:
         return None
     reason, at, *jobs = claimed
-    claimed_at = float(at)
-    ahead = time.monotonic() - claimed_at  # of Redis' clock
+    ahead = time.monotonic() - float(at)  # of Redis' clock
     held = []
-    for request, attempt, strikes, submitted_at in jobs:
-        submitted = float(submitted_at) if submitted_at else None
-        held.append(Held(JobRequest.model_validate_json(request), attempt, strikes, ahead, submitted, claimed_at))
+    for request, attempt, strikes, *times in jobs:  # no times where an API of the release before handed it over
+        submitted, started = map(float, times or (nan, nan))
+        held.append(Held(JobRequest.model_validate_json(request), attempt, strikes, ahead, submitted, started))
     return Batch(tuple(held), reason.decode())
 
 
-def _finishes(answers: list[bytes]) -> list[Finish]:
-    return [cast(Finish, answer.decode()) for answer in answers]
+def _finished(answers: list[bytes], then: Batch | None) -> Finished:
+    *how, at = answers
+    return Finished([cast(Finish, answer.decode()) for answer in how], then, float(at))
 
 
 def _text(fields: dict[bytes, bytes]) -> dict[str, str]:

@@ -121,6 +121,7 @@ _COUNTING = (
 -- What this script adds, by field: to the sum of all, and to that and the hour's, where the field may name a device. It
 -- ends many jobs at once, so that whatever is the same for all of them is left for `keep_counts`.
 local counted, hourly, observed = {{}}, {{}}, {{}}
+local whole = true  -- while nothing is added, or was, to a field that is no whole number
 local function count(amount, field)
   counted[field] = (counted[field] or 0) + amount
 end
@@ -130,6 +131,7 @@ local function count_hourly(amount, field)
 end
 
 local function observe(time, field)
+  whole = false
   local times, place = observed[field], bucket(time)
   if not times then
     times = {{sum = 0}}
@@ -141,11 +143,8 @@ end
 
 -- True where there are fields that were not there before.
 local function add_to(key, amounts)
-  local fresh, names, whole = false, {{}}, true
-  for name, amount in pairs(amounts) do
-    names[#names + 1] = name
-    whole = whole and amount % 1 == 0
-  end
+  local fresh, names = false, {{}}
+  for name in pairs(amounts) do names[#names + 1] = name end
   if whole and #names <= {_FEW} then
     for _, name in ipairs(names) do
       fresh = redis.call('HINCRBY', key, name, amounts[name]) == amounts[name] or fresh
@@ -451,10 +450,16 @@ _CLAIMING = f"""
 local PRIORITIES = {{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}
 local AGING = {{{", ".join(f"{name} = {time}" for name, time in AGING_SECONDS.items())}}}
 
--- What a worker is told of an attempt. Of a dead letter that was run again no times are counted.
-local function claimed(id, attempt)
-  local request, strikes, submitted, forgiven = get(id, 'request', 'strikes', 'submitted_at', 'forgiven')
-  return {{request, attempt, tonumber(strikes or 0), forgiven and '' or submitted}}
+-- What a worker is told of an attempt: when it was submitted and when it began too, except to a worker of the release
+-- before this one. Of a dead letter that was run again no times are counted.
+local function claimed(id, attempt, timed)
+  local request, strikes, submitted, started, forgiven = get(id, 'request', 'strikes', 'submitted_at', 'started_at',
+    'forgiven')
+  local told = {{request, attempt, tonumber(strikes or 0)}}
+  if timed and not forgiven then
+    told[4], told[5] = submitted, started
+  end
+  return told
 end
 
 -- What the worker's latest claim got, as far as it still has it; nil when that was another claim.
@@ -465,7 +470,7 @@ local function remembered(worker, token)
   local answer = {{before.reason, seconds(now())}}
   for at, id in ipairs(before.ids) do
     if runs(id, before.attempts[at]) then
-      table.insert(answer, claimed(id, tonumber(before.attempts[at])))
+      table.insert(answer, claimed(id, tonumber(before.attempts[at]), true))
     end
   end
   return answer
@@ -611,7 +616,7 @@ local function claim(wish, rq_now)
       'worker_name', worker)
     tell(id, 'running')
     if attempt > 1 and claims(id) > 1 then count_hourly(1, 'job_retries_total|' .. operation_of(id)) end
-    table.insert(answer, claimed(id, attempt))
+    table.insert(answer, claimed(id, attempt, wish.timed))
     table.insert(ids, id)
     table.insert(attempts, tostring(attempt))
   end
@@ -733,8 +738,8 @@ return {{'ok', id}}
 
 # worker, process, token of this claim, lease seconds, 'any' or 'any gpu', now as RQ writes it, '1' if it waits to be
 # handed what comes where there is nothing now, key or '' for any, most items, most bytes (both of a claim for a key)
-#   ->  {why the batch ends, the time, {request, attempt, strikes, when it was submitted} of each job}; {} when there is
-#       nothing to claim
+#   ->  {why the batch ends, the time, {request, attempt, strikes, submitted at, started at} of each job}; {} when there
+#       is nothing to claim
 CLAIM = (
     _PRELUDE
     + _CLAIMING
@@ -749,7 +754,7 @@ if before then  -- the same claim again, after a lost reply
 end
 wake_delayed()
 local wish = {worker = worker, process = process, token = token, lease = lease, kinds = kinds, only = only,
-  items = items, bytes = bytes}
+  items = items, bytes = bytes, timed = true}
 local answer = claim(wish, rq_now)
 if #answer == 0 and waits == '1' then
   local known = redis.call('HGET', WISHES, worker)
@@ -801,7 +806,7 @@ return answer
 #         apart (the same, and it is claimed alone from now on: one of several ended the child),
 #         struck (its own fault; the same),
 #         retry (a fault that may pass; the same, delays: seconds before each next try, separated by spaces)
-#   ->  of each: 'done', 'queued', 'dead' or 'stale'
+#   ->  of each: 'done', 'queued', 'dead' or 'stale'; then the time
 FINISH = (
     _PRELUDE
     + """
@@ -865,6 +870,7 @@ if worker ~= '' and redis.call('EXISTS', shown) == 1 then
     redis.call('HDEL', shown, 'current_job')
   end
 end
+table.insert(answer, seconds(now()))
 return answer
 """
 )
@@ -1133,6 +1139,7 @@ COUNT = (
 local process, number, asked, first = unpack(ARGV, 1, 4)
 local known = '{TALLIES}' .. process
 if #ARGV > 4 and tonumber(redis.call('GET', known) or 0) < tonumber(number) then
+  whole = false
   for at = 5, #ARGV, 2 do
     local add = at < 5 + 2 * first and count_hourly or count
     add(tonumber(ARGV[at + 1]), ARGV[at])
@@ -1150,8 +1157,10 @@ local fields, answer = redis.call('HGETALL', '{COUNTS}:' .. ARGV[1]), {{}}
 local seconds, launches = {{}}, {{}}
 for at = 1, #fields, 2 do
   if string.sub(fields[at], 1, 24) == 'kernel_duration_seconds|' then
-    local kind, bucket, own = string.match(fields[at], '^[^|]+|([^{DEVICE}]+)|([^|{DEVICE}]+){DEVICE}(.+)$')
-    for _, device in ipairs(own and {{'', own}} or {{}}) do
+    -- Hours of the release before this one name no device.
+    local name, own = string.match(fields[at], '^([^{DEVICE}]+){DEVICE}?(.*)$')
+    local kind, bucket = string.match(name, '^[^|]+|(.+)|([^|]+)$')
+    for _, device in ipairs(own ~= '' and {{'', own}} or {{''}}) do
       local sums = bucket == 'sum' and seconds or launches
       sums[device] = sums[device] or {{}}
       sums[device][kind] = (sums[device][kind] or 0) + fields[at + 1]

@@ -261,7 +261,7 @@ def watched(redis_url: str, home: Path, row: Row) -> Iterator[tuple[Live, Desk, 
 def send(api: Live, **changes: Any) -> tuple[str, tuple[str, str], int]:
     """A job's id, how it ended, and its attempts."""
     headers = {"Prefer": "wait=55", "Idempotency-Key": secrets.token_hex(8)}
-    while True:
+    for _ in range(10):
         answer = api.http.post("/v1/jobs", json={**DOUBLE, **changes}, headers=headers, timeout=60)
         if answer.status_code != 503 or answer.json()["code"] != "queue-unavailable":
             break

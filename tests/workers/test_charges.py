@@ -159,7 +159,7 @@ def test_an_answer_that_came_too_late_for_the_queue_is_still_there_for_the_next_
     job = till.submit()
     slow = take(desk.queue, job.id)
     outcome = compute(desk, till, slow)
-    _, batch = desk.queue.finish([Ending(slow, how="returned")], then=Claim("another"))
+    batch = desk.queue.finish([Ending(slow, how="returned")], then=Claim("another")).then
     assert batch is not None
     endings = Endings(desk.queue, desk.store, PAID, charges=charges_of(desk))
     endings.end([Ending(slow, outcome)])  # stale

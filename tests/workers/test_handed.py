@@ -1,5 +1,7 @@
 """A worker that waits is handed the next job in the step in which it is enqueued."""
 
+import json
+from math import isnan
 from typing import Any, cast
 
 import pytest
@@ -40,6 +42,24 @@ def test_a_job_is_handed_to_who_waits_longest_and_nobody_is_rung_for(queue: JobQ
     assert [event.event for event in queue.events("job_0001")] == ["queued", "running"]
     assert queue.renew(batch.jobs) == []
     assert finish(queue, batch.jobs[0], succeeded(batch.jobs[0])) == "done"
+
+
+def test_a_worker_or_an_api_of_the_release_before_hands_over_no_times(queue: JobQueue, connection: Redis) -> None:
+    old, new = waits(queue, "w1"), waits(queue, "w2")
+    wish = json.loads(cast(bytes, connection.hget(scripts.WISHES, "w1")))
+    assert wish.pop("timed")
+    connection.hset(scripts.WISHES, "w1", json.dumps(wish))
+    queue.enqueue(request(1))
+    message = cast(bytes, connection.lpop(handed_key("w1")))
+    ((_, *job),) = json.loads(message)["batch"][2:]
+    assert job == [1, 0]
+    batch = handed(old, message)  # as it comes from an API of that release to a worker of this one
+    assert batch is not None
+    assert isnan(batch.jobs[0].submitted_at)
+    queue.enqueue(request(2))
+    batch = received(connection, new)
+    assert batch is not None
+    assert batch.jobs[0].submitted_at == batch.jobs[0].started_at
 
 
 def test_one_wait_is_for_one_hand(queue: JobQueue, connection: Redis) -> None:
@@ -207,7 +227,7 @@ def test_a_redis_that_has_forgotten_the_scripts_is_sent_them(
     connection.script_flush()
     for name in known:
         connection.script_load(getattr(scripts, name))
-    (done,), then = queue.finish([Ending(batch.jobs[0], succeeded(batch.jobs[0]))], "w1", then=Claim("w1"))
+    (done,), then, _ = queue.finish([Ending(batch.jobs[0], succeeded(batch.jobs[0]))], "w1", then=Claim("w1"))
     assert done == "done"
     assert then is not None
     assert ids(then) == ["job_0002"]

@@ -78,7 +78,7 @@ def test_noise_of_an_attempt_that_did_not_commit_is_deleted(desk: Desk) -> None:
         record = desk.queue.get(job_id)
         assert record is not None
         cut_off = Ending(Held(record.request, 1), how="returned")
-        _, taken = desk.queue.finish([cut_off], then=Claim("another"))
+        taken = desk.queue.finish([cut_off], then=Claim("another")).then
         assert taken is not None
     desk.until(lambda: f"{job_id} attempt 1" in desk.log(), "the stale attempt was not stopped")
     desk.until(lambda: desk.results() == [], "the stale attempt's noise is still there")
