@@ -35,8 +35,8 @@ Keys, beside those that `workers.protocol` names:
     warpdesk:forbidden:<owner>:<array> string   the array is about to be deleted: no job may be enqueued with it
     warpdesk:erased:<id>               string   for a minute, the names of what its caller has to delete in the store
 
-What is counted of the transitions is in the keys of `workers.counts`. It is written at the end of each script, in two
-commands however many jobs end in it, and what fails there is not counted, rather than a job's end undone.
+What is counted of the transitions is in the keys of `workers.counts`. It is written at the end of each script, in
+few commands however many jobs end in it, and what fails there is not counted, rather than a job's end undone.
 """
 
 from rq import Queue, Worker
