@@ -143,10 +143,13 @@ def _operation(lately: Lately, name: str) -> schemas.OperationPerformance:
 
 
 def _backend(lately: Lately, name: str, backend: str) -> schemas.BackendPerformance:
-    devices = {hours.device: _computing(lately, hours, name, backend) for hours in lately.devices}
     return schemas.BackendPerformance(
         **dict(_computing(lately, lately.all, name, backend)),
-        devices={device: computing for device, computing in devices.items() if computing.computed},
+        devices={
+            hours.device: _computing(lately, hours, name, backend)
+            for hours in lately.devices
+            if _amount(hours.asked, "jobs_computed_total", name, backend)
+        },
     )
 
 
