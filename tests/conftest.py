@@ -91,13 +91,20 @@ class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
     def __enter__(self) -> Service:
         port = free_port()
         log = self.home.parent / f"{self.home.name}.log"
-        # Settings of the developer's shell must not reach the service under test.
+        # Settings of the developer's shell must not reach the service under test. Unless told otherwise it is patient
+        # with the Redis of a busy machine.
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "warpdesk.cli", "serve", "--port", str(port), *self.arguments],
                 cwd=ROOT,
-                env={**clean, "WARPDESK_HOME": str(self.home), "WARPDESK_TEST_RUN": str(self.home), **self.environment},
+                env={
+                    **clean,
+                    "WARPDESK_HOME": str(self.home),
+                    "WARPDESK_TEST_RUN": str(self.home),
+                    "WARPDESK_REDIS_PATIENCE": "30",
+                    **self.environment,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -64,9 +64,9 @@ class Live:
 def live(
     home: Path, redis_url: str, operations: Mapping[str, Operation] = COMPUTATIONS, **settings: Any
 ) -> Iterator[Live]:
-    """Serve the API in a thread of this process."""
+    """Serve the API in a thread of this process; it is patient with a busy machine's Redis unless told otherwise."""
     port = free_port()
-    chosen = Settings(home=home, redis_url=redis_url, **settings)
+    chosen = Settings(home=home, redis_url=redis_url, **{"redis_patience": 30.0, **settings})
     app = create_app(chosen, operations)
     config = uvicorn.Config(app, http=Reception, port=port, log_level="warning", access_log=False, ws="none")
     server = uvicorn.Server(config)

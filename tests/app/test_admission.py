@@ -37,7 +37,7 @@ def submitted(api: Live, **wishes: Any) -> Any:
 def test_a_full_queue_is_refused_before_the_body_is_sent_and_without_asking_redis(
     tmp_path: Path, serve_api: Callable[..., Any]
 ) -> None:
-    with RedisServer(tmp_path / "r") as server, serve_api(server.url, max_queue=2, redis_patience=30) as api:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, max_queue=2) as api:
         for _ in range(2):
             api.submit(**unlike())
         wait_until(lambda: api.app.state.desk.admission.troubles())
@@ -62,7 +62,7 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
     tmp_path: Path, serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.admission.AT_ONCE", 3)
-    with RedisServer(tmp_path / "r") as server, serve_api(server.url, redis_patience=30) as api:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api:
         wait_until(lambda: submitted(api).status_code == 202)
         admission, pid = api.app.state.desk.admission, redis_pid(api)
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
