@@ -5,7 +5,6 @@ A scrape never waits for a Redis or a ledger that hangs: it tells what was known
 """
 
 import platform
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from app.collector import Collector
 from app.errors import CODES
 from app.tally import Facts, RedisCollector, Seen
 from workers import buckets
-from workers.counts import FAMILIES, Counts, Timed
+from workers.counts import FAMILIES, Amounts, Counts, Timed
 from workers.protocol import FAILURES, PRIORITIES
 
 # How long a scrape waits for Redis.
@@ -62,7 +61,9 @@ COUNTED: Mapping[str, Told] = {
         "Jobs that ended, each once whatever crashed; `reason` is the error's code of those that failed"
     ),
     "job_failures_total": Told("Jobs that failed, by their error's code"),
-    "jobs_computed_total": Told("Answers that a worker computed, by where; jobs that share one are not in it"),
+    "jobs_computed_total": Told(
+        f"Answers that were computed, by where, {_OF_WORKER}; jobs that share one are not in it"
+    ),
     "jobs_coalesced_total": Told("Jobs that an identical one was computed for"),
     "job_retries_total": Told("Attempts beyond the first, for whatever reason: most are of workers that were replaced"),
     "job_strikes_total": Told("Attempts that ended their worker's process while they ran alone"),
@@ -126,11 +127,10 @@ class Metrics(Registered):
         self._version = version
         self._in_progress = 0
         self._turned_at = time.monotonic()
-        self._lock = threading.Lock()
 
     def begun(self) -> None:
-        with self._lock:
-            self._in_progress += 1
+        """Called, as `request` is, in the event loop's thread alone."""
+        self._in_progress += 1
 
     def turned(self) -> None:
         """The event loop is at it."""
@@ -138,14 +138,16 @@ class Metrics(Registered):
 
     def request(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """A request was answered; without its time where that is a private job's."""
-        with self._lock:
-            self._in_progress -= 1
-        tally = self._redis.tally
-        tally.add("http_requests_total", route, method, str(status))
-        if status >= 500 and route.startswith("/v1/"):
-            tally.add("http_failures_total", str(status))
-        if seconds is not None:
-            tally.time(seconds, "http_request_duration_seconds", route, method)
+        self._in_progress -= 1
+
+        def count(counted: Amounts) -> None:
+            counted.add(1, "http_requests_total", route, method, str(status))
+            if status >= 500 and route.startswith("/v1/"):
+                counted.add(1, "http_failures_total", str(status))
+            if seconds is not None:
+                counted.time(seconds, "http_request_duration_seconds", route, method)
+
+        self._redis.tally.later(count)
 
     def replayed(self) -> None:
         self._redis.tally.add("jobs_replayed_total")

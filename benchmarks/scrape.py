@@ -13,6 +13,8 @@ import random
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -21,7 +23,7 @@ import httpx
 from benchmarks.processes import ROOT, api, redis
 from benchmarks.report import Row, show
 from kernels.catalogue import OPERATIONS
-from workers.counts import DEVICE, FAMILIES, HOURLY, SIZE_CLASSES, Tally, named
+from workers.counts import DEVICE, FAMILIES, HOURLY, SIZE_CLASSES, Amounts, Tally, named
 from workers.nvml import library, look
 from workers.protocol import PRIORITIES, DeviceMemory, DeviceReport, GpuCondition, WorkerReport
 from workers.queue import JobQueue, connect
@@ -99,12 +101,16 @@ def _fill(queue: JobQueue) -> dict[str, float]:
                 for size in range(1, 33):
                     tally.add(family, *labels, size, amount=chance.randrange(1, 1000))
             else:
-                for _ in range(BUCKETS):
-                    tally.time(10 ** chance.uniform(-4, 2), family, *labels, device=chance.choice(devices))
+                tally.later(partial(_times, chance, family, labels, devices))
     queue.count(tally, ask=True)
     known = tally.known() or {}
     assert named("jobs_finished_total", "batch", "rsi", "succeeded", "") in known
     return known
+
+
+def _times(chance: random.Random, family: str, labels: Sequence[str], devices: Sequence[str], counted: Amounts) -> None:
+    for _ in range(BUCKETS):
+        counted.time(10 ** chance.uniform(-4, 2), family, *labels, device=chance.choice(devices))
 
 
 def _in_an_hour(name: str) -> bool:

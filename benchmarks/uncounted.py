@@ -1,7 +1,7 @@
 """Run a module of the service with nothing counted, for `instrumentation`: `python -m benchmarks.uncounted MODULE ...`.
 
 Out of the scripts go the lines that count and what they need; a process adds nothing up and tells Redis nothing. What
-stays is small: with each job the name of its device and two times are passed.
+stays is small: with each job two times are passed.
 """
 
 import re
@@ -13,7 +13,7 @@ from workers import counts, scripts
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(
     r"^ *(?:if [^\n]* then )?"
-    r"(?:pcall\(keep_counts\)|count_(?:ending|enqueued)\(|count(?:_hourly)?\(1, |observe(?:_follower)?\()[^\n]*\n",
+    r"(?:pcall\(keep_counts\)|count_(?:ending|enqueued)\(|count(?:_hourly)?\('|tell_times\()[^\n]*\n",
     re.MULTILINE,
 )
 
@@ -28,7 +28,7 @@ def strip() -> None:
             setattr(scripts, name, bare)
     if "keep_counts" in scripts.FINISH + scripts.ENQUEUE + scripts.CLAIM:
         raise SystemExit("nothing was taken out of FINISH, ENQUEUE or CLAIM")
-    counts.Tally.add = counts.Tally.time = counts.Tally.add_endings = lambda *_, **__: None  # type: ignore[method-assign,assignment]
+    counts.Tally.add = counts.Tally.later = lambda *_, **__: None  # type: ignore[method-assign,assignment]
 
 
 if __name__ == "__main__":

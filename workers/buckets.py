@@ -20,7 +20,7 @@ _PREFERRED = (
 )  # fmt: skip
 _DECADES = range(-5, 5)
 
-# From decimal text, as a reader of Prometheus' text and Lua read them: 2.5 * 1e-4 is not always 2.5e-4.
+# From decimal text, as a reader of Prometheus' text reads them: 2.5 * 1e-4 is not always 2.5e-4.
 BOUNDS = (*(float(f"{number}e{decade}") for decade in _DECADES for number in _PREFERRED), 1e5)
 
 RELATIVE_ERROR = math.sqrt(1.125) - 1  # 6.1 %
@@ -64,19 +64,3 @@ def cumulative(counts: Mapping[int, int], bounds: Iterable[float]) -> list[int]:
             raise ValueError(f"{value!r} s is none of the {len(BOUNDS)} bounds; the next above is {bound(last)!r} s")
         at_most.append(totals[last])
     return at_most
-
-
-def _tree(first: int, last: int) -> str:
-    """The bisection of BOUNDS[first:last] written out. A table would be built anew in each run of a script."""
-    if first == last:
-        return f"return {first}"
-    middle = (first + last) // 2
-    return f"if {BOUNDS[middle]!r} < x then {_tree(middle + 1, last)} else {_tree(first, middle)} end"
-
-
-LUA = f"""
--- workers.buckets.index
-local function bucket(x)
-  {_tree(0, len(BOUNDS))}
-end
-"""

@@ -12,9 +12,9 @@ What is counted of computing names the device behind a tab, a GPU's UUID or a CP
 all time has the sum, as a fleet may see any number of GPUs.
 
 Jobs are counted by the script that makes the transition (workers.scripts), so each of them once, whatever reply is lost
-and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests, a worker the
-times of what it ended (`of_endings`), which would cost each job more than a hundredth if they went with its end.
-One that is killed takes the last second of these with it, and no job.
+and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests, a worker
+where, how and how fast what it ended was computed (`of_endings`), which would cost each job more than a hundredth if it
+went with its end. One that is killed takes the last second of these with it, and no job.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
     warpdesk:counts:<hour>    hash     the same of jobs (HOURLY) for one Unix hour, kept for 8 days
@@ -23,8 +23,8 @@ One that is killed takes the last second of these with it, and no job.
 
 import secrets
 import threading
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, isnan
 from typing import TYPE_CHECKING, Literal
@@ -33,7 +33,7 @@ from workers import buckets
 from workers.protocol import JobRequest, Provenance, Succeeded, Transfers
 
 if TYPE_CHECKING:
-    from workers.queue import Ending
+    from workers.queue import Ending, Followed
 
 COUNTS = "warpdesk:counts"
 TALLIES = "warpdesk:tally:"
@@ -62,7 +62,6 @@ FAMILIES: Mapping[str, Family] = {
     "privacy_charges_total": Family(("dataset", "state")),
     # By the transitions.
     "jobs_enqueued_total": Family(("queue", "operation")),
-    "jobs_computed_total": Family(("operation", "backend")),
     "jobs_finished_total": Family(("queue", "operation", "state", "reason")),
     "job_failures_total": Family(("queue", "reason")),
     "jobs_coalesced_total": Family(("operation",)),
@@ -70,10 +69,11 @@ FAMILIES: Mapping[str, Family] = {
     "job_strikes_total": Family(("operation",)),
     "jobs_dead_total": Family(("operation",)),
     "leases_expired_total": Family(),
-    "job_wait_seconds": Family(("queue",), "times"),
-    "job_seconds": Family(("queue",), "times"),
     # By workers.
     "workers_lost_total": Family(),
+    "jobs_computed_total": Family(("operation", "backend")),
+    "job_wait_seconds": Family(("queue",), "times"),
+    "job_seconds": Family(("queue",), "times"),
     "job_run_seconds": Family(("operation", "backend"), "times"),
     "job_energy_joules_total": Family(("operation", "backend")),
     "cost_dollars_total": Family(("operation", "backend")),
@@ -136,11 +136,22 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
         return found
 
 
-def of_endings(counted: Amounts, endings: Sequence["Ending"], at: float, transfers: Transfers | None = None) -> None:
-    """Count what a worker knows of jobs that ended, `at` by Redis' clock, and of their launches, each once. The times
-    of private jobs are in nothing here: a sampler's time tells of its noise, and a sum over one job is that job's."""
+def of_endings(
+    counted: Amounts,
+    endings: Sequence["Ending"],
+    at: float,
+    followed: Iterable["Followed"] = (),
+    transfers: Transfers | None = None,
+) -> None:
+    """Count what a worker knows of jobs that ended, `at` by Redis' clock, of those that they were computed for too, and
+    of their launches, each once. The times of private jobs are in nothing here: a sampler's time tells of its noise,
+    and a sum over one job is that job's."""
     launches: dict[tuple[object, ...], list[tuple[JobRequest, Succeeded]]] = defaultdict(list)
     _waits(counted, endings, at)
+    for job in followed:
+        counted.time(job.started_at - job.submitted_at, "job_wait_seconds", job.queue)
+        if job.state == "succeeded":
+            counted.time(at - job.submitted_at, "job_seconds", job.queue)
     for ending in endings:
         if isinstance(ending.outcome, Succeeded):
             request, how = ending.job.request, ending.outcome.provenance
@@ -182,6 +193,8 @@ def _launch(counted: Amounts, jobs: Sequence[tuple[JobRequest, Succeeded]]) -> N
     launches = ceil(len(jobs) / how.batch_size)  # more than one only of private jobs, which have no times
     counted.add(launches, "batch_size", operation, how.batch_size)
     counted.add(launches, "batches_total", operation, how.batch_reason or "alone")
+    backend, device = how.backend, device_of(how)
+    counted.add(len(jobs), "jobs_computed_total", operation, backend, device=device)
     told, work, size, joules, dollars = 0, 0.0, 0, 0.0, 0.0
     for request, outcome in jobs:
         if not request.private:
@@ -192,7 +205,6 @@ def _launch(counted: Amounts, jobs: Sequence[tuple[JobRequest, Succeeded]]) -> N
             dollars += outcome.provenance.cost_dollars or 0.0
     if not told:
         return
-    backend, device = how.backend, device_of(how)
     if how.compute_seconds is not None:
         counted.time(how.compute_seconds, "job_run_seconds", operation, backend, device=device, times=told)
     if joules:
@@ -282,6 +294,7 @@ class Tally:
         self._source = secrets.token_hex(8)
         self._number = 0
         self._lock = threading.Lock()
+        self._noted: deque[Callable[[Amounts], None]] = deque()
         self._fresh = Amounts()
         self._sent: Mapping[str, float] = {}  # of the addition that has the number, by field
         self._counts: dict[str, float] | None = None  # in Redis, when it was asked last, and what was added since
@@ -290,25 +303,27 @@ class Tally:
         with self._lock:
             self._fresh.add(amount, family, *labels, device=device)
 
-    def time(self, seconds: float, family: str, *labels: str, device: str = "") -> None:
-        with self._lock:
-            self._fresh.time(seconds, family, *labels, device=device)
-
-    def add_endings(self, endings: Sequence["Ending"], at: float, transfers: Transfers | None = None) -> None:
-        with self._lock:
-            of_endings(self._fresh, endings, at, transfers)
+    def later(self, count: Callable[[Amounts], None]) -> None:
+        """Let this add what it counts when the next addition is made. What would cost each request or job some tens of
+        microseconds between other work takes a few when it is done for all of a second in one go."""
+        self._noted.append(count)
 
     @property
     def empty(self) -> bool:
-        return not self._sent and not self._fresh
+        return not (self._sent or self._fresh or self._noted)
 
     def addition(self) -> tuple[str, int, Mapping[str, float]]:
         """What is to be sent now: the process, the number, the amounts. The same until `heard`."""
         with self._lock:
+            self._count_noted()
             if not self._sent and self._fresh:
                 self._sent, self._fresh = self._fresh.fields(), Amounts()
                 self._number += 1
             return self._source, self._number, self._sent
+
+    def _count_noted(self) -> None:
+        while self._noted:
+            self._noted.popleft()(self._fresh)
 
     def heard(self, counts: Mapping[str, float] | None) -> None:
         """Redis has counted it, and has these counts now, if it was asked.
@@ -331,6 +346,7 @@ class Tally:
         """The counts of all, and what of its own may not be in them yet. None before they were heard: its own alone
         would look like a service that began again."""
         with self._lock:
+            self._count_noted()
             if self._counts is None:
                 return None
             counts = self._counts.copy()

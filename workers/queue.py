@@ -25,7 +25,7 @@ from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
 from workers import scripts
-from workers.counts import COUNTS, HOURLY, Tally, device_of, numbers
+from workers.counts import COUNTS, HOURLY, Tally, numbers
 from workers.process import is_dead
 from workers.protocol import (
     MAX_ATTEMPTS,
@@ -165,12 +165,22 @@ class Batch:
     reason: str
 
 
+class Followed(NamedTuple):
+    """A job that an identical one was computed for, with times by Redis' clock; none where no times are counted."""
+
+    queue: str
+    state: str
+    submitted_at: float
+    started_at: float  # of the other one
+
+
 class Finished(NamedTuple):
-    """How each attempt ended, what was claimed with that, and when it was, by Redis' clock."""
+    """How each attempt ended, what was claimed with that, when it was, by Redis' clock, and for whom else."""
 
     how: list[Finish]
     then: Batch | None
     at: float
+    followed: list[Followed]
 
 
 @dataclass(frozen=True)
@@ -223,17 +233,14 @@ class Ending:
         return isinstance(self.outcome, Succeeded)
 
     def arguments(self) -> tuple[Any, ...]:
-        backend, device = "", ""
         if isinstance(self.outcome, Succeeded):
-            computed = self.outcome.provenance
-            how, value, provenance = "succeeded", self.outcome.result, computed.model_dump_json()
-            backend, device = computed.backend, device_of(computed)
+            how, value, provenance = "succeeded", self.outcome.result, self.outcome.provenance.model_dump_json()
         elif isinstance(self.outcome, Failed):
             how, value, provenance = "failed", self.outcome.model_dump_json(), ""
         else:
             how, value, provenance = self.how, self.failure.model_dump_json(), ""
         delays = " ".join(f"{delay:g}" for delay in self.delays)
-        return self.job.request.id, self.job.attempt, how, value, provenance, backend, device, self.reason, delays
+        return self.job.request.id, self.job.attempt, how, value, provenance, self.reason, delays
 
 
 @dataclass(frozen=True)
@@ -665,9 +672,10 @@ def _batch(claimed: list[Any]) -> Batch | None:
     return Batch(tuple(held), reason.decode())
 
 
-def _finished(answers: list[bytes], then: Batch | None) -> Finished:
-    *how, at = answers
-    return Finished([cast(Finish, answer.decode()) for answer in how], then, float(at))
+def _finished(told: tuple[list[bytes], bytes, list[list[bytes]]], then: Batch | None) -> Finished:
+    answers, at, shared = told
+    followed = [Followed(queue.decode(), state.decode(), *map(float, times)) for queue, state, *times in shared]
+    return Finished([cast(Finish, answer.decode()) for answer in answers], then, float(at), followed)
 
 
 def _text(fields: dict[bytes, bytes]) -> dict[str, str]:

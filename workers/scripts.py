@@ -45,7 +45,6 @@ from rq.job import Job
 from rq.registry import StartedJobRegistry
 from rq.suspension import WORKERS_SUSPENDED
 
-from workers import buckets
 from workers.counts import COUNTS, DEVICE, KEPT_SECONDS, TALLIES
 from workers.protocol import (
     EVENTS,
@@ -101,8 +100,6 @@ _OWNERS = 64
 _TOLD_BYTES = 16_384
 _FOLLOWERS = 256  # jobs that one computes for: they all end in one step. The next one computes for those after it
 
-_FEW = 6  # fields that are quicker counted up one by one than read and written together
-
 _CLOCK = """
 -- One time for all that a script does.
 local clock = nil
@@ -115,68 +112,33 @@ local function now()
 end
 """
 
-_COUNTING = (
-    buckets.LUA
-    + f"""
--- What this script adds, by field: to the sum of all, and to that and the hour's, where the field may name a device. It
--- ends many jobs at once, so that whatever is the same for all of them is left for `keep_counts`.
-local counted, hourly, observed = {{}}, {{}}, {{}}
-local whole = true  -- while nothing is added, or was, to a field that is no whole number
-local function count(amount, field)
-  counted[field] = (counted[field] or 0) + amount
+_COUNTING = f"""
+-- What this script adds, by field: to the sum of all, and to that and the hour's.
+local counted, hourly = {{}}, {{}}
+local function count(field)
+  counted[field] = (counted[field] or 0) + 1
 end
 
-local function count_hourly(amount, field)
-  hourly[field] = (hourly[field] or 0) + amount
+local function count_hourly(field)
+  hourly[field] = (hourly[field] or 0) + 1
+  count(field)
 end
 
-local function observe(time, field)
-  whole = false
-  local times, place = observed[field], bucket(time)
-  if not times then
-    times = {{sum = 0}}
-    observed[field] = times
-  end
-  times[place] = (times[place] or 0) + 1
-  if time > 0 then times.sum = times.sum + time end
-end
-
--- True where there are fields that were not there before.
 local function add_to(key, amounts)
-  local fresh, names = false, {{}}
-  for name in pairs(amounts) do names[#names + 1] = name end
-  if whole and #names <= {_FEW} then
-    for _, name in ipairs(names) do
-      fresh = redis.call('HINCRBY', key, name, amounts[name]) == amounts[name] or fresh
-    end
-    return fresh
-  end
-  for first = 1, #names, 1000 do  -- more than that Lua's stack may not take
-    local some = {{unpack(names, first, math.min(first + 999, #names))}}
-    local before, after = redis.call('HMGET', key, unpack(some)), {{}}
-    for place, name in ipairs(some) do
-      after[2 * place - 1] = name
-      after[2 * place] = string.format('%.17g', (tonumber(before[place] or 0) or 0) + amounts[name])
-    end
-    fresh = redis.call('HSET', key, unpack(after)) > 0 or fresh
+  local fresh = false
+  for field, amount in pairs(amounts) do
+    fresh = redis.call('HINCRBY', key, field, amount) == amount or fresh
   end
   return fresh
 end
 
 local function keep_counts()
-  for field, times in pairs(observed) do
-    for place, amount in pairs(times) do count_hourly(amount, field .. '|' .. place) end
-  end
-  for field, amount in pairs(hourly) do count(amount, string.match(field, '^[^{DEVICE}]+')) end
-  if not next(counted) then return end
   if add_to('{COUNTS}', counted) then redis.call('HSETNX', '{COUNTS}', 'since', math.floor(now())) end
-  if next(hourly) then
-    local key = '{COUNTS}:' .. math.floor(now() / 3600)
-    if add_to(key, hourly) then redis.call('EXPIRE', key, {KEPT_SECONDS}) end
-  end
+  if not next(hourly) then return end
+  local key = '{COUNTS}:' .. math.floor(now() / 3600)
+  if add_to(key, hourly) then redis.call('EXPIRE', key, {KEPT_SECONDS}) end
 end
 """
-)
 
 _PRELUDE = (
     _CLOCK
@@ -269,7 +231,7 @@ local function queue_of(lane)
 end
 
 local function count_enqueued(lane, operation)
-  count(1, 'jobs_enqueued_total|' .. queue_of(lane) .. '|' .. operation)
+  count('jobs_enqueued_total|' .. queue_of(lane) .. '|' .. operation)
 end
 
 local function enter_queue(id, front, delay, reason)
@@ -310,34 +272,31 @@ local function operation_of(id)
   return redis.call('HGET', JOB .. id, 'operation') or 'other'
 end
 
-local function count_ending(lane, operation, state, dead, failure, backend, device)
+local function count_ending(lane, operation, state, dead, failure)
   local queue, reason = queue_of(lane), ''
   if state == 'failed' and failure then reason = cjson.decode(failure).code or '' end
-  count_hourly(1, 'jobs_finished_total|' .. queue .. '|' .. operation .. '|' .. state .. '|' .. reason)
-  if state == 'failed' then count(1, 'job_failures_total|' .. queue .. '|' .. reason) end
-  if dead then count(1, 'jobs_dead_total|' .. operation) end
-  if backend then
-    count_hourly(1, 'jobs_computed_total|' .. operation .. '|' .. backend .. '{DEVICE}' .. device)
-  end
+  count_hourly('jobs_finished_total|' .. queue .. '|' .. operation .. '|' .. state .. '|' .. reason)
+  if state == 'failed' then count('job_failures_total|' .. queue .. '|' .. reason) end
+  if dead then count('jobs_dead_total|' .. operation) end
 end
 
--- The times of a job that another one was computed for; those of others their worker knows. Of private jobs no time is
--- counted: a sampler's tells of its noise. Nor of dead letters that were run again, whose times are the operator's.
-local function observe_follower(id, state)
+-- Of jobs that another one was computed for: queue, state, submission, start. Its worker counts their times with its
+-- own. Of private jobs none is counted, since a sampler's tells of its noise, nor of dead letters that were run again,
+-- whose times are the operator's.
+local followed = {{}}
+local function tell_times(id, state)
   local lane, private, forgiven, submitted, started = get(id, 'lane', 'private', 'forgiven', 'submitted_at',
     'started_at')
-  if private == '1' or forgiven then return end
-  if state == 'succeeded' then observe(now() - submitted, 'job_seconds|' .. queue_of(lane)) end
-  if started then observe(started - submitted, 'job_wait_seconds|' .. queue_of(lane)) end
+  if private == '1' or forgiven or not started then return end
+  followed[#followed + 1] = {{queue_of(lane), state, submitted, started}}
 end
 
--- Enter a final state and tell whoever waits. A dead letter keeps its inputs, unless they are private. `backend`
--- and `device` computed it, where it was not computed for another one.
-local function settle_one(id, state, dead, backend, device)
+-- Enter a final state and tell whoever waits. A dead letter keeps its inputs, unless they are private.
+local function settle_one(id, state, dead)
   local key = JOB .. id
   local before, lane, owner, result_ttl, private, operation, failure = get(id, 'state', 'lane', 'owner', 'result_ttl',
     'private', 'operation', 'error')
-  count_ending(lane, operation or 'other', state, dead, failure, backend, device)
+  count_ending(lane, operation or 'other', state, dead, failure)
   if before == 'running' then
     leave(id)
   else
@@ -365,9 +324,9 @@ local function overdue(id)
 end
 
 -- The same for a job and those it computes for. Where it was stopped rather than done, the first of them takes over.
-local function settle(id, state, dead, backend, device)
+local function settle(id, state, dead)
   local owner, same = get(id, 'owner', 'same')
-  settle_one(id, state, dead, backend, device)
+  settle_one(id, state, dead)
   if not same then return end
   if redis.call('GET', SAME .. owner .. ':' .. same) == id then redis.call('DEL', SAME .. owner .. ':' .. same) end
   local followers = redis.call('SMEMBERS', FOLLOWERS .. id)
@@ -396,9 +355,9 @@ local function settle(id, state, dead, backend, device)
       end
       redis.call('HSET', JOB .. follower, unpack(given))
       if result then redis.call('SADD', SHARED .. result, id, follower) end
-      count_hourly(1, 'jobs_coalesced_total|' .. operation_of(follower))
+      count_hourly('jobs_coalesced_total|' .. operation_of(follower))
       settle_one(follower, state, false)
-      observe_follower(follower, state)
+      if not dead then tell_times(follower, state) end
     end
   end
   if result then redis.call('EXPIRE', SHARED .. result, redis.call('TTL', JOB .. id)) end
@@ -615,7 +574,7 @@ local function claim(wish, rq_now)
     redis.call('HSET', RQ_JOB .. id, 'status', 'started', 'started_at', rq_now, 'last_heartbeat', rq_now,
       'worker_name', worker)
     tell(id, 'running')
-    if attempt > 1 and claims(id) > 1 then count_hourly(1, 'job_retries_total|' .. operation_of(id)) end
+    if attempt > 1 and claims(id) > 1 then count_hourly('job_retries_total|' .. operation_of(id)) end
     table.insert(answer, claimed(id, attempt, wish.timed))
     table.insert(ids, id)
     table.insert(attempts, tostring(attempt))
@@ -799,21 +758,21 @@ return answer
 """
 )
 
-# worker or '', '1' if it is idle after this, then of each: id, attempt, how, value, provenance or '', backend,
-# device, reason, delays
+# worker or '', '1' if it is idle after this, then of each: id, attempt, how, value, provenance or '', reason, delays
 #   how   succeeded (value: the result's name), failed (value: the error), expired,
 #         returned (not its fault; value: the error if it is given up, reason: why),
 #         apart (the same, and it is claimed alone from now on: one of several ended the child),
 #         struck (its own fault; the same),
 #         retry (a fault that may pass; the same, delays: seconds before each next try, separated by spaces)
-#   ->  of each: 'done', 'queued', 'dead' or 'stale'; then the time
+#   ->  {'done', 'queued', 'dead' or 'stale' of each}, the time, {queue, state, submission, start} of each job that one
+#       of these was computed for
 FINISH = (
     _PRELUDE
     + """
 local worker, idle = ARGV[1], ARGV[2]
 local answer, busy, good, bad = {}, 0, 0, 0
 
-local function finish(id, attempt, how, value, provenance, backend, device, reason, delays)
+local function finish(id, attempt, how, value, provenance, reason, delays)
   local key = JOB .. id
   local field = how == 'succeeded' and 'result' or 'error'
   if not runs(id, attempt) then
@@ -838,7 +797,7 @@ local function finish(id, attempt, how, value, provenance, backend, device, reas
   if how == 'returned' or how == 'apart' then return give_back(id, reason, value) end
   if how == 'struck' then
     redis.call('HINCRBY', key, 'strikes', 1)
-    count(1, 'job_strikes_total|' .. operation_of(id))
+    count('job_strikes_total|' .. operation_of(id))
     return again(id, 0, reason, value)
   end
   if how == 'retry' then
@@ -852,12 +811,12 @@ local function finish(id, attempt, how, value, provenance, backend, device, reas
   end
   redis.call('HSET', key, field, value)
   if provenance ~= '' then redis.call('HSET', key, 'provenance', provenance) end
-  settle(id, how, false, backend ~= '' and backend, device)
+  settle(id, how, false)
   return 'done'
 end
 
-for at = #ARGV - 8, 3, -9 do  -- from the last: what goes back to the front keeps its order
-  table.insert(answer, 1, finish(unpack(ARGV, at, at + 8)))
+for at = #ARGV - 6, 3, -7 do  -- from the last: what goes back to the front keeps its order
+  table.insert(answer, 1, finish(unpack(ARGV, at, at + 6)))
 end
 pcall(keep_counts)
 local shown = RQ_WORKER .. worker
@@ -870,8 +829,7 @@ if worker ~= '' and redis.call('EXISTS', shown) == 1 then
     redis.call('HDEL', shown, 'current_job')
   end
 end
-table.insert(answer, seconds(now()))
-return answer
+return {answer, seconds(now()), followed}
 """
 )
 
@@ -892,7 +850,7 @@ for place = #leases - 1, 1, -2 do  -- as finish does
     redis.call('ZREM', LEASES, id)  -- Redis lost the record, or another release wrote it: it must not stop us
   elseif #ended < most and (late or dead[worker]) then
     local why = dead[worker] and 'its worker is gone' or 'its worker did not renew its claim'
-    count(1, 'leases_expired_total')
+    count('leases_expired_total')
     table.insert(ended, {{id, request, tonumber(attempt), give_back(id, why, failure)}})
   end
 end
@@ -1134,17 +1092,38 @@ return 1
 # and amount  ->  the counts after it
 COUNT = (
     _CLOCK
-    + _COUNTING
     + f"""
 local process, number, asked, first = unpack(ARGV, 1, 4)
-local known = '{TALLIES}' .. process
-if #ARGV > 4 and tonumber(redis.call('GET', known) or 0) < tonumber(number) then
-  whole = false
-  for at = 5, #ARGV, 2 do
-    local add = at < 5 + 2 * first and count_hourly or count
-    add(tonumber(ARGV[at + 1]), ARGV[at])
+local known, hour = '{TALLIES}' .. process, '{COUNTS}:' .. math.floor(now() / 3600)
+
+local function add_to(key, amounts)
+  local names = {{}}
+  for name in pairs(amounts) do names[#names + 1] = name end
+  for first = 1, #names, 1000 do  -- more than that Lua's stack may not take
+    local some = {{unpack(names, first, math.min(first + 999, #names))}}
+    local before, after = redis.call('HMGET', key, unpack(some)), {{}}
+    for place, name in ipairs(some) do
+      after[2 * place - 1] = name
+      after[2 * place] = string.format('%.17g', (tonumber(before[place] or 0) or 0) + amounts[name])
+    end
+    redis.call('HSET', key, unpack(after))
   end
-  keep_counts()
+end
+
+if #ARGV > 4 and tonumber(redis.call('GET', known) or 0) < tonumber(number) then
+  local counted, hourly = {{}}, {{}}
+  for at = 5, #ARGV, 2 do
+    local name, amount = ARGV[at], tonumber(ARGV[at + 1])
+    if at < 5 + 2 * first then hourly[name] = amount end
+    name = string.match(name, '^[^{DEVICE}]+')  -- the hours alone know the devices
+    counted[name] = (counted[name] or 0) + amount
+  end
+  add_to('{COUNTS}', counted)
+  redis.call('HSETNX', '{COUNTS}', 'since', math.floor(now()))
+  if next(hourly) then
+    add_to(hour, hourly)
+    redis.call('EXPIRE', hour, {KEPT_SECONDS})
+  end
   redis.call('SET', known, number, 'EX', {KEPT_SECONDS})
 end
 return asked == '1' and redis.call('HGETALL', '{COUNTS}') or {{}}

@@ -127,10 +127,6 @@ class Model:
             if not late:
                 self.count("jobs_coalesced_total", "rsi")
                 follower.error = job.error
-                if not follower.request.private and not follower.forgiven:  # of others their worker tells the times
-                    if state == "succeeded":
-                        self.count("job_seconds", follower.request.priority)
-                    self.count("job_wait_seconds", follower.request.priority)
             self.settle(follower, "expired" if late else state, result=None if late else result)
 
     def again(self, job: Job, error: str) -> str:
@@ -154,8 +150,6 @@ class Model:
             job.apart = True
         if how in ("struck", "returned", "apart"):
             return self.again(job, error)
-        if how == "succeeded":
-            self.count("jobs_computed_total", "rsi", "cpu")
         job.error = error if how == "failed" else ""
         self.settle(job, how, result=result if how == "succeeded" else None)
         return "done"

@@ -1,6 +1,5 @@
-"""The table of preferred numbers, the same in Python and in Redis, and what is told from counts by it."""
+"""The table of preferred numbers, and what is told from counts by it."""
 
-import json
 import math
 from collections import Counter
 from decimal import Decimal
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis import Redis
 
-from workers.buckets import BOUNDS, LUA, RELATIVE_ERROR, bound, cumulative, index, quantile
+from workers.buckets import BOUNDS, RELATIVE_ERROR, bound, cumulative, index, quantile
 
 times = st.floats(0, 1e6) | st.integers(0, len(BOUNDS) - 1).map(BOUNDS.__getitem__)
 
@@ -40,20 +38,6 @@ def test_a_time_is_counted_where_le_would_count_it(seconds: float) -> None:
 def test_what_is_out_of_the_table_is_counted_at_its_ends() -> None:
     assert [index(seconds) for seconds in (-3.0, 0.0, 1e-9, 1e5, 1e9)] == [0, 0, 0, 230, 231]
     assert bound(231) == math.inf
-
-
-def test_redis_counts_every_time_where_python_does(redis_url: str) -> None:
-    random = np.random.default_rng(5)
-    edges = [near for value in BOUNDS for near in (value, np.nextafter(value, 0), np.nextafter(value, 1e9))]
-    # As the scripts get them: times of a worker as text, and differences of Redis' own clock.
-    drawn = 10 ** random.uniform(-6, 6, 5000)
-    values = [-1.0, 0.0, *map(float, edges), *map(float, drawn), *(float(f"{value:.6f}") for value in drawn)]
-    script = f"{LUA} local found = {{}} for _, x in ipairs(cjson.decode(ARGV[1])) do table.insert(found, bucket(x)) end"
-    with Redis.from_url(redis_url) as connection:
-        for told in (lambda value: f"{value!r}", lambda value: f"{value:.17e}"):
-            text = "[" + ",".join(map(told, values)) + "]"
-            found = connection.eval(f"{script} return cjson.encode(found)", 0, text)
-            assert json.loads(found) == [index(value) for value in values]  # type: ignore[arg-type]
 
 
 @given(st.lists(st.floats(1e-5, 1e5), min_size=1, max_size=200), st.floats(0, 1))

@@ -227,7 +227,7 @@ def test_a_redis_that_has_forgotten_the_scripts_is_sent_them(
     connection.script_flush()
     for name in known:
         connection.script_load(getattr(scripts, name))
-    (done,), then, _ = queue.finish([Ending(batch.jobs[0], succeeded(batch.jobs[0]))], "w1", then=Claim("w1"))
+    (done,), then, *_ = queue.finish([Ending(batch.jobs[0], succeeded(batch.jobs[0]))], "w1", then=Claim("w1"))
     assert done == "done"
     assert then is not None
     assert ids(then) == ["job_0002"]

@@ -222,7 +222,7 @@ def test_jobs_of_a_batch_end_each_by_itself_and_the_next_are_claimed_in_the_same
     queue.cancel("job_0002")
     endings = [Ending(first, succeeded(first)), Ending(second, succeeded(second)), Ending(third, how="struck")]
     wish = Claim("w1")
-    answers, following, _ = queue.finish(endings, "w1", then=wish)
+    answers, following, *_ = queue.finish(endings, "w1", then=wish)
     assert answers == ["done", "stale", "queued"]
     assert following is not None
     assert [job.id for job in following.jobs] == ["job_0003"]
