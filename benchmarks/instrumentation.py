@@ -1,11 +1,12 @@
 """What does counting cost: jobs a second, and processor time of the API, the worker and Redis for each job?
 
-Two services stand side by side, each with a Redis, an API process and a worker, and are loaded in turns: one counts as
-it is shipped, from the other all counting is taken out (`benchmarks.uncounted`). Single jobs come over HTTP, each of a
-launch of its own; batches of 64 are a backlog that is queued before the clock starts. Processor time is the steadier
-measure, on a machine with other work too, and steadier of each process than of all; what all of it rises by is what
-throughput falls by where processors are the limit. Each row is the median of what the one has more than the other of
-two runs one after the other, with the interval that holds it at 95 %, by ranks, and the same as a share of the whole.
+One service, with a Redis, an API process and a worker, is loaded in turns: as it is shipped, and with all counting
+taken out of the same processes (`benchmarks.uncounted`), since of two services that are alike one may use some
+hundredths more for as long as both live. Single jobs come over HTTP, each of a launch of its own; batches of 64 are a
+backlog that is queued before the clock starts. Processor time is taken until a second after the load, in which what was
+noted is sent; of each process it is steadier than of all, and where processors are the limit throughput falls by what
+all of it rises by. Each row is the median of what the one has more than the other of two runs one after the other, with
+the interval that holds it at 95 %, by ranks, and the same as a share of the whole.
 """
 
 import asyncio
@@ -13,11 +14,12 @@ import itertools
 import json
 import math
 import os
+import signal
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +34,8 @@ from workers.queue import JobQueue, connect
 from workers.store import SpoolStore
 
 REPEATS = int(os.environ.get("INSTRUMENTATION_REPEATS", "40"))
-SINGLE, BACKLOG, ALIKE, CALLERS = 200, 1024, 64, 8
+SINGLE, BACKLOG, ALIKE, CALLERS = 400, 1024, 64, 8
+SENT = 1.3  # seconds within which what was noted is in Redis
 COUNTING, BARE = "counting", "not counting"
 
 RATE, PROCESSOR = "jobs a second", "processor, us a job"
@@ -56,24 +59,15 @@ _Run = dict[str, float]  # of one load, by what was measured
 
 
 def main() -> None:
-    with ExitStack() as open_until_the_end:
-        services = {
-            name: open_until_the_end.enter_context(_service(through))
-            for name, through in ((COUNTING, ()), (BARE, ("benchmarks.uncounted",)))
-        }
-        loads: dict[str, Load] = {
-            "single jobs over HTTP": _single,
-            f"batches of {ALIKE}": _batches,
-        }
-        runs: dict[tuple[str, str], list[_Run]] = {}
+    loads: dict[str, Load] = {"single jobs over HTTP": _single, f"batches of {ALIKE}": _batches}
+    runs: dict[tuple[str, str], list[_Run]] = {}
+    with _service() as service:
         for turn in range(REPEATS + 1):
-            for load, name in itertools.product(loads, services if turn % 2 else reversed(services)):
-                run = _measure(services[name], loads[load])
+            for load, name in itertools.product(loads, (COUNTING, BARE) if turn % 2 else (BARE, COUNTING)):
+                _turn(service, name)
+                run = _measure(service, loads[load], counted=name == COUNTING)
                 if turn:  # the first is to warm up
                     runs.setdefault((load, name), []).append(run)
-        ended = {name: _ended(service) for name, service in services.items()}
-        assert ended[COUNTING], "the service that counts has not"
-        assert not ended[BARE], f"the service that does not count has counted {ended[BARE]}"
     show("instrumentation", [row for load in loads for row in _rows(load, runs[load, COUNTING], runs[load, BARE])])
 
 
@@ -108,7 +102,8 @@ def _interval(values: list[float]) -> tuple[float, float]:
 
 
 @contextmanager
-def _service(through: tuple[str, ...]) -> Iterator[_Service]:
+def _service() -> Iterator[_Service]:
+    through = ("benchmarks.uncounted",)
     with (
         redis() as redis_url,
         tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home,
@@ -123,9 +118,17 @@ def _service(through: tuple[str, ...]) -> Iterator[_Service]:
         yield _Service(home, url, queue, connection, connection.info("server")["process_id"], arrays)
 
 
-def _measure(service: _Service, load: Load) -> _Run:
+def _turn(service: _Service, name: str) -> None:
+    """Let the API and the worker count, or not."""
+    through = [process for process, command in _processes(service) if b"benchmarks.uncounted" in command]
+    assert len(through) == 2, through
+    for process in through:
+        os.kill(process, signal.SIGUSR2 if name == COUNTING else signal.SIGUSR1)
+
+
+def _measure(service: _Service, load: Load, *, counted: bool) -> _Run:
     before: dict[str, float] = {}
-    began = 0.0
+    began, ended_before = 0.0, _ended(service)
 
     def begin() -> None:
         nonlocal began
@@ -133,7 +136,11 @@ def _measure(service: _Service, load: Load) -> _Run:
         began = time.perf_counter()
 
     jobs = load(service, begin)
-    seconds, used = time.perf_counter() - began, _processor_seconds(service)
+    seconds = time.perf_counter() - began
+    time.sleep(SENT)
+    used, ended = _processor_seconds(service), _ended(service) - ended_before
+    if ended != (jobs if counted else 0):
+        raise SystemExit(f"of {jobs} jobs {ended:g} were counted")
     parts = {f"of {part}": 1e6 * (used[part] - before[part]) / jobs for part in _PARTS}
     return {RATE: jobs / seconds, PROCESSOR: sum(parts.values()), **parts}
 
@@ -153,25 +160,35 @@ def _batches(service: _Service, begin: Callable[[], None]) -> int:
     return len(service.arrays)
 
 
-def _ended(service: _Service) -> list[str]:
-    """Counts of jobs that ended. (Those of a backlog are queued by this process, which counts them.)"""
+def _ended(service: _Service) -> float:
+    """Jobs that were counted when they ended."""
     (counted,) = service.queue.counted()
-    return [name for name in counted if name.startswith("jobs_finished_total|")]
+    return sum(amount for name, amount in counted.items() if name.startswith("jobs_finished_total|"))
+
+
+def _processes(service: _Service) -> Iterator[tuple[int, bytes]]:
+    """The API's and the worker's that live, with their command lines."""
+    for folder in Path("/proc").iterdir():
+        try:
+            if f"WARPDESK_HOME={service.home}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                yield int(folder.name), (folder / "cmdline").read_bytes()
+        except OSError:  # no process, another's, or gone
+            continue
 
 
 def _processor_seconds(service: _Service) -> dict[str, float]:
     """What the service's processes that live have used so far, of theirs and of the kernel's."""
     used = dict.fromkeys(_PARTS, 0.0)
-    for folder in Path("/proc").iterdir():
-        try:
-            ours = f"WARPDESK_HOME={service.home}".encode() in (folder / "environ").read_bytes().split(b"\0")
-            if ours or folder.name == str(service.redis_process):
-                is_api = b"warpdesk.api" in (folder / "cmdline").read_bytes()
-                clock = ~int(folder.name) << 3 | 2  # clock_getcpuclockid(3): in nanoseconds, of all its threads
-                used["the API" if is_api else "the worker" if ours else "Redis"] += time.clock_gettime(clock)
-        except OSError:  # no process, another's, or gone
-            continue
+    used["Redis"] = _clock(service.redis_process)
+    for process, command in _processes(service):
+        with suppress(OSError):  # gone
+            used["the API" if b"warpdesk.api" in command else "the worker"] += _clock(process)
     return used
+
+
+def _clock(process: int) -> float:
+    """Seconds that all threads of a process used, to the nanosecond: clock_getcpuclockid(3)."""
+    return time.clock_gettime(~process << 3 | 2)
 
 
 async def _ask(url: str) -> None:

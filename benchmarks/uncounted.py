@@ -1,4 +1,5 @@
-"""Run a module of the service with nothing counted, for `instrumentation`: `python -m benchmarks.uncounted MODULE ...`.
+"""Run a module of the service so that it can stop counting, for `instrumentation`: `python -m benchmarks.uncounted
+MODULE ...`. SIGUSR1 takes counting out, SIGUSR2 puts it back.
 
 Out of the scripts go the lines that count and what they need; a process adds nothing up and tells Redis nothing. What
 stays is small: with each job two times are passed.
@@ -6,32 +7,54 @@ stays is small: with each job two times are passed.
 
 import re
 import runpy
+import signal
 import sys
 
-from workers import counts, scripts
+from workers import scripts
+from workers.counts import Tally
 
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(
     r"^ *(?:if [^\n]* then )?"
-    r"(?:pcall\(keep_counts\)|count_(?:ending|enqueued)\(|count(?:_hourly)?\('|tell_times\()[^\n]*\n",
+    r"(?:pcall\(keep_counts\)|count_ending\(|count(?:_hourly)?\('|tell_times\()[^\n]*\n",
     re.MULTILINE,
 )
 
 
-def strip() -> None:
-    """Take counting out of this process. Raises where a script has it in a form that is not known here."""
-    for name, text in list(vars(scripts).items()):
+def bare_scripts() -> dict[str, str]:
+    """The scripts that count, without it. Raises where one has it in a form that is not known here."""
+    found = {}
+    for name, text in vars(scripts).items():
         if name.isupper() and not name.startswith("_") and isinstance(text, str) and "pcall(keep_counts)" in text:
-            bare = _COUNTS.sub("", text.replace(scripts._COUNTING, ""))
-            if "keep_counts" in bare:
-                raise SystemExit(f"{name} still counts: {bare[bare.index('keep_counts') - 80 :][:160]}")
-            setattr(scripts, name, bare)
-    if "keep_counts" in scripts.FINISH + scripts.ENQUEUE + scripts.CLAIM:
-        raise SystemExit("nothing was taken out of FINISH, ENQUEUE or CLAIM")
-    counts.Tally.add = counts.Tally.later = lambda *_, **__: None  # type: ignore[method-assign,assignment]
+            found[name] = _COUNTS.sub("", text.replace(scripts._COUNTING, ""))
+            if "keep_counts" in found[name]:
+                raise SystemExit(f"{name} still counts: {found[name][found[name].index('keep_counts') - 80 :][:160]}")
+    if not {"FINISH", "ENQUEUE", "CLAIM"} <= found.keys():
+        raise SystemExit(f"FINISH, ENQUEUE and CLAIM count no more, only {sorted(found)}")
+    return found
+
+
+def switch() -> None:
+    """Heed the two signals in this process, which counts until then."""
+    bare = bare_scripts()
+    counting = {name: getattr(scripts, name) for name in bare}
+    add, later = Tally.add, Tally.later
+
+    def turn(number: int, _: object) -> None:
+        on = number == signal.SIGUSR2
+        for name, text in (counting if on else bare).items():
+            setattr(scripts, name, text)
+        Tally.add, Tally.later = (add, later) if on else (_nothing, _nothing)  # type: ignore[method-assign]
+
+    signal.signal(signal.SIGUSR1, turn)
+    signal.signal(signal.SIGUSR2, turn)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
 
 
 if __name__ == "__main__":
-    strip()
+    switch()
     sys.argv = sys.argv[1:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

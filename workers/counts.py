@@ -12,9 +12,9 @@ What is counted of computing names the device behind a tab, a GPU's UUID or a CP
 all time has the sum, as a fleet may see any number of GPUs.
 
 Jobs are counted by the script that makes the transition (workers.scripts), so each of them once, whatever reply is lost
-and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests, a worker
-where, how and how fast what it ended was computed (`of_endings`), which would cost each job more than a hundredth if it
-went with its end. One that is killed takes the last second of these with it, and no job.
+and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests and
+submissions, a worker where, how and how fast what it ended was computed (`of_endings`), which would cost each job more
+than a hundredth if it went with its end. One that is killed takes the last second of these with it, and no job.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
     warpdesk:counts:<hour>    hash     the same of jobs (HOURLY) for one Unix hour, kept for 8 days
@@ -58,10 +58,10 @@ FAMILIES: Mapping[str, Family] = {
     "http_request_duration_seconds": Family(("route", "method"), "times"),
     "http_failures_total": Family(("code",)),
     "refusals_total": Family(("code",)),
+    "jobs_enqueued_total": Family(("queue", "operation")),
     "jobs_replayed_total": Family(),
     "privacy_charges_total": Family(("dataset", "state")),
     # By the transitions.
-    "jobs_enqueued_total": Family(("queue", "operation")),
     "jobs_finished_total": Family(("queue", "operation", "state", "reason")),
     "job_failures_total": Family(("queue", "reason")),
     "jobs_coalesced_total": Family(("operation",)),

@@ -30,7 +30,7 @@ from tests.conftest import free_port
 from tests.deploy.tools import tool
 from warpdesk.redis_server import RedisServer
 from workers.counts import FAMILIES
-from workers.protocol import PRIORITIES, Failed, JobRequest, Provenance, Succeeded
+from workers.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
 from workers.queue import Ending, connect
 
 # What a series may be told apart by. No ids of jobs, arrays, requests, keys, budgets, processes or hosts.
@@ -182,6 +182,25 @@ def test_private_jobs_are_counted_and_timed_nowhere(full: str) -> None:
         for (family, labels), amount in samples(full).items():
             if ("operation", name) in labels and re.search("seconds|joules|dollars|bytes|work", family):
                 raise AssertionError((family, labels, amount))
+
+
+def test_what_is_taken_into_the_queue_is_counted_and_what_was_there_is_not(
+    serve_api: Callable[..., Any],
+) -> None:
+    with serve_api(max_live_jobs=2) as api:
+        job_id = api.submit(**SCALE)
+        keyed = {"Idempotency-Key": "one"}
+        sent = [api.http.post("/v1/jobs", json={**SCALE, "params": {"factor": 5.0}}, headers=keyed) for _ in range(3)]
+        refused = api.http.post("/v1/jobs", json={**SCALE, "params": {"factor": 6.0}})
+        assert [answer.status_code for answer in (*sent, refused)] == [202, 202, 202, 429]
+        told = text(api)
+        assert value(told, "jobs_enqueued_total", queue="batch", operation="scale") == 2
+        assert value(told, "jobs_replayed_total") == 2
+        for _ in range(MAX_STRIKES):
+            api.queue.finish([Ending(take(api.queue, job_id), how="struck")])
+        again = [api.http.post(f"/v1/dead-letters/{job_id}/rerun").status_code for _ in range(2)]
+        assert again == [202, 409]
+        assert value(text(api), "jobs_enqueued_total", queue="batch", operation="scale") == 3
 
 
 def test_an_operation_that_this_release_does_not_have_is_other(api: Live) -> None:

@@ -99,7 +99,7 @@ def test_of_private_jobs_no_time_and_no_energy_is_counted(queue: JobQueue, conne
     assert found.counters["jobs_computed_total"] == {("rsi", "gpu"): 1}
     assert found.times.keys() == {"batch_size"}
     assert found.counters.keys() == {
-        "jobs_enqueued_total", "jobs_finished_total", "jobs_computed_total", "batches_total",
+        "jobs_finished_total", "jobs_computed_total", "batches_total",
     }  # fmt: skip
     for key in connection.scan_iter(f"{COUNTS}*"):
         assert not [name for name in numbers(connection.hgetall(key)) if "seconds" in name]  # type: ignore[arg-type]
