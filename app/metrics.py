@@ -7,7 +7,7 @@ A scrape never waits for a Redis or a ledger that hangs: it tells what was known
 import platform
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -141,15 +141,7 @@ class Metrics(Registered):
     def request(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """A request was answered; without its time where that is a private job's."""
         self._in_progress -= 1
-
-        def count(counted: Amounts) -> None:
-            counted.add(1, "http_requests_total", route, method, str(status))
-            if status >= 500 and route.startswith("/v1/"):
-                counted.add(1, "http_failures_total", str(status))
-            if seconds is not None:
-                counted.time(seconds, "http_request_duration_seconds", route, method)
-
-        self._redis.tally.later(count)
+        self._redis.tally.later(_requests, (method, route, status, seconds))
 
     def enqueued(self, job: JobRequest) -> None:
         self._redis.tally.add("jobs_enqueued_total", job.priority, job.operation)
@@ -269,6 +261,15 @@ class Metrics(Registered):
             case ("operation",) if FAMILIES[name].kind == "counter":
                 return [(operation,) for operation in self._operations]
         return []
+
+
+def _requests(counted: Amounts, requests: Iterable[tuple[str, str, int, float | None]]) -> None:
+    for method, route, status, seconds in requests:
+        counted.add(1, "http_requests_total", route, method, str(status))
+        if status >= 500 and route.startswith("/v1/"):
+            counted.add(1, "http_failures_total", str(status))
+        if seconds is not None:
+            counted.time(seconds, "http_request_duration_seconds", route, method)
 
 
 def _datasets(seen: privacy_metrics.Seen) -> dict[str, str]:

@@ -3,10 +3,11 @@
 One service, with a Redis, an API process and a worker, is loaded in turns: as it is shipped, and with all counting
 taken out of the same processes (`benchmarks.uncounted`), since of two services that are alike one may use some
 hundredths more for as long as both live. Single jobs come over HTTP, each of a launch of its own; batches of 64 are a
-backlog that is queued before the clock starts. Processor time is taken until a second after the load, in which what was
-noted is sent; of each process it is steadier than of all, and where processors are the limit throughput falls by what
-all of it rises by. Each row is the median of what the one has more than the other of two runs one after the other, with
-the interval that holds it at 95 %, by ranks, and the same as a share of the whole.
+backlog that is queued before the clock starts; requests alone ask whether the API lives, which tells what counting a
+request costs more surely than jobs do. Processor time is taken until a second after the load, in which what was noted
+is sent; of each process it is steadier than of all, and where processors are the limit throughput falls by what all of
+it rises by. Each row is the median of what the one has more than the other of two runs one after the other, with the
+interval that holds it at 95 %, by ranks, and the same as a share of the whole.
 """
 
 import asyncio
@@ -34,11 +35,11 @@ from workers.queue import JobQueue, connect
 from workers.store import SpoolStore
 
 REPEATS = int(os.environ.get("INSTRUMENTATION_REPEATS", "40"))
-SINGLE, BACKLOG, ALIKE, CALLERS = 400, 1024, 64, 8
+SINGLE, BACKLOG, ALIKE, REQUESTS, CALLERS = 400, 1024, 64, 2000, 8
 SENT = 1.3  # seconds within which what was noted is in Redis
 COUNTING, BARE = "counting", "not counting"
 
-RATE, PROCESSOR = "jobs a second", "processor, us a job"
+RATE, PROCESSOR = "jobs or requests a second", "processor, us of each"
 _PARTS = ("Redis", "the worker", "the API")
 
 _numbers = itertools.count(1)
@@ -59,7 +60,11 @@ _Run = dict[str, float]  # of one load, by what was measured
 
 
 def main() -> None:
-    loads: dict[str, Load] = {"single jobs over HTTP": _single, f"batches of {ALIKE}": _batches}
+    loads: dict[str, Load] = {
+        "single jobs over HTTP": _single,
+        f"batches of {ALIKE}": _batches,
+        "requests alone": _requests,
+    }
     runs: dict[tuple[str, str], list[_Run]] = {}
     with _service() as service:
         for turn in range(REPEATS + 1):
@@ -139,7 +144,7 @@ def _measure(service: _Service, load: Load, *, counted: bool) -> _Run:
     seconds = time.perf_counter() - began
     time.sleep(SENT)
     used, ended = _processor_seconds(service), _ended(service) - ended_before
-    if ended != (jobs if counted else 0):
+    if ended != (jobs if counted and load is not _requests else 0):
         raise SystemExit(f"of {jobs} jobs {ended:g} were counted")
     parts = {f"of {part}": 1e6 * (used[part] - before[part]) / jobs for part in _PARTS}
     return {RATE: jobs / seconds, PROCESSOR: sum(parts.values()), **parts}
@@ -149,6 +154,12 @@ def _single(service: _Service, begin: Callable[[], None]) -> int:
     begin()
     asyncio.run(_ask(service.url))
     return SINGLE
+
+
+def _requests(service: _Service, begin: Callable[[], None]) -> int:
+    begin()
+    asyncio.run(_look(service.url))
+    return REQUESTS
 
 
 def _batches(service: _Service, begin: Callable[[], None]) -> int:
@@ -189,6 +200,20 @@ def _processor_seconds(service: _Service) -> dict[str, float]:
 def _clock(process: int) -> float:
     """Seconds that all threads of a process used, to the nanosecond: clock_getcpuclockid(3)."""
     return time.clock_gettime(~process << 3 | 2)
+
+
+async def _look(url: str) -> None:
+    caller, left = Caller(url), iter(range(REQUESTS))
+    asked = f"GET /livez HTTP/1.1\r\nHost: {url.removeprefix('http://')}\r\n\r\n".encode()
+
+    async def one() -> None:
+        for _ in left:
+            answer = await caller.send(asked)
+            assert answer is not None
+            assert answer.status == 200, answer.body
+
+    await asyncio.gather(*(one() for _ in range(CALLERS)))
+    caller.close()
 
 
 async def _ask(url: str) -> None:

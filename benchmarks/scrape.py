@@ -13,8 +13,7 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -101,16 +100,18 @@ def _fill(queue: JobQueue) -> dict[str, float]:
                 for size in range(1, 33):
                     tally.add(family, *labels, size, amount=chance.randrange(1, 1000))
             else:
-                tally.later(partial(_times, chance, family, labels, devices))
+                for _ in range(BUCKETS):
+                    one = family, labels, chance.choice(devices), 10 ** chance.uniform(-4, 2)
+                    tally.later(_times, one)
     queue.count(tally, ask=True)
     known = tally.known() or {}
     assert named("jobs_finished_total", "batch", "rsi", "succeeded", "") in known
     return known
 
 
-def _times(chance: random.Random, family: str, labels: Sequence[str], devices: Sequence[str], counted: Amounts) -> None:
-    for _ in range(BUCKETS):
-        counted.time(10 ** chance.uniform(-4, 2), family, *labels, device=chance.choice(devices))
+def _times(counted: Amounts, times: Iterable[tuple[str, Sequence[str], str, float]]) -> None:
+    for family, labels, device, seconds in times:
+        counted.time(seconds, family, *labels, device=device)
 
 
 def _in_an_hour(name: str) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from workers.counts import Tally, of_endings
+from workers.counts import Tally, note_endings
 from workers.protocol import JobRequest, Provenance, Succeeded
 from workers.queue import Batch, Claim, Ending, Held, JobQueue
 
@@ -64,5 +64,5 @@ def computed(queue: JobQueue, endings: Sequence[Ending]) -> None:
     finished = queue.finish(endings)
     assert set(finished.how) == {"done"}
     tally = Tally()
-    tally.later(lambda counted: of_endings(counted, endings, finished.at, finished.followed))
+    note_endings(tally, endings, finished.at, finished.followed)
     queue.count(tally)

@@ -13,7 +13,7 @@ all time has the sum, as a fleet may see any number of GPUs.
 
 Jobs are counted by the script that makes the transition (workers.scripts), so each of them once, whatever reply is lost
 and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests and
-submissions, a worker where, how and how fast what it ended was computed (`of_endings`), which would cost each job more
+submissions, a worker where, how and how fast it computed what it ended (`note_endings`), which would cost each job more
 than a hundredth if it went with its end. One that is killed takes the last second of these with it, and no job.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
@@ -23,14 +23,14 @@ than a hundredth if it went with its end. One that is killed takes the last seco
 
 import secrets
 import threading
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, isnan
-from typing import TYPE_CHECKING, Literal
+from math import ceil, isnan, nan
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from workers import buckets
-from workers.protocol import JobRequest, Provenance, Succeeded, Transfers
+from workers.protocol import Provenance, Succeeded, Transfers
 
 if TYPE_CHECKING:
     from workers.queue import Ending, Followed
@@ -39,6 +39,8 @@ COUNTS = "warpdesk:counts"
 TALLIES = "warpdesk:tally:"
 DEVICE = "\t"  # between what is counted and the device that computed it
 KEPT_SECONDS = 8 * 24 * 3600  # of an hour's counts, and of what tells a repeated addition from a new one
+
+T = TypeVar("T")
 
 Kind = Literal["counter", "times", "sizes"]
 
@@ -136,9 +138,9 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
         return found
 
 
-def of_endings(
-    counted: Amounts,
-    endings: Sequence["Ending"],
+def note_endings(
+    tally: "Tally",
+    endings: Iterable["Ending"],
     at: float,
     followed: Iterable["Followed"] = (),
     transfers: Transfers | None = None,
@@ -146,76 +148,69 @@ def of_endings(
     """Count what a worker knows of jobs that ended, `at` by Redis' clock, of those that they were computed for too, and
     of their launches, each once. The times of private jobs are in nothing here: a sampler's time tells of its noise,
     and a sum over one job is that job's."""
-    launches: dict[tuple[object, ...], list[tuple[JobRequest, Succeeded]]] = defaultdict(list)
-    _waits(counted, endings, at)
-    for job in followed:
-        counted.time(job.started_at - job.submitted_at, "job_wait_seconds", job.queue)
-        if job.state == "succeeded":
-            counted.time(at - job.submitted_at, "job_seconds", job.queue)
     for ending in endings:
-        if isinstance(ending.outcome, Succeeded):
-            request, how = ending.job.request, ending.outcome.provenance
+        job, request, outcome = ending.job, ending.job.request, ending.outcome
+        succeeded = isinstance(outcome, Succeeded)
+        if not (isnan(job.submitted_at) or request.private):
+            answered = outcome is not None or ending.how == "retry"
+            wait = job.started_at - job.submitted_at if answered else nan
+            tally.later(_waits, (request.priority, wait, at - job.submitted_at if succeeded else nan))
+        if isinstance(outcome, Succeeded):
+            how = outcome.provenance
+            launch = (
+                *(request.operation, how.backend, how.batch_size, how.compute_seconds, how.kernel_seconds),
+                *(how.batch_reason or "alone", device_of(how)),
+            )
+            own = request.work, outcome.bytes, how.energy_joules or 0.0, how.cost_dollars or 0.0
+            tally.later(_launches, (*launch, request.private, *own))
             if ending.kept_off:
-                counted.add(1, "fallbacks_total", request.operation, ending.kept_off)
-            # Jobs of one launch have its times, which no other has to the nanosecond.
-            one = request.operation, how.backend, how.batch_size, how.compute_seconds, how.kernel_seconds
-            launches[one].append((request, ending.outcome))
-    for jobs in launches.values():
-        _launch(counted, jobs)
-    if transfers is not None:
-        counted.add(transfers.h2d_bytes, "transfer_bytes_total", "h2d")
-        counted.add(transfers.d2h_bytes, "transfer_bytes_total", "d2h")
-        counted.add(transfers.h2d_seconds, "transfer_seconds_total", "h2d")
-        counted.add(transfers.d2h_seconds, "transfer_seconds_total", "d2h")
+                tally.add("fallbacks_total", request.operation, ending.kept_off)
+    for queue, state, submitted_at, started_at in followed:
+        whole = at - submitted_at if state == "succeeded" else nan
+        tally.later(_waits, (queue, started_at - submitted_at, whole))
+    if transfers is not None and (transfers.h2d_bytes or transfers.d2h_bytes):
+        tally.add("transfer_bytes_total", "h2d", amount=transfers.h2d_bytes)
+        tally.add("transfer_bytes_total", "d2h", amount=transfers.d2h_bytes)
+        tally.add("transfer_seconds_total", "h2d", amount=transfers.h2d_seconds)
+        tally.add("transfer_seconds_total", "d2h", amount=transfers.d2h_seconds)
 
 
-def _waits(counted: Amounts, endings: Iterable["Ending"], at: float) -> None:
-    """From the submission to the start of the attempt, and of those that succeeded to the end."""
-    times: dict[tuple[str, str, int], list[float]] = defaultdict(list)
-    for ending in endings:
-        job = ending.job
-        if isnan(job.submitted_at) or job.request.private:
+def _waits(counted: Amounts, jobs: Iterable[tuple[str, float, float]]) -> None:
+    """Queue, seconds from the submission to the start of the attempt, and to the end of those that succeeded."""
+    for queue, wait, whole in jobs:
+        if not isnan(wait):
+            counted.time(wait, "job_wait_seconds", queue)
+        if not isnan(whole):
+            counted.time(whole, "job_seconds", queue)
+
+
+def _launches(counted: Amounts, jobs: Iterable[tuple[Any, ...]]) -> None:
+    """Of each job its launch (7), whether it is private, and its work, bytes, joules and dollars. Jobs of one launch
+    have its times, which no other has to the nanosecond; private ones, which have none, may be of several."""
+    launches: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    for job in jobs:
+        launches[job[:7]].append(job[7:])
+    for launch, together in launches.items():
+        operation, backend, size, compute_seconds, kernel_seconds, reason, device = launch
+        number = ceil(len(together) / size)
+        counted.add(number, "batch_size", operation, size)
+        counted.add(number, "batches_total", operation, reason)
+        counted.add(len(together), "jobs_computed_total", operation, backend, device=device)
+        told = [own for private, *own in together if not private]
+        if not told:
             continue
-        wait, lane = job.started_at - job.submitted_at, job.request.priority
-        if ending.outcome is not None or ending.how == "retry":
-            times["job_wait_seconds", lane, buckets.index(wait)].append(wait)
-        if ending.succeeded:
-            whole = at - job.submitted_at
-            times["job_seconds", lane, buckets.index(whole)].append(whole)
-    for (family, queue, place), some in times.items():
-        counted.add(len(some), family, queue, place)
-        counted.add(sum(max(0.0, seconds) for seconds in some), family, queue, "sum")
-
-
-def _launch(counted: Amounts, jobs: Sequence[tuple[JobRequest, Succeeded]]) -> None:
-    """Jobs that were computed together, or private ones that look alike."""
-    operation, how = jobs[0][0].operation, jobs[0][1].provenance
-    launches = ceil(len(jobs) / how.batch_size)  # more than one only of private jobs, which have no times
-    counted.add(launches, "batch_size", operation, how.batch_size)
-    counted.add(launches, "batches_total", operation, how.batch_reason or "alone")
-    backend, device = how.backend, device_of(how)
-    counted.add(len(jobs), "jobs_computed_total", operation, backend, device=device)
-    told, work, size, joules, dollars = 0, 0.0, 0, 0.0, 0.0
-    for request, outcome in jobs:
-        if not request.private:
-            told += 1
-            work += request.work
-            size += outcome.bytes
-            joules += outcome.provenance.energy_joules or 0.0
-            dollars += outcome.provenance.cost_dollars or 0.0
-    if not told:
-        return
-    if how.compute_seconds is not None:
-        counted.time(how.compute_seconds, "job_run_seconds", operation, backend, device=device, times=told)
-    if joules:
-        counted.add(joules, "job_energy_joules_total", operation, backend, device=device)
-    if dollars:
-        counted.add(dollars, "cost_dollars_total", operation, backend, device=device)
-    seconds = how.kernel_seconds if backend == "gpu" else how.compute_seconds
-    if seconds is not None and told == len(jobs):
-        counted.time(seconds, "kernel_duration_seconds", operation, backend, size_class(work), device=device)
-        counted.add(work, "kernel_work_total", operation, backend, device=device)
-        counted.add(size, "kernel_bytes_total", operation, backend, device=device)
+        work, moved, joules, dollars = map(sum, zip(*told, strict=True))
+        if compute_seconds is not None:
+            counted.time(compute_seconds, "job_run_seconds", operation, backend, device=device, times=len(told))
+        if joules:
+            counted.add(joules, "job_energy_joules_total", operation, backend, device=device)
+        if dollars:
+            counted.add(dollars, "cost_dollars_total", operation, backend, device=device)
+        seconds = kernel_seconds if backend == "gpu" else compute_seconds
+        if seconds is not None and len(told) == len(together):
+            counted.time(seconds, "kernel_duration_seconds", operation, backend, size_class(work), device=device)
+            counted.add(work, "kernel_work_total", operation, backend, device=device)
+            counted.add(moved, "kernel_bytes_total", operation, backend, device=device)
 
 
 @dataclass(frozen=True)
@@ -294,7 +289,7 @@ class Tally:
         self._source = secrets.token_hex(8)
         self._number = 0
         self._lock = threading.Lock()
-        self._noted: deque[Callable[[Amounts], None]] = deque()
+        self._noted: dict[Callable[[Amounts, list[Any]], None], list[Any]] = defaultdict(list)
         self._fresh = Amounts()
         self._sent: Mapping[str, float] = {}  # of the addition that has the number, by field
         self._counts: dict[str, float] | None = None  # in Redis, when it was asked last, and what was added since
@@ -303,14 +298,16 @@ class Tally:
         with self._lock:
             self._fresh.add(amount, family, *labels, device=device)
 
-    def later(self, count: Callable[[Amounts], None]) -> None:
-        """Let this add what it counts when the next addition is made. What would cost each request or job some tens of
-        microseconds between other work takes a few when it is done for all of a second in one go."""
-        self._noted.append(count)
+    def later(self, count: Callable[[Amounts, list[T]], None], what: T) -> None:
+        """Have `count` count all that was noted for it when the next addition is made. What would cost each request or
+        job some tens of microseconds between other work takes a few when it is done for a second's in one go, if it is
+        noted as a tuple of numbers and names: more that lives on for so long, as a closure or a job, costs as much
+        again, by memory that is not used again at once and by looking for garbage."""
+        self._noted[count].append(what)
 
     @property
     def empty(self) -> bool:
-        return not (self._sent or self._fresh or self._noted)
+        return not (self._sent or self._fresh or any(self._noted.values()))
 
     def addition(self) -> tuple[str, int, Mapping[str, float]]:
         """What is to be sent now: the process, the number, the amounts. The same until `heard`."""
@@ -322,8 +319,10 @@ class Tally:
             return self._source, self._number, self._sent
 
     def _count_noted(self) -> None:
-        while self._noted:
-            self._noted.popleft()(self._fresh)
+        for count, noted in list(self._noted.items()):
+            if some := noted.copy():
+                del noted[: len(some)]  # another thread may have added to it
+                count(self._fresh, some)
 
     def heard(self, counts: Mapping[str, float] | None) -> None:
         """Redis has counted it, and has these counts now, if it was asked.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from kernels.operation import Operation
 from workers.charges import Charges
-from workers.counts import Tally, of_endings
+from workers.counts import Tally, note_endings
 from workers.logs import about
 from workers.protocol import Failed, JobRequest, Transfers
 from workers.queue import Batch, Claim, Ending, JobQueue, Reaped
@@ -69,7 +69,7 @@ class Endings:
         finished, batch, at, followed = self._queue.finish(endings, worker, then=then)
         accepted = [ending for ending, how in zip(endings, finished, strict=True) if how == "done"]
         if self._tally is not None and accepted:
-            self._tally.later(lambda counted: of_endings(counted, accepted, at, followed, transfers))
+            note_endings(self._tally, accepted, at, followed, transfers)
         for ending, how in zip(endings, finished, strict=True):
             request, attempt = ending.job.request, ending.job.attempt
             if how == "stale":
