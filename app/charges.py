@@ -155,23 +155,14 @@ async def look(desk: Desk) -> None:
         await asyncio.sleep(every)
         try:
             await anyio.to_thread.run_sync(
-                look_once,
-                desk.ledger,
-                desk.queue.jobs,
-                desk.store,
-                every,
-                desk.metrics.enqueued,
-                abandon_on_cancel=True,
+                look_once, desk.ledger, desk.queue.jobs, desk.store, every, abandon_on_cancel=True
             )
         except Exception as error:  # noqa: BLE001 - Redis or the ledger away: the API must go on
             log.warning("charged jobs were not looked after: %s", type(error).__name__)
 
 
-def look_once(
-    ledger: Ledger, queue: JobQueue, store: Store, older_than: float, enqueued: Callable[[JobRequest], None]
-) -> None:
-    """A crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else.
-    What is queued again is told to `enqueued`."""
+def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
+    """A crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else."""
     ledger.erase()
     pending = ledger.pending(older_than, _MOST)
     for first in range(0, len(pending), _AT_ONCE):
@@ -179,7 +170,7 @@ def look_once(
         for one, record in zip(some, queue.records([one.job_id for one in some]), strict=True):
             try:
                 if record is None:
-                    _queue_again(ledger, queue, store, one, enqueued)
+                    _queue_again(ledger, queue, store, one)
                 elif record.state.final:
                     settle(ledger, record)
             except (RedisError, DatabaseUnavailable):
@@ -188,16 +179,13 @@ def look_once(
                 log.error("%s cannot be looked after: %s", one.charge_id, type(error).__name__)
 
 
-def _queue_again(
-    ledger: Ledger, queue: JobQueue, store: Store, one: Pending, enqueued: Callable[[JobRequest], None]
-) -> None:
+def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, one: Pending) -> None:
     job = paid(JobRequest.model_validate_json(one.job), ledger.find(one.charge_id))
     try:
         # A worker would ask for the noise key before it missed them, and the charge would stay spent.
         if gone := [array for array in job.inputs.values() if store.known(job.owner, array) is None]:
             raise InputsGone(*gone)
         queue.enqueue(job)
-        enqueued(job)
         log.warning("%s was charged and in no queue: it is queued", job.id)
     except InputsGone:
         _give_up(ledger, one.charge_id, "its inputs are gone, and it was in no queue", forget_key=True)

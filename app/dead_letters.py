@@ -71,7 +71,6 @@ async def rerun(job_id: str, _: Admin, desk: Shared) -> Response:
                 raise Refusal("not-a-dead-letter", f"The job is {record.state.value}, and was not given up")
         except InputsGone as gone:
             raise _gone(gone.arrays) from None
-        desk.metrics.enqueued(record.request)
         return jobs.get(job_id) or record
 
     return pending(desk, await desk.queue(again), None, {})

@@ -26,7 +26,7 @@ from app.errors import CODES
 from app.tally import Facts, RedisCollector, Seen
 from workers import buckets
 from workers.counts import FAMILIES, Amounts, Counts, Timed
-from workers.protocol import FAILURES, PRIORITIES, JobRequest
+from workers.protocol import FAILURES, PRIORITIES
 
 # How long a scrape waits for Redis.
 PATIENCE = 0.5
@@ -56,9 +56,7 @@ COUNTED: Mapping[str, Told] = {
     "http_failures_total": Told(f"Answers under /v1 that are a 5xx, {_ONE_SECOND}"),
     "refusals_total": Told("Requests refused, by the problem's code; 404 and 405 of the framework are not in it"),
     "jobs_replayed_total": Told("Submissions answered with the job that their Idempotency-Key had"),
-    "jobs_enqueued_total": Told(
-        f"Jobs taken into the queue, {_ONE_SECOND}; a dead letter that is run again is counted again"
-    ),
+    "jobs_enqueued_total": Told("Jobs taken into the queue; a dead letter that is run again is counted again"),
     "jobs_finished_total": Told(
         "Jobs that ended, each once whatever crashed; `reason` is the error's code of those that failed"
     ),
@@ -142,9 +140,6 @@ class Metrics(Registered):
         """A request was answered; without its time where that is a private job's."""
         self._in_progress -= 1
         self._redis.tally.later(_requests, (method, route, status, seconds))
-
-    def enqueued(self, job: JobRequest) -> None:
-        self._redis.tally.add("jobs_enqueued_total", job.priority, job.operation)
 
     def replayed(self) -> None:
         self._redis.tally.add("jobs_replayed_total")

@@ -425,7 +425,6 @@ def _enqueue(
         charges.take_back(desk.ledger, job, "its Idempotency-Key has a job")
         _discard(desk, jobs, submission)
         return enqueued, fresh, None
-    desk.metrics.enqueued(job)
     if given_up.is_set() and submission.key is None:
         jobs.cancel(job.id)  # its caller was told 503; one who has a key will ask for it again
     record, position = positioned(jobs, jobs.get(job.id) or fresh) if positioned_too else (fresh, None)

@@ -19,7 +19,7 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,7 @@ class _Service:
     arrays: list[str]
 
 
-Load = Callable[[_Service, Callable[[], None]], int]  # calls the function when the clock starts; how many jobs
+Load = Callable[[_Service, Callable[[], None]], int]  # calls the function when the clock starts; how many
 _Run = dict[str, float]  # of one load, by what was measured
 
 
@@ -133,7 +133,7 @@ def _turn(service: _Service, name: str) -> None:
 
 def _measure(service: _Service, load: Load, *, counted: bool) -> _Run:
     before: dict[str, float] = {}
-    began, ended_before = 0.0, _ended(service)
+    began, counted_before = 0.0, _counted(service)
 
     def begin() -> None:
         nonlocal began
@@ -143,9 +143,10 @@ def _measure(service: _Service, load: Load, *, counted: bool) -> _Run:
     jobs = load(service, begin)
     seconds = time.perf_counter() - began
     time.sleep(SENT)
-    used, ended = _processor_seconds(service), _ended(service) - ended_before
-    if ended != (jobs if counted and load is not _requests else 0):
-        raise SystemExit(f"of {jobs} jobs {ended:g} were counted")
+    used = _processor_seconds(service)
+    found = [after - before for after, before in zip(_counted(service), counted_before, strict=True)]
+    if found != (_COUNTED[load](jobs) if counted else [0, 0, 0]):
+        raise SystemExit(f"of {jobs} {found} ends, computations and requests were counted")
     parts = {f"of {part}": 1e6 * (used[part] - before[part]) / jobs for part in _PARTS}
     return {RATE: jobs / seconds, PROCESSOR: sum(parts.values()), **parts}
 
@@ -171,10 +172,21 @@ def _batches(service: _Service, begin: Callable[[], None]) -> int:
     return len(service.arrays)
 
 
-def _ended(service: _Service) -> float:
-    """Jobs that were counted when they ended."""
+def _counted(service: _Service) -> list[float]:
+    """By Redis, by the worker and by the API: jobs that ended, that were computed, and requests."""
     (counted,) = service.queue.counted()
-    return sum(amount for name, amount in counted.items() if name.startswith("jobs_finished_total|"))
+    return [
+        sum(amount for name, amount in counted.items() if name.startswith(f"{family}|"))
+        for family in ("jobs_finished_total", "jobs_computed_total", "http_requests_total")
+    ]
+
+
+# Of so many, what is counted by whom.
+_COUNTED: Mapping[Load, Callable[[int], list[float]]] = {
+    _single: lambda jobs: [jobs, jobs, jobs],
+    _batches: lambda jobs: [jobs, jobs, 0],
+    _requests: lambda requests: [0, 0, requests],
+}
 
 
 def _processes(service: _Service) -> Iterator[tuple[int, bytes]]:

@@ -1,8 +1,8 @@
 """Run a module of the service so that it can stop counting, for `instrumentation`: `python -m benchmarks.uncounted
 MODULE ...`. SIGUSR1 takes counting out, SIGUSR2 puts it back.
 
-Out of the scripts go the lines that count and what they need; a process adds nothing up and tells Redis nothing. What
-stays is small: with each job two times are passed.
+Out of the scripts go the lines that count and what they need; a process notes nothing, adds nothing up and tells Redis
+nothing. What stays is small: two times that are passed with each job, and a tuple of each request's.
 """
 
 import re
@@ -10,13 +10,13 @@ import runpy
 import signal
 import sys
 
-from workers import scripts
-from workers.counts import Tally
+from workers import endings, scripts
+from workers.counts import Tally, note_endings
 
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(
     r"^ *(?:if [^\n]* then )?"
-    r"(?:pcall\(keep_counts\)|count_ending\(|count(?:_hourly)?\('|tell_times\()[^\n]*\n",
+    r"(?:pcall\(keep_counts\)|count_(?:ending|enqueued)\(|count(?:_hourly)?\('|tell_times\()[^\n]*\n",
     re.MULTILINE,
 )
 
@@ -44,6 +44,7 @@ def switch() -> None:
         on = number == signal.SIGUSR2
         for name, text in (counting if on else bare).items():
             setattr(scripts, name, text)
+        vars(endings)["note_endings"] = note_endings if on else _nothing
         Tally.add, Tally.later = (add, later) if on else (_nothing, _nothing)  # type: ignore[method-assign]
 
     signal.signal(signal.SIGUSR1, turn)

@@ -12,9 +12,9 @@ What is counted of computing names the device behind a tab, a GPU's UUID or a CP
 all time has the sum, as a fleet may see any number of GPUs.
 
 Jobs are counted by the script that makes the transition (workers.scripts), so each of them once, whatever reply is lost
-and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests and
-submissions, a worker where, how and how fast it computed what it ended (`note_endings`), which would cost each job more
-than a hundredth if it went with its end. One that is killed takes the last second of these with it, and no job.
+and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests, a worker
+where, how and how fast it computed what it ended (`note_endings`), which would cost each job more than a hundredth if
+it went with its end. One that is killed takes the last second of these with it, and no end of a job.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
     warpdesk:counts:<hour>    hash     the same of jobs (HOURLY) for one Unix hour, kept for 8 days
@@ -60,10 +60,10 @@ FAMILIES: Mapping[str, Family] = {
     "http_request_duration_seconds": Family(("route", "method"), "times"),
     "http_failures_total": Family(("code",)),
     "refusals_total": Family(("code",)),
-    "jobs_enqueued_total": Family(("queue", "operation")),
     "jobs_replayed_total": Family(),
     "privacy_charges_total": Family(("dataset", "state")),
     # By the transitions.
+    "jobs_enqueued_total": Family(("queue", "operation")),
     "jobs_finished_total": Family(("queue", "operation", "state", "reason")),
     "job_failures_total": Family(("queue", "reason")),
     "jobs_coalesced_total": Family(("operation",)),
@@ -138,6 +138,10 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
         return found
 
 
+_Wait = tuple[str, float, float]  # queue, seconds until the attempt started and until the end; NaN is not counted
+_Computed = tuple[tuple[Any, ...], bool, tuple[float, ...]]  # the launch; private?; work, bytes, joules and dollars
+
+
 def note_endings(
     tally: "Tally",
     endings: Iterable["Ending"],
@@ -145,16 +149,17 @@ def note_endings(
     followed: Iterable["Followed"] = (),
     transfers: Transfers | None = None,
 ) -> None:
-    """Count what a worker knows of jobs that ended, `at` by Redis' clock, of those that they were computed for too, and
-    of their launches, each once. The times of private jobs are in nothing here: a sampler's time tells of its noise,
-    and a sum over one job is that job's."""
+    """Count what a worker knows of jobs that ended in one step, `at` by Redis' clock, of those that they were computed
+    for too, and of their launches, each once. The times of private jobs are in nothing here: a sampler's time tells of
+    its noise, and a sum over one job is that job's."""
+    waits: list[_Wait] = []
+    computed: list[_Computed] = []
     for ending in endings:
         job, request, outcome = ending.job, ending.job.request, ending.outcome
-        succeeded = isinstance(outcome, Succeeded)
         if not (isnan(job.submitted_at) or request.private):
             answered = outcome is not None or ending.how == "retry"
             wait = job.started_at - job.submitted_at if answered else nan
-            tally.later(_waits, (request.priority, wait, at - job.submitted_at if succeeded else nan))
+            waits.append((request.priority, wait, at - job.submitted_at if ending.succeeded else nan))
         if isinstance(outcome, Succeeded):
             how = outcome.provenance
             launch = (
@@ -162,12 +167,12 @@ def note_endings(
                 *(how.batch_reason or "alone", device_of(how)),
             )
             own = request.work, outcome.bytes, how.energy_joules or 0.0, how.cost_dollars or 0.0
-            tally.later(_launches, (*launch, request.private, *own))
+            computed.append((launch, request.private, own))
             if ending.kept_off:
                 tally.add("fallbacks_total", request.operation, ending.kept_off)
     for queue, state, submitted_at, started_at in followed:
-        whole = at - submitted_at if state == "succeeded" else nan
-        tally.later(_waits, (queue, started_at - submitted_at, whole))
+        waits.append((queue, started_at - submitted_at, at - submitted_at if state == "succeeded" else nan))
+    tally.later(_step, (tuple(waits), tuple(computed)))
     if transfers is not None and (transfers.h2d_bytes or transfers.d2h_bytes):
         tally.add("transfer_bytes_total", "h2d", amount=transfers.h2d_bytes)
         tally.add("transfer_bytes_total", "d2h", amount=transfers.d2h_bytes)
@@ -175,42 +180,43 @@ def note_endings(
         tally.add("transfer_seconds_total", "d2h", amount=transfers.d2h_seconds)
 
 
-def _waits(counted: Amounts, jobs: Iterable[tuple[str, float, float]]) -> None:
-    """Queue, seconds from the submission to the start of the attempt, and to the end of those that succeeded."""
-    for queue, wait, whole in jobs:
-        if not isnan(wait):
-            counted.time(wait, "job_wait_seconds", queue)
-        if not isnan(whole):
-            counted.time(whole, "job_seconds", queue)
+def _step(counted: Amounts, steps: Iterable[tuple[Sequence[_Wait], Sequence[_Computed]]]) -> None:
+    for waits, computed in steps:
+        for queue, wait, whole in waits:
+            if not isnan(wait):
+                counted.time(wait, "job_wait_seconds", queue)
+            if not isnan(whole):
+                counted.time(whole, "job_seconds", queue)
+        # Jobs of one launch have its times, which no other that ended in the same step has to the nanosecond.
+        launches: dict[tuple[Any, ...], list[_Computed]] = defaultdict(list)
+        for one in computed:
+            launches[one[0]].append(one)
+        for jobs in launches.values():
+            _launch(counted, jobs)
 
 
-def _launches(counted: Amounts, jobs: Iterable[tuple[Any, ...]]) -> None:
-    """Of each job its launch (7), whether it is private, and its work, bytes, joules and dollars. Jobs of one launch
-    have its times, which no other has to the nanosecond; private ones, which have none, may be of several."""
-    launches: dict[tuple[Any, ...], list[tuple[Any, ...]]] = defaultdict(list)
-    for job in jobs:
-        launches[job[:7]].append(job[7:])
-    for launch, together in launches.items():
-        operation, backend, size, compute_seconds, kernel_seconds, reason, device = launch
-        number = ceil(len(together) / size)
-        counted.add(number, "batch_size", operation, size)
-        counted.add(number, "batches_total", operation, reason)
-        counted.add(len(together), "jobs_computed_total", operation, backend, device=device)
-        told = [own for private, *own in together if not private]
-        if not told:
-            continue
-        work, moved, joules, dollars = map(sum, zip(*told, strict=True))
-        if compute_seconds is not None:
-            counted.time(compute_seconds, "job_run_seconds", operation, backend, device=device, times=len(told))
-        if joules:
-            counted.add(joules, "job_energy_joules_total", operation, backend, device=device)
-        if dollars:
-            counted.add(dollars, "cost_dollars_total", operation, backend, device=device)
-        seconds = kernel_seconds if backend == "gpu" else compute_seconds
-        if seconds is not None and len(told) == len(together):
-            counted.time(seconds, "kernel_duration_seconds", operation, backend, size_class(work), device=device)
-            counted.add(work, "kernel_work_total", operation, backend, device=device)
-            counted.add(moved, "kernel_bytes_total", operation, backend, device=device)
+def _launch(counted: Amounts, jobs: Sequence[_Computed]) -> None:
+    """Jobs that were computed together, or private ones that look alike."""
+    operation, backend, size, compute_seconds, kernel_seconds, reason, device = jobs[0][0]
+    launches = ceil(len(jobs) / size)  # more than one only of private jobs, which have no times
+    counted.add(launches, "batch_size", operation, size)
+    counted.add(launches, "batches_total", operation, reason)
+    counted.add(len(jobs), "jobs_computed_total", operation, backend, device=device)
+    told = [own for _, private, own in jobs if not private]
+    if not told:
+        return
+    work, moved, joules, dollars = map(sum, zip(*told, strict=True))
+    if compute_seconds is not None:
+        counted.time(compute_seconds, "job_run_seconds", operation, backend, device=device, times=len(told))
+    if joules:
+        counted.add(joules, "job_energy_joules_total", operation, backend, device=device)
+    if dollars:
+        counted.add(dollars, "cost_dollars_total", operation, backend, device=device)
+    seconds = kernel_seconds if backend == "gpu" else compute_seconds
+    if seconds is not None and len(told) == len(jobs):
+        counted.time(seconds, "kernel_duration_seconds", operation, backend, size_class(work), device=device)
+        counted.add(work, "kernel_work_total", operation, backend, device=device)
+        counted.add(moved, "kernel_bytes_total", operation, backend, device=device)
 
 
 @dataclass(frozen=True)

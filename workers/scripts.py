@@ -230,6 +230,10 @@ local function queue_of(lane)
   return queues[lane]
 end
 
+local function count_enqueued(lane, operation)
+  count('jobs_enqueued_total|' .. queue_of(lane) .. '|' .. operation)
+end
+
 local function enter_queue(id, front, delay, reason)
   local submitted_at, deadline = get(id, 'submitted_at', 'deadline')
   redis.call('HSET', JOB .. id, 'state', 'queued')
@@ -636,6 +640,7 @@ if most_of_owner ~= '' and live >= tonumber(most_of_owner) then return {{'quota'
 redis.call('HSET', JOB .. id, 'attempt', 0, 'submitted_at', seconds(now()), 'owner', owner, 'request', request,
   'inputs', inputs, 'result_ttl', result_ttl, 'lane', lane, 'key', key, 'items', items, 'bytes', bytes, 'size', size,
   'private', private, 'operation', operation)
+count_enqueued(lane, operation)
 if deadline ~= '' then redis.call('HSET', JOB .. id, 'deadline', deadline) end
 if idempotency ~= '' then redis.call('SET', replayed, fingerprint .. ' ' .. id, 'EX', {IDEMPOTENCY_SECONDS}) end
 redis.call('SADD', LIVE .. owner, id)
@@ -657,6 +662,7 @@ if same ~= '' then
     redis.call('SADD', FOLLOWERS .. leader, id)
     if deadline ~= '' then redis.call('ZADD', DEADLINES, deadline, id) end
     tell(id, 'queued', 'reason', 'an identical job of the same key computes for it')
+    pcall(keep_counts)
     return {{'ok', id}}
   end
   redis.call('SET', SAME .. owner .. ':' .. same, id)
@@ -1065,6 +1071,8 @@ redis.call('PERSIST', EVENTS .. id)
 redis.call('SADD', LIVE .. owner, id)
 redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 3))
 enter_queue(id, true, 0, 'it was a dead letter and is run again')
+count_enqueued(redis.call('HGET', key, 'lane'), operation_of(id))
+pcall(keep_counts)
 return 1
 """
 )

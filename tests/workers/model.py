@@ -89,6 +89,7 @@ class Model:
 
     def enqueue(self, job: Job) -> None:
         self.jobs[job.id] = job
+        self.count("jobs_enqueued_total", job.request.priority, "rsi")
         if job.same:
             leader = self.leaders.setdefault((job.owner, job.same), job.id)
             job.leader = "" if leader == job.id else leader
@@ -180,6 +181,7 @@ class Model:
 
     def rerun(self, job: Job) -> None:
         job.state, job.dead, job.deadline, job.same, job.error = "queued", False, None, "", ""
+        self.count("jobs_enqueued_total", job.request.priority, "rsi")
         job.strikes = job.retries = 0
         job.apart = False
         job.forgiven = job.attempt

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -14,7 +14,7 @@ from kernels.catalogue import OPERATIONS
 from tests.claims import claim, finish, request, succeeded, take
 from tests.workers.conftest import Desk
 from workers import scripts
-from workers.counts import COUNTS, DEVICE, FAMILIES, HOURLY, Counts, Tally, Timed, named, numbers
+from workers.counts import COUNTS, DEVICE, FAMILIES, HOURLY, Counts, Tally, Timed, named, note_endings, numbers
 from workers.endings import Endings
 from workers.protocol import Failed, Provenance, Succeeded, Together, Transfers, job_key
 from workers.queue import Claim, Ending, Held, JobQueue
@@ -91,6 +91,23 @@ def test_a_launch_of_64_jobs_is_counted_as_one_and_in_few_commands(
     assert found.times["job_seconds"][("batch",)].count == found.times["job_wait_seconds"][("batch",)].count == 64
 
 
+def test_a_launch_is_counted_once_though_another_thread_sends_meanwhile(queue: JobQueue) -> None:
+    tally, sent = Tally(), []
+
+    def ending() -> Iterator[Ending]:
+        for job in batch(queue, 64):
+            sent.append(tally.addition()[2])
+            yield answered(job)
+
+    note_endings(tally, ending(), queue.time())
+    sent.append(tally.addition()[2])
+    assert not any(sent[:-1])
+    assert {name: amount for name, amount in sent[-1].items() if name.startswith("batch")} == {
+        "batch_size|rsi|64": 1,
+        "batches_total|rsi|full": 1,
+    }
+
+
 def test_of_private_jobs_no_time_and_no_energy_is_counted(queue: JobQueue, connection: Redis, tmp_path: Path) -> None:
     queue.enqueue(request(private=True))
     end(queue, tmp_path, [answered(take(queue), batch_size=1)])
@@ -99,7 +116,7 @@ def test_of_private_jobs_no_time_and_no_energy_is_counted(queue: JobQueue, conne
     assert found.counters["jobs_computed_total"] == {("rsi", "gpu"): 1}
     assert found.times.keys() == {"batch_size"}
     assert found.counters.keys() == {
-        "jobs_finished_total", "jobs_computed_total", "batches_total",
+        "jobs_enqueued_total", "jobs_finished_total", "jobs_computed_total", "batches_total",
     }  # fmt: skip
     for key in connection.scan_iter(f"{COUNTS}*"):
         assert not [name for name in numbers(connection.hgetall(key)) if "seconds" in name]  # type: ignore[arg-type]
@@ -320,6 +337,7 @@ def test_a_dead_worker_takes_no_count_with_it_and_its_heir_goes_on(desk: Desk, c
         return counts(connection).times.get("job_run_seconds", {}).get(("double", "cpu"), Timed()).count
 
     desk.until(lambda: timed() == 3, "their times were not added within the second in which they are")
+    assert counts(connection).counters["jobs_computed_total"] == {("double", "cpu"): 3}
     napping, _ = desk.nap()
     desk.workers[0].send_signal(signal.SIGKILL)
     desk.workers[0].wait()
