@@ -123,7 +123,8 @@ def test_memory_does_not_grow_with_the_paths(monkeypatch: pytest.MonkeyPatch) ->
             tracemalloc.stop()
     finally:
         numba.set_num_threads(most)
-    assert peaks[1] < peaks[0] + 16_384, peaks
+    # A million paths more, for less than a quarter of a byte each: other threads of this process use memory too.
+    assert peaks[1] < peaks[0] + 240_000, peaks
 
 
 def test_paths_are_counted_in_64_bits() -> None:
