@@ -23,7 +23,7 @@ it went with its end. One that is killed takes the last second of these with it,
 
 import secrets
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, isnan, nan
@@ -131,6 +131,12 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
         self[(device, family, *labels, buckets.index(seconds))] += times
         self[(device, family, *labels, "sum")] += times * max(0.0, seconds)
 
+    def times(self, some: Sequence[float], family: str, *labels: str) -> None:
+        """Count each of these times, as `time` does."""
+        for place, count in Counter(map(buckets.index, some)).items():
+            self["", family, *labels, place] += count
+        self["", family, *labels, "sum"] += sum(max(0.0, seconds) for seconds in some)
+
     def fields(self) -> dict[str, float]:
         found: dict[str, float] = defaultdict(float)
         for (device, *labels), amount in self.items():
@@ -172,7 +178,7 @@ def note_endings(
                 tally.add("fallbacks_total", request.operation, ending.kept_off)
     for queue, state, submitted_at, started_at in followed:
         waits.append((queue, started_at - submitted_at, at - submitted_at if state == "succeeded" else nan))
-    tally.later(_step, (tuple(waits), tuple(computed)))
+    tally.later(_steps, (tuple(waits), tuple(computed)))
     if transfers is not None and (transfers.h2d_bytes or transfers.d2h_bytes):
         tally.add("transfer_bytes_total", "h2d", amount=transfers.h2d_bytes)
         tally.add("transfer_bytes_total", "d2h", amount=transfers.d2h_bytes)
@@ -180,19 +186,21 @@ def note_endings(
         tally.add("transfer_seconds_total", "d2h", amount=transfers.d2h_seconds)
 
 
-def _step(counted: Amounts, steps: Iterable[tuple[Sequence[_Wait], Sequence[_Computed]]]) -> None:
+def _steps(counted: Amounts, steps: Iterable[tuple[Sequence[_Wait], Sequence[_Computed]]]) -> None:
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for waits, computed in steps:
         for queue, wait, whole in waits:
-            if not isnan(wait):
-                counted.time(wait, "job_wait_seconds", queue)
-            if not isnan(whole):
-                counted.time(whole, "job_seconds", queue)
+            times["job_wait_seconds", queue].append(wait)
+            times["job_seconds", queue].append(whole)
         # Jobs of one launch have its times, which no other that ended in the same step has to the nanosecond.
         launches: dict[tuple[Any, ...], list[_Computed]] = defaultdict(list)
         for one in computed:
             launches[one[0]].append(one)
         for jobs in launches.values():
             _launch(counted, jobs)
+    for (family, queue), seconds in times.items():
+        if some := [time for time in seconds if not isnan(time)]:
+            counted.times(some, family, queue)
 
 
 def _launch(counted: Amounts, jobs: Sequence[_Computed]) -> None:
