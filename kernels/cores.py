@@ -50,6 +50,7 @@ def share(tasks: int, run: Callable[[int, int], None], at_least: int = 1) -> Non
         for other in others:
             if not other.cancel():
                 other.result()
+    progress.report(1.0)  # others may have done the last of it, or all
 
 
 @cache
