@@ -117,14 +117,16 @@ def test_memory_does_not_grow_with_the_paths(monkeypatch: pytest.MonkeyPatch) ->
         numba.set_num_threads(1)
         cpu.monte_carlo(params("european", steps=1, paths=256), seed=SEED)
         for paths in (1 << 16, 1 << 20):
-            tracemalloc.start()
-            cpu.monte_carlo(params("european", steps=1, paths=paths), seed=SEED)
-            peaks.append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
+            least = []  # of three: other threads of this process may use memory too
+            for _ in range(3):
+                tracemalloc.start()
+                cpu.monte_carlo(params("european", steps=1, paths=paths), seed=SEED)
+                least.append(tracemalloc.get_traced_memory()[1])
+                tracemalloc.stop()
+            peaks.append(min(least))
     finally:
         numba.set_num_threads(most)
-    # A million paths more, for less than a quarter of a byte each: other threads of this process use memory too.
-    assert peaks[1] < peaks[0] + 240_000, peaks
+    assert peaks[1] < peaks[0] + 16_384, peaks
 
 
 def test_paths_are_counted_in_64_bits() -> None:
