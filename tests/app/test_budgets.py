@@ -14,6 +14,7 @@ from app import charges
 from kernels.catalogue import OPERATIONS
 from privacy.ledger import DatabaseUnavailable, Ledger
 from tests.app.conftest import Live, live, wait_until
+from warpdesk.redis_server import RedisServer
 from workers.queue import JobQueue
 from workers.scripts import IDEMPOTENCY
 
@@ -57,6 +58,14 @@ def release(budget: str, epsilon: Any = "0.1", **params: Any) -> dict[str, Any]:
 
 def submit(http: httpx.Client, body: dict[str, Any], key: str) -> httpx.Response:
     return http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
+
+
+def queued(http: httpx.Client, body: dict[str, Any], key: str) -> str:
+    """The id of the job that it becomes."""
+    answer = submit(http, body, key)
+    assert answer.status_code == 202, answer.text
+    job_id: str = answer.json()["id"]
+    return job_id
 
 
 def budget_of(http: httpx.Client, budget: str) -> dict[str, Any]:
@@ -138,7 +147,7 @@ def test_many_callers_at_once_spend_a_budget_to_the_last_and_no_further(desk: Li
 
 def test_a_charged_job_that_reached_no_queue_is_queued_with_its_charge(desk: Live) -> None:
     budget = create(desk.http)["id"]
-    job_id = submit(desk.http, release(budget), "lost").json()["id"]
+    job_id = queued(desk.http, release(budget), "lost")
     before = desk.queue.get(job_id)
     with desk.queue._redis.client() as redis:
         redis.flushall()
@@ -152,7 +161,7 @@ def test_a_charged_job_that_reached_no_queue_is_queued_with_its_charge(desk: Liv
 
 def test_a_job_that_is_canceled_before_anyone_claimed_it_is_refunded(desk: Live) -> None:
     budget = create(desk.http)["id"]
-    job_id = submit(desk.http, release(budget), "canceled").json()["id"]
+    job_id = queued(desk.http, release(budget), "canceled")
     charge = desk.queue.get(job_id).request.charge.id  # type: ignore[union-attr]
     desk.http.post(f"/v1/jobs/{job_id}/cancel")
     _look_once(desk)
@@ -170,7 +179,7 @@ def test_a_job_that_is_refused_after_the_charge_costs_nothing_and_leaves_its_key
 ) -> None:
     with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0, max_live_jobs=1) as api:
         budget = create(api.http)["id"]
-        first = submit(api.http, release(budget), "first").json()["id"]
+        first = queued(api.http, release(budget), "first")
         refused = submit(api.http, release(budget), "second")
         assert (refused.status_code, refused.json()["code"]) == (429, "quota-reached")
         kinds = [entry["kind"] for entry in api.http.get(f"/v1/budgets/{budget}/history").json()["entries"]]
@@ -319,7 +328,7 @@ def test_history_comes_in_pages_that_fit_together(desk: Live) -> None:
 
 def test_an_answer_that_redis_forgot_is_queued_again_for_whoever_finds_it(desk: Live) -> None:
     budget = create(desk.http)["id"]
-    job_id = submit(desk.http, release(budget), "answered").json()["id"]
+    job_id = queued(desk.http, release(budget), "answered")
     ledger, request = desk.app.state.desk.ledger, _request_of(desk, job_id)
     told = {"params": request.canonical_params, "inputs": request.canonical_inputs}
     ledger.claim(request.charge.id, operation="dp_noise", version=OPERATIONS["dp_noise"].release_version, **told)
@@ -354,7 +363,7 @@ def test_what_was_charged_without_a_word_keeps_its_inputs(desk: Live, monkeypatc
 def test_a_charge_whose_inputs_are_gone_before_it_is_queued_is_refunded_and_frees_its_key(desk: Live) -> None:
     budget = create(desk.http)["id"]
     body = {**release(budget), "inputs": {"values": {"data": [6.25, 7.5], "dtype": "float64"}}}
-    request = _request_of(desk, submit(desk.http, body, "inputs gone").json()["id"])
+    request = _request_of(desk, queued(desk.http, body, "inputs gone"))
     with desk.queue._redis.client() as redis:
         redis.flushall()
     assert desk.store.delete(request.owner, request.inputs["values"])
@@ -367,7 +376,7 @@ def test_a_charge_whose_inputs_are_gone_before_it_is_queued_is_refunded_and_free
 
 def test_one_charge_that_cannot_be_looked_after_keeps_no_other_waiting(desk: Live) -> None:
     budget = create(desk.http)["id"]
-    first, second = (submit(desk.http, release(budget), f"odd {at}").json()["id"] for at in range(2))
+    first, second = (queued(desk.http, release(budget), f"odd {at}") for at in range(2))
     with desk.queue._redis.client() as redis:
         redis.flushall()
     state = desk.app.state.desk
@@ -381,7 +390,7 @@ def test_one_charge_that_cannot_be_looked_after_keeps_no_other_waiting(desk: Liv
 
 def test_a_job_canceled_just_after_its_answer_was_committed_is_settled(desk: Live) -> None:
     budget = create(desk.http)["id"]
-    job_id = submit(desk.http, release(budget), "canceled late").json()["id"]
+    job_id = queued(desk.http, release(budget), "canceled late")
     ledger, request = desk.app.state.desk.ledger, _request_of(desk, job_id)
     told = {"params": request.canonical_params, "inputs": request.canonical_inputs}
     ledger.claim(request.charge.id, operation="dp_noise", version=OPERATIONS["dp_noise"].release_version, **told)
@@ -393,13 +402,15 @@ def test_a_job_canceled_just_after_its_answer_was_committed_is_settled(desk: Liv
     assert ledger.find(request.charge.id).state == "released"
 
 
-def test_a_ledger_that_hangs_keeps_nothing_else_waiting(
-    redis_url: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charges, "PATIENCE", 4.0)
     other = {**release(""), "params": {**release("")["params"], "unaccounted": True}}
     del other["params"]["budget"]
-    with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0) as api:
+    # A Redis of its own: threads whose callers have gone charge and queue all the same, in the next test's otherwise.
+    with (
+        RedisServer(tmp_path / "redis") as server,
+        live(tmp_path / "home", server.url, OPERATIONS, ledger_every=3600.0) as api,
+    ):
         budget = create(api.http)["id"]
         with ThreadPoolExecutor(60) as threads, api.app.state.desk.database.begin():  # nobody else may write
             held = [
