@@ -259,12 +259,15 @@ class Metrics(Registered):
 
 
 def _requests(counted: Amounts, requests: Iterable[tuple[str, str, int, float | None]]) -> None:
+    answered: dict[tuple[str, str, int], list[float | None]] = defaultdict(list)
     for method, route, status, seconds in requests:
-        counted.add(1, "http_requests_total", route, method, str(status))
+        answered[method, route, status].append(seconds)
+    for (method, route, status), times in answered.items():
+        counted.add(len(times), "http_requests_total", route, method, str(status))
         if status >= 500 and route.startswith("/v1/"):
-            counted.add(1, "http_failures_total", str(status))
-        if seconds is not None:
-            counted.time(seconds, "http_request_duration_seconds", route, method)
+            counted.add(len(times), "http_failures_total", str(status))
+        told = [seconds for seconds in times if seconds is not None]
+        counted.times(told, "http_request_duration_seconds", route, method)
 
 
 def _datasets(seen: privacy_metrics.Seen) -> dict[str, str]:

@@ -111,7 +111,7 @@ def _fill(queue: JobQueue) -> dict[str, float]:
 
 def _times(counted: Amounts, times: Iterable[tuple[str, Sequence[str], str, float]]) -> None:
     for family, labels, device, seconds in times:
-        counted.time(seconds, family, *labels, device=device)
+        counted.times([seconds], family, *labels, device=device)
 
 
 def _in_an_hour(name: str) -> bool:

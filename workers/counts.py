@@ -12,11 +12,13 @@ What is counted of computing names the device behind a tab, a GPU's UUID or a CP
 all time has the sum, as a fleet may see any number of GPUs.
 
 Jobs are counted by the script that makes the transition (workers.scripts), so each of them once, whatever reply is lost
-and whoever dies. What a process knows alone it adds by a Tally every second: an API process its requests, a worker
-where, how and how fast it computed what it ended (`note_endings`), which would cost each job more than a hundredth if
-it went with its end. One that is killed takes the last second of these with it, and no end of a job.
+and whoever dies; what it counted is added to the rest by whoever adds or asks next, which is to their hour within about
+a second. What a process knows alone it adds by a Tally every second: an API process its requests, a worker where, how
+and how fast it computed what it ended (`note_endings`), which would cost each job more than a hundredth if it went with
+its end. One that is killed takes the last second of these with it, and no end of a job.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
+    warpdesk:counts:fresh     hash     what transitions counted since somebody added or asked
     warpdesk:counts:<hour>    hash     the same of jobs (HOURLY) for one Unix hour, kept for 8 days
     warpdesk:tally:<process>  string   the number of the last addition of a Tally's, kept for 8 days
 """
@@ -30,12 +32,13 @@ from math import ceil, isnan, nan
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from workers import buckets
-from workers.protocol import Provenance, Succeeded, Transfers
+from workers.protocol import Succeeded, Transfers
 
 if TYPE_CHECKING:
     from workers.queue import Ending, Followed
 
 COUNTS = "warpdesk:counts"
+FRESH = "warpdesk:counts:fresh"
 TALLIES = "warpdesk:tally:"
 DEVICE = "\t"  # between what is counted and the device that computed it
 KEPT_SECONDS = 8 * 24 * 3600  # of an hour's counts, and of what tells a repeated addition from a new one
@@ -111,11 +114,6 @@ def named(family: str, *labels: str) -> str:
     return "|".join((family, *labels))
 
 
-def device_of(how: Provenance) -> str:
-    """What computed, as it is counted: a GPU by the UUID that `/gpu-health` has too, a CPU by its name."""
-    return (how.device_uuid or how.device).replace(DEVICE, " ")[:100]
-
-
 class Amounts(defaultdict[tuple[str | int, ...], float]):
     """What is to be added, by device, family and labels. The fields' names are made when they are sent: most are added
     to many times before."""
@@ -126,16 +124,12 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
     def add(self, amount: float, family: str, *labels: str | int, device: str = "") -> None:
         self[(device, family, *labels)] += amount
 
-    def time(self, seconds: float, family: str, *labels: str, device: str = "", times: int = 1) -> None:
-        """Count a time, or so many like it; a negative one, as after a clock was set back, as 0."""
-        self[(device, family, *labels, buckets.index(seconds))] += times
-        self[(device, family, *labels, "sum")] += times * max(0.0, seconds)
-
-    def times(self, some: Sequence[float], family: str, *labels: str) -> None:
-        """Count each of these times, as `time` does."""
+    def times(self, some: Sequence[float], family: str, *labels: str, device: str = "") -> None:
+        """Count each of these times; a negative one, as after a clock was set back, as 0."""
         for place, count in Counter(map(buckets.index, some)).items():
-            self["", family, *labels, place] += count
-        self["", family, *labels, "sum"] += sum(max(0.0, seconds) for seconds in some)
+            self[(device, family, *labels, place)] += count
+        if some:
+            self[(device, family, *labels, "sum")] += sum(max(0.0, seconds) for seconds in some)
 
     def fields(self) -> dict[str, float]:
         found: dict[str, float] = defaultdict(float)
@@ -145,7 +139,8 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
 
 
 _Wait = tuple[str, float, float]  # queue, seconds until the attempt started and until the end; NaN is not counted
-_Computed = tuple[tuple[Any, ...], bool, tuple[float, ...]]  # the launch; private?; work, bytes, joules and dollars
+_Own = tuple[float, float, float, float]  # of a job: work, bytes, joules, dollars
+_Launch = tuple[float | None, float | None, list[_Own | None]]  # seconds, and of its kernels; jobs, None if private
 
 
 def note_endings(
@@ -158,27 +153,27 @@ def note_endings(
     """Count what a worker knows of jobs that ended in one step, `at` by Redis' clock, of those that they were computed
     for too, and of their launches, each once. The times of private jobs are in nothing here: a sampler's time tells of
     its noise, and a sum over one job is that job's."""
+    answers: list[tuple[Any, ...]] = []
     waits: list[_Wait] = []
-    computed: list[_Computed] = []
     for ending in endings:
         job, request, outcome = ending.job, ending.job.request, ending.outcome
-        if not (isnan(job.submitted_at) or request.private):
-            answered = outcome is not None or ending.how == "retry"
-            wait = job.started_at - job.submitted_at if answered else nan
-            waits.append((request.priority, wait, at - job.submitted_at if ending.succeeded else nan))
         if isinstance(outcome, Succeeded):
             how = outcome.provenance
-            launch = (
-                *(request.operation, how.backend, how.batch_size, how.compute_seconds, how.kernel_seconds),
-                *(how.batch_reason or "alone", device_of(how)),
-            )
-            own = request.work, outcome.bytes, how.energy_joules or 0.0, how.cost_dollars or 0.0
-            computed.append((launch, request.private, own))
+            answers.append((
+                at, request.priority, job.submitted_at, job.started_at, request.private,
+                request.operation, how.backend, how.device_uuid or how.device, how.batch_size, how.batch_reason,
+                how.compute_seconds, how.kernel_seconds,
+                request.work, outcome.bytes, how.energy_joules, how.cost_dollars,
+            ))  # fmt: skip
             if ending.kept_off:
                 tally.add("fallbacks_total", request.operation, ending.kept_off)
+        elif not (isnan(job.submitted_at) or request.private) and (outcome is not None or ending.how == "retry"):
+            waits.append((request.priority, job.started_at - job.submitted_at, nan))
     for queue, state, submitted_at, started_at in followed:
         waits.append((queue, started_at - submitted_at, at - submitted_at if state == "succeeded" else nan))
-    tally.later(_steps, (tuple(waits), tuple(computed)))
+    tally.later(_answers, *answers)
+    if waits:
+        tally.later(_waits, *waits)
     if transfers is not None and (transfers.h2d_bytes or transfers.d2h_bytes):
         tally.add("transfer_bytes_total", "h2d", amount=transfers.h2d_bytes)
         tally.add("transfer_bytes_total", "d2h", amount=transfers.d2h_bytes)
@@ -186,45 +181,71 @@ def note_endings(
         tally.add("transfer_seconds_total", "d2h", amount=transfers.d2h_seconds)
 
 
-def _steps(counted: Amounts, steps: Iterable[tuple[Sequence[_Wait], Sequence[_Computed]]]) -> None:
+def _waits(counted: Amounts, waits: Iterable[_Wait]) -> None:
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for waits, computed in steps:
-        for queue, wait, whole in waits:
-            times["job_wait_seconds", queue].append(wait)
-            times["job_seconds", queue].append(whole)
-        # Jobs of one launch have its times, which no other that ended in the same step has to the nanosecond.
-        launches: dict[tuple[Any, ...], list[_Computed]] = defaultdict(list)
-        for one in computed:
-            launches[one[0]].append(one)
-        for jobs in launches.values():
-            _launch(counted, jobs)
+    for queue, wait, whole in waits:
+        times["job_wait_seconds", queue].append(wait)
+        times["job_seconds", queue].append(whole)
     for (family, queue), seconds in times.items():
-        if some := [time for time in seconds if not isnan(time)]:
-            counted.times(some, family, queue)
+        counted.times([time for time in seconds if not isnan(time)], family, queue)
 
 
-def _launch(counted: Amounts, jobs: Sequence[_Computed]) -> None:
-    """Jobs that were computed together, or private ones that look alike."""
-    operation, backend, size, compute_seconds, kernel_seconds, reason, device = jobs[0][0]
-    launches = ceil(len(jobs) / size)  # more than one only of private jobs, which have no times
-    counted.add(launches, "batch_size", operation, size)
-    counted.add(launches, "batches_total", operation, reason)
-    counted.add(len(jobs), "jobs_computed_total", operation, backend, device=device)
-    told = [own for _, private, own in jobs if not private]
-    if not told:
-        return
-    work, moved, joules, dollars = map(sum, zip(*told, strict=True))
-    if compute_seconds is not None:
-        counted.time(compute_seconds, "job_run_seconds", operation, backend, device=device, times=len(told))
+def _answers(counted: Amounts, answers: Iterable[tuple[Any, ...]]) -> None:
+    waits: list[_Wait] = []
+    launches: dict[tuple[Any, ...], list[_Own | None]] = defaultdict(list)
+    for at, queue, submitted_at, started_at, private, *launch, work, moved, joules, dollars in answers:
+        if not (private or isnan(submitted_at)):
+            waits.append((queue, started_at - submitted_at, at - submitted_at))
+        # Jobs of one launch have its times, which no other that ended in the same step has to the nanosecond.
+        launches[at, *launch].append(None if private else (work, moved, joules or 0.0, dollars or 0.0))
+    _waits(counted, waits)
+    alike: dict[tuple[Any, ...], list[_Launch]] = defaultdict(list)
+    for (_, *kind, compute_seconds, kernel_seconds), jobs in launches.items():
+        alike[*kind,].append((compute_seconds, kernel_seconds, jobs))
+    for labels, some in alike.items():
+        _launches(counted, some, *labels)
+
+
+def _launches(
+    counted: Amounts,
+    launches: Sequence[_Launch],
+    operation: str,
+    backend: str,
+    device: str,
+    size: int,
+    reason: str | None,
+) -> None:
+    """Launches of so many jobs each, or in one of them more private jobs, that look alike."""
+    device = device.replace(DEVICE, " ")[:100]
+    number = sum(ceil(len(jobs) / size) for _, _, jobs in launches)
+    counted.add(number, "batch_size", operation, size)
+    counted.add(number, "batches_total", operation, reason or "alone")
+    counted.add(sum(len(jobs) for _, _, jobs in launches), "jobs_computed_total", operation, backend, device=device)
+    runs: list[float] = []
+    kernels: dict[str, list[float]] = defaultdict(list)
+    kernel_work = kernel_bytes = joules = dollars = 0.0
+    for compute_seconds, kernel_seconds, jobs in launches:
+        told = [job for job in jobs if job is not None]
+        if not told:
+            continue
+        work, moved, *spent = map(sum, zip(*told, strict=True))
+        joules, dollars = joules + spent[0], dollars + spent[1]
+        if compute_seconds is not None:
+            runs += [compute_seconds] * len(told)
+        seconds = kernel_seconds if backend == "gpu" else compute_seconds
+        if seconds is not None and len(told) == len(jobs):
+            kernels[size_class(work)].append(seconds)
+            kernel_work, kernel_bytes = kernel_work + work, kernel_bytes + moved
+    counted.times(runs, "job_run_seconds", operation, backend, device=device)
+    for of_size, some in kernels.items():
+        counted.times(some, "kernel_duration_seconds", operation, backend, of_size, device=device)
+    if kernels:
+        counted.add(kernel_work, "kernel_work_total", operation, backend, device=device)
+        counted.add(kernel_bytes, "kernel_bytes_total", operation, backend, device=device)
     if joules:
         counted.add(joules, "job_energy_joules_total", operation, backend, device=device)
     if dollars:
         counted.add(dollars, "cost_dollars_total", operation, backend, device=device)
-    seconds = kernel_seconds if backend == "gpu" else compute_seconds
-    if seconds is not None and len(told) == len(jobs):
-        counted.time(seconds, "kernel_duration_seconds", operation, backend, size_class(work), device=device)
-        counted.add(work, "kernel_work_total", operation, backend, device=device)
-        counted.add(moved, "kernel_bytes_total", operation, backend, device=device)
 
 
 @dataclass(frozen=True)
@@ -312,12 +333,13 @@ class Tally:
         with self._lock:
             self._fresh.add(amount, family, *labels, device=device)
 
-    def later(self, count: Callable[[Amounts, list[T]], None], what: T) -> None:
-        """Have `count` count all that was noted for it when the next addition is made. What would cost each request or
-        job some tens of microseconds between other work takes a few when it is done for a second's in one go, if it is
-        noted as a tuple of numbers and names: more that lives on for so long, as a closure or a job, costs as much
-        again, by memory that is not used again at once and by looking for garbage."""
-        self._noted[count].append(what)
+    def later(self, count: Callable[[Amounts, list[T]], None], *what: T) -> None:
+        """Have `count` count all that was noted for it when the next addition is made; what is noted in one call goes
+        with one addition. What would cost each request or job some tens of microseconds between other work takes a few
+        when it is done for a second's in one go, if each is noted as a tuple of numbers and names: more that lives on
+        for so long, as a closure or a job, costs as much again, by memory that is not used again at once and by looking
+        for garbage."""
+        self._noted[count].extend(what)
 
     @property
     def empty(self) -> bool:

@@ -25,7 +25,7 @@ from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
 from workers import scripts
-from workers.counts import COUNTS, HOURLY, Tally, numbers
+from workers.counts import COUNTS, Tally, numbers
 from workers.process import is_dead
 from workers.protocol import (
     MAX_ATTEMPTS,
@@ -520,12 +520,8 @@ class JobQueue:
         """Add what a process counted by itself, once however often it is sent, and let it hear the counts of all if it
         asks."""
         process, number, amounts = tally.addition()
-        hourly: list[str] = []
-        others: list[str] = []
-        for name, amount in amounts.items():
-            parts = hourly if name.partition("|")[0] in HOURLY else others
-            parts += (name, repr(amount))
-        counted = self._eval(scripts.COUNT, process, number, int(ask), len(hourly) // 2, *hourly, *others)
+        told = [part for name, amount in amounts.items() for part in (name, repr(amount))]
+        counted = self._eval(scripts.COUNT, process, number, int(ask), *told)
         tally.heard(numbers(counted) if ask else None)
 
     def count_left(self, tally: Tally) -> None:
@@ -536,6 +532,7 @@ class JobQueue:
 
     def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
         """All that was counted, and then what was in each of these Unix hours (`workers.counts.Counts.of`)."""
+        self._eval(scripts.COUNT, "", 0, 0)
         with self._redis.pipeline(transaction=False) as pipe:
             for key in (COUNTS, *(f"{COUNTS}:{hour}" for hour in hours)):
                 pipe.hgetall(key)

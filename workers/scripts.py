@@ -45,7 +45,7 @@ from rq.job import Job
 from rq.registry import StartedJobRegistry
 from rq.suspension import WORKERS_SUSPENDED
 
-from workers.counts import COUNTS, DEVICE, KEPT_SECONDS, TALLIES
+from workers.counts import COUNTS, DEVICE, FRESH, HOURLY, KEPT_SECONDS, TALLIES
 from workers.protocol import (
     EVENTS,
     LEASES,
@@ -113,30 +113,15 @@ end
 """
 
 _COUNTING = f"""
--- What this script adds, by field: to the sum of all, and to that and the hour's.
-local counted, hourly = {{}}, {{}}
+-- What this script counts, by field. It is kept where the next COUNT finds it: one hash costs each job half of what two
+-- cost, and a small one less than a large one.
+local counted = {{}}
 local function count(field)
   counted[field] = (counted[field] or 0) + 1
 end
 
-local function count_hourly(field)
-  hourly[field] = (hourly[field] or 0) + 1
-  count(field)
-end
-
-local function add_to(key, amounts)
-  local fresh = false
-  for field, amount in pairs(amounts) do
-    fresh = redis.call('HINCRBY', key, field, amount) == amount or fresh
-  end
-  return fresh
-end
-
 local function keep_counts()
-  if add_to('{COUNTS}', counted) then redis.call('HSETNX', '{COUNTS}', 'since', math.floor(now())) end
-  if not next(hourly) then return end
-  local key = '{COUNTS}:' .. math.floor(now() / 3600)
-  if add_to(key, hourly) then redis.call('EXPIRE', key, {KEPT_SECONDS}) end
+  for field, amount in pairs(counted) do redis.call('HINCRBY', '{FRESH}', field, amount) end
 end
 """
 
@@ -275,7 +260,7 @@ end
 local function count_ending(lane, operation, state, dead, failure)
   local queue, reason = queue_of(lane), ''
   if state == 'failed' and failure then reason = cjson.decode(failure).code or '' end
-  count_hourly('jobs_finished_total|' .. queue .. '|' .. operation .. '|' .. state .. '|' .. reason)
+  count('jobs_finished_total|' .. queue .. '|' .. operation .. '|' .. state .. '|' .. reason)
   if state == 'failed' then count('job_failures_total|' .. queue .. '|' .. reason) end
   if dead then count('jobs_dead_total|' .. operation) end
 end
@@ -355,7 +340,7 @@ local function settle(id, state, dead)
       end
       redis.call('HSET', JOB .. follower, unpack(given))
       if result then redis.call('SADD', SHARED .. result, id, follower) end
-      count_hourly('jobs_coalesced_total|' .. operation_of(follower))
+      count('jobs_coalesced_total|' .. operation_of(follower))
       settle_one(follower, state, false)
       if not dead then tell_times(follower, state) end
     end
@@ -574,7 +559,7 @@ local function claim(wish, rq_now)
     redis.call('HSET', RQ_JOB .. id, 'status', 'started', 'started_at', rq_now, 'last_heartbeat', rq_now,
       'worker_name', worker)
     tell(id, 'running')
-    if attempt > 1 and claims(id) > 1 then count_hourly('job_retries_total|' .. operation_of(id)) end
+    if attempt > 1 and claims(id) > 1 then count('job_retries_total|' .. operation_of(id)) end
     table.insert(answer, claimed(id, attempt, wish.timed))
     table.insert(ids, id)
     table.insert(attempts, tostring(attempt))
@@ -1088,15 +1073,22 @@ return 1
 """
 )
 
-# process, number of its addition, '1' for an answer, how many of what follows are of the hour too, then of each: field
-# and amount  ->  the counts after it
+# process, number of its addition, '1' for an answer, then of each: field and amount  ->  the counts after it
 COUNT = (
     _CLOCK
     + f"""
-local process, number, asked, first = unpack(ARGV, 1, 4)
+local process, number, asked = unpack(ARGV, 1, 3)
 local known, hour = '{TALLIES}' .. process, '{COUNTS}:' .. math.floor(now() / 3600)
+local counted, hourly, families = {{}}, {{}}, {{}}
+for _, family in ipairs({{'{"', '".join(HOURLY)}'}}) do families[family] = true end
 
-local function add_to(key, amounts)
+local function add(field, amount)
+  local name = string.match(field, '^[^{DEVICE}]+')  -- the hours alone know the devices
+  counted[name] = (counted[name] or 0) + amount
+  if families[string.match(name, '^[^|]+')] then hourly[field] = (hourly[field] or 0) + amount end
+end
+
+local function keep(key, amounts)
   local names = {{}}
   for name in pairs(amounts) do names[#names + 1] = name end
   for first = 1, #names, 1000 do  -- more than that Lua's stack may not take
@@ -1110,22 +1102,22 @@ local function add_to(key, amounts)
   end
 end
 
-if #ARGV > 4 and tonumber(redis.call('GET', known) or 0) < tonumber(number) then
-  local counted, hourly = {{}}, {{}}
-  for at = 5, #ARGV, 2 do
-    local name, amount = ARGV[at], tonumber(ARGV[at + 1])
-    if at < 5 + 2 * first then hourly[name] = amount end
-    name = string.match(name, '^[^{DEVICE}]+')  -- the hours alone know the devices
-    counted[name] = (counted[name] or 0) + amount
-  end
-  add_to('{COUNTS}', counted)
-  redis.call('HSETNX', '{COUNTS}', 'since', math.floor(now()))
-  if next(hourly) then
-    add_to(hour, hourly)
-    redis.call('EXPIRE', hour, {KEPT_SECONDS})
-  end
-  redis.call('SET', known, number, 'EX', {KEPT_SECONDS})
+local fresh = redis.call('HGETALL', '{FRESH}')
+for at = 1, #fresh, 2 do add(fresh[at], tonumber(fresh[at + 1])) end
+local news = #ARGV > 3 and tonumber(redis.call('GET', known) or 0) < tonumber(number)
+if news then
+  for at = 4, #ARGV, 2 do add(ARGV[at], tonumber(ARGV[at + 1])) end
 end
+if next(counted) then
+  keep('{COUNTS}', counted)
+  redis.call('HSETNX', '{COUNTS}', 'since', math.floor(now()))
+end
+if next(hourly) then
+  keep(hour, hourly)
+  redis.call('EXPIRE', hour, {KEPT_SECONDS})
+end
+if #fresh > 0 then redis.call('DEL', '{FRESH}') end
+if news then redis.call('SET', known, number, 'EX', {KEPT_SECONDS}) end
 return asked == '1' and redis.call('HGETALL', '{COUNTS}') or {{}}
 """
 )

@@ -14,7 +14,7 @@ from kernels.catalogue import OPERATIONS
 from tests.claims import claim, finish, request, succeeded, take
 from tests.workers.conftest import Desk
 from workers import scripts
-from workers.counts import COUNTS, DEVICE, FAMILIES, HOURLY, Counts, Tally, Timed, named, note_endings, numbers
+from workers.counts import COUNTS, DEVICE, FAMILIES, FRESH, HOURLY, Counts, Tally, Timed, named, note_endings, numbers
 from workers.endings import Endings
 from workers.protocol import Failed, Provenance, Succeeded, Together, Transfers, job_key
 from workers.queue import Claim, Ending, Held, JobQueue
@@ -22,7 +22,7 @@ from workers.store import SpoolStore
 
 
 def counts(connection: Redis) -> Counts:
-    return Counts.of(numbers(connection.hgetall(COUNTS)))  # type: ignore[arg-type]
+    return Counts.of(JobQueue(connection).counted()[0])
 
 
 def answered(job: Held, **how: Any) -> Ending:
@@ -66,13 +66,10 @@ def test_a_launch_of_64_jobs_is_counted_as_one_and_in_few_commands(
         commands = []
         while "that was all" not in (heard := monitor.next_command())["command"]:
             commands.append(heard["command"])
-    # At the end the one that the 64 have in common, a second later all that the worker knows: in the counts of all time
-    # and of the hour. What is new says since when the counts are, and for how long the hour's are kept.
+    # At the end the one that the 64 have in common; a second later that and all that the worker knows go to the counts
+    # of all time and of the hour.
     touched = [command.split()[0] for command in commands if COUNTS in command and not command.startswith("EVAL")]
-    assert touched == [
-        *("HINCRBY", "HSETNX", "HINCRBY", "EXPIRE"),
-        *("HMGET", "HSET", "HSETNX", "HMGET", "HSET", "EXPIRE"),
-    ]
+    assert touched == ["HINCRBY", "HGETALL", "HMGET", "HSET", "HSETNX", "HMGET", "HSET", "EXPIRE", "DEL"]
     found = counts(connection)
     assert found.counters["jobs_finished_total"] == {("batch", "rsi", "succeeded", ""): 64}
     assert found.counters["jobs_computed_total"] == {("rsi", "gpu"): 64}
@@ -214,7 +211,7 @@ def test_a_job_that_the_release_before_queued_is_counted_as_another_operations(
 
 
 def test_a_redis_that_keeps_no_counts_ends_jobs_all_the_same(queue: JobQueue, connection: Redis) -> None:
-    connection.set(COUNTS, "not a hash")
+    connection.set(FRESH, "not a hash")
     queue.enqueue(request())
     job = take(queue)
     assert finish(queue, job, succeeded(job)) == "done"
@@ -276,6 +273,27 @@ def test_an_addition_whose_reply_was_lost_counts_once_and_no_total_falls(redis_u
     told = [known["jobs_replayed_total"] for known in seen if known is not None]
     assert told == sorted(told)
     assert told[-1] == 10
+
+
+def test_what_transitions_counted_is_added_once_by_whoever_adds_or_asks(redis_url: str, connection: Redis) -> None:
+    queue, deaf, tallies = JobQueue(connection), Deaf(connection), [Tally() for _ in range(3)]
+    for number in range(30):
+        queue.enqueue(request(number))
+        deaf.heard.clear()
+        tally = tallies[number % 3]
+        tally.add("jobs_replayed_total")
+        if number % 4 == 0:
+            with pytest.raises(ConnectionError):
+                deaf.count(tally, ask=True)
+        elif number % 4 == 1:
+            queue.count(tally, ask=True)
+            assert (tally.known() or {})["jobs_enqueued_total|batch|rsi"] == number + 1
+        elif number % 4 == 2:
+            assert queue.counted()[0]["jobs_enqueued_total|batch|rsi"] == number + 1
+    for tally in tallies:
+        queue.count_left(tally)
+    assert not connection.exists(FRESH)
+    assert queue.counted()[0].items() >= {"jobs_enqueued_total|batch|rsi": 30, "jobs_replayed_total": 30}.items()
 
 
 def test_several_threads_and_processes_lose_no_count(redis_url: str, connection: Redis) -> None:

@@ -5,7 +5,7 @@ WARPDESK_MODEL_EXAMPLES=2000 looks for longer.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -25,7 +25,7 @@ from redis import Redis
 from tests.workers.model import FINAL, LIVE, Job, Model
 from tests.workers.seen import Seen
 from workers import scripts
-from workers.counts import COUNTS, HOURLY
+from workers.counts import COUNTS, FRESH, HOURLY
 from workers.protocol import (
     LEASES,
     MAX_ATTEMPTS,
@@ -520,6 +520,10 @@ class Service(RuleBasedStateMachine):
             if lane != b"turn":
                 self.redis.hset("warpdesk:served", lane, "1.0")
 
+    @rule(fate=FATES)
+    def asks_what_was_counted(self, fate: str) -> None:
+        self.take(fate, lambda queue: queue.counted())
+
     # What holds after each step.
 
     @invariant()
@@ -633,14 +637,17 @@ def events_are_numbered_and_each_end_is_told_once(seen: Seen, model: Model) -> N
 
 
 def each_transition_is_counted_once(seen: Seen, model: Model) -> None:
-    ever, hours = _counted(seen, [COUNTS]), _counted(seen, [key for key in seen.keys if key.startswith(f"{COUNTS}:")])
+    fresh = seen.keys.get(FRESH, {})
+    hourly = {name: amount for name, amount in fresh.items() if name.partition("|")[0] in HOURLY}
+    hours = [counted for key, counted in seen.keys.items() if key.startswith(f"{COUNTS}:") and key != FRESH]
+    ever = _sum(seen.keys.get(COUNTS, {}), fresh)
     assert ever == model.counts
-    assert hours == {name: amount for name, amount in ever.items() if name.partition("|")[0] in HOURLY}
+    assert _sum(*hours, hourly) == {name: amount for name, amount in ever.items() if name.partition("|")[0] in HOURLY}
 
 
-def _counted(seen: Seen, keys: Iterable[str]) -> Counter[str]:
+def _sum(*hashes: dict[str, str]) -> Counter[str]:
     counted: Counter[str] = Counter()
-    for name, amount in ((name, amount) for key in keys for name, amount in seen.keys.get(key, {}).items()):
+    for name, amount in ((name, amount) for kept in hashes for name, amount in kept.items()):
         if name != "since":
             counted[name] += int(amount)
     return counted
