@@ -1,8 +1,8 @@
 """What this process counts goes to Redis every second, and what Redis knows of the service comes back when asked for.
 
 The counts of all processes are one hash there (workers.counts), so that each API process answers the same, and an
-addition counts once whatever reply is lost. At a clean stop what is left goes too; a process that is killed takes up to
-a second of its requests with it, and no job.
+addition counts once whatever reply is lost; what transitions counted is moved there with it. At a clean stop what is
+left goes too; a process that is killed takes up to a second of its requests with it, and no job.
 """
 
 import time

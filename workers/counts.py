@@ -138,6 +138,9 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
         return found
 
 
+# Of an answer: its end, queue, submission, start, whether it is private; of its launch the operation, backend, device,
+# jobs, why it was sent, seconds, and those of its kernels; its own work, bytes, joules and dollars.
+_Answer = tuple[Any, ...]
 _Wait = tuple[str, float, float]  # queue, seconds until the attempt started and until the end; NaN is not counted
 _Own = tuple[float, float, float, float]  # of a job: work, bytes, joules, dollars
 _Launch = tuple[float | None, float | None, list[_Own | None]]  # seconds, and of its kernels; jobs, None if private
@@ -153,7 +156,7 @@ def note_endings(
     """Count what a worker knows of jobs that ended in one step, `at` by Redis' clock, of those that they were computed
     for too, and of their launches, each once. The times of private jobs are in nothing here: a sampler's time tells of
     its noise, and a sum over one job is that job's."""
-    answers: list[tuple[Any, ...]] = []
+    answers: list[_Answer] = []
     waits: list[_Wait] = []
     for ending in endings:
         job, request, outcome = ending.job, ending.job.request, ending.outcome
@@ -172,8 +175,7 @@ def note_endings(
     for queue, state, submitted_at, started_at in followed:
         waits.append((queue, started_at - submitted_at, at - submitted_at if state == "succeeded" else nan))
     tally.later(_answers, *answers)
-    if waits:
-        tally.later(_waits, *waits)
+    tally.later(_waits, *waits)
     if transfers is not None and (transfers.h2d_bytes or transfers.d2h_bytes):
         tally.add("transfer_bytes_total", "h2d", amount=transfers.h2d_bytes)
         tally.add("transfer_bytes_total", "d2h", amount=transfers.d2h_bytes)
@@ -190,7 +192,7 @@ def _waits(counted: Amounts, waits: Iterable[_Wait]) -> None:
         counted.times([time for time in seconds if not isnan(time)], family, queue)
 
 
-def _answers(counted: Amounts, answers: Iterable[tuple[Any, ...]]) -> None:
+def _answers(counted: Amounts, answers: Iterable[_Answer]) -> None:
     waits: list[_Wait] = []
     launches: dict[tuple[Any, ...], list[_Own | None]] = defaultdict(list)
     for at, queue, submitted_at, started_at, private, *launch, work, moved, joules, dollars in answers:
@@ -215,8 +217,10 @@ def _launches(
     size: int,
     reason: str | None,
 ) -> None:
-    """Launches of so many jobs each, or in one of them more private jobs, that look alike."""
+    """Launches that differ in their jobs' times, works and costs alone. What computed is a GPU by the UUID that
+    `/gpu-health` has too, a CPU by its name."""
     device = device.replace(DEVICE, " ")[:100]
+    # Jobs that look as if they were of one launch are of several where they are more: private ones, without times.
     number = sum(ceil(len(jobs) / size) for _, _, jobs in launches)
     counted.add(number, "batch_size", operation, size)
     counted.add(number, "batches_total", operation, reason or "alone")

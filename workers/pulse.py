@@ -126,8 +126,7 @@ class Pulse(threading.Thread):
             if held and (lost := self._queue.renew(held)):
                 self._worker.revoke(lost)
             self._worker.look_around(self._queue)
-            if not self._worker.tally.empty:
-                self._queue.count(self._worker.tally)
+            self._queue.count(self._worker.tally)  # and what transitions counted, though it be empty
             self._renew_at = now + RENEWAL_SECONDS
         told, self._progress = self._progress, None
         if told is not None:

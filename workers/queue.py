@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil, nan
@@ -18,7 +19,7 @@ from typing import Any, Literal, NamedTuple, cast
 from pydantic import ValidationError
 from redis import Redis
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 from redis.retry import Retry
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
@@ -531,8 +532,10 @@ class JobQueue:
                 self.count(tally)
 
     def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
-        """All that was counted, and then what was in each of these Unix hours (`workers.counts.Counts.of`)."""
-        self._eval(scripts.COUNT, "", 0, 0)
+        """All that was counted, and then what was in each of these Unix hours (`workers.counts.Counts.of`). What
+        transitions counted since somebody added is moved there first, where Redis takes writes."""
+        with suppress(ResponseError):
+            self._eval(scripts.COUNT, "", 0, 0)
         with self._redis.pipeline(transaction=False) as pipe:
             for key in (COUNTS, *(f"{COUNTS}:{hour}" for hour in hours)):
                 pipe.hgetall(key)

@@ -1108,6 +1108,10 @@ local news = #ARGV > 3 and tonumber(redis.call('GET', known) or 0) < tonumber(nu
 if news then
   for at = 4, #ARGV, 2 do add(ARGV[at], tonumber(ARGV[at + 1])) end
 end
+-- First what must not happen twice: should the rest fail, a second is lost, and nothing is counted again by whoever is
+-- next. And Redis lets a script go on once it has deleted something, even if it is full.
+if next(counted) then redis.call('DEL', '{FRESH}') end
+if news then redis.call('SET', known, number, 'EX', {KEPT_SECONDS}) end
 if next(counted) then
   keep('{COUNTS}', counted)
   redis.call('HSETNX', '{COUNTS}', 'since', math.floor(now()))
@@ -1116,8 +1120,6 @@ if next(hourly) then
   keep(hour, hourly)
   redis.call('EXPIRE', hour, {KEPT_SECONDS})
 end
-if #fresh > 0 then redis.call('DEL', '{FRESH}') end
-if news then redis.call('SET', known, number, 'EX', {KEPT_SECONDS}) end
 return asked == '1' and redis.call('HGETALL', '{COUNTS}') or {{}}
 """
 )

@@ -29,7 +29,7 @@ from tests.claims import computed, take
 from tests.conftest import free_port
 from tests.deploy.tools import tool
 from warpdesk.redis_server import RedisServer
-from workers.counts import FAMILIES
+from workers.counts import FAMILIES, Amounts, Counts
 from workers.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
 from workers.queue import Ending, connect
 
@@ -226,6 +226,28 @@ def test_zeros_are_there_before_the_first(api: Live) -> None:
     assert value(told, "job_seconds_bucket", queue="realtime", le="0.1") == 0
     assert value(told, "kernel_compilations_total", state="error") == 0
     assert value(told, "queue_jobs", queue="research", state="delayed") == 0
+
+
+def test_requests_of_a_second_are_counted_by_route_and_answer() -> None:
+    counted = Amounts()
+    asked = [("POST", "/v1/jobs", 202, 0.5), ("POST", "/v1/jobs", 503, 1.0), ("POST", "/v1/jobs", 503, None)]
+    metrics._requests(counted, [*asked, ("GET", "/healthz", 500, 2.0), ("GET", "/v1/jobs", 500, 2.0)])
+    found = Counts.of(counted.fields())
+    assert found.counters == {
+        "http_requests_total": {
+            ("/v1/jobs", "POST", "202"): 1,
+            ("/v1/jobs", "POST", "503"): 2,
+            ("/healthz", "GET", "500"): 1,
+            ("/v1/jobs", "GET", "500"): 1,
+        },
+        "http_failures_total": {("503",): 2, ("500",): 1},
+    }
+    times = found.times["http_request_duration_seconds"]
+    assert {labels: (of.count, of.sum) for labels, of in times.items()} == {
+        ("/v1/jobs", "POST"): (2, 1.5),
+        ("/healthz", "GET"): (1, 2.0),
+        ("/v1/jobs", "GET"): (1, 2.0),
+    }
 
 
 def test_a_request_that_waits_for_a_private_job_is_counted_and_not_timed(api: Live) -> None:

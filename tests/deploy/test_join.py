@@ -136,7 +136,7 @@ def test_what_is_wrong_with_the_redis_url_is_named(settings: dict[str, Any], sec
         assert (check.name, found in check.found) == (name, True), check
 
 
-@pytest.mark.parametrize("right", ["-blpop", "-evalsha", "-zadd", "-publish", "-info"])
+@pytest.mark.parametrize("right", ["-blpop", "-evalsha", "-zadd", "-publish", "-info", "-hsetnx"])
 def test_a_command_that_the_user_lacks_is_named(
     settings: dict[str, Any], worker_user: Any, right: str, told_rights: None
 ) -> None:

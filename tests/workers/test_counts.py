@@ -3,12 +3,14 @@
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from math import nan
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 from redis import Redis
+from redis.exceptions import ResponseError
 
 from kernels.catalogue import OPERATIONS
 from tests.claims import claim, finish, request, succeeded, take
@@ -69,7 +71,7 @@ def test_a_launch_of_64_jobs_is_counted_as_one_and_in_few_commands(
     # At the end the one that the 64 have in common; a second later that and all that the worker knows go to the counts
     # of all time and of the hour.
     touched = [command.split()[0] for command in commands if COUNTS in command and not command.startswith("EVAL")]
-    assert touched == ["HINCRBY", "HGETALL", "HMGET", "HSET", "HSETNX", "HMGET", "HSET", "EXPIRE", "DEL"]
+    assert touched == ["HINCRBY", "HGETALL", "DEL", "HMGET", "HSET", "HSETNX", "HMGET", "HSET", "EXPIRE"]
     found = counts(connection)
     assert found.counters["jobs_finished_total"] == {("batch", "rsi", "succeeded", ""): 64}
     assert found.counters["jobs_computed_total"] == {("rsi", "gpu"): 64}
@@ -103,6 +105,44 @@ def test_a_launch_is_counted_once_though_another_thread_sends_meanwhile(queue: J
         "batch_size|rsi|64": 1,
         "batches_total|rsi|full": 1,
     }
+
+
+def test_what_ended_within_a_second_is_counted_by_launch_and_by_size() -> None:
+    def held(number: int, **fields: Any) -> Held:
+        return Held(request(number, **fields), 1, submitted_at=10.0, started_at=12.0)
+
+    tally, two = Tally(), [answered(held(number, work=1e5), batch_size=2) for number in range(2)]
+    note_endings(tally, two, 13.0)
+    note_endings(tally, two, 13.5)  # another launch, like it in all but its end
+    mixed = [held(3, work=1e5), held(4, private=True)]
+    note_endings(tally, [answered(job, batch_size=2) for job in mixed], 14.0)
+    note_endings(tally, [answered(held(5, work=1e9), batch_size=1, kernel_seconds=None)], 15.0)
+    note_endings(tally, [answered(held(6, work=1e9), batch_size=1)], 16.0)
+    unsaid = Held(request(7), 1, submitted_at=nan, started_at=12.0)
+    note_endings(tally, [answered(unsaid, batch_size=1, compute_seconds=None, energy_joules=None)], 17.0)
+
+    found = Counts.of(tally.addition()[2])
+    assert found.counters == {
+        "jobs_computed_total": {("rsi", "gpu"): 9},
+        "batches_total": {("rsi", "full"): 6},
+        "kernel_work_total": {("rsi", "gpu"): 4e5 + 1e9},
+        "kernel_bytes_total": {("rsi", "gpu"): 600},
+        "job_energy_joules_total": {("rsi", "gpu"): 3.5},
+        "cost_dollars_total": {("rsi", "gpu"): pytest.approx(0.008)},
+    }
+    times = {
+        family: {labels: (of.count, of.sum) for labels, of in told.items()} for family, told in found.times.items()
+    }
+    assert times == {
+        "batch_size": {("rsi",): (6, 9)},
+        "job_wait_seconds": {("batch",): (7, 14.0)},
+        "job_seconds": {("batch",): (7, 28.0)},
+        "job_run_seconds": {("rsi", "gpu"): (7, pytest.approx(0.14))},
+        "kernel_duration_seconds": {
+            ("rsi", "gpu", "small"): (3, pytest.approx(0.036)),
+            ("rsi", "gpu", "large"): (1, 0.012),
+        },
+    }  # fmt: skip
 
 
 def test_of_private_jobs_no_time_and_no_energy_is_counted(queue: JobQueue, connection: Redis, tmp_path: Path) -> None:
@@ -294,6 +334,34 @@ def test_what_transitions_counted_is_added_once_by_whoever_adds_or_asks(redis_ur
         queue.count_left(tally)
     assert not connection.exists(FRESH)
     assert queue.counted()[0].items() >= {"jobs_enqueued_total|batch|rsi": 30, "jobs_replayed_total": 30}.items()
+
+
+def test_an_addition_that_fails_half_way_is_not_repeated(queue: JobQueue, connection: Redis) -> None:
+    queue.enqueue(request())
+    job = take(queue)
+    finish(queue, job, succeeded(job))
+    tally, hour = Tally(), int(queue.time() // 3600)
+    tally.add("refusals_total", "busy")
+    for key in (hour, hour + 1):
+        connection.set(f"{COUNTS}:{key}", "not a hash")
+    with pytest.raises(ResponseError):
+        queue.count(tally)
+    queue.count(tally)
+    assert queue.counted()[0].items() >= {"jobs_enqueued_total|batch|rsi": 1, "refusals_total|busy": 1}.items()
+
+
+def test_a_full_redis_counts_on(queue: JobQueue, connection: Redis) -> None:
+    tally = Tally()
+    queue.enqueue(request())
+    connection.config_set("maxmemory", "1mb")
+    try:
+        for _ in range(2):  # once with what transitions counted, and once without
+            tally.add("refusals_total", "queue-memory")
+            queue.count(tally, ask=True)
+    finally:
+        connection.config_set("maxmemory", 0)
+    known = tally.known() or {}
+    assert (known["refusals_total|queue-memory"], known["jobs_enqueued_total|batch|rsi"]) == (2, 1)
 
 
 def test_several_threads_and_processes_lose_no_count(redis_url: str, connection: Redis) -> None:

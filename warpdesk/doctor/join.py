@@ -43,7 +43,7 @@ _ACL = "give the user the line `user worker` of deploy/redis/users.acl of this r
 # What the worker's process does in Redis: these scripts, and a few commands of its own and of RQ.
 _SCRIPTS = (
     scripts.CLAIM, scripts.LEAVE, scripts.RENEW, scripts.FINISH, scripts.REAP, scripts.PROGRESS, scripts.CANCEL,
-    slots.TAKE_SLOT, slots.LEAVE_SLOT,
+    scripts.COUNT, slots.TAKE_SLOT, slots.LEAVE_SLOT,
 )  # fmt: skip
 _OWN = (
     ("ping",), ("info",), ("time",), ("multi",), ("exec",), ("client", "setname", "x"), ("evalsha", "x", "0"),
