@@ -12,6 +12,7 @@ import sys
 
 from workers import endings, scripts
 from workers.counts import Tally, note_endings
+from workers.queue import JobQueue
 
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(
@@ -38,7 +39,7 @@ def switch() -> None:
     """Heed the two signals in this process, which counts until then."""
     bare = bare_scripts()
     counting = {name: getattr(scripts, name) for name in bare}
-    add, later = Tally.add, Tally.later
+    add, later, count = Tally.add, Tally.later, JobQueue.count
 
     def turn(number: int, _: object) -> None:
         on = number == signal.SIGUSR2
@@ -46,6 +47,7 @@ def switch() -> None:
             setattr(scripts, name, text)
         vars(endings)["note_endings"] = note_endings if on else _nothing
         Tally.add, Tally.later = (add, later) if on else (_nothing, _nothing)  # type: ignore[method-assign]
+        JobQueue.count = count if on else _nothing  # type: ignore[method-assign]
 
     signal.signal(signal.SIGUSR1, turn)
     signal.signal(signal.SIGUSR2, turn)

@@ -12,10 +12,11 @@ What is counted of computing names the device behind a tab, a GPU's UUID or a CP
 all time has the sum, as a fleet may see any number of GPUs.
 
 Jobs are counted by the script that makes the transition (workers.scripts), so each of them once, whatever reply is lost
-and whoever dies; what it counted is added to the rest by whoever adds or asks next, which is to their hour within about
-a second. What a process knows alone it adds by a Tally every second: an API process its requests, a worker where, how
-and how fast it computed what it ended (`note_endings`), which would cost each job more than a hundredth if it went with
-its end. One that is killed takes the last second of these with it, and no end of a job.
+and whoever dies. Its counts wait until any process adds or asks, about a second while a worker lives; after an outage
+they fall into the hour in which the service came back. What a process knows alone it adds by a Tally every second: an
+API process its requests, a worker where, how and how fast it computed what it ended (`note_endings`), which would cost
+each job more than a hundredth if it went with its end. One that is killed takes the last second of these with it, and
+no end of a job.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
     warpdesk:counts:fresh     hash     what transitions counted since somebody added or asked
@@ -202,10 +203,10 @@ def _answers(counted: Amounts, answers: Iterable[_Answer]) -> None:
         launches[at, *launch].append(None if private else (work, moved, joules or 0.0, dollars or 0.0))
     _waits(counted, waits)
     alike: dict[tuple[Any, ...], list[_Launch]] = defaultdict(list)
-    for (_, *kind, compute_seconds, kernel_seconds), jobs in launches.items():
-        alike[*kind,].append((compute_seconds, kernel_seconds, jobs))
-    for labels, some in alike.items():
-        _launches(counted, some, *labels)
+    for (_, operation, backend, device, size, reason, compute_seconds, kernel_seconds), jobs in launches.items():
+        alike[operation, backend, device, size, reason].append((compute_seconds, kernel_seconds, jobs))
+    for (operation, backend, device, size, reason), some in alike.items():
+        _launches(counted, some, operation, backend, device, size, reason)
 
 
 def _launches(
@@ -220,7 +221,7 @@ def _launches(
     """Launches that differ in their jobs' times, works and costs alone. What computed is a GPU by the UUID that
     `/gpu-health` has too, a CPU by its name."""
     device = device.replace(DEVICE, " ")[:100]
-    # Jobs that look as if they were of one launch are of several where they are more: private ones, without times.
+    # Private jobs have no times that tell their launches apart: so many of them were at least so many launches.
     number = sum(ceil(len(jobs) / size) for _, _, jobs in launches)
     counted.add(number, "batch_size", operation, size)
     counted.add(number, "batches_total", operation, reason or "alone")

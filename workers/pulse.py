@@ -77,6 +77,7 @@ class Pulse(threading.Thread):
         self._report_at = self._words_at = self._renew_at = self._recover_at = self._slot_at = 0.0
         self._in_touch_since: float | None = None
         self._progress: tuple[str, int, float] | None = None
+        self._uncounted = ""  # why what was counted could not be kept the last time
 
     def beat(self) -> None:
         self._report_at = 0.0
@@ -126,8 +127,8 @@ class Pulse(threading.Thread):
             if held and (lost := self._queue.renew(held)):
                 self._worker.revoke(lost)
             self._worker.look_around(self._queue)
-            self._queue.count(self._worker.tally)  # and what transitions counted, though it be empty
             self._renew_at = now + RENEWAL_SECONDS
+            self._count()
         told, self._progress = self._progress, None
         if told is not None:
             self._queue.progress(*told)
@@ -136,6 +137,17 @@ class Pulse(threading.Thread):
         if now >= self._recover_at:
             self._recovery.look(judge_leases=now - self._in_touch_since > SETTLE_SECONDS)
             self._recover_at = now + RECOVERY_SECONDS
+
+    def _count(self) -> None:
+        """What transitions counted is moved with it, though the tally be empty. A Redis that cannot keep counts keeps
+        nothing else from being done."""
+        try:
+            self._queue.count(self._worker.tally)
+            self._uncounted = ""
+        except redis.ResponseError as error:
+            if self._uncounted != str(error):
+                log.warning("what was counted is not kept: %s", error)
+            self._uncounted = str(error)
 
 
 def _news(report: WorkerReport) -> object:

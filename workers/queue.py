@@ -10,7 +10,6 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil, nan
@@ -534,8 +533,10 @@ class JobQueue:
     def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
         """All that was counted, and then what was in each of these Unix hours (`workers.counts.Counts.of`). What
         transitions counted since somebody added is moved there first, where Redis takes writes."""
-        with suppress(ResponseError):
+        try:
             self._eval(scripts.COUNT, "", 0, 0)
+        except ResponseError as error:
+            log.warning("what was counted of late is left out: %s", error)
         with self._redis.pipeline(transaction=False) as pipe:
             for key in (COUNTS, *(f"{COUNTS}:{hour}" for hour in hours)):
                 pipe.hgetall(key)

@@ -1108,8 +1108,9 @@ local news = #ARGV > 3 and tonumber(redis.call('GET', known) or 0) < tonumber(nu
 if news then
   for at = 4, #ARGV, 2 do add(ARGV[at], tonumber(ARGV[at + 1])) end
 end
--- First what must not happen twice: should the rest fail, a second is lost, and nothing is counted again by whoever is
--- next. And Redis lets a script go on once it has deleted something, even if it is full.
+-- First what must not happen twice: should the rest fail, as by a right that is missing, what it was about to add is
+-- lost, and nothing is counted again by whoever is next. And Redis lets a script go on once it has deleted something,
+-- even if it is full.
 if next(counted) then redis.call('DEL', '{FRESH}') end
 if news then redis.call('SET', known, number, 'EX', {KEPT_SECONDS}) end
 if next(counted) then

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import redis
 
-from workers.counts import Tally
+from workers.counts import FRESH, Tally
 from workers.endings import Endings
-from workers.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport
+from workers.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport, job_key
 from workers.pulse import Pulse
 from workers.queue import Held, JobQueue, connect
 from workers.store import SpoolStore
@@ -76,3 +76,25 @@ def test_what_nobody_says_is_looked_for_more_often_than_a_claim_is_renewed_and_t
         pulse.join()
     assert all(worker.up_to_date)
     assert max(worker.looks) > 1
+
+
+def test_a_redis_that_cannot_keep_counts_keeps_nothing_else_from_being_done(redis_url: str, tmp_path: Path) -> None:
+    with connect(redis_url) as connection:
+        queue = JobQueue(connection)
+        queue.enqueue(RUNNING.model_copy(update={"deadline": time.time() + 0.5}))
+        connection.set(FRESH, "not a hash")
+        worker = Restless(queue)
+        worker.tally.add("workers_lost_total")
+        pulse = Pulse(redis_url, worker, lambda jobs: Endings(jobs, SpoolStore(tmp_path), {}))
+        pulse.start()
+        until = time.monotonic() + 60
+        while connection.hget(job_key("job_1"), "state") != b"expired":  # by the pulse, which looks for such
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        connection.delete(FRESH)
+        while not worker.tally.empty:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        pulse.stop()
+        pulse.join()
+        assert queue.counted()[0]["workers_lost_total"] == 1
