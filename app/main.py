@@ -128,8 +128,11 @@ def create_app(
         try:
             yield
         finally:
-            for task in tasks:
-                task.cancel()
+            left = {*tasks}
+            while left:  # wait_for of Python 3.11 can swallow a cancel that meets its end, as redis-py connects
+                for task in left:
+                    task.cancel()
+                _, left = await asyncio.wait(left, timeout=1.0)
             for task in tasks:
                 with suppress(asyncio.CancelledError):
                     await task

@@ -335,8 +335,8 @@ def test_a_service_that_is_started_again_goes_on_counting(tmp_path: Path) -> Non
 
 
 def test_a_dead_workers_gauges_go_when_its_time_is_over_and_its_counts_stay(api: Live) -> None:
-    api.queue.report(worker(3, condition(read("a100")), name="of another host"), ttl=0.3)
     work(api.queue, api.store, api.submit(**unlike()))
+    api.queue.report(worker(3, condition(read("a100")), name="of another host"), ttl=3.0)
     before = text(api)
     assert value(before, "worker_last_heartbeat_timestamp_seconds", slot="3") > 0
     assert value(before, "workers", state="ready") == 1
