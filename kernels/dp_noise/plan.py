@@ -327,6 +327,9 @@ def _statement(params: DpNoise, made: Plan, spent: dict[str, dict[str, Any]]) ->
         if params.budget is None
         else "It was charged to its budget once; what is released outside that budget adds to what is learnt."
     )
+    units = root_up(made.sensitivity_squared)
+    if units < RESOLUTION:
+        accounted = f"The grid is coarse: the sensitivity is {units} steps of it. {accounted}"
     if params.mode == "aggregate":
         return (
             f"Discrete {kind} noise at scale {digits(made.scale, ROUND_FLOOR)} was added to each of {made.width} "

@@ -76,7 +76,7 @@ def geometric_asian(
     The mean is lognormal (Kemna and Vorst 1990; the discrete form as in Clewlow and Strickland, Implementing
     Derivatives Models, pp. 118-123). With `include_spot` the price at time 0 is one fixing more.
     """
-    mean, deviation = _geometric_mean(rate - dividend, volatility, maturity, steps, include_spot)
+    mean, deviation = geometric_mean(rate - dividend, volatility, maturity, steps, include_spot)
     return _lognormal_option(option, spot, strike, mean, deviation, exp(-rate * maturity))
 
 
@@ -92,7 +92,7 @@ def geometric_asian_pays(
     include_spot: bool = False,
 ) -> float:
     """Return the probability that the option of `geometric_asian` pays anything."""
-    mean, deviation = _geometric_mean(rate - dividend, volatility, maturity, steps, include_spot)
+    mean, deviation = geometric_mean(rate - dividend, volatility, maturity, steps, include_spot)
     sign = 1.0 if option == "call" else -1.0
     distance = sign * (log(spot / strike) + mean)
     if deviation == 0.0:
@@ -126,7 +126,7 @@ def _lognormal_option(option: str, spot: float, strike: float, mean: float, devi
     return discount * sign * (forward * normal_cdf(sign * d1) - strike * normal_cdf(sign * d2))
 
 
-def _geometric_mean(
+def geometric_mean(
     growth: float, volatility: float, maturity: float, steps: int, include_spot: bool
 ) -> tuple[float, float]:
     """Return mean and standard deviation of the logarithm of the geometric mean of the fixings over the spot."""

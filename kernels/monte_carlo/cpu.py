@@ -175,7 +175,7 @@ def _watch_always(z, level, side, discount, w, alive, distance, hit):  # type: i
 
 @njit(cache=True)
 def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
-    """Write the sums of x, x^2, y, y^2, x y and of the paths that pay, over the first `live` paths of a block.
+    """Write the sums that spec.SUMS lists over the first `live` paths of a block.
 
     x is the discounted payoff less `shift`, y the discounted control less its expectation.
     """
@@ -195,6 +195,10 @@ def _settle(job, live, state, sums):  # type: ignore[no-untyped-def]
     sums[5] = np.float64(paid)
     sums[6] = np.float64(control_paid)
     scratch = state[4]  # the distances are no longer needed
+    for i in range(BLOCK):
+        left = (x[i] - job.weight * y[i]) * job.unit
+        scratch[i] = left * left * left
+    sums[7] = tree_sum(scratch)
     sums[1] = _sum_of_products(x, x, scratch)
     sums[2] = 0.0
     sums[3] = 0.0

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kernels.monte_carlo.closed_form import exp, normal_quantile
 from kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms
+from kernels.monte_carlo.reliability import deciding_paths, warnings
 from kernels.monte_carlo.spec import BINS, BINS_PER_DEVIATION, MonteCarloParams
 
 # Paths on which the control must be expected to pay before its slope is estimated. A slope through a handful fits them
@@ -25,7 +26,7 @@ def estimate(
 ) -> dict[str, Any]:
     """Return the operation's outputs from the sums over paths that spec.SUMS lists and the histogram of W_steps."""
     n = float(params.paths)
-    x, xx, y, yy, xy, paid, control_paid = (float(value) for value in sums)
+    x, xx, y, yy, xy, paid, control_paid, cubes = (float(value) for value in sums)
     plain_price = job.shift + x / n
     plain_variance = _variance(x, xx, n)
     price, variance = plain_price, plain_variance
@@ -33,6 +34,11 @@ def estimate(
     if job.kind == ASIAN_ARITHMETIC and params.control_variate:
         price, variance, control = _controlled(job, n, x, y, xy, _variance(y, yy, n), plain_variance, int(control_paid))
     error = sqrt(variance / n)
+    knocked_at_start = job.side * job.barrier <= 0.0 if params.is_barrier else None
+    # What the price averages, as the cubes have it: the payoff less its control, of slope 1.
+    total = (x - job.weight * y) * job.unit
+    squares = (xx - 2.0 * job.weight * xy + job.weight * yy) * job.unit * job.unit
+    deciding = deciding_paths(n, total, squares, cubes) if variance > 0.0 else 0
     reach = normal_quantile(0.5 + 0.5 * params.confidence) * error
     return {
         "price": price,
@@ -42,9 +48,11 @@ def estimate(
         "quantiles": _quantiles(params, job, counts),
         "quantile_resolution": exp(0.5 * _bin_width(job)) - 1.0,
         "control_variate": control,
-        "knocked_at_start": job.side * job.barrier <= 0.0 if params.is_barrier else None,
+        "knocked_at_start": knocked_at_start,
         "paths": params.paths,
         "paying_paths": int(paid),
+        "deciding_paths": deciding,
+        "warnings": warnings(params, variance, int(paid), deciding, knocked_at_start=bool(knocked_at_start)),
         "steps": params.steps,
     }
 

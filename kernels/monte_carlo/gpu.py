@@ -26,7 +26,7 @@ def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[
         *(np.uint32(word) for word in (k0, k1)),
         *(np.int32(number) for number in (job.steps, job.fixings)),
         *(np.float64(number) for number in (job.drift, job.diffusion, job.spot, job.strike, job.sign, job.discount)),
-        *(np.float64(number) for number in (job.shift, job.control, job.bins_per_unit)),
+        *(np.float64(number) for number in (job.shift, job.control, job.weight, job.unit, job.bins_per_unit)),
         *(np.float64(number) for number in (job.side, job.barrier, job.barrier_noise)),
         np.int32(job.knock_in),
         np.float64(job.rebate),

@@ -8,20 +8,20 @@
 // expectation `control`. Barriers at all times: between distances d0, d1 > 0 from the level, in units of the step's
 // standard deviation, the Brownian bridge misses the level with probability 1 - exp(-2 d0 d1).
 //
-// Memory. partials[block][7]: sums over the block's paths of x, x^2, y, y^2, x y, and how many had a positive payoff and
-// a positive control, each by tree_sums (whole numbers to 256 are exact).
+// Memory. partials[block][8]: sums over the block's paths of x, x^2, y, y^2, x y, how many had a positive payoff and a
+// positive control (whole numbers to 256 are exact), and ((x - weight y) unit)^3, each by tree_sums.
 // counts[16384]: terminal W in bins of 1 / bins_per_unit, the end bins open; integer atomics, so order does not matter.
 // lines[steps], KIND 1: drift k; KIND 3, 4: barrier - barrier_drift k; hit_discounts[steps + 1], KIND 3, 4: all threads
 // read the same number at once.
 //
 // Launch: one path per thread, 256 threads, one block per 256 paths from `first` (a multiple of 256), as many as there
-// are partials for; threads at or past `paths` add zero and count nothing. Static shared memory 14 KiB (KIND 1) or 6.
+// are partials for; threads at or past `paths` add zero and count nothing. Static shared memory 16 KiB (KIND 1) or 8.
 // `tame` says that no exponent of KIND 1 can leave the range of exp64_within.
 //
 // Work per path step: a quarter of Philox (5 products of 32 x 32 bits and 10 other integer operations), half of a
 // logarithm, square root, sine and cosine (about 28 in float32), and in float64 a conversion and 1 addition (KIND 0), 2
 // (2), 34 (1: 29 are an exponential), 8 (3) or 41 (4). In the machine code for sm_90 that is 47, 86, 50, 61 and 104
-// instructions a path step for KIND 0 to 4. Bytes per path: one atomic of 4 and 56 / 256.
+// instructions a path step for KIND 0 to 4. Bytes per path: one atomic of 4 and 64 / 256.
 // Bound by arithmetic: a multiprocessor issues 128 instructions of threads a clock, of them 64 in float64, so 2^20 paths of
 // 252 steps of KIND 1 take at least 0.74 ms on an H200 (132 multiprocessors at 1.83 GHz), of KIND 0 0.40 ms.
 // Not yet measured on a GPU.
@@ -40,7 +40,7 @@ const bool AT_ALL_TIMES = KIND == 4;
 const bool ASIAN = ARITHMETIC || GEOMETRIC;
 const bool BARRIER = ON_DATES || AT_ALL_TIMES;
 
-const int SUMS = 7;
+const int SUMS = 8;
 const int BINS = 16384;
 
 __device__ __forceinline__ f64 discounted_payoff(f64 price, f64 strike, f64 sign, f64 discount) {
@@ -113,10 +113,10 @@ __device__ __forceinline__ void walk(Path& path, u64 number, i32 steps, u32 key0
 
 extern "C" __global__ void __launch_bounds__(256)
 monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f64 drift, f64 diffusion, f64 spot,
-            f64 strike, f64 sign, f64 discount, f64 shift, f64 control, f64 bins_per_unit, f64 side, f64 barrier,
-            f64 barrier_noise, i32 knock_in, f64 rebate, i32 tame, const f64* lines, const f64* hit_discounts,
+            f64 strike, f64 sign, f64 discount, f64 shift, f64 control, f64 weight, f64 unit, f64 bins_per_unit,
+            f64 side, f64 barrier, f64 barrier_noise, i32 knock_in, f64 rebate, i32 tame, const f64* lines, const f64* hit_discounts,
             f64* partials, u32* counts) {
-    __shared__ f64 lanes[(ARITHMETIC ? SUMS : 3) * REDUCE_BLOCK];
+    __shared__ f64 lanes[(ARITHMETIC ? SUMS : 4) * REDUCE_BLOCK];
     const i64 number = first + (i64)blockIdx.x * REDUCE_BLOCK + threadIdx.x;
     f64 x = 0.0;
     f64 y = 0.0;
@@ -166,19 +166,21 @@ monte_carlo(i64 first, i64 paths, u32 key0, u32 key1, i32 steps, i32 fixings, f6
     }
     f64* const partial = partials + (i64)blockIdx.x * SUMS;
     const int warp = threadIdx.x / 32;
+    const f64 left = (x - weight * y) * unit;
+    const f64 cube = left * left * left;
     f64 sum;
     if (ARITHMETIC) {
-        const f64 values[SUMS] = {x, x * x, y, y * y, x * y, paid, control_paid};
+        const f64 values[SUMS] = {x, x * x, y, y * y, x * y, paid, control_paid, cube};
         sum = tree_sums(values, lanes);
     } else {
-        const f64 values[3] = {x, x * x, paid};
+        const f64 values[4] = {x, x * x, paid, cube};
         sum = tree_sums(values, lanes);
     }
-    if (threadIdx.x % 32 != 0 || warp >= SUMS) return;
+    if (threadIdx.x % 32 != 0) return;
     if (ARITHMETIC) {
         partial[warp] = sum;
     } else {
-        // Sum 2 is that of `paid`; the control's four are 0.
-        partial[warp < 2 ? warp : warp == 2 ? 5 : warp == 5 ? 2 : warp] = warp < 3 ? sum : 0.0;
+        // Sums 2 and 3 are those of `paid` and `cube`; the control's four are 0.
+        partial[warp == 2 ? 5 : warp == 5 ? 2 : warp == 3 ? 7 : warp == 7 ? 3 : warp] = warp < 4 ? sum : 0.0;
     }
 }

@@ -7,7 +7,7 @@ With h = maturity / steps and W_k the sum of the first k standard normals of a p
 W is summed in float64 from float32 normals, so adding hundreds of steps loses nothing.
 """
 
-from math import sqrt
+from math import frexp, ldexp, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,8 @@ class Terms(NamedTuple):
     shift: float  # discounted payoff of the path without noise, subtracted so that squares do not cancel
     control: float  # closed-form value of the geometric Asian, or 0
     control_pays: float  # probability that it pays, or 0
+    weight: float  # of the control in the cubes: 1 where it corrects the price, else 0
+    unit: float  # power of two that brings payoffs near 1, so that their cubes stay finite
     bins_per_unit: float  # histogram bins per unit of W
     side: float  # 1 up, -1 down
     barrier: float  # log(barrier / spot) / b, the barrier in units of W; or log(barrier / spot) where b = 0
@@ -84,6 +86,8 @@ def terms(params: MonteCarloParams) -> Terms:
         shift=0.0,
         control=control,
         control_pays=control_pays,
+        weight=1.0 if kind == ASIAN_ARITHMETIC and params.control_variate else 0.0,
+        unit=ldexp(1.0, -frexp(discount * max(params.spot, params.strike, params.rebate))[1]),
         bins_per_unit=BINS_PER_DEVIATION / sqrt(params.steps),
         side=1.0 if "_up_" in params.payoff else -1.0,
         barrier=level / scale,

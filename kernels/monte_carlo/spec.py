@@ -30,9 +30,9 @@ BLOCK = 256  # paths whose sums are one leaf of the tree of all: as in kernels/d
 CHUNK = 1 << 20
 
 # What is summed over the paths of a block: x, x^2, y, y^2, x y, where x is the payoff less plan.Terms.shift and y the
-# control less its expectation; then 1 where the payoff is positive, and 1 where the control's is. Counts to 2^53 are
-# exact in float64.
-SUMS = 7
+# control less its expectation; then 1 where the payoff is positive, 1 where the control's is, and the cube of
+# (x - weight y) unit, which tells the skewness. Counts to 2^53 are exact in float64.
+SUMS = 8
 
 # Histogram of W_steps / sqrt(steps), a standard normal: 1024 bins to a standard deviation, 8 deviations either way.
 BINS_PER_DEVIATION = 1024
@@ -204,6 +204,13 @@ OPERATION = Operation(
             "paths whose payoff was positive (barrier at all times: whose expected payoff given its dates was)",
             "value",
         ),
+        Output(
+            "deciding_paths",
+            "paths over squared skewness: of k paths that pay the same where no other pays it is about k. Below 50 the "
+            "standard error is not to be trusted",
+            "value",
+        ),
+        Output("warnings", "sentences: why the price or its error is not to be trusted; empty if it is", "value"),
         Output("steps", "time steps of each path", "value"),
     ),
     example=Example(

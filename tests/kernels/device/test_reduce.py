@@ -1,11 +1,16 @@
 """Sums in trees of a fixed shape."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.cuda import Device, Source
 from kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
+
+_SOURCE = Source(Path(__file__).with_name("reduce.cu"))
 
 finite = st.floats(-1e6, 1e6)
 
@@ -48,6 +53,16 @@ def test_a_block_is_added_in_halves() -> None:
         expected = expected[:half] + expected[half:]
     assert as_bytes(tree_sum(values.copy())) == as_bytes(expected[0])
     assert tree_sum(values.copy()) == pytest.approx(values.sum(), rel=1e-12)
+
+
+def test_a_device_adds_a_block_in_the_same_tree(device: Device) -> None:
+    """Two additions that change places change the last bit of some of these sums."""
+    kernel = device.kernel(_SOURCE, "sum_twice")
+    for seed in range(100):
+        values = np.random.default_rng(seed).normal(size=(2, BLOCK))
+        sums = device.zeros(2, np.float64)
+        kernel((1,), (BLOCK,), (device.to_device(values), sums))
+        assert as_bytes(device.to_host(sums)) == as_bytes([tree_sum(row.copy()) for row in values])
 
 
 @pytest.mark.parametrize("size", [1, 2, 32, 1024])

@@ -95,6 +95,15 @@ def test_no_number_told_understates_the_budget_or_overstates_the_noise(
     _assert_careful(_records("l2", bound, **{name: amount}), name, width)
 
 
+@pytest.mark.parametrize(("epsilon", "steps"), [("1e-10", 109), ("2e-11", 21)])
+def test_a_coarse_grid_is_told(epsilon: str, steps: int) -> None:
+    coarse, fine = (_records("linf", "1", epsilon=each) for each in (epsilon, "1"))
+    told = describe(coarse, plan(coarse, (10,)))
+    assert told["sensitivity"]["grid_units"] == steps
+    assert f"The grid is coarse: the sensitivity is {steps} steps of it." in told["statement"]
+    assert "coarse" not in describe(fine, plan(fine, (10,)))["statement"]
+
+
 def test_a_budget_of_more_bits_than_a_float_is_told_by_the_float_above_it() -> None:
     for rho in range(100_000, 100_020):
         _assert_careful(_records("l2", "1", rho=str(rho)), "rho", 3)

@@ -24,8 +24,11 @@ def interpolate(prime: int, points: Sequence[tuple[int, int]]) -> int:
 
 
 def plain_shares(field: str, threshold: int, x: Sequence[int], size: int) -> list[list[int]]:
-    """Shares at `x` of random polynomials; of the first one all coefficients are p - 1."""
+    """Shares at `x` of random polynomials. Of the first all coefficients are p - 1, the secret of the second is the
+    largest that is not negative."""
     prime, random = PRIME[field], np.random.default_rng([threshold, size])
     polynomials = [[prime - 1] * threshold]
     polynomials += [[int(c) for c in random.integers(0, prime, threshold)] for _ in range(size - 1)]
+    if size > 1:
+        polynomials[1][0] = prime // 2
     return [[evaluate(prime, polynomial, one) for polynomial in polynomials] for one in x]

@@ -1,0 +1,74 @@
+"""Judge whether the error of an estimate can be trusted: whether enough paths decide it.
+
+A confidence interval takes the mean of the payoffs for normally distributed. The skewness of the payoffs says how far
+that is from true. Cochran (Sampling Techniques, 3rd edition 1977, section 2.15) asks for n > 25 skewness^2: then at
+most 6 % of 95 % intervals miss. So n / skewness^2 is a count of paths: k equal payments among zeros make it about k.
+"""
+
+from math import isfinite, sqrt
+
+from kernels.monte_carlo.closed_form import exp, geometric_mean
+from kernels.monte_carlo.spec import PATHS_LIMIT, MonteCarloParams
+
+ENOUGH = 25  # Cochran's, where the skewness is known
+# Where it is the sample's. Rare large payoffs that no path had are missing from that, so it is too small, and the count
+# is too large. The README has the coverage measured.
+ENOUGH_SEEN = 2 * ENOUGH
+
+
+def deciding_paths(n: float, total: float, squares: float, cubes: float) -> int:
+    """Return n over the squared skewness of n numbers, at most n, from their sums, sums of squares and of cubes."""
+    mean = total / n
+    spread = squares - total * mean
+    third = cubes - 3.0 * mean * squares + 2.0 * n * mean * mean * mean
+    if spread <= 0.0 or not isfinite(third) or (cubes == 0.0 and squares > 0.0):  # lost to rounding or underflow
+        return 0
+    return int(min(n, spread * (spread / third) * (spread / third))) if third != 0.0 else int(n)
+
+
+def warnings(
+    params: MonteCarloParams, variance: float, paying: int, deciding: int, *, knocked_at_start: bool
+) -> list[str]:
+    """Return sentences that say why the price or its error is not to be trusted."""
+    knocked_out = knocked_at_start and params.payoff.endswith("_out")
+    if params.volatility == 0.0 or knocked_out or _worthless(params):  # every path is the same, and so is the option
+        return []
+    if variance == 0.0:
+        seen = "no path paid" if paying == 0 else "every path paid the same"
+        return [
+            f"Of {params.paths:,} paths {seen}: a standard error of 0 is no evidence here, since a payment that is "
+            "rarer than one path in so many was not seen. Take more paths"
+        ]
+    found = []
+    if deciding < ENOUGH_SEEN:
+        found.append(
+            f"About {deciding} of {params.paths:,} paths decide the estimate, fewer than {ENOUGH_SEEN}: rarer and "
+            "larger payments may be missing from it, and its standard error and interval are too small. Take more paths"
+        )
+    if (needed := _paths_needed(params)) > params.paths:
+        more = f"about {needed:.2g}" if needed <= PATHS_LIMIT else f"more than the {PATHS_LIMIT:,} allowed"
+        found.append(
+            f"The log price has a standard deviation of {params.volatility * sqrt(params.maturity):g} until expiry, so "
+            f"that rare high prices carry a call: an interval that holds takes {more} paths, not {params.paths:,}"
+        )
+    return found
+
+
+def _worthless(params: MonteCarloParams) -> bool:
+    """Return whether an option is knocked out wherever it would pay."""
+    if params.barrier is None or params.rebate > 0.0:
+        return False
+    if params.payoff == "barrier_up_out":
+        return params.option == "call" and params.strike >= params.barrier
+    return params.payoff == "barrier_down_out" and params.option == "put" and params.strike <= params.barrier
+
+
+def _paths_needed(params: MonteCarloParams) -> float:
+    """Return how many paths the skewness of the price itself asks for, which a payoff that grows with it has too."""
+    if params.option == "put" or params.payoff == "barrier_up_out":
+        return 0.0  # bounded: the sample shows what there is
+    deviation = params.volatility * sqrt(params.maturity)
+    if params.is_asian:
+        _, deviation = geometric_mean(0.0, params.volatility, params.maturity, params.steps, params.include_spot)
+    growth = exp(deviation * deviation) - 1.0
+    return ENOUGH * (growth + 3.0) ** 2 * growth  # the squared skewness of a lognormal number
