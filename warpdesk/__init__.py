@@ -3,9 +3,41 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from warpdesk.client import AsyncClient, Client, Job, JobEvent, ProgressBar, Result, WarpdeskError
+    from warpdesk.client import (
+        AsyncClient,
+        AsyncJob,
+        Busy,
+        Client,
+        Job,
+        JobEvent,
+        JobFailed,
+        JobTimeout,
+        NotFound,
+        ProgressBar,
+        RequestRefused,
+        Result,
+        Unauthorized,
+        Unreachable,
+        WarpdeskError,
+    )
 
-__all__ = ["AsyncClient", "Client", "Job", "JobEvent", "ProgressBar", "Result", "WarpdeskError"]
+__all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "Busy",
+    "Client",
+    "Job",
+    "JobEvent",
+    "JobFailed",
+    "JobTimeout",
+    "NotFound",
+    "ProgressBar",
+    "RequestRefused",
+    "Result",
+    "Unauthorized",
+    "Unreachable",
+    "WarpdeskError",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -14,3 +46,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(client, name)
     raise AttributeError(f"module 'warpdesk' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,14 +14,25 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import httpx
 from numpy.typing import ArrayLike
+from pydantic import PrivateAttr
 
-from app.schemas import Accountant, Array, Budget, Job, JobEvent, NewBudget, OperationDescription
+from app.schemas import Accountant, Array, Budget, JobDescription, JobEvent, NewBudget, OperationDescription
 from kernels.spend import Neighbouring
 from warpdesk.encoding import AnyArray
+from warpdesk.errors import (
+    Busy,
+    JobFailed,
+    JobTimeout,
+    NotFound,
+    RequestRefused,
+    Unauthorized,
+    Unreachable,
+    WarpdeskError,
+)
 from warpdesk.exchange import (
     PAUSE,
     AskedRound,
@@ -33,7 +44,6 @@ from warpdesk.exchange import (
     RoundResult,
     Steps,
     T,
-    WarpdeskError,
 )
 from warpdesk.progress import ProgressBar
 from workers.protocol import BackendWish, Priority
@@ -41,19 +51,81 @@ from workers.protocol import BackendWish, Priority
 __all__ = [
     "Array",
     "AsyncClient",
+    "AsyncJob",
     "Budget",
+    "Busy",
     "Client",
     "Job",
     "JobEvent",
+    "JobFailed",
+    "JobTimeout",
+    "NotFound",
     "OperationDescription",
     "ProgressBar",
+    "RequestRefused",
     "Result",
     "Round",
     "RoundResult",
+    "Unauthorized",
+    "Unreachable",
     "WarpdeskError",
 ]
 
 Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
+AnyJob = JobDescription | str  # a job, or its id
+OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
+
+
+class Job(JobDescription):
+    """A job as it was last seen, with what its client can do with it."""
+
+    _client: "Client" = PrivateAttr()
+
+    def wait(self, timeout: float | None = None, progress: Progress | None = None) -> "Job":
+        """The job once it is final, whatever its end; JobTimeout after `timeout` seconds."""
+        return self._client.wait(self, timeout, progress)
+
+    def result(self, timeout: float | None = None, progress: Progress | None = None) -> Result:
+        """Wait for the job and fetch its answer; JobFailed where it has none."""
+        return self._client.result(self, timeout, progress)
+
+    def events(self, timeout: float | None = None) -> Iterator[JobEvent]:
+        """What happened to the job and what happens, in order, until its end."""
+        return self._client.events(self, timeout)
+
+    def cancel(self) -> "Job":
+        """End the job; the job as it is then."""
+        return self._client.cancel(self)
+
+    def refresh(self) -> "Job":
+        """The job as it is now."""
+        return self._client.job(self)
+
+
+class AsyncJob(JobDescription):
+    """`Job` for asyncio: the same methods, awaited."""
+
+    _client: "AsyncClient" = PrivateAttr()
+
+    async def wait(self, timeout: float | None = None, progress: Progress | None = None) -> "AsyncJob":
+        """The job once it is final, whatever its end; JobTimeout after `timeout` seconds."""
+        return await self._client.wait(self, timeout, progress)
+
+    async def result(self, timeout: float | None = None, progress: Progress | None = None) -> Result:
+        """Wait for the job and fetch its answer; JobFailed where it has none."""
+        return await self._client.result(self, timeout, progress)
+
+    def events(self, timeout: float | None = None) -> AsyncIterator[JobEvent]:
+        """What happened to the job and what happens, in order, until its end."""
+        return self._client.events(self, timeout)
+
+    async def cancel(self) -> "AsyncJob":
+        """End the job; the job as it is then."""
+        return await self._client.cancel(self)
+
+    async def refresh(self) -> "AsyncJob":
+        """The job as it is now."""
+        return await self._client.job(self)
 
 
 class Client:
@@ -62,7 +134,7 @@ class Client:
     `url` defaults to WARPDESK_URL or http://127.0.0.1:8000, `api_key` to WARPDESK_API_KEY. `timeout` is in seconds and
     counts per request, beside the time the service is asked to wait.
 
-    A request whose connection fails is sent up to five times within 1.5 seconds, then httpx.TransportError is raised.
+    A request whose connection fails is sent up to five times within 1.5 seconds, then Unreachable is raised.
     Where the service refuses a request for now and says when it may take it (429, 503), it is sent again then, within
     the method's `timeout` where that is given, else the client's.
     """
@@ -81,6 +153,7 @@ class Client:
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
         timeout: float | None = None,
+        on_timeout: OnTimeout = "leave",
         progress: Progress | None = None,
         idempotency_key: str | None = None,
         params: Mapping[str, Any] | None = None,
@@ -90,16 +163,21 @@ class Client:
 
         `params` holds more of them, also any that is named like an argument of this method.
 
-        `timeout` limits the whole wait in seconds: TimeoutError then, and the job goes on. `progress` is called with
-        each event of the job; a `ProgressBar` draws them. Raises WarpdeskError when the request is refused or the job
-        fails.
+        `timeout` limits the whole wait in seconds: JobTimeout then, whose `job` goes on, or with `on_timeout="cancel"`
+        ends. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises RequestRefused when
+        the request is refused, JobFailed when the job has no answer and Unreachable when no service answers.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
-        if progress is None:
-            return self._send(self._exchange.run(operation, options, values, timeout, idempotency_key))
-        job = self._send(self._exchange.submit(operation, options, values, idempotency_key))
-        return self.result(job, timeout, progress)
+        try:
+            if progress is None:
+                return self._send(self._exchange.run(operation, options, values, timeout, idempotency_key))
+            job = self._send(self._exchange.submit(operation, options, values, idempotency_key))
+            return self.result(job, timeout, progress)
+        except JobTimeout as late:
+            if on_timeout == "cancel":
+                late.job = self.cancel(late.job)
+            raise
 
     def submit(
         self,
@@ -121,24 +199,24 @@ class Client:
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
-        return self._send(self._exchange.submit(operation, options, values, idempotency_key))
+        return self._own(self._send(self._exchange.submit(operation, options, values, idempotency_key)))
 
-    def job(self, job: Job | str) -> Job:
+    def job(self, job: AnyJob) -> Job:
         """The job as it is now."""
-        return self._send(self._exchange.job(job))
+        return self._own(self._send(self._exchange.job(job)))
 
-    def wait(self, job: Job | str, timeout: float | None = None, progress: Progress | None = None) -> Job:
-        """The job once it is final, whatever its end; TimeoutError after `timeout` seconds."""
+    def wait(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Job:
+        """The job once it is final, whatever its end; JobTimeout after `timeout` seconds."""
         self._report(job, timeout, progress)
-        return self._send(self._exchange.wait(job, timeout))
+        return self._own(self._send(self._exchange.wait(job, timeout)))
 
-    def result(self, job: Job | str, timeout: float | None = None, progress: Progress | None = None) -> Result:
+    def result(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Result:
         """Wait for a job and fetch its answer."""
         self._report(job, timeout, progress)
         return self._send(self._exchange.result(job, timeout))
 
-    def events(self, job: Job | str, timeout: float | None = None) -> Iterator[JobEvent]:
-        """What happened to a job and what happens, in order, until its end; TimeoutError after `timeout` seconds.
+    def events(self, job: AnyJob, timeout: float | None = None) -> Iterator[JobEvent]:
+        """What happened to a job and what happens, in order, until its end; JobTimeout after `timeout` seconds.
 
         A connection that is lost is opened again: no event is missed or told twice.
         """
@@ -155,11 +233,11 @@ class Client:
                         if reading.stale:
                             break
 
-    def cancel(self, job: Job | str) -> Job:
+    def cancel(self, job: AnyJob) -> Job:
         """End a job that waits or runs; the job as it is then. A final job stays as it is."""
-        return self._send(self._exchange.cancel(job))
+        return self._own(self._send(self._exchange.cancel(job)))
 
-    def delete(self, job: Job | str) -> None:
+    def delete(self, job: AnyJob) -> None:
         """Erase a job's inputs and result; a live job is canceled first."""
         self._send(self._exchange.delete(job))
 
@@ -168,7 +246,7 @@ class Client:
         place: Place | None = Place(None, limit)
         while place is not None:
             jobs, place = self._send(self._exchange.page(place))
-            yield from jobs
+            yield from map(self._own, jobs)
 
     def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
         """Store an array, or the content of an .npy or .csv file, for jobs to use by its id.
@@ -187,12 +265,12 @@ class Client:
         return self._send(self._exchange.operations())
 
     def create_budget(
-        self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **total: str
+        self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **more: Any
     ) -> Budget:
-        """Open the privacy budget of a dataset; `total` is epsilon (pure), epsilon and delta (approx) or rho (zcdp),
-        each a decimal string. Needs a key with the scope admin. Raises WarpdeskError where the dataset has an open one.
-        """
-        wanted = NewBudget(name=name, dataset=dataset, accountant=accountant, neighbouring=neighbouring, **total)
+        """Open the privacy budget of a dataset of epsilon= (pure), epsilon= and delta= (approx) or rho= (zcdp), each a
+        decimal string; charge_keys= and arrays= are lists of who may charge it, and what. Needs a key with the scope
+        admin. Raises WarpdeskError where the dataset has an open one."""
+        wanted = NewBudget(name=name, dataset=dataset, accountant=accountant, neighbouring=neighbouring, **more)
         return self._send(self._exchange.create_budget(wanted))
 
     def budget(self, budget: Budget | str) -> Budget:
@@ -213,6 +291,9 @@ class Client:
         """
         return self._send(self._exchange.secagg_result(made, timeout))
 
+    def __repr__(self) -> str:
+        return f"Client({self._exchange.url!r})"
+
     def close(self) -> None:
         """Close the connections to the service."""
         self._http.close()
@@ -223,13 +304,27 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _report(self, job: Job | str, timeout: float | None, progress: Progress | None) -> None:
+    def _report(self, job: AnyJob, timeout: float | None, progress: Progress | None) -> None:
         if progress is not None:
             for event in self.events(job, timeout):
                 progress(event)
 
+    def _own(self, job: JobDescription) -> Job:
+        own = Job.model_construct(**_fields(job))
+        own._client = self
+        return own
+
     def _send(self, steps: Steps[T]) -> T:
-        return send(self._http, steps)
+        try:
+            return send(self._http, steps)
+        except (JobTimeout, JobFailed) as error:
+            error.job = error.job if isinstance(error.job, str) else self._own(error.job)
+            raise
+
+
+def _fields(job: JobDescription) -> dict[str, Any]:
+    """What is told of a job, but its answer."""
+    return {name: getattr(job, name) for name in JobDescription.model_fields}
 
 
 def send(http: httpx.Client, steps: Steps[T]) -> T:
@@ -266,6 +361,7 @@ class AsyncClient:
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
         timeout: float | None = None,
+        on_timeout: OnTimeout = "leave",
         progress: Progress | None = None,
         idempotency_key: str | None = None,
         params: Mapping[str, Any] | None = None,
@@ -275,16 +371,21 @@ class AsyncClient:
 
         `params` holds more of them, also any that is named like an argument of this method.
 
-        `timeout` limits the whole wait in seconds: TimeoutError then, and the job goes on. `progress` is called with
-        each event of the job; a `ProgressBar` draws them. Raises WarpdeskError when the request is refused or the job
-        fails.
+        `timeout` limits the whole wait in seconds: JobTimeout then, whose `job` goes on, or with `on_timeout="cancel"`
+        ends. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises RequestRefused when
+        the request is refused, JobFailed when the job has no answer and Unreachable when no service answers.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
-        if progress is None:
-            return await self._send(self._exchange.run(operation, options, values, timeout, idempotency_key))
-        job = await self._send(self._exchange.submit(operation, options, values, idempotency_key))
-        return await self.result(job, timeout, progress)
+        try:
+            if progress is None:
+                return await self._send(self._exchange.run(operation, options, values, timeout, idempotency_key))
+            job = await self._send(self._exchange.submit(operation, options, values, idempotency_key))
+            return await self.result(job, timeout, progress)
+        except JobTimeout as late:
+            if on_timeout == "cancel":
+                late.job = await self.cancel(late.job)
+            raise
 
     async def submit(
         self,
@@ -298,7 +399,7 @@ class AsyncClient:
         idempotency_key: str | None = None,
         params: Mapping[str, Any] | None = None,
         **fields: Any,
-    ) -> Job:
+    ) -> AsyncJob:
         """Enqueue a job and return at once.
 
         The service makes one job of all calls with the same `idempotency_key`, for a day, or for ever where a budget is
@@ -306,24 +407,24 @@ class AsyncClient:
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
-        return await self._send(self._exchange.submit(operation, options, values, idempotency_key))
+        return self._own(await self._send(self._exchange.submit(operation, options, values, idempotency_key)))
 
-    async def job(self, job: Job | str) -> Job:
+    async def job(self, job: AnyJob) -> AsyncJob:
         """The job as it is now."""
-        return await self._send(self._exchange.job(job))
+        return self._own(await self._send(self._exchange.job(job)))
 
-    async def wait(self, job: Job | str, timeout: float | None = None, progress: Progress | None = None) -> Job:
-        """The job once it is final, whatever its end; TimeoutError after `timeout` seconds."""
+    async def wait(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> AsyncJob:
+        """The job once it is final, whatever its end; JobTimeout after `timeout` seconds."""
         await self._report(job, timeout, progress)
-        return await self._send(self._exchange.wait(job, timeout))
+        return self._own(await self._send(self._exchange.wait(job, timeout)))
 
-    async def result(self, job: Job | str, timeout: float | None = None, progress: Progress | None = None) -> Result:
+    async def result(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Result:
         """Wait for a job and fetch its answer."""
         await self._report(job, timeout, progress)
         return await self._send(self._exchange.result(job, timeout))
 
-    async def events(self, job: Job | str, timeout: float | None = None) -> AsyncIterator[JobEvent]:
-        """What happened to a job and what happens, in order, until its end; TimeoutError after `timeout` seconds.
+    async def events(self, job: AnyJob, timeout: float | None = None) -> AsyncIterator[JobEvent]:
+        """What happened to a job and what happens, in order, until its end; JobTimeout after `timeout` seconds.
 
         A connection that is lost is opened again: no event is missed or told twice.
         """
@@ -341,21 +442,21 @@ class AsyncClient:
                         if reading.stale:
                             break
 
-    async def cancel(self, job: Job | str) -> Job:
+    async def cancel(self, job: AnyJob) -> AsyncJob:
         """End a job that waits or runs; the job as it is then. A final job stays as it is."""
-        return await self._send(self._exchange.cancel(job))
+        return self._own(await self._send(self._exchange.cancel(job)))
 
-    async def delete(self, job: Job | str) -> None:
+    async def delete(self, job: AnyJob) -> None:
         """Erase a job's inputs and result; a live job is canceled first."""
         await self._send(self._exchange.delete(job))
 
-    async def list(self, limit: int | None = None) -> AsyncIterator[Job]:
+    async def list(self, limit: int | None = None) -> AsyncIterator[AsyncJob]:
         """Your jobs, newest first, all of them or the first `limit`; fetched page by page as you go."""
         place: Place | None = Place(None, limit)
         while place is not None:
             jobs, place = await self._send(self._exchange.page(place))
             for job in jobs:
-                yield job
+                yield self._own(job)
 
     async def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
         """Store an array, or the content of an .npy or .csv file, for jobs to use by its id.
@@ -374,12 +475,12 @@ class AsyncClient:
         return await self._send(self._exchange.operations())
 
     async def create_budget(
-        self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **total: str
+        self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **more: Any
     ) -> Budget:
-        """Open the privacy budget of a dataset; `total` is epsilon (pure), epsilon and delta (approx) or rho (zcdp),
-        each a decimal string. Needs a key with the scope admin. Raises WarpdeskError where the dataset has an open one.
-        """
-        wanted = NewBudget(name=name, dataset=dataset, accountant=accountant, neighbouring=neighbouring, **total)
+        """Open the privacy budget of a dataset of epsilon= (pure), epsilon= and delta= (approx) or rho= (zcdp), each a
+        decimal string; charge_keys= and arrays= are lists of who may charge it, and what. Needs a key with the scope
+        admin. Raises WarpdeskError where the dataset has an open one."""
+        wanted = NewBudget(name=name, dataset=dataset, accountant=accountant, neighbouring=neighbouring, **more)
         return await self._send(self._exchange.create_budget(wanted))
 
     async def budget(self, budget: Budget | str) -> Budget:
@@ -400,6 +501,9 @@ class AsyncClient:
         """
         return await self._send(self._exchange.secagg_result(made, timeout))
 
+    def __repr__(self) -> str:
+        return f"AsyncClient({self._exchange.url!r})"
+
     async def close(self) -> None:
         """Close the connections to the service."""
         await self._http.aclose()
@@ -412,10 +516,15 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _report(self, job: Job | str, timeout: float | None, progress: Progress | None) -> None:
+    async def _report(self, job: AnyJob, timeout: float | None, progress: Progress | None) -> None:
         if progress is not None:
             async for event in self.events(job, timeout):
                 progress(event)
+
+    def _own(self, job: JobDescription) -> AsyncJob:
+        own = AsyncJob.model_construct(**_fields(job))
+        own._client = self
+        return own
 
     async def _send(self, steps: Steps[T]) -> T:
         try:
@@ -431,3 +540,6 @@ class AsyncClient:
         except StopIteration as end:
             answer: T = end.value
             return answer
+        except (JobTimeout, JobFailed) as error:
+            error.job = error.job if isinstance(error.job, str) else self._own(error.job)
+            raise

@@ -1,7 +1,9 @@
 """How numbers travel: small arrays within JSON, large ones and files in chunks, answers as .npy."""
 
 import io
-from collections.abc import AsyncIterator, Callable, Iterator
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,18 +64,80 @@ def file_body(path: Path) -> Body:
     return Body(MEDIA_TYPES[path.suffix], path.stat().st_size, chunks)
 
 
-def as_array(value: ArrayLike, dtypes: tuple[str, ...]) -> AnyArray:
-    """An array is sent as it is; anything else becomes the operation's first dtype where NumPy's guess is not taken."""
+def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
+    """Numbers as one of the dtypes that are taken: unchanged where it is one of them, else exactly, or not at all.
+
+    None within a list is a gap (NaN). Raises TypeError for what has labels, whose orientation an array does not tell,
+    and for what is not numbers; ValueError where no dtype that is taken holds the numbers exactly.
+    """
+    if isinstance(value, str):
+        raise TypeError(f"{name} is a string: give numbers as an array or a list, a file as Path({value[:80]!r})")
+    if any(hasattr(value, mark) for mark in _LABELLED):
+        library, kind = type(value).__module__.partition(".")[0], type(value).__name__
+        raise TypeError(
+            f"{name} is a {library} {kind}, whose labels and orientation are not read: send an array in which a row is "
+            "an asset and a column a time. A table of dates by assets is .to_numpy().T, one series .to_numpy()"
+        )
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, whose mask is not sent: fill it, with NaN for a gap")
     array = np.asarray(value)
-    if not isinstance(value, np.ndarray) and array.dtype.name not in dtypes:
-        array = np.asarray(value, dtype=dtypes[0])
-    return plain(array)
+    if array.dtype.kind == "O" and not isinstance(value, np.ndarray):
+        array = _with_gaps(name, array)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name} has the dtype {array.dtype}; it must be numbers: integers or floats")
+    if array.dtype.name in dtypes:
+        return plain(array)
+    for dtype in dtypes:
+        with np.errstate(invalid="ignore"):
+            changed = array.astype(dtype)
+            if _exact(array, changed):
+                return plain(changed)
+    raise ValueError(f"{name} has the dtype {array.dtype} and numbers that {' and '.join(dtypes)} cannot hold exactly")
+
+
+# What a table, a series or another array with labels has, of any library: pandas, Polars, PyArrow, xarray.
+_LABELLED = ("to_numpy", "__dataframe__", "dims")
+
+
+def _with_gaps(name: str, array: AnyArray) -> AnyArray:
+    """Numbers and None of a list, as float64."""
+    flat = [math.nan if each is None else each for each in array.reshape(-1).tolist()]
+    odd = next((each for each in flat if isinstance(each, bool) or not isinstance(each, int | float)), None)
+    if odd is not None:
+        raise TypeError(
+            f"{name} holds {str(odd)[:40]!r} of type {type(odd).__name__}; it must be numbers, or None for a gap"
+        )
+    large = next((each for each in flat if isinstance(each, int) and int(float(each)) != each), None)
+    if large is not None:
+        raise ValueError(f"{name} holds {large}, which float64 cannot hold exactly")
+    return np.array(flat, dtype=np.float64).reshape(array.shape)
+
+
+def _exact(before: AnyArray, after: AnyArray) -> bool:
+    """Whether numbers are the same after their dtype was changed."""
+    if before.dtype.kind == after.dtype.kind == "f":  # whoever has more digits than are taken rounds them
+        return np.can_cast(before.dtype, after.dtype, "safe")
+    if after.dtype.kind == "f" and (after >= 2.0 ** (63 if before.dtype.kind == "i" else 64)).any():
+        return False  # rounded up to a number that is not an integer of the dtype before
+    same_sign = not ((before < 0) != (after < 0)).any()
+    return same_sign and np.array_equal(after.astype(before.dtype), before)
+
+
+def as_param(name: str, value: Any) -> Any:
+    """A parameter as JSON has it: NumPy's scalars are plain numbers. Raises TypeError for what JSON does not have."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    try:
+        json.dumps(value)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} is no input of this operation, and as a parameter it cannot be sent: {error}"
+        ) from None
+    return value
 
 
 def plain(array: AnyArray) -> AnyArray:
     """C order and little-endian, without a copy where it is so already."""
-    if array.dtype.hasobject:
-        raise TypeError(f"an array of dtype {array.dtype} holds Python objects and cannot be sent")
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 

@@ -23,8 +23,8 @@ from pydantic import ValidationError
 from app.schemas import (
     Array,
     Budget,
-    ErrorDetail,
     Job,
+    JobDescription,
     JobEvent,
     JobPage,
     NewBudget,
@@ -33,8 +33,22 @@ from app.schemas import (
     Problem,
 )
 from app.schemas import Result as ResultBody
+from kernels.array import DTYPES
 from kernels.secure_aggregation.spec import Quantisation
-from warpdesk.encoding import CSV, NPY, AnyArray, Body, array_body, as_array, as_json, file_body, fits_json, from_npy
+from warpdesk.encoding import (
+    CSV,
+    NPY,
+    AnyArray,
+    Body,
+    array_body,
+    as_array,
+    as_json,
+    as_param,
+    file_body,
+    fits_json,
+    from_npy,
+)
+from warpdesk.errors import REFUSED, JobFailed, JobTimeout, RequestRefused, Unreachable, WarpdeskError, refused
 from warpdesk.event_stream import EventStream
 from workers.protocol import BackendWish, Priority, Provenance, State
 
@@ -58,27 +72,34 @@ T = TypeVar("T")
 Steps = Generator[httpx.Request, httpx.Response, T]
 
 
-class WarpdeskError(Exception):
-    """The service refused a request, or a job failed: HTTP status, stable code, a sentence, the places it is about."""
+@dataclass(frozen=True, eq=False)
+class Result(Mapping[str, Any]):
+    """The answer to one job: arrays as NumPy, anything else as plain Python; how it was computed; the job.
 
-    def __init__(self, status: int, code: str, detail: str, errors: tuple[ErrorDetail, ...] = ()) -> None:
-        super().__init__(f"{detail} ({code}, HTTP {status})")
-        self.status = status
-        self.code = code
-        self.detail = detail
-        self.errors = errors
-
-
-@dataclass(frozen=True)
-class Result:
-    """The answer to one job: arrays as NumPy, anything else as plain Python; how it was computed; the job."""
+    An output is `result["upper"]` or `result.upper`; a name that means something else is taken by the first.
+    """
 
     outputs: dict[str, Any]
     provenance: Provenance
-    job: Job
+    job: JobDescription
 
     def __getitem__(self, name: str) -> Any:
         return self.outputs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.outputs)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    def __getattr__(self, name: str) -> Any:
+        outputs = self.__dict__.get("outputs", {})
+        if name in outputs:
+            return outputs[name]
+        raise AttributeError(f"there is no output {name!r}; there are {', '.join(outputs)}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.outputs]
 
 
 class AskedRound(TypedDict, total=False):
@@ -144,7 +165,7 @@ class Exchange:
     """All that is to be known of one service: its address, the key, what it can compute."""
 
     def __init__(self, url: str | None, api_key: str | None, timeout: float) -> None:
-        self._url = (url or os.environ.get("WARPDESK_URL") or URL).rstrip("/")
+        self.url = _address(url or os.environ.get("WARPDESK_URL") or URL)
         self._timeout = timeout
         self._headers = {"Accept": "application/json"}
         if api_key := api_key or os.environ.get("WARPDESK_API_KEY"):
@@ -168,20 +189,20 @@ class Exchange:
     ) -> Steps[Job]:
         return (yield from self._submit(operation, options, fields, idempotency_key, None, wait=False))
 
-    def job(self, job: Job | str) -> Steps[Job]:
+    def job(self, job: JobDescription | str) -> Steps[Job]:
         return (yield from self._look(job, None))
 
-    def wait(self, job: Job | str, timeout: float | None) -> Steps[Job]:
+    def wait(self, job: JobDescription | str, timeout: float | None) -> Steps[JobDescription]:
         return (yield from self._wait(job, _deadline(timeout)))
 
-    def result(self, job: Job | str, timeout: float | None) -> Steps[Result]:
+    def result(self, job: JobDescription | str, timeout: float | None) -> Steps[Result]:
         return (yield from self._fetch(job, _deadline(timeout)))
 
-    def cancel(self, job: Job | str) -> Steps[Job]:
+    def cancel(self, job: JobDescription | str) -> Steps[Job]:
         response = yield from self.ask("POST", f"/v1/jobs/{_id(job)}/cancel")
         return Job.model_validate_json(response.content)
 
-    def delete(self, job: Job | str) -> Steps[None]:
+    def delete(self, job: JobDescription | str) -> Steps[None]:
         yield from self.ask("DELETE", f"/v1/jobs/{_id(job)}")
 
     def page(self, place: Place) -> Steps[tuple[list[Job], Place | None]]:
@@ -198,7 +219,7 @@ class Exchange:
     def upload(
         self, array: ArrayLike | Path, columns: Sequence[str] = (), deadline: float | None = None
     ) -> Steps[Array]:
-        body = file_body(array) if isinstance(array, Path) else array_body(np.asarray(array))
+        body = file_body(array) if isinstance(array, Path) else array_body(as_array("the array", array, DTYPES))
         query = f"?{_columns(columns)}" if columns else ""
         if query and body.media_type != CSV:
             raise ValueError("columns can be chosen from a .csv file only")
@@ -226,8 +247,8 @@ class Exchange:
         response = yield from self.ask("GET", f"/v1/budgets/{name}")
         return Budget.model_validate_json(response.content)
 
-    def events(self, job: Job | str, timeout: float | None) -> "Reading":
-        return Reading(self, _id(job), _deadline(timeout), self._timeout)
+    def events(self, job: JobDescription | str, timeout: float | None) -> "Reading":
+        return Reading(self, job, _deadline(timeout), self._timeout)
 
     def secagg_round(self, asked: AskedRound) -> Steps[Round]:
         fewest = max(asked.get("threshold", 0), asked["clients"] // 2 + 1, 3)
@@ -288,12 +309,12 @@ class Exchange:
             request.extensions[PAUSE] = pause
             try:
                 response = yield request
-            except LOST:
+            except httpx.TransportError as error:
                 until = until or time.monotonic() + self._timeout
                 tries += 1
                 pause = FIRST_RETRY * 2 ** (tries - 1)
-                if tries == TRIES or time.monotonic() + pause > until:
-                    raise
+                if not isinstance(error, LOST) or tries == TRIES or time.monotonic() + pause > until:
+                    raise Unreachable(self.url, error) from error
             else:
                 until = until or time.monotonic() + self._timeout
                 later = _retry_after(response)
@@ -319,9 +340,9 @@ class Exchange:
             if isinstance(value, Array):
                 inputs[name] = {"array": value.id}
             elif name not in expected and not isinstance(value, np.ndarray):
-                params[name] = value
+                params[name] = as_param(name, value)
             else:
-                array = as_array(value, tuple(expected[name].dtypes) if name in expected else ())
+                array = as_array(name, value, tuple(expected[name].dtypes) if name in expected else DTYPES)
                 if fits_json(array):
                     inputs[name] = {"data": as_json(array), "dtype": array.dtype.name}
                 else:
@@ -338,17 +359,19 @@ class Exchange:
             yield from self.operations(deadline)
         return self._operations.get(operation)  # None: the service will say that it does not exist
 
-    def _look(self, job: Job | str, deadline: float | None, *, wait: bool = False, pause: float = 0.0) -> Steps[Job]:
+    def _look(
+        self, job: JobDescription | str, deadline: float | None, *, wait: bool = False, pause: float = 0.0
+    ) -> Steps[Job]:
         response = yield from self.ask("GET", f"/v1/jobs/{_id(job)}", deadline=deadline, wait=wait, pause=pause)
         return Job.model_validate_json(response.content)
 
-    def _wait(self, job: Job | str, deadline: float | None) -> Steps[Job]:
-        found = job if isinstance(job, Job) else (yield from self._look(job, deadline, wait=True))
+    def _wait(self, job: JobDescription | str, deadline: float | None) -> Steps[JobDescription]:
+        found = (yield from self._look(job, deadline, wait=True)) if isinstance(job, str) else job
         pause = FIRST_PAUSE
         while not found.status.final:
             left = _seconds_left(deadline)
             if left <= 0:
-                raise TimeoutError(f"the job {found.id} is still {found.status}")
+                raise JobTimeout(found, found.status)
             if _whole_seconds(left):
                 found = yield from self._look(found, deadline, wait=True)
             else:
@@ -356,13 +379,18 @@ class Exchange:
                 pause *= 2
         return found
 
-    def _fetch(self, job: Job | str, deadline: float | None) -> Steps[Result]:
+    def _fetch(self, job: JobDescription | str, deadline: float | None) -> Steps[Result]:
         found = yield from self._wait(job, deadline)
         if found.error is not None:
-            raise WarpdeskError(409, found.error.code, found.error.message)
-        body = found.result
+            raise JobFailed(found.error.code, found.error.message, found)
+        body = found.result if isinstance(found, Job) else None
         if body is None:  # the job was given, not waited for; or it has no result, and the service says why
-            response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result")
+            try:
+                response = yield from self.ask("GET", f"/v1/jobs/{found.id}/result")
+            except RequestRefused as refusal:
+                if found.status in (State.CANCELED, State.EXPIRED) and refusal.status == REFUSED:
+                    raise JobFailed(refusal.code, refusal.detail, found) from None
+                raise
             body = ResultBody.model_validate_json(response.content)
         description = yield from self._describe(found.operation, None)
         kinds = {output.name: output.kind for output in (description.outputs if description else ())}
@@ -384,7 +412,7 @@ class Exchange:
         json: Any = None,
         stream: Body | None = None,
     ) -> httpx.Request:
-        url = httpx.URL(f"{self._url}{path}")
+        url = httpx.URL(f"{self.url}{path}")
         # httpx leaves the host out where it is given a stream, and takes headers for ASCII.
         sent = httpx.Headers({**self._headers, "Host": url.netloc.decode("ascii"), **headers}, encoding="utf-8")
         timeout = httpx.Timeout(self._timeout, read=read_timeout).as_dict()
@@ -394,7 +422,7 @@ class Exchange:
 class Reading:
     """Reads one job's events, over as many connections as it takes: each goes on after the last event that was read."""
 
-    def __init__(self, exchange: Exchange, job: str, deadline: float | None, patience: float) -> None:
+    def __init__(self, exchange: Exchange, job: JobDescription | str, deadline: float | None, patience: float) -> None:
         self.over = False
         self._exchange = exchange
         self._job = job
@@ -411,26 +439,26 @@ class Reading:
     def attempt(self) -> Iterator[httpx.Request]:
         """One connection: what to ask for. Whether it ends well or is lost, another may follow.
 
-        Raises TimeoutError after the deadline, and the last of several failures to connect.
+        Raises JobTimeout after the deadline, and Unreachable after several failures to connect.
         """
         left = self._left() - self._pause
         if left <= 0:
             state = "queued" if self._last is None else self._last.event.replace("progress", "running")
-            raise TimeoutError(f"the job {self._job} is still {state}")
+            raise JobTimeout(self._job, state)
         self._read_timeout = min(SILENCE, left)
         headers = {"Accept": "text/event-stream"}
         if self._last is not None:
             headers["Last-Event-ID"] = str(self._last.number)
-        request = self._exchange.request("GET", f"/v1/jobs/{self._job}/events", headers, self._read_timeout)
+        request = self._exchange.request("GET", f"/v1/jobs/{_id(self._job)}/events", headers, self._read_timeout)
         request.extensions[PAUSE] = self._pause
         self._pause = FIRST_RETRY * 2**self._failures
         self._failures += 1
         self._stream = EventStream()
         try:
             yield request
-        except LOST:
-            if self._failures == TRIES:
-                raise
+        except httpx.TransportError as error:
+            if not isinstance(error, LOST) or self._failures == TRIES:
+                raise Unreachable(self._exchange.url, error) from error
         self.over = self.over or (self._last is not None and self._last.event in ENDS)
 
     def begin(self, response: httpx.Response) -> None:
@@ -482,12 +510,23 @@ def _checked(response: httpx.Response) -> httpx.Response:
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:  # a proxy's page, say
-        raise WarpdeskError(response.status_code, "unexpected-response", response.text[:200]) from None
-    raise WarpdeskError(response.status_code, problem.code, problem.detail, tuple(problem.errors))
+        raise refused(response.status_code, "unexpected-response", response.text[:200]) from None
+    raise refused(response.status_code, problem.code, problem.detail, tuple(problem.errors))
 
 
-def _id(job: Job | str) -> str:
-    return job.id if isinstance(job, Job) else job
+def _address(url: str) -> str:
+    """Of a service, without a slash at its end. Raises ValueError for what is none."""
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"{url!r} is not the address of a service: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.host:
+        raise ValueError(f"{url!r} is not the address of a service, such as {URL}")
+    return url.rstrip("/")
+
+
+def _id(job: JobDescription | str) -> str:
+    return job if isinstance(job, str) else job.id
 
 
 def _columns(names: Sequence[str]) -> httpx.QueryParams:

@@ -35,10 +35,11 @@ from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privacy import graph, secret_sharing
-from privacy.key_agreement import share_key
+from privacy.key_agreement import check_encoding, share_key
 from warpdesk.client import send
 from warpdesk.encoding import CHUNK, AnyArray, Body
-from warpdesk.exchange import LOST, Exchange, WarpdeskError
+from warpdesk.errors import Unreachable, WarpdeskError
+from warpdesk.exchange import Exchange
 from warpdesk.masking import ClientSecret, Quantisation, check_sum, mask, new_secret
 
 __all__ = ["Member", "Quantisation", "Refused", "WarpdeskError", "join"]
@@ -294,6 +295,11 @@ class Member:
         keys = [key for both in roster.clients.values() for key in (both.mask_public, both.share_public)]
         if len(set(keys)) < len(keys):
             raise Refused(f"{n} clients have {len(set(keys))} keys between them, not {len(keys)}")
+        try:
+            for key in keys:
+                check_encoding(bytes.fromhex(key))
+        except ValueError as error:
+            raise Refused(str(error)) from None
         if sorted(roster.ring) != sorted(roster.clients):
             raise Refused(f"the ring of {len(roster.ring)} places is not one of the {n} clients of the roster")
         if n < self._fewest:
@@ -443,7 +449,7 @@ class Member:
         while True:
             try:
                 return send(self._http, self._exchange.ask(method, f"{self._path}/{step}", **content))
-            except LOST:
+            except Unreachable:
                 if time.monotonic() > until:
                     raise
             except WarpdeskError as error:

@@ -11,10 +11,22 @@ import numpy as np
 import pytest
 
 from examples.prices import sp500
-from tests.conftest import Service, wait_until_ready
-from warpdesk import AsyncClient, Client, WarpdeskError
+from tests.conftest import Service, free_port, wait_until_ready
+from warpdesk import (
+    AsyncClient,
+    Busy,
+    Client,
+    JobFailed,
+    JobTimeout,
+    NotFound,
+    RequestRefused,
+    Unauthorized,
+    Unreachable,
+    WarpdeskError,
+    errors,
+)
 from warpdesk.client import Job
-from warpdesk.encoding import INLINE
+from warpdesk.encoding import INLINE, as_array
 
 pytestmark = pytest.mark.timeout(500)
 
@@ -97,7 +109,7 @@ def test_the_columns_of_a_csv_file_are_chosen_by_name_in_the_order_wanted(client
         client.upload(file, columns=["Low"])
 
     async def at_once() -> list[float]:
-        async with AsyncClient(client._exchange._url) as connected:
+        async with AsyncClient(client._exchange.url) as connected:
             kept = await connected.upload(file, columns=["Open & low"])
             return list((await connected.download(kept)).tolist())
 
@@ -180,7 +192,7 @@ def test_a_refusal_is_an_exception_with_status_code_sentence_and_places(client: 
     with pytest.raises(WarpdeskError, match="nonsense") as unknown:
         client.run("nonsense")
     assert unknown.value.code == "unknown-operation"
-    with pytest.raises(TypeError, match="Python objects"):
+    with pytest.raises(TypeError, match="prices has the dtype object; it must be numbers"):
         client.run("rsi", prices=np.array([1.0, object()]), period=1)
 
 
@@ -282,3 +294,161 @@ def test_short_waits_find_the_end_of_a_job(service: Service, client: Client) -> 
             raise AssertionError("never done")
 
     assert asyncio.run(often()) == 8.0
+
+
+class Table:
+    """What a table of any library has: pandas, Polars and PyArrow name this method alike."""
+
+    def to_numpy(self) -> Any:
+        return np.ones((4, 2))
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (Table(), r"prices is a tests Table, whose labels and orientation are not read: .* \.to_numpy\(\)\.T"),
+        (["1", "2"], "prices has the dtype <U1; it must be numbers"),
+        (np.array(["2020-01-01"], "M8[D]"), r"prices has the dtype datetime64\[D\]; it must be numbers"),
+        (np.array([1 + 2j]), "prices has the dtype complex128; it must be numbers"),
+        (np.array([None, 1.0]), "prices has the dtype object; it must be numbers"),
+        ([1.0, {}], "prices holds '{}' of type dict; it must be numbers, or None for a gap"),
+        ([True, False], "prices has the dtype bool; it must be numbers"),
+        (np.ma.array([1.0, 2.0], mask=[False, True]), "prices is a masked array"),
+        ("prices.csv", r"prices is a string: give numbers as an array or a list, a file as Path\('prices.csv'\)"),
+    ],
+)
+def test_what_is_not_numbers_is_refused_by_name(value: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        as_array("prices", value, ("float64", "float32"))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtypes", "dtype"),
+    [
+        (np.arange(4), ("float64", "float32"), "float64"),
+        (np.arange(4, dtype=np.uint8), ("float64", "float32"), "float64"),
+        (np.array([2**60]), ("float64", "float32"), "float64"),
+        (np.array([1.5], np.float16), ("float64", "float32"), "float64"),
+        (np.array([1.5], np.float32), ("float64", "float32"), "float32"),
+        ([2.0, 3.0], ("uint32", "uint64"), "uint32"),
+        ([2**63], ("uint32", "uint64"), "uint64"),
+    ],
+)
+def test_numbers_of_another_dtype_are_taken_exactly(value: Any, dtypes: tuple[str, ...], dtype: str) -> None:
+    taken = as_array("prices", value, dtypes)
+    assert taken.dtype.name == dtype
+    assert [int(2 * each) for each in taken.tolist()] == [int(2 * each) for each in value]
+
+
+@pytest.mark.parametrize(
+    ("value", "dtypes"),
+    [
+        (np.array([2**60 + 1]), ("float64", "float32")),
+        (np.array([2**63 - 1]), ("float64", "float32")),
+        (np.array([2**64 - 1], np.uint64), ("float64", "float32")),
+        (np.array([-1]), ("uint32", "uint64")),
+        ([1.5], ("int64",)),
+        (np.array([np.nan]), ("int64",)),
+        (np.array([1.0], np.longdouble), ("float64", "float32")),
+    ],
+)
+def test_numbers_that_would_change_are_refused(value: Any, dtypes: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=f"prices has the dtype .* {dtypes[0]}.* cannot hold exactly"):
+        as_array("prices", value, dtypes)
+
+
+def test_a_gap_in_a_list_is_none() -> None:
+    np.testing.assert_array_equal(
+        as_array("prices", [[1, None], [None, 2.5]], ("float64",)), [[1, np.nan], [np.nan, 2.5]]
+    )
+
+
+def test_a_table_is_refused_before_anything_is_sent(client: Client) -> None:
+    before = [job.id for job in client.list(limit=1)]
+    for send in (lambda: client.run("rsi", prices=Table(), period=2), lambda: client.upload(Table())):  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="labels and orientation"):
+            send()
+    with pytest.raises(TypeError, match="price is no input of this operation"):
+        client.run("rsi", price=Table(), period=2)
+    assert [job.id for job in client.list(limit=1)] == before
+
+
+def test_integers_are_prices_too_and_numpy_scalars_parameters(client: Client) -> None:
+    ticks = np.array([4434, 4409, 4415, 4361, 4433])
+    result = client.run("rsi", prices=ticks, period=np.int64(3))
+    np.testing.assert_array_equal(result.rsi, client.run("rsi", prices=ticks.astype(float), period=3)["rsi"])
+
+
+def test_outputs_of_a_result_have_names(client: Client) -> None:
+    result = client.run("bollinger", prices=[1.0, 2.0, 4.0, 3.0], period=2)
+    assert result.upper is result["upper"]
+    assert set(result) == {"upper", "middle", "lower"} == set(result.keys()) <= set(dir(result))
+    with pytest.raises(AttributeError, match="there is no output 'uper'; there are "):
+        _ = result.uper
+
+
+def test_a_job_is_asked_by_itself(client: Client) -> None:
+    job = client.submit("sum", x=[1.0, 2.0])
+    assert job.wait().status == "succeeded"
+    assert job.result().job.id == job.id
+    assert job.refresh().status == "succeeded"
+    assert [event.event for event in job.events()][-1] == "succeeded"
+    assert next(iter(client.list(limit=1))).result()["sum"] == job.result()["sum"]
+
+
+def test_a_job_of_the_asynchronous_client_is_asked_by_itself(service: Service) -> None:
+    async def run() -> None:
+        async with AsyncClient(service.url) as client:
+            job = await client.submit("sum", x=[1.0, 2.0])
+            assert (await job.wait()).status == "succeeded"
+            assert (await job.result()).job.id == job.id
+            assert (await (await job.refresh()).cancel()).status == "succeeded"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("progress", [None, lambda event: None])
+def test_a_run_that_takes_too_long_has_its_job_and_can_end_it(client: Client, progress: Any) -> None:
+    with pytest.raises(JobTimeout) as late:
+        client.run("monte_carlo", **LONG, timeout=0.5, on_timeout="cancel", progress=progress)
+    job = late.value.job
+    assert isinstance(job, Job)
+    assert job.wait(60).status == "canceled"
+    with pytest.raises(JobFailed) as failed:
+        job.result()
+    assert (failed.value.code, failed.value.job.status) == ("job-canceled", "canceled")
+
+
+def test_a_run_that_takes_too_long_goes_on_unless_told_otherwise(client: Client) -> None:
+    with pytest.raises(JobTimeout) as late:
+        client.run("monte_carlo", **LONG, timeout=0.5)
+    assert isinstance(late.value.job, Job)
+    assert late.value.job.refresh().status in ("queued", "running")
+    late.value.job.cancel()
+
+
+def test_a_service_that_is_not_there_is_named_with_its_address() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with Client(url) as client:
+        with pytest.raises(Unreachable, match=f"no Warpdesk service answers at {url}: "):
+            client.operations()
+        with pytest.raises(Unreachable, match=f"no Warpdesk service answers at {url}: "):
+            next(client.events("job_1"))
+        assert repr(client) == f"Client('{url}')"
+    assert issubclass(Unreachable, httpx.TransportError)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://127.0.0.1", "http://"])
+def test_what_is_no_address_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ValueError, match="is not the address of a service, such as "):
+        Client(url)
+
+
+def test_each_kind_of_refusal_has_its_exception(client: Client) -> None:
+    with pytest.raises(NotFound):
+        client.job("job_1")
+    with pytest.raises(RequestRefused) as refused:
+        client.run("rsi", prices=[1.0], period=14)
+    assert type(refused.value) is RequestRefused
+    kinds = {401: Unauthorized, 403: Unauthorized, 410: NotFound, 429: Busy, 503: Busy, 507: Busy, 500: RequestRefused}
+    assert {status: type(errors.refused(status, "code", "sentence")) for status in kinds} == kinds
