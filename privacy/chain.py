@@ -22,9 +22,9 @@ class Entry:
 
     budget_id: str
     seq: int
-    kind: Literal["charge", "refund"]
-    charge_id: str
-    owner: str
+    kind: Literal["charge", "refund", "close", "rules"]
+    charge_id: str  # of "close": the budget's own id; of "rules": an id of its own
+    owner: str  # of "close" and "rules": the administrator
     operation: str
     amounts: dict[Name, str]
     relation: Relation  # between the neighbours that the release protects; declared: by who declared its sensitivity

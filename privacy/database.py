@@ -27,6 +27,7 @@ from sqlalchemy import (
     make_url,
     select,
     text,
+    update,
 )
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -38,12 +39,13 @@ FACTS = Table(
     "facts", TABLES, Column("name", String(40), primary_key=True), Column("value", String(200), nullable=False)
 )
 
-SCHEMA = 1  # of all tables; a release that changes them raises it and brings older ones up to it in `create_tables`
+SCHEMA = 3  # of all tables; a release that changes them raises it and brings older ones up to it in `create_tables`
 
 _BUSY_SECONDS = 30  # how long a writer of SQLite waits for the others
 _CHECKPOINT_SECONDS = 1  # how long emptying its log does
 _ANSWER_SECONDS = 10  # how long PostgreSQL may take to connect, to lock a row, to answer
-_CREATING = 8172645  # the advisory lock of PostgreSQL that whoever makes tables holds
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CREATING = 8172645  # the advisory lock of PostgreSQL of whoever makes tables or budgets
 
 
 class UnusableDatabase(ValueError):
@@ -52,6 +54,10 @@ class UnusableDatabase(ValueError):
 
 class DatabaseUnavailable(Exception):
     """The database did not answer in time. What was being written is there whole or not at all: ask again."""
+
+
+class DamagedDatabase(DatabaseUnavailable):
+    """The file is no SQLite database any more; the message says which file and what to do."""
 
 
 def connect(url: str) -> Engine:
@@ -96,8 +102,7 @@ def create_tables(engine: Engine) -> None:
     Raises UnusableDatabase for tables of a newer release, before anything of them is touched.
     """
     with writing(engine) as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATING})"))
+        one_at_a_time(connection)
         found = None
         if inspect(connection).has_table(FACTS.name):
             found = connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "schema"))
@@ -109,6 +114,32 @@ def create_tables(engine: Engine) -> None:
         TABLES.create_all(connection)
         if found is None:
             connection.execute(insert(FACTS).values(name="schema", value=str(SCHEMA)))
+        elif int(found) < SCHEMA:  # chains of 1 have no entry of the kind "close", those of 2 none of "rules"
+            for table in TABLES.tables.values():
+                for index in table.indexes:
+                    index.create(connection, checkfirst=True)
+            connection.execute(update(FACTS).where(FACTS.c.name == "schema").values(value=str(SCHEMA)))
+
+
+def one_at_a_time(connection: Connection) -> None:
+    """Wait for whoever else makes tables or budgets. SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATING})"))
+
+
+def exists(engine: Engine) -> bool:
+    """False for an SQLite file that is missing; to connect would create it."""
+    return engine.dialect.name != "sqlite" or Path(str(engine.url.database)).exists()
+
+
+def facts(engine: Engine) -> dict[str, str]:
+    """All rows of FACTS; none where there is no database or it has no tables yet. Creates nothing."""
+    if not exists(engine):
+        return {}
+    with reading(engine) as connection:
+        if not inspect(connection).has_table(FACTS.name):
+            return {}
+        return {row.name: row.value for row in connection.execute(select(FACTS))}
 
 
 @contextmanager
@@ -117,7 +148,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
     Raises DatabaseUnavailable.
     """
-    with _answering(), engine.begin() as connection:
+    with _answering(engine), engine.begin() as connection:
         yield connection
 
 
@@ -126,7 +157,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
     """One consistent look, beside writers. Raises DatabaseUnavailable."""
     level = {"isolation_level": "REPEATABLE READ"} if engine.dialect.name == "postgresql" else {}
     with (
-        _answering(),
+        _answering(engine),
         engine.connect().execution_options(reads=True, **level) as connection,
         connection.begin(),
     ):
@@ -161,15 +192,27 @@ def truncate_log(engine: Engine) -> bool:
 
 
 @contextmanager
-def _answering() -> Iterator[None]:
+def _answering(engine: Engine) -> Iterator[None]:
     try:
         yield
     except (OperationalError, PoolTimeout) as error:
         raise DatabaseUnavailable(f"the ledger's database does not answer: {_cause(error)}") from error
     except DBAPIError as error:
+        if _is_damage(error.orig):
+            raise _damaged(engine.url, error) from error
         if not error.connection_invalidated:
             raise
         raise DatabaseUnavailable(f"the connection to the ledger's database was lost: {_cause(error)}") from error
+
+
+def _is_damage(error: BaseException | None) -> bool:
+    return isinstance(error, sqlite3.DatabaseError) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+
+
+def _damaged(url: URL, error: Exception) -> DamagedDatabase:
+    return DamagedDatabase(
+        f"{url.database} is damaged ({_cause(error)}): put its newest backup in its place, with the service stopped"
+    )
 
 
 def _cause(error: Exception) -> str:
@@ -190,7 +233,7 @@ def _sqlite(url: URL) -> Engine:
         except FileExistsError:
             _keep_to_ourselves(file)
         except OSError as error:
-            raise DatabaseUnavailable(f"the ledger's file cannot be opened: {error}") from error
+            raise DatabaseUnavailable(f"{file} cannot be opened: {error.strerror}") from error
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:
@@ -201,7 +244,9 @@ def _sqlite(url: URL) -> Engine:
             for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
                 cursor.execute(f"PRAGMA {pragma}")
         except sqlite3.DatabaseError as error:
-            raise DatabaseUnavailable(f"the ledger's file cannot be used: {error}") from error
+            if _is_damage(error):
+                raise _damaged(url, error) from error
+            raise DatabaseUnavailable(f"{file} cannot be used: {error}") from error
         finally:
             cursor.close()
 

@@ -1,17 +1,28 @@
 """What two clients of a round share, from their X25519 keys: the seed of their mask, and the key of their shares.
 
 RFC 7748 and RFC 5869, by the `cryptography` package. Public keys enter in the order of their owners' ids, so that both
-find the same. Raises ValueError for a public key of low order (RFC 7748, section 6.1).
+find the same. Raises ValueError for a public key of low order (RFC 7748, section 6.1), and for one that is not the one
+encoding of its point.
 """
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+_PRIME = 2**255 - 19  # a public key is a number below it
+
 
 def public_key(private: bytes) -> bytes:
     """The X25519 public key of a private one, 32 bytes each."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def check_encoding(public: bytes) -> None:
+    """Raise ValueError for a second encoding of a point, which RFC 7748 (section 5) reads as the first: keys are
+    compared as bytes, so a client could take another's point for its own.
+    """
+    if int.from_bytes(public, "little") >= _PRIME:
+        raise ValueError("an X25519 public key is a little-endian number below 2^255 - 19, and this one is not")
 
 
 def pair_seed(me: int, private: bytes, other: int, other_public: bytes, round_id: bytes | str) -> bytes:
@@ -45,6 +56,7 @@ def _derive(
 ) -> bytes:
     if me == other:
         raise ValueError(f"client {me} shares no {purpose.decode()} seed with itself")
+    check_encoding(other_public)
     mine = X25519PrivateKey.from_private_bytes(private)
     shared = mine.exchange(X25519PublicKey.from_public_bytes(other_public))
     public = mine.public_key().public_bytes_raw()

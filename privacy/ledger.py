@@ -7,12 +7,15 @@ job that is run again gives the same answer; the seed goes in the transaction th
 """
 
 import hmac
+import json
 import secrets
 import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, delete, func, insert, inspect, select, update
+from sqlalchemy import Connection, Engine, delete, func, insert, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kernels.spend import Neighbouring, Spend
@@ -20,10 +23,15 @@ from privacy.accountants import Accountant, cost, total
 from privacy.accountants import NotHeld as NotHeld
 from privacy.amounts import Amounts, Name, minus, plus, read, shown, within
 from privacy.amounts import NotAnAmount as NotAnAmount
+from privacy.anchor import Anchor, Head
 from privacy.chain import Entry as Entry
 from privacy.chain import Relation, canonical, genesis
-from privacy.database import FACTS, create_tables, reading, truncate_log, writing
+from privacy.database import FACTS, create_tables, one_at_a_time, reading, truncate_log, writing
 from privacy.database import DatabaseUnavailable as DatabaseUnavailable
+from privacy.dataset import NotADataset as NotADataset
+from privacy.dataset import normal
+from privacy.rules import NO_RULES, Rules
+from privacy.rules import NotAllowed as NotAllowed
 from privacy.seeds import SIZE, Ring, Secrets, noise_key
 from privacy.seeds import WrongKey as WrongKey
 from privacy.tables import BUDGETS, CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
@@ -44,15 +52,26 @@ class UnknownCharge(LookupError):
     pass
 
 
+class LedgerBehind(DatabaseUnavailable):
+    """The database is not the one that was used last: older, empty or another. The message says what to do."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: put the newest copy of the ledger's database back, or run `warpdesk ledger accept`, which closes "
+            "every budget whose later charges are not known"
+        )
+
+
 class Tampered(Exception):
     """A row is not as the ledger wrote it."""
 
 
 class DatasetTaken(ValueError):
-    """The dataset has an open budget, `budget_id`."""
+    """The dataset, or one whose name differs in case, blanks or encoding alone, has an open budget, `budget_id`."""
 
-    def __init__(self, dataset: str, budget_id: str) -> None:
-        super().__init__(f"the dataset {dataset!r} has the open budget {budget_id}: close that one first")
+    def __init__(self, dataset: str, written: str, budget_id: str) -> None:
+        alias = "" if written == dataset else f", as {written!r},"
+        super().__init__(f"the dataset {dataset!r} has{alias} the open budget {budget_id}: close that one first")
         self.dataset = dataset
         self.budget_id = budget_id
 
@@ -113,6 +132,7 @@ class NewBudget:
     epsilon: str | None = None
     delta: str | None = None
     rho: str | None = None
+    rules: Rules = NO_RULES
 
 
 @dataclass(frozen=True)
@@ -214,37 +234,81 @@ class Ledger:
     asking again with the same words finishes it.
     """
 
-    def __init__(self, engine: Engine, key: Ring | bytes) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, key: Ring | bytes, anchor: Anchor | None = None) -> None:
+        """Whoever writes chains has an anchor, which is compared first and written last. Workers need none."""
+        self.engine = engine
         self._secrets = Secrets(key)
+        self._anchor = anchor
 
     def prepare(self) -> None:
         """Make the tables that are missing, and see that the key is that of the database. Raises WrongKey where it is
         not, and UnusableDatabase."""
-        create_tables(self._engine)
-        check = self._secrets.digest("check")
-        with writing(self._engine) as connection:
+        create_tables(self.engine)
+        with writing(self.engine) as connection:
             query = select(FACTS.c.value).where(FACTS.c.name == "key")
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql("LOCK TABLE facts IN EXCLUSIVE MODE")
             found = connection.scalar(query)
             if found is None:
-                connection.execute(insert(FACTS).values(name="key", value=check))
-            elif not hmac.compare_digest(found, check):
-                raise WrongKey(
-                    "the ledger's database was made with another key: put that key file back, "
-                    "without it the open charges cannot be released"
-                )
+                connection.execute(insert(FACTS).values(name="key", value=self._secrets.digest("check")))
+            else:
+                self.check_key(found)
 
-    def made(self) -> bool:
-        """Whether somebody has prepared the database, which binds it to a key. Changes nothing."""
-        with reading(self._engine) as connection:
-            if not inspect(connection).has_table(FACTS.name):
-                return False
-            return connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "key")) is not None
+    def check_key(self, found: str) -> None:
+        """Raise WrongKey where the database's fact `key` is of another key."""
+        if not hmac.compare_digest(found, self._secrets.digest("check")):
+            raise WrongKey(
+                "the ledger's database was made with another key: put that key file back, "
+                "without it the open charges cannot be released"
+            )
+
+    def dispose(self) -> None:
+        """Close all connections, the anchor's too."""
+        self.engine.dispose()
+        if self._anchor is not None:
+            self._anchor.dispose()
+
+    def compare(self, *, note: bool = True) -> None:
+        """Compare every budget with the anchor, and note what a crash left out of it. Raises LedgerBehind."""
+        if self._anchor is None:
+            return
+        heads = self._anchor.heads()  # before the database, which goes on meanwhile
+        with reading(self.engine) as connection:
+            rows = {row["id"]: row for row in connection.execute(select(BUDGETS)).mappings()}
+            for head in heads.values():
+                if wrong := _misfit(connection, head, rows.get(head.budget_id)):
+                    raise LedgerBehind(wrong)
+        for row in rows.values() if note else ():
+            if row["id"] not in heads or row["seq"] > heads[row["id"]].seq:
+                self._anchor.note(row)
+
+    def accept(self, heads: Mapping[str, Head], others: bool, by: str) -> tuple[list[Row], list[str]]:
+        """Close each budget that does not go on from its head, and enter those that are missing as closed; with
+        `others` also close those without a head. Returns all budgets, and the ids of those that were closed."""
+        closed = []
+        with writing(self.engine) as connection:
+            lock = select(BUDGETS).with_for_update()
+            there = {row["id"] for row in connection.execute(lock).mappings()}
+            for budget_id in heads.keys() - there:
+                self._insert(connection, json.loads(heads[budget_id].created), "closed")
+            for row in connection.execute(lock).mappings().all():
+                head = heads.get(row["id"])
+                known = row if row["id"] in there else None
+                wrong = _misfit(connection, head, known) if head else others and f"{row['id']} is in no anchor"
+                if wrong and (row["state"] == "open" or known is None):
+                    self._close(connection, row, by, f"{wrong}; an administrator accepted the database")
+                    closed.append(row["id"])
+            return list(connection.execute(select(BUDGETS)).mappings()), closed
+
+    def name(self, ledger: str) -> None:
+        """Write the ledger's id, where the database has none."""
+        with writing(self.engine) as connection:
+            if connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "ledger")) is None:
+                connection.execute(insert(FACTS).values(name="ledger", value=ledger))
 
     def create(self, new: NewBudget) -> Budget:
-        """Open a budget for a dataset that has no open one. Raises NotAnAmount, DatasetTaken."""
+        """Open a budget for a dataset that has no open one. Raises NotAnAmount, NotADataset, DatasetTaken."""
+        form = normal(new.dataset)
         amounts = total(new.accountant, {"epsilon": new.epsilon, "delta": new.delta, "rho": new.rho})
         budget: dict[str, Any] = {
             "id": f"budget_{secrets.token_hex(16)}",
@@ -256,33 +320,35 @@ class Ledger:
             "created_by": new.created_by,
             "created_at": _now(),
         }
-        budget |= {
-            "state": "open",
-            "spent": canonical(shown(dict.fromkeys(amounts, 0))),
-            "seq": 0,
-            "head": genesis(budget),
-        }
+        self.compare()  # an older database may lack a budget of the dataset
+        with writing(self.engine) as connection:
+            one_at_a_time(connection)
+            for other in connection.execute(select(BUDGETS.c.id, BUDGETS.c.dataset).where(BUDGETS.c.state == "open")):
+                if _alike(other.dataset, form):
+                    raise DatasetTaken(new.dataset, other.dataset, other.id)
+            made = self._insert(connection, budget, "open")
+            if new.rules != NO_RULES:
+                made = self._append_rules(connection, made, new.rules, new.created_by)
+        self._note(made)
+        return _budget(made)
+
+    def _insert(self, connection: Connection, created: dict[str, Any], state: Literal["open", "closed"]) -> Row:
+        """Write the row of a budget without an entry."""
+        none = canonical(shown(dict.fromkeys(read(created["total"]), 0)))
+        budget = {**created, "state": state, "spent": none, "seq": 0, "head": genesis(created)}
         budget["seal"] = self._secrets.seal("budget", budget)
-        taken = select(BUDGETS.c.id).where(BUDGETS.c.dataset == new.dataset, BUDGETS.c.state == "open")
-        try:
-            with writing(self._engine) as connection:
-                if (other := connection.scalar(taken)) is not None:
-                    raise DatasetTaken(new.dataset, other)
-                connection.execute(insert(BUDGETS).values(budget))
-        except IntegrityError:  # another was as quick
-            with reading(self._engine) as connection:
-                raise DatasetTaken(new.dataset, str(connection.scalar(taken))) from None
-        return self.budget(budget["id"])
+        connection.execute(insert(BUDGETS).values(budget))
+        return budget
 
     def budget(self, budget_id: str) -> Budget:
         """Raises UnknownBudget."""
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             return _budget(_budget_row(connection, budget_id))
 
     def budgets(self, limit: int, after: str | None = None) -> list[Budget]:
         """In the order they were created, those after the budget `after`."""
         query = select(BUDGETS).order_by(BUDGETS.c.created_at, BUDGETS.c.id).limit(limit)
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             if after is not None:
                 last = _budget_row(connection, after)
                 at, key = BUDGETS.c.created_at, BUDGETS.c.id
@@ -293,21 +359,65 @@ class Ledger:
         """Those that were opened first, and how many more there are."""
         opened = BUDGETS.c.state == "open"
         query = select(BUDGETS).where(opened).order_by(BUDGETS.c.created_at, BUDGETS.c.id).limit(limit)
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             found = [_budget(row) for row in connection.execute(query).mappings()]
             count = connection.scalar(select(func.count()).select_from(BUDGETS).where(opened)) or 0
         return found, count - len(found)
 
-    def close(self, budget_id: str) -> Budget:
+    def close(self, budget_id: str, by: str) -> Budget:
         """Take no more charges; those made go on, and may be refunded. Again: nothing. Raises UnknownBudget."""
-        with writing(self._engine) as connection:
-            self._write(connection, self._locked_budget(connection, budget_id), state="closed")
-        return self.budget(budget_id)
+        with writing(self.engine) as connection:
+            row = self._locked_budget(connection, budget_id)
+            if row["state"] == "open":
+                row = self._close(connection, row, by, "")
+        self._note(row)
+        return _budget(row)
 
-    def quote(self, budget_id: str, spend: Spend) -> Quote:
-        """What a charge would do now. Raises UnknownBudget, BudgetClosed, NotHeld."""
-        with reading(self._engine) as connection:
+    def rules(self, budget_id: str) -> Rules:
+        """Raises UnknownBudget."""
+        with reading(self.engine) as connection:
+            _budget_row(connection, budget_id)
+            return _rules(connection, budget_id)
+
+    def change_rules(self, budget_id: str, rules: Rules, by: str) -> None:
+        """Replace the rules; charges that were made stay. Raises UnknownBudget, BudgetClosed."""
+        with writing(self.engine) as connection:
+            row = self._locked_budget(connection, budget_id)
+            _open_account(row)
+            if rules != _rules(connection, budget_id):
+                row = self._append_rules(connection, row, rules, by)
+        self._note(row)
+
+    def _append_rules(self, connection: Connection, budget: Row, rules: Rules, by: str) -> Row:
+        return self._append_act(connection, budget, "rules", f"rules_{secrets.token_hex(16)}", by, rules.text, {})
+
+    def _close(self, connection: Connection, budget: Row, by: str, reason: str) -> Row:
+        return self._append_act(connection, budget, "close", budget["id"], by, reason, {"state": "closed"})
+
+    def _append_act(
+        self, connection: Connection, budget: Row, kind: str, name: str, by: str, reason: str, changes: dict[str, Any]
+    ) -> Row:
+        """Append to a locked budget what an administrator does with it."""
+        no_request = dict.fromkeys(("operation", "params", "inputs", "version", "request", "job", "job_id"), "")
+        _, row = self._append(
+            connection,
+            budget,
+            changes,
+            kind=kind,
+            charge_id=name,
+            owner=by,
+            amounts=shown(dict.fromkeys(read(budget["total"]), 0)),
+            relation="declared",
+            reason=reason,
+            **no_request,
+        )
+        return row
+
+    def quote(self, budget_id: str, spend: Spend, owner: str, inputs: Collection[str]) -> Quote:
+        """What a charge would do now. Raises UnknownBudget, BudgetClosed, NotAllowed, NotHeld."""
+        with reading(self.engine) as connection:
             row = _budget_row(connection, budget_id)
+            _rules(connection, budget_id).check(budget_id, owner, inputs)
         account = _open_account(row)
         asked = cost(account.accountant, account.neighbouring, spend)
         fits = within(asked, account.remaining)
@@ -317,7 +427,7 @@ class Ledger:
         """Take what a release costs, once for each idempotency key of an owner.
 
         The same request again is given its charge, whatever became of it. Raises KeyReused for another request,
-        UnknownBudget, BudgetClosed, NotHeld and OverBudget; nothing is written then.
+        UnknownBudget, BudgetClosed, NotAllowed, NotHeld and OverBudget; nothing is written then.
         """
         try:
             return self._charge(budget_id, spend, order)
@@ -339,18 +449,19 @@ class Ledger:
         charge |= dict.fromkeys(_TOLD_LATER)
         charge["seal"] = self._secrets.seal("charge", charge)
         request = {"owner": order.owner, "idempotency_key": named}
-        with writing(self._engine) as connection:
+        with writing(self.engine) as connection:
             row = self._locked_budget(connection, budget_id)
-            if (earlier := _known(connection, order.owner, named, fingerprint)) is not None:
+            if (earlier := self._known(connection, order.owner, named, fingerprint)) is not None:
                 return Charged(earlier, replayed=True)
             account = _open_account(row)
+            _rules(connection, budget_id).check(budget_id, order.owner, json.loads(order.inputs).values())
             asked = cost(account.accountant, account.neighbouring, spend)
             if not within(asked, account.remaining):
                 raise OverBudget(budget_id, shown(asked), shown(account.remaining))
-            entry = self._append(
+            entry, row = self._append(
                 connection,
                 row,
-                plus(account.spent, asked),
+                {"spent": canonical(shown(plus(account.spent, asked)))},
                 kind="charge",
                 charge_id=charge_id,
                 owner=order.owner,
@@ -366,17 +477,18 @@ class Ledger:
             connection.execute(insert(SEEDS).values(charge_id=charge_id, wrapped=wrapped))
             connection.execute(insert(OUTBOX).values(outbox))
             connection.execute(insert(REQUESTS).values(**request, fingerprint=fingerprint, charge_id=charge_id))
+        self._note(row)
         return Charged(_charge(entry, charge), replayed=False)
 
     def known(self, owner: str, idempotency_key: str, fingerprint: str) -> Charge | None:
         """What was charged for this request before. Raises KeyReused for another with the same key."""
         request = self._request(owner, idempotency_key, fingerprint)
-        with reading(self._engine) as connection:
-            return _known(connection, owner, *request)
+        with reading(self.engine) as connection:
+            return self._known(connection, owner, *request)
 
     def find(self, charge_id: str) -> Charge:
         """Raises UnknownCharge."""
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             return _find(connection, charge_id)
 
     def claim(self, charge_id: str, *, operation: str, params: str, inputs: str, version: str) -> NoiseKey | Released:
@@ -386,7 +498,7 @@ class Ledger:
         was charged, ChargeEnded where it failed or is void.
         """
         digests = self._digests(params, inputs, version)
-        with writing(self._engine) as connection:
+        with writing(self.engine) as connection:
             charge = self._locked(connection, charge_id)
             entry = vars(_entry(connection, charge_id))
             told = {"operation": operation, **digests}
@@ -410,7 +522,7 @@ class Ledger:
         UnknownCharge.
         """
         answer = self._secrets.digest("answer", digest.hex())
-        with writing(self._engine) as connection:
+        with writing(self.engine) as connection:
             charge = self._locked(connection, charge_id)
             if charge["state"] == "released":
                 if not hmac.compare_digest(charge["answer"], answer):
@@ -424,7 +536,7 @@ class Ledger:
     def fail(self, charge_id: str, reason: str) -> None:
         """Give up a claimed charge, which stays spent: whoever has its noise key may have shown something. Again:
         nothing. Raises NotClaimed, ChargeEnded, UnknownCharge."""
-        with writing(self._engine) as connection:
+        with writing(self.engine) as connection:
             charge = self._locked(connection, charge_id)
             if charge["state"] == "failed":
                 return
@@ -437,27 +549,31 @@ class Ledger:
 
         With `forget_key` the idempotency key may be used for another request. Raises UnknownCharge.
         """
-        with writing(self._engine) as connection:
+        with writing(self.engine) as connection:
             charge = self._locked(connection, charge_id)
             if charge["state"] not in ("charged", "void"):
                 return False
+            budget = None
             if charge["state"] == "charged":
-                self._refund(connection, charge, reason)
+                budget = self._refund(connection, charge, reason)
             else:
                 reason = charge["reason"]
             forgotten = forget_key or charge["forgotten"]
             self._turn(connection, charge, state="void", reason=reason, forgotten=forgotten)
             if forgotten:
                 connection.execute(delete(REQUESTS).where(REQUESTS.c.charge_id == charge_id))
+        if budget is not None:
+            self._note(budget)
         self.erase()
         return True
 
-    def _refund(self, connection: Connection, charge: Row, reason: str) -> None:
+    def _refund(self, connection: Connection, charge: Row, reason: str) -> Row:
         row = self._locked_budget(connection, charge["budget_id"])
         entry = _entry(connection, charge["id"])
         same = {name: value for name, value in vars(entry).items() if name not in _OF_ITS_PLACE}
         spent = minus(read(row["spent"]), read(canonical(entry.amounts)))
-        self._append(connection, row, spent, **{**same, "kind": "refund", "reason": reason})
+        changes = {"spent": canonical(shown(spent))}
+        return self._append(connection, row, changes, **{**same, "kind": "refund", "reason": reason})[1]
 
     def pending(self, older_than: float, limit: int) -> list[Pending]:
         """The oldest charges without an end that are `older_than` seconds old."""
@@ -468,24 +584,24 @@ class Ledger:
             .order_by(OUTBOX.c.at, OUTBOX.c.charge_id)
             .limit(limit)
         )
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             return [Pending(**row) for row in connection.execute(query).mappings()]
 
     def erase(self) -> bool:
         """Empty SQLite's log of seeds that ended, which each end does unless somebody reads just then. Call it now and
         then. Whether nothing is left."""
-        return truncate_log(self._engine)
+        return truncate_log(self.engine)
 
     def rewrap(self) -> int:
         """Wrap the seeds of all charges that are not over with the newest key; how many there are. Beside a service
         that runs: each is a step of its own, and a charge that ends meanwhile takes its seed along. Raises WrongKey.
         """
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             found = connection.execute(select(SEEDS.c.charge_id, SEEDS.c.wrapped)).all()
         for charge_id, wrapped in found:
             again = self._secrets.rewrapped(wrapped, charge_id)
             if again is not None:
-                with writing(self._engine) as connection:
+                with writing(self.engine) as connection:
                     same = (SEEDS.c.charge_id == charge_id) & (SEEDS.c.wrapped == wrapped)
                     connection.execute(update(SEEDS).where(same).values(wrapped=again))
         self.erase()  # SQLite's log has them as they were
@@ -494,30 +610,51 @@ class Ledger:
     def history(self, budget_id: str, after: int, limit: int) -> list[Entry]:
         """The entries of a budget's chain that follow the one numbered `after`. Raises UnknownBudget."""
         query = select(ENTRIES).where(ENTRIES.c.budget_id == budget_id, ENTRIES.c.seq > after)
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             _budget_row(connection, budget_id)
             rows = connection.execute(query.order_by(ENTRIES.c.seq).limit(limit)).mappings()
             return [Entry.of(row) for row in rows]
 
     def verify(self, budget_id: str) -> Verified:
         """Go through a budget's whole chain, and all that is kept beside it. Raises UnknownBudget."""
-        with reading(self._engine) as connection:
+        with reading(self.engine) as connection:
             return verify(connection, _budget_row(connection, budget_id), self._secrets)
 
-    def _append(self, connection: Connection, budget: Row, spent: Amounts, **fields: Any) -> Entry:
-        """Write the next entry of a chain whose budget is locked."""
+    def _append(self, connection: Connection, budget: Row, changes: dict[str, Any], **fields: Any) -> tuple[Entry, Row]:
+        """Write the next entry of a chain whose budget is locked, and change the budget's row with it."""
         entry = Entry(budget_id=budget["id"], seq=budget["seq"] + 1, at=_now(), prev=budget["head"], **fields)
         entry = replace(entry, hash=entry.hashed())
         connection.execute(insert(ENTRIES).values({**vars(entry), "amounts": canonical(entry.amounts)}))
-        self._write(connection, budget, spent=canonical(shown(spent)), seq=entry.seq, head=entry.hash)
-        return entry
+        changes |= {"seq": entry.seq, "head": entry.hash}
+        changes["seal"] = self._secrets.seal("budget", {**budget, **changes})
+        connection.execute(update(BUDGETS).where(BUDGETS.c.id == budget["id"]).values(changes))
+        return entry, {**budget, **changes}
 
-    def _write(self, connection: Connection, budget: Row, **changes: Any) -> None:
-        seal = self._secrets.seal("budget", {**budget, **changes})
-        connection.execute(update(BUDGETS).where(BUDGETS.c.id == budget["id"]).values(**changes, seal=seal))
+    def _known(self, connection: Connection, owner: str, named: str, fingerprint: str) -> Charge | None:
+        """The charge of a request, once it is in the anchor: whoever charged it may have ended before."""
+        query = select(REQUESTS).where(REQUESTS.c.owner == owner, REQUESTS.c.idempotency_key == named)
+        found = connection.execute(query).mappings().one_or_none()
+        if found is None:
+            return None
+        if not hmac.compare_digest(found["fingerprint"], fingerprint):
+            raise KeyReused("the idempotency key belongs to another request")
+        charge = _find(connection, found["charge_id"])
+        self._note(_budget_row(connection, charge.budget_id))
+        return charge
+
+    def _note(self, budget: Row) -> None:
+        """Bring the anchor up to a budget's row that was committed."""
+        if self._anchor is not None:
+            self._anchor.note(budget)
 
     def _locked_budget(self, connection: Connection, budget_id: str) -> Row:
-        row = _budget_row(connection, budget_id, lock=True)
+        """The row of a budget, which goes on from its anchored head; the one place before all that writes chains."""
+        row = _row_of(connection, budget_id, lock=True)
+        head = None if self._anchor is None else self._anchor.head(budget_id)
+        if head is not None and (wrong := _misfit(connection, head, row)):
+            raise LedgerBehind(wrong)
+        if row is None:
+            raise UnknownBudget(f"there is no budget {budget_id}")
         self._must_be_sealed("budget", row)
         return row
 
@@ -575,18 +712,49 @@ class _Account:
         return minus(self.total, self.spent)
 
 
+def _alike(dataset: str, form: str) -> bool:
+    with suppress(NotADataset):  # an earlier release took such names
+        return normal(dataset) == form
+    return False
+
+
 def _open_account(row: Row) -> _Account:
     if row["state"] != "open":
         raise BudgetClosed(f"{row['id']} is closed")
     return _Account.of(row)
 
 
-def _budget_row(connection: Connection, budget_id: str, *, lock: bool = False) -> Row:
+def _row_of(connection: Connection, budget_id: str, *, lock: bool = False) -> Row | None:
     query = select(BUDGETS).where(BUDGETS.c.id == budget_id)
-    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+    return connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
+
+
+def _budget_row(connection: Connection, budget_id: str) -> Row:
+    row = _row_of(connection, budget_id)
     if row is None:
         raise UnknownBudget(f"there is no budget {budget_id}")
     return row
+
+
+def _rules(connection: Connection, budget_id: str) -> Rules:
+    at = (ENTRIES.c.budget_id == budget_id) & (ENTRIES.c.kind == literal_column("'rules'"))  # as the index has it
+    text = connection.scalar(select(ENTRIES.c.reason).where(at).order_by(ENTRIES.c.seq.desc()).limit(1))
+    return NO_RULES if text is None else Rules.of(text)
+
+
+def _misfit(connection: Connection, head: Head, budget: Row | None) -> str | None:
+    """Why the chain of a budget does not go on from an anchored head, or None."""
+    if budget is None:
+        return f"{head.budget_id} is missing, of which {head.seq} entries were written"
+    if budget["seq"] < head.seq:
+        return f"{budget['id']} has {budget['seq']} entries, and {head.seq} were written"
+    found = budget["head"]
+    if budget["seq"] > head.seq:
+        at = (ENTRIES.c.budget_id == budget["id"]) & (ENTRIES.c.seq == head.seq + 1)
+        found = connection.scalar(select(ENTRIES.c.prev).where(at))
+    if found != head.head:
+        return f"entry {head.seq} of {budget['id']} is another than was written"
+    return None
 
 
 def _budget(row: Row) -> Budget:
@@ -600,16 +768,6 @@ def _budget(row: Row) -> Budget:
         remaining=shown(account.remaining),
         **told,
     )
-
-
-def _known(connection: Connection, owner: str, named: str, fingerprint: str) -> Charge | None:
-    query = select(REQUESTS).where(REQUESTS.c.owner == owner, REQUESTS.c.idempotency_key == named)
-    found = connection.execute(query).mappings().one_or_none()
-    if found is None:
-        return None
-    if not hmac.compare_digest(found["fingerprint"], fingerprint):
-        raise KeyReused("the idempotency key belongs to another request")
-    return _find(connection, found["charge_id"])
 
 
 def _entry(connection: Connection, charge_id: str) -> Entry:

@@ -66,6 +66,8 @@ def _spends(ledger: Ledger, budget_id: str) -> Counter[tuple[Fraction, Fraction]
     after = 0
     while entries := ledger.history(budget_id, after, _AT_A_TIME):
         for entry in entries:
+            if entry.kind in ("close", "rules"):
+                continue
             amounts = tuple(Fraction(entry.amounts.get(name, "0")) for name in ("epsilon", "delta"))
             spends[amounts[0], amounts[1]] += 1 if entry.kind == "charge" else -1
         after = entries[-1].seq

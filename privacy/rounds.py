@@ -26,6 +26,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Connection,
     Engine,
     Float,
@@ -48,6 +49,7 @@ from sqlalchemy import (
 from kernels.secure_aggregation.spec import Quantisation
 from privacy import graph, secret_sharing
 from privacy.database import TABLES, reading, truncate_log, writing
+from privacy.key_agreement import check_encoding
 from privacy.unmasking import Shares
 
 Phase = Literal["keys", "shares", "masked", "unmask", "aggregating", "done", "aborted"]
@@ -182,7 +184,7 @@ class MissingShare(Refused):
 
 
 class UnusableKey(Refused):
-    """A public key that cannot be used: of low order, or that of another client."""
+    """A public key that cannot be used: of low order, in a second encoding, or that of another client."""
 
     code = "invalid-request"
 
@@ -196,7 +198,24 @@ class TooManyRounds(Refused):
 
 
 class NoRoom(Refused):
+    """The live rounds of all keys hold as many bytes as they may."""
+
     code = "storage-full"
+
+
+class NoShare(Refused):
+    """The live rounds of one key hold as many bytes as they may."""
+
+    code = "storage-quota"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The most live rounds of one owner, and the most bytes of their masked vectors, and of those of all owners."""
+
+    live: int
+    owner_bytes: int
+    all_bytes: int
 
 
 @dataclass(frozen=True)
@@ -316,10 +335,10 @@ class Rounds:
 
     # --- the creator
 
-    def create(self, new: NewRound, most_live: int, most_bytes: int) -> tuple[str, list[str]]:
+    def create(self, new: NewRound, bounds: Bounds) -> tuple[str, list[str]]:
         """Make a round; returns its id and a join token for each client, in the order of their ids, which say nothing
-        about who they are. Raises TooManyRounds past `most_live` of the owner's, NoRoom where the masked vectors of all
-        live rounds could pass `most_bytes`, ValueError where `problems` finds any."""
+        about who they are. Raises TooManyRounds, NoShare or NoRoom past one of the bounds, ValueError where `problems`
+        finds any."""
         if found := problems(new):
             raise ValueError("; ".join(detail for _, detail in found))
         name = secrets.token_hex(16)
@@ -328,16 +347,18 @@ class Rounds:
         with writing(self._engine) as connection:
             _one_creator_at_a_time(connection)
             live = rounds.c.phase.in_(LIVE)
-            mine = connection.scalar(select(func.count()).where(live, rounds.c.owner == new.owner)) or 0
-            if mine >= most_live:
-                raise TooManyRounds(f"the key has {mine} live rounds; the limit is {most_live}")
-            size = rounds.c.clients * rounds.c.dimension * (rounds.c.modulus_bits // 8)
-            held = int(connection.scalar(select(func.coalesce(func.sum(size), 0)).where(live)) or 0)
-            if held + new.bytes > most_bytes:
-                raise NoRoom(
-                    f"{new.clients} vectors of {new.dimension} words are {new.bytes} bytes; live rounds may hold "
-                    f"{most_bytes} together and have {held}"
+            own = and_(live, rounds.c.owner == new.owner)
+            mine = connection.scalar(select(func.count()).where(own)) or 0
+            if mine >= bounds.live:
+                raise TooManyRounds(f"the key has {mine} live rounds; the limit is {bounds.live}")
+            vectors = f"{new.clients} vectors of {new.dimension} words are {new.bytes} bytes"
+            if (held := _bytes(connection, own)) + new.bytes > bounds.owner_bytes:
+                raise NoShare(
+                    f"{vectors}; live rounds of one key may hold {bounds.owner_bytes} together, and the key's have "
+                    f"{held}"
                 )
+            if (held := _bytes(connection, live)) + new.bytes > bounds.all_bytes:
+                raise NoRoom(f"{vectors}; live rounds may hold {bounds.all_bytes} together and have {held}")
             connection.execute(
                 insert(rounds).values(
                     id=round_id,
@@ -405,7 +426,7 @@ class Rounds:
         return Member(round_id, int(match[2]))
 
     def send_keys(self, member: Member, mask_public: bytes, share_public: bytes) -> None:
-        """Take part. Raises UnusableKey for a public key of low order or that somebody else sent."""
+        """Take part. Raises UnusableKey for a public key that cannot be used, or that somebody else sent."""
         for name, key in (("mask_public", mask_public), ("share_public", share_public)):
             _check_key(name, key)
         if mask_public == share_public:
@@ -728,6 +749,12 @@ def _one_creator_at_a_time(connection: Connection) -> None:
         connection.execute(select(func.pg_advisory_xact_lock(8172646)))
 
 
+def _bytes(connection: Connection, which: ColumnElement[bool]) -> int:
+    """Bytes of the masked vectors of these rounds."""
+    size = rounds.c.clients * rounds.c.dimension * (rounds.c.modulus_bits // 8)
+    return int(connection.scalar(select(func.coalesce(func.sum(size), 0)).where(which)) or 0)
+
+
 def _round(connection: Connection, round_id: str, lock: Literal["shared", "alone"] | None = None) -> Row[Any]:
     if not _ROUND_ID.fullmatch(round_id):
         raise UnknownRound(f"there is no round {round_id[:80]!r}")
@@ -888,6 +915,10 @@ def _require_holders(found: Row[Any], of: Iterable[int], held_by: Sequence[int])
 
 def _check_key(name: str, key: bytes) -> None:
     _require_length(name, key, 32)
+    try:
+        check_encoding(key)
+    except ValueError as error:
+        raise UnusableKey(f"{name}: {error}") from None
     try:
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(key))
     except ValueError:  # RFC 7748, section 6.1

@@ -69,7 +69,7 @@ class Ring:
         """Write these keys and a new one to `path`, in one step. With `forget`, when every seed was wrapped with the
         newest, those between it and the first are left out, unless it is so new that somebody may just be writing what
         the one before has wrapped."""
-        with _alone(path.parent):  # of two at once one's key would be lost, and what was wrapped with it meanwhile
+        with alone(path.parent):  # of two at once one's key would be lost, and what was wrapped with it meanwhile
             first, *later = self.keys()
             old = time.time() - self._stamp[0] / 1e9 > _SETTLED
             _write(path, (first, *(later[-1:] if forget and old else later), secrets.token_bytes(SIZE)), anew=False)
@@ -178,7 +178,7 @@ def _write(path: Path, keys: Sequence[bytes], *, anew: bool) -> None:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def alone(directory: Path) -> Iterator[None]:
     """One process in the block at a time."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

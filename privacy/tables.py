@@ -62,7 +62,7 @@ ENTRIES = Table(
     TABLES,
     Column("budget_id", String(40), ForeignKey(BUDGETS.c.id), primary_key=True),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),  # 1, 2, ...
-    Column("kind", String(10), nullable=False),  # charge, refund
+    Column("kind", String(10), nullable=False),  # charge, refund, close, rules
     Column("charge_id", String(40), nullable=False),
     Column("owner", Text, nullable=False),
     Column("operation", Text, nullable=False),
@@ -74,11 +74,16 @@ ENTRIES = Table(
     Column("request", String(64), nullable=False),
     Column("job", String(64), nullable=False),  # to here
     Column("job_id", Text, nullable=False),
-    Column("reason", Text, nullable=False),  # of a refund
+    Column("reason", Text, nullable=False),  # of a refund or close; of rules: their JSON
     Column("at", BigInteger, nullable=False),
     Column("prev", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
-    UniqueConstraint("charge_id", "kind"),  # one refund
+    UniqueConstraint("charge_id", "kind"),  # one refund, one close
+)
+
+_IS_RULES = ENTRIES.c.kind == "rules"
+Index(  # each charge looks for the last one
+    "budget_rules", ENTRIES.c.budget_id, ENTRIES.c.seq, sqlite_where=_IS_RULES, postgresql_where=_IS_RULES
 )
 
 CHARGES = Table(

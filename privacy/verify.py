@@ -10,6 +10,7 @@ from sqlalchemy import Connection, func, select
 
 from privacy.amounts import minus, plus, read, shown, within
 from privacy.chain import Entry, canonical, genesis
+from privacy.rules import Rules
 from privacy.seeds import Secrets
 from privacy.tables import CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
 
@@ -39,6 +40,7 @@ def verify(connection: Connection, budget: Row, secrets: Secrets) -> Verified:
         prev, total = genesis(budget), read(budget["total"])
         spent = dict.fromkeys(total, 0)
         charges = 0
+        closed = False
         void: dict[str, tuple[int, Entry]] = {}  # charges whose refund is still to come
         for at, row in enumerate(_rows(connection, budget["id"]), start=1):
             entry = Entry.of({column.name: row[column.name] for column in ENTRIES.c})
@@ -47,11 +49,19 @@ def verify(connection: Connection, budget: Row, secrets: Secrets) -> Verified:
             _must(entry.hash == entry.hashed() and row["amounts"] == canonical(entry.amounts), "it was changed")
             if entry.kind == "charge":
                 charges += 1
+                _must(not closed, "it was charged after the budget was closed")
                 _must(_fits(entry, row, secrets), "what is kept beside it was changed")
                 if row["state"] == "void":
                     void[entry.charge_id] = (at, entry)
                 spent = plus(spent, read(row["amounts"]))
                 _must(within(spent, total), "it spends more than the budget holds")
+            elif entry.kind == "close":
+                closed = True
+                _must(not any(read(row["amounts"]).values()), "it closes the budget and changes what was spent")
+                _must(budget["state"] == "closed", "it closes the budget, which is open")
+            elif entry.kind == "rules":
+                _must(not any(read(row["amounts"]).values()), "it changes the rules and what was spent")
+                Rules.of(entry.reason)
             else:
                 _, charged = void.pop(entry.charge_id, (0, None))
                 _must(charged is not None and charged.amounts == entry.amounts, "it gives back what was not taken")

@@ -50,7 +50,7 @@ def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database of each kind without a table."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/empty.db"
-    return _create(make_url(request.getfixturevalue("postgres_server")), "template0")
+    return create_database(make_url(request.getfixturevalue("postgres_server")), "template0")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -59,7 +59,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("prepared_file"), tmp_path / "ledger.db")
         return f"sqlite:///{tmp_path}/ledger.db"
-    return _create(request.getfixturevalue("prepared_server"), "prepared")
+    return create_database(request.getfixturevalue("prepared_server"), "prepared")
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def processes() -> Iterator[Processes]:
         yield processes
 
 
-def _create(server: URL, template: str) -> str:
+def create_database(server: URL, template: str) -> str:
     name = f"test_{next(_names)}"
     _run(server, f"CREATE DATABASE {name} TEMPLATE {template}")
     return server.set(database=name).render_as_string()

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels.secure_aggregation.spec import Quantisation
 from privacy import graph, key_agreement, secret_sharing
-from privacy.rounds import PHASES, Member, NewRound, Phase, Rounds
+from privacy.rounds import PHASES, Bounds, Member, NewRound, Phase, Rounds
 
 CIPHERTEXT = bytes(96)
 
@@ -50,7 +50,7 @@ class Clients:
     held: dict[int, dict[int, tuple[bytes, bytes]]] = field(default_factory=dict)  # by holder and owner
 
     def __post_init__(self) -> None:
-        self.id, self.tokens = self.rounds.create(self.asked, 10, 1 << 30)
+        self.id, self.tokens = self.rounds.create(self.asked, Bounds(10, 1 << 30, 1 << 30))
         self.secrets = {c: (secrets.token_bytes(32), secrets.token_bytes(32)) for c in range(self.asked.clients)}
         self.share_keys = {c: secrets.token_bytes(32) for c in range(self.asked.clients)}
 

@@ -47,20 +47,29 @@ class Processes:
         self._parent.communicate(timeout=60)
         assert self._parent.returncode == 0
 
-    def run(self, url: str, key: bytes, tasks: Sequence[Sequence[Call]], die_at: int | None = None) -> list[Ended]:
-        """One process for each task, all at once."""
+    def run(
+        self,
+        url: str,
+        key: bytes,
+        tasks: Sequence[Sequence[Call]],
+        die_at: int | None = None,
+        anchor: str | None = None,
+    ) -> list[Ended]:
+        """One process for each task, all at once; with the anchor at that URL."""
         assert self._parent.stdin is not None
         assert self._parent.stdout is not None
-        self._parent.stdin.write(json.dumps([url, key.hex(), tasks, die_at]) + "\n")
+        self._parent.stdin.write(json.dumps([url, key.hex(), tasks, die_at, anchor]) + "\n")
         self._parent.stdin.flush()
         return [Ended(*ended) for ended in json.loads(self._parent.stdout.readline())]
 
-    def one(self, url: str, key: bytes, *calls: Call, die_at: int | None = None) -> Ended:
-        [ended] = self.run(url, key, [calls], die_at)
+    def one(self, url: str, key: bytes, *calls: Call, die_at: int | None = None, anchor: str | None = None) -> Ended:
+        [ended] = self.run(url, key, [calls], die_at, anchor)
         return ended
 
 
-def _fork(url: str, key: str, tasks: Sequence[Sequence[Call]], die_at: int | None) -> list[tuple[bool, list[Any]]]:
+def _fork(
+    url: str, key: str, tasks: Sequence[Sequence[Call]], die_at: int | None, anchor: str | None
+) -> list[tuple[bool, list[Any]]]:
     start, go = os.pipe()
     connected, there = os.pipe()
     children = []
@@ -71,7 +80,7 @@ def _fork(url: str, key: str, tasks: Sequence[Sequence[Call]], die_at: int | Non
             status = 1
             try:
                 os.close(go)
-                _work(url, bytes.fromhex(key), calls, die_at, (there, start), writer)
+                _work((url, anchor), bytes.fromhex(key), calls, die_at, (there, start), writer)
                 status = 0
             finally:
                 os._exit(status)
@@ -92,16 +101,27 @@ def _fork(url: str, key: str, tasks: Sequence[Sequence[Call]], die_at: int | Non
     return ended
 
 
-def _work(url: str, key: bytes, calls: Sequence[Call], die_at: int | None, gate: tuple[int, int], writer: int) -> None:
+def _work(
+    place: tuple[str, str | None],
+    key: bytes,
+    calls: Sequence[Call],
+    die_at: int | None,
+    gate: tuple[int, int],
+    writer: int,
+) -> None:
+    from privacy.anchor import Anchor
     from privacy.database import connect
     from privacy.ledger import Ledger
+    from privacy.seeds import Secrets
 
-    engine = connect(url)
-    ledger = Ledger(engine, key)
-    with engine.connect():
-        pass
+    engines = [connect(url) for url in place if url is not None]
+    anchor = Anchor(engines[1], Secrets(key), "ledger_tested") if len(engines) > 1 else None
+    ledger = Ledger(engines[0], key, anchor)
+    for engine in engines:
+        with engine.connect():
+            pass
     if die_at is not None:
-        _die(engine, die_at)
+        _die(engines, die_at)
     os.write(gate[0], b".")
     os.read(gate[1], 1)  # all begin together
     with os.fdopen(writer, "w", buffering=1) as answers:
@@ -134,7 +154,7 @@ def _call(ledger: Any, name: str, told: list[Any]) -> Any:
     raise AssertionError(name)
 
 
-def _die(engine: Any, step: int) -> None:
+def _die(engines: Sequence[Any], step: int) -> None:
     from sqlalchemy import event
 
     steps = itertools.count(1)
@@ -143,9 +163,8 @@ def _die(engine: Any, step: int) -> None:
         if next(steps) == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    event.listen(engine, "before_cursor_execute", pass_by)
-    event.listen(engine, "commit", pass_by)
-    event.listen(engine, "checkin", pass_by)
+    for engine, point in itertools.product(engines, ("before_cursor_execute", "commit", "checkin")):
+        event.listen(engine, point, pass_by)
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ def test_a_database_that_does_not_answer_is_named_without_what_was_asked(url: st
 
 def test_a_file_that_is_no_database_is_named_and_kept(sqlite: Engine, file: Path) -> None:
     file.write_bytes(b"something else" * 100)
-    with pytest.raises(DatabaseUnavailable, match="the ledger's file cannot be used: file is not a database"):
+    with pytest.raises(DatabaseUnavailable, match=r"ledger.db is damaged \(file is not a database\): put its newest"):
         create_tables(sqlite)
     assert not truncate_log(sqlite)
     assert file.read_bytes() == b"something else" * 100

@@ -37,6 +37,12 @@ def test_no_two_uses_of_two_keys_give_the_same() -> None:
     assert len(found) == 5
 
 
+@pytest.mark.parametrize("number", [2**255 - 19, 2**255 - 10, 2**255 - 1, 2**255 + 9, 2**256 - 1])
+def test_a_second_encoding_of_a_point_is_refused(number: int) -> None:
+    with pytest.raises(ValueError, match=r"below 2\^255 - 19, and this one is not"):
+        pair_seed(1, ONE, 2, number.to_bytes(32, "little"), ROUND)
+
+
 @pytest.mark.parametrize("point", [bytes(32), (1).to_bytes(32, "little")])
 def test_a_public_key_of_low_order_is_refused(point: bytes) -> None:
     with pytest.raises(ValueError, match="Error computing shared key"):

@@ -5,15 +5,17 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, insert, select, text, update
+from sqlalchemy import Engine, delete, event, insert, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
+from privacy import ledger as ledger_module
 from privacy.accountants import AMOUNTS
 from privacy.amounts import NotAnAmount
-from privacy.database import FACTS, SCHEMA, UnusableDatabase, writing
+from privacy.database import FACTS, SCHEMA, UnusableDatabase, create_tables, writing
 from privacy.ledger import (
     BudgetClosed,
     Changed,
@@ -21,6 +23,8 @@ from privacy.ledger import (
     DatasetTaken,
     KeyReused,
     Ledger,
+    NotADataset,
+    NotAllowed,
     NotClaimed,
     NotHeld,
     OverBudget,
@@ -29,6 +33,7 @@ from privacy.ledger import (
     UnknownCharge,
     WrongKey,
 )
+from privacy.rules import Rules
 from privacy.tables import BUDGETS, ENTRIES, OUTBOX, SEEDS
 from tests.privacy.ledgers import RELEASE, charged, claimed, open_budget, order, spend
 
@@ -133,7 +138,7 @@ def test_an_accountant_refuses_what_it_cannot_hold(ledger: Ledger) -> None:
     with pytest.raises(NotHeld, match="the accountant pure cannot hold this release; zcdp can"):
         ledger.charge(budget.id, gaussian, order())
     with pytest.raises(NotHeld):
-        ledger.quote(budget.id, gaussian)
+        ledger.quote(budget.id, gaussian, "key_a", ())
     assert ledger.history(budget.id, 0, 9) == []
 
 
@@ -148,7 +153,7 @@ def test_a_dataset_has_one_open_budget(ledger: Ledger) -> None:
     with pytest.raises(DatasetTaken, match=f"'census' has the open budget {first.id}"):
         open_budget(ledger, "census")
     other = open_budget(ledger, "prices")
-    assert ledger.close(first.id).state == "closed"
+    assert ledger.close(first.id, "key_admin").state == "closed"
     second = open_budget(ledger, "census")
     assert [budget.id for budget in ledger.budgets(9)] == [first.id, other.id, second.id]
     assert [budget.id for budget in ledger.budgets(1, after=first.id)] == [other.id]
@@ -157,11 +162,11 @@ def test_a_dataset_has_one_open_budget(ledger: Ledger) -> None:
 def test_a_closed_budget_takes_no_charge_and_its_charges_go_on(ledger: Ledger) -> None:
     budget = open_budget(ledger)
     charge, refunded = charged(ledger, budget, 1), charged(ledger, budget, 2)
-    assert ledger.close(budget.id) == ledger.close(budget.id)
+    assert ledger.close(budget.id, "key_admin") == ledger.close(budget.id, "key_admin")
     with pytest.raises(BudgetClosed):
         charged(ledger, budget, 3)
     with pytest.raises(BudgetClosed):
-        ledger.quote(budget.id, spend())
+        ledger.quote(budget.id, spend(), "key_a", ())
     assert ledger.charge(budget.id, spend(), order(1)).replayed
     claimed(ledger, charge)
     ledger.release(charge.id, OUTCOME, ANSWER)
@@ -172,12 +177,12 @@ def test_a_closed_budget_takes_no_charge_and_its_charges_go_on(ledger: Ledger) -
 
 def test_a_quote_charges_nothing(ledger: Ledger) -> None:
     budget = open_budget(ledger)
-    assert asdict(ledger.quote(budget.id, spend("0.4"))) == {
+    assert asdict(ledger.quote(budget.id, spend("0.4"), "key_a", ())) == {
         "fits": True,
         "cost": {"epsilon": "0.4"},
         "remaining": {"epsilon": "0.6"},
     }
-    assert asdict(ledger.quote(budget.id, spend("1.1"))) == {
+    assert asdict(ledger.quote(budget.id, spend("1.1"), "key_a", ())) == {
         "fits": False,
         "cost": {"epsilon": "1.1"},
         "remaining": {"epsilon": "1"},
@@ -346,6 +351,72 @@ def test_what_has_ended_has_no_seed(ledger: Ledger, engine: Engine) -> None:
         assert connection.execute(select(SEEDS)).all() == connection.execute(select(OUTBOX)).all() == []
 
 
+@pytest.mark.parametrize(
+    "alike",
+    [
+        "Patients  of\u00a0Ward 7 \u00c4",
+        " PATIENTS of ward 7 a\u0308",
+        "patients of ward \uff17 \u00e4",
+    ],
+)
+def test_datasets_that_differ_in_case_blanks_or_encoding_alone_are_one(ledger: Ledger, alike: str) -> None:
+    first = open_budget(ledger, "Patients of Ward 7 \u00c4")
+    with pytest.raises(DatasetTaken, match=first.id):
+        open_budget(ledger, alike)
+    ledger.close(first.id, "key_admin")
+    assert open_budget(ledger, alike).dataset == alike, "it is kept as it is written"
+
+
+@pytest.mark.parametrize("hidden", ["\u200b", "\u00ad", "\ufeff", "\u3164", "\ufe0f", "\x7f", "\u2028", "\u034f"])
+def test_a_dataset_with_characters_that_cannot_be_seen_is_refused(ledger: Ledger, hidden: str) -> None:
+    with pytest.raises(NotADataset, match=rf"character 4 of the name is U\+{ord(hidden):04X}"):
+        open_budget(ledger, f"pat{hidden}ients")
+    with pytest.raises(NotADataset, match="nothing but blanks"):
+        open_budget(ledger, " \u3000 ")
+
+
+def test_a_budget_is_charged_by_the_keys_and_for_the_arrays_of_its_rules_alone(ledger: Ledger) -> None:
+    mine, other = "blake3:" + "0" * 64, "blake3:" + "1" * 64
+    budget = open_budget(ledger, rules=Rules(charge_keys=("key_a",)))
+    ledger.charge(budget.id, spend(), order(1, inputs=f'{{"values":"{other}"}}'))
+    with pytest.raises(NotAllowed, match=f"the key key_b may not charge {budget.id}"):
+        ledger.charge(budget.id, spend(), order(2, owner="key_b"))
+    ledger.change_rules(budget.id, Rules(charge_keys=("key_a", "key_b"), arrays=(mine,)), "key_admin")
+    assert ledger.rules(budget.id) == Rules(charge_keys=("key_a", "key_b"), arrays=(mine,))
+    ledger.charge(budget.id, spend(), order(2, owner="key_b", inputs=f'{{"values":"{mine}"}}'))
+    for ask in (
+        lambda: ledger.charge(budget.id, spend(), order(3, inputs=f'{{"values":"{mine}","weights":"{other}"}}')),
+        lambda: ledger.quote(budget.id, spend(), "key_a", [other]),
+    ):
+        with pytest.raises(NotAllowed, match=f"{other} may not be charged to {budget.id}"):
+            ask()
+    ledger.change_rules(budget.id, ledger.rules(budget.id), "key_admin")  # as they are: nothing
+    entries = ledger.history(budget.id, 0, 9)
+    assert [entry.kind for entry in entries] == ["rules", "charge", "rules", "charge"]
+    assert ledger.verify(budget.id).ok
+    ledger.close(budget.id, "key_admin")
+    with pytest.raises(BudgetClosed):
+        ledger.change_rules(budget.id, Rules(), "key_admin")
+
+
+def test_a_charge_finds_the_rules_by_an_index(ledger: Ledger, engine: Engine) -> None:
+    """Which a database of an earlier release gets as well."""
+    with writing(engine) as connection:
+        connection.execute(text("DROP INDEX budget_rules"))
+        connection.execute(text("UPDATE facts SET value = '2' WHERE name = 'schema'"))
+    create_tables(engine)
+    assert "budget_rules" in {index["name"] for index in inspect(engine).get_indexes("budget_entries")}
+    if engine.dialect.name == "sqlite":
+        budget = open_budget(ledger)
+        plans = []
+        with engine.connect() as connection:
+            event.listen(connection, "before_cursor_execute", lambda *told: plans.append(told[2]))
+            ledger_module._rules(connection, budget.id)
+            asked = plans[-1]
+            [(*_, plan)] = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked}", (budget.id, 1, 0)).all()
+        assert "USING INDEX budget_rules" in plan
+
+
 def test_what_is_not_there_is_told(ledger: Ledger) -> None:
     charge = replace(charged(ledger, open_budget(ledger)), id="charge_" + "0" * 32)
     questions: list[Callable[[], object]] = [
@@ -358,7 +429,8 @@ def test_what_is_not_there_is_told(ledger: Ledger) -> None:
     for ask in questions:
         with pytest.raises(UnknownCharge, match=charge.id):
             ask()
-    for question in (ledger.budget, ledger.close, ledger.verify, lambda it: ledger.history(it, 0, 1)):
+    close, history = partial(ledger.close, by="key_admin"), partial(ledger.history, after=0, limit=1)
+    for question in (ledger.budget, close, ledger.verify, history):
         with pytest.raises(UnknownBudget):
             question("budget_" + "0" * 32)
     with pytest.raises(UnknownBudget):

@@ -172,7 +172,8 @@ class Budgets(RuleBasedStateMachine):
 
     @rule()
     def close(self) -> None:
-        self.ledger.close(self.budget)
+        self.ledger.close(self.budget, "key_admin")
+        self.entries += not self.closed
         self.closed = True
 
     @invariant()

@@ -22,11 +22,13 @@ from privacy.rounds import (
     PHASES,
     Aborted,
     AlreadySent,
+    Bounds,
     DoubleReveal,
     ForgedShare,
     Member,
     MissingShare,
     NoRoom,
+    NoShare,
     NotANeighbour,
     NotYet,
     Phase,
@@ -234,6 +236,8 @@ _REFUSED: dict[str, tuple[Phase, type[Refused], str, Callable[[Clients], Any]]] 
                     lambda five: five.rounds.send_keys(five.member(0), KEYS[0][:31], KEYS[1])),
     "a key of low order": ("keys", UnusableKey, "share_public is a point of low order",
                            lambda five: five.rounds.send_keys(five.member(0), KEYS[0], bytes(32))),
+    "a second encoding of a key": ("keys", UnusableKey, r"mask_public: an X25519 public key is .* below 2\^255 - 19",
+                                   lambda five: five.rounds.send_keys(five.member(0), KEYS[0][:31] + b"\xff", KEYS[1])),
     "another's key": ("keys", UnusableKey, "another client of the round has sent one of these keys",
                       lambda five: (five.send_keys([1]),
                                     five.rounds.send_keys(five.member(0), KEYS[0], five.public(1)))),
@@ -491,23 +495,32 @@ def test_an_erased_round_keeps_its_outcome_and_nothing_else(five: Clients, engin
 
 
 def test_rounds_of_one_key_and_bytes_of_all_have_limits(rounds: Rounds) -> None:
-    small = new_round(4, dimension=1000)  # 16,000 bytes
-    first, _ = rounds.create(small, 2, 40_000)
-    rounds.create(small, 2, 40_000)
+    small, bounds = new_round(4, dimension=1000), Bounds(2, 40_000, 40_000)  # 16,000 bytes
+    first, _ = rounds.create(small, bounds)
+    rounds.create(small, bounds)
     with pytest.raises(TooManyRounds, match="the key has 2 live rounds; the limit is 2"):
-        rounds.create(small, 2, 100_000)
+        rounds.create(small, Bounds(2, 100_000, 100_000))
     other = new_round(4, dimension=1000, owner="somebody else")
     with pytest.raises(NoRoom, match="are 16000 bytes; live rounds may hold 40000 together and have 32000"):
-        rounds.create(other, 2, 40_000)
+        rounds.create(other, bounds)
     with rules.writing(rounds._engine) as connection:
         rules._end(connection, first, "keys", "aborted", 0.0, "for the test")
-    rounds.create(other, 2, 40_000)
+    rounds.create(other, bounds)
+
+
+def test_one_key_takes_no_more_than_its_share_of_the_room_for_rounds(rounds: Rounds) -> None:
+    asked, bounds = new_round(4, dimension=1000), Bounds(100, 40_000, 160_000)  # 16,000 bytes
+    rounds.create(asked, bounds)
+    rounds.create(asked, bounds)
+    with pytest.raises(NoShare, match="rounds of one key may hold 40000 together, and the key's have 32000"):
+        rounds.create(asked, bounds)
+    rounds.create(new_round(4, dimension=1000, owner="somebody else"), bounds)
 
 
 def test_creators_at_once_do_not_pass_a_limit_together(rounds: Rounds) -> None:
     def create(_: int) -> bool:
         try:
-            rounds.create(new_round(3), 5, 1 << 30)
+            rounds.create(new_round(3), Bounds(5, 1 << 30, 1 << 30))
         except TooManyRounds:
             return False
         return True
@@ -543,7 +556,7 @@ def test_a_round_that_could_not_be_right_is_refused_with_the_numbers(
     asked = new_round(**{"clients": 10, **changes})
     assert any(sentence in detail for _, detail in problems(asked))
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        quick.create(asked, 10, 1 << 40)
+        quick.create(asked, Bounds(10, 1 << 40, 1 << 40))
 
 
 def test_no_secret_is_shown_where_a_round_is_printed(five: Clients) -> None:

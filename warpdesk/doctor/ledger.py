@@ -1,13 +1,12 @@
 """The ledger of privacy budgets: whether it can be used with the key that is here, and whether its chains fit."""
 
-from pathlib import Path
-
 from sqlalchemy import make_url
 
 from app.settings import Settings
-from privacy.database import DatabaseUnavailable, UnusableDatabase, connect
-from privacy.ledger import Ledger, WrongKey
-from privacy.seeds import Ring, UnusableKey
+from privacy.database import DamagedDatabase, DatabaseUnavailable, UnusableDatabase
+from privacy.ledger import Ledger, LedgerBehind, WrongKey
+from privacy.opening import examine
+from privacy.seeds import UnusableKey
 from warpdesk.doctor.check import Check
 from workers.logs import scrub
 
@@ -21,24 +20,20 @@ def ledger(settings: Settings) -> Check:
     except Exception:  # noqa: BLE001 - of a URL, whose text may hold a password
         return _failed("WARPDESK_LEDGER_URL is not a database URL", "write it as postgresql://user@host/name")
     shown = scrub(place.render_as_string(hide_password=True))  # one may be in the query too
-    if place.get_backend_name() == "sqlite" and not Path(place.database or "").exists():
-        return Check("ledger", "ok", f"{shown} is made at the first start, with the key {settings.ledger_key_path}")
-    if not settings.ledger_key_path.exists():
-        found = f"{shown}: its key {settings.ledger_key_path} is missing"
-        return _failed(found, "put the key file back, or set WARPDESK_LEDGER_KEY_FILE")
     try:
-        engine = connect(settings.ledger)
+        books = examine(settings.ledger_place)
+        if books is None:
+            found = f"{shown} is empty: it is made at the first start, with the key {settings.ledger_key_path}"
+            return Check("ledger", "ok", found)
         try:
-            books = Ledger(engine, Ring(settings.ledger_key_path))
-            if not books.made():
-                found = f"{shown} is empty; the first start binds it to its key, here {settings.ledger_key_path}"
-                return Check("ledger", "ok", found)
-            books.prepare()
             return _verified(books, shown)
         finally:
-            engine.dispose()
+            books.dispose()
     except (UnusableDatabase, UnusableKey, WrongKey) as error:
         return _failed(f"{shown}: {error}", "correct WARPDESK_LEDGER_URL or WARPDESK_LEDGER_KEY_FILE")
+    except (LedgerBehind, DamagedDatabase) as error:
+        what, _, remedy = str(error).rpartition(": put ")
+        return _failed(f"{shown}: {what}", f"put {remedy}")
     except DatabaseUnavailable as error:
         return _failed(f"{shown}: {error}", "start the database, or correct WARPDESK_LEDGER_URL")
 
