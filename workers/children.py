@@ -172,7 +172,12 @@ class Children:
         keep_off = _struck(jobs[0]) or next(filter(None, examples), None) or self.driver_says()
         return Assignment(
             jobs=tuple(
-                Attempt(request=job.request, attempt=job.attempt, key=keys[job.id].hex() if job.id in keys else None)
+                Attempt(
+                    request=job.request,
+                    attempt=job.attempt,
+                    claim=job.token,
+                    key=keys[job.id].hex() if job.id in keys else None,
+                )
                 for job in jobs
             ),
             keep_off_gpu=keep_off,

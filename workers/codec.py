@@ -69,6 +69,7 @@ def encode(
         raise TypeError(f"{operation.name} returned {sorted(outputs)} and declares {sorted(declared)}")
     document = ResultDocument(
         job=request.id,
+        owner=request.owner,
         operation=operation.name,
         outputs={
             name: _array(name, outputs[name], request.owner, directory, store)

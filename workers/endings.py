@@ -63,7 +63,7 @@ class Endings:
             # Of what was charged it may be the one answer: that the ledger did not say so does not mean it did not take
             # it, and a Redis that lost its memory gives an attempt's number to another. The sweep deletes it in time.
             if not ending.succeeded and ending.job.request.charge is None:
-                self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt))
+                self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt), ending.job.token)
         if not endings and then is None:
             return None
         finished, batch, at, followed = self._queue.finish(endings, worker, then=then)
@@ -74,7 +74,7 @@ class Endings:
             request, attempt = ending.job.request, ending.job.attempt
             if how == "stale":
                 if request.charge is None:  # else the next attempt may be told to take it
-                    self._store.delete_result(result_name(request.id, attempt))
+                    self._store.delete_result(result_name(request.id, attempt), ending.job.token)
                 log.info("%s attempt %d came too late", request.id, attempt, extra=about(request, attempt))
             elif how == "queued":
                 why, told = ending.reason, about(request, attempt)

@@ -243,7 +243,9 @@ class _Batch:
                 self.took(times)
         provenance, now = _provenance(launch, choice, self.found, watch, times), time.time()
         for item, own in zip(launch.items, launch.parts(outputs), strict=True):
+            sizes = [array.nbytes for array in own.values() if isinstance(array, np.ndarray)]
             try:
+                self.store.require_room(sum(sizes))
                 directory = self.store.new_result(item.request.id, item.attempt, codec.files(operation))
                 codec.encode(operation, item.request, own, directory, self.store, now)
             except Exception as error:  # noqa: BLE001 (as in _attempt)
@@ -252,8 +254,7 @@ class _Batch:
             seed = item.request.seed if operation.randomness == "seed" else None
             of_item = {"attempt": item.attempt, "seed": seed, "charge": item.request.charge}
             digest = None if item.key is None else codec.digest(operation, own)
-            arrays = (array for array in (*item.inputs.values(), *own.values()) if isinstance(array, np.ndarray))
-            size = sum(array.nbytes for array in arrays)
+            size = sum(sizes) + sum(array.nbytes for array in item.inputs.values())
             how = provenance.model_copy(update=of_item)
             item.outcome = Succeeded(result=directory.name, provenance=how, digest=digest, bytes=size)
 

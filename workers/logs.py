@@ -1,6 +1,7 @@
 """What processes of a service write about themselves: a line of text or of JSON for each event, without secrets.
 
-A line about a job has its id, attempt, operation and the id of the request that made it. Whatever a line says, and
+A line about a job has its id, attempt, operation and the id of the request that made it. Of a private job its time is
+a whole second, since how long a sampler ran tells of its noise. Whatever a line says, and
 whatever traceback follows it, goes through `scrub` before it is written: those of libraries too.
 """
 
@@ -60,6 +61,7 @@ def scrub(text: str) -> str:
 def about(request: JobRequest, attempt: int | None = None) -> dict[str, Any]:
     """The `extra` of a line about a job."""
     told = {"request_id": request.request_id, "job": request.id, "attempt": attempt, "operation": request.operation}
+    told |= {"private": request.private or None}
     return {name: value for name, value in told.items() if value is not None}
 
 
@@ -90,6 +92,11 @@ def _uncaught(error: BaseException | None) -> None:
 
 
 class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "private", False):
+            record.created, record.msecs = float(int(record.created)), 0.0
+        super().emit(record)
+
     def handleError(self, record: logging.LogRecord) -> None:
         """What Python writes of a line that cannot be formatted holds its arguments as they are."""
         error = sys.exc_info()[1]

@@ -20,7 +20,8 @@ _FIRST, _LONGEST = 0.02, 1.0
 # How Redis says that it takes no writes now: it is full, follows another, cannot write its file or lacks its replicas,
 # or is held up by a script. Inside of a script of ours older ones say so in the middle of a sentence.
 _PASSES = re.compile(
-    "not allowed when used memory|against a read only replica|MISCONF|NOREPLICAS|link with MASTER is down|BUSY Redis",
+    "not allowed when used memory|against a read only replica|MISCONF|NOREPLICAS|link with MASTER is down"
+    r"|BUSY \w+ is busy",
     re.IGNORECASE,
 )
 

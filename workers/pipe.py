@@ -30,6 +30,7 @@ class Orders(Message):
 class Attempt(Message):
     request: JobRequest
     attempt: int
+    claim: str = Field(default="", repr=False)  # the token of its claim
     key: str | None = Field(None, repr=False)  # of its noise, where a budget was charged for it: 32 bytes, hexadecimal
 
 

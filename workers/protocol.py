@@ -1,10 +1,11 @@
 """The contract between HTTP, queue and worker: small JSON models and the name of every Redis key."""
 
+import hashlib
 import json
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from kernels.array import ArrayInfo, DType
 
@@ -47,6 +48,14 @@ def events_key(job_id: str) -> str:
 def worker_key(name: str) -> str:
     """String with a time to live: the WorkerReport of a worker that is alive."""
     return f"warpdesk:worker:{name}"
+
+
+CLAIM = "Warpdesk-Claim"  # header of a worker's request: the token of the claim of the attempt that it is about
+
+
+def digest_of_claim(token: str) -> str:
+    """What Redis is told of a claim's token. Who can read Redis cannot present the token."""
+    return hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
 
 
 class State(StrEnum):
@@ -215,15 +224,18 @@ class ResultDocument(Message):
     """What `result.json` holds; `outputs` is in the operation's order."""
 
     job: str
+    owner: str = ""  # of the job; a release before this one told none
     operation: str
     outputs: dict[str, ArrayOutput | ValueOutput]
     expires_at: float
 
 
 class WantedInputs(Message):
-    """The body of `POST /v1/worker/inputs`: attempts ("<job>.<attempt>") and the names of their inputs."""
+    """The body of `POST /v1/worker/inputs`: attempts ("<job>.<attempt>") and the names of their inputs, and of each
+    attempt the token of its claim."""
 
     inputs: tuple[tuple[str, str], ...]
+    claims: dict[str, str] = Field(default={}, repr=False)
 
 
 class SentInputs(Message):
@@ -237,6 +249,7 @@ class SentResult(Message):
     """A result from another host. Its files follow, in the order of the document's outputs."""
 
     name: str  # "<job>.<attempt>"
+    claim: str = Field(default="", repr=False)  # the token of the claim
     document: ResultDocument  # without the ids of outputs, which only the API can compute
 
 

@@ -74,7 +74,7 @@ class Pulse(threading.Thread):
         self._stopped = False
         self._reported: object = None
         self._words: str | None = None
-        self._report_at = self._words_at = self._renew_at = self._recover_at = self._slot_at = 0.0
+        self._report_at = self._words_at = self._renew_at = self._recover_at = self._slot_at = self._register_at = 0.0
         self._in_touch_since: float | None = None
         self._progress: tuple[str, int, float] | None = None
         self._uncounted = ""  # why what was counted could not be kept the last time
@@ -119,9 +119,11 @@ class Pulse(threading.Thread):
         due = now >= self._report_at or (words != self._words and now >= self._words_at)
         if due or _news(report) != self._reported:
             self._queue.report(report, REPORT_TTL, self._worker.process)
-            self._worker.keep_registered(self._redis)
             self._reported, self._words = _news(report), words
             self._report_at, self._words_at = now + REPORT_SECONDS, now + WORDS_SECONDS
+        if now >= self._register_at:  # by the clock alone: its time is written, and news come as a private job ends
+            self._worker.keep_registered(self._redis)
+            self._register_at = now + REPORT_SECONDS
         if now >= self._renew_at:
             held = self._worker.held()
             if held and (lost := self._queue.renew(held)):

@@ -4,14 +4,14 @@ The attempt number is a fence: a claim raises it, and whatever arrives with an o
 same call after a lost reply changes nothing and answers the same.
 """
 
-import hashlib
+import hmac
 import json
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from math import ceil, nan
 from typing import Any, Literal, NamedTuple, cast
 
@@ -26,8 +26,10 @@ from rq.utils import now, utcformat
 
 from workers import scripts
 from workers.counts import COUNTS, Tally, numbers
+from workers.lua import digest_of, evaluate
 from workers.process import is_dead
 from workers.protocol import (
+    LEASES,
     MAX_ATTEMPTS,
     QUEUE,
     TASK,
@@ -40,6 +42,7 @@ from workers.protocol import (
     State,
     Succeeded,
     WorkerReport,
+    digest_of_claim,
     events_key,
     job_key,
     owner_key,
@@ -69,11 +72,12 @@ class QueueFull(Exception):
 
 
 class QuotaReached(Exception):
-    """The owner has so many live jobs already."""
+    """The owner has so many live jobs already; `free` places of the queue, where it has its share of them."""
 
-    def __init__(self, live: int) -> None:
+    def __init__(self, live: int, free: int | None = None) -> None:
         super().__init__(f"{live} jobs of the owner are live")
         self.live = live
+        self.free = free
 
 
 class KeyReused(Exception):
@@ -102,10 +106,12 @@ class IdempotencyKey:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The most jobs that may wait, and that the owner may have live, before this one."""
+    """The most jobs that may wait, and that the owner may have live, before this one. Where the queue is shared, an
+    owner may have as many live as there are free places, so that one who comes later finds some."""
 
     waiting: int
     of_owner: int
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,11 +138,21 @@ class JobRecord:
     dead: bool = False  # given up, and kept to be looked at and run again
     error: Failed | None = None
     provenance: Provenance | None = None
+    authentic: bool = False  # the API wrote its request; told by `JobQueue.checked` alone
+    closed: bool = False  # the API canceled or erased it; the same
+    claim: str = ""  # the attempt that was claimed last, and the digest of that claim's token
+
+    def is_held_by(self, token: str) -> bool:
+        """Whether the attempt that runs was claimed by who has this token. A worker of the release before has none, nor
+        has who was handed a job by an API of it."""
+        attempt, _, digest = self.claim.partition(" ")
+        return attempt != str(self.attempt) or hmac.compare_digest(digest, digest_of_claim(token))
 
 
 @dataclass(frozen=True)
 class Held:
-    """An attempt that a worker has claimed. The job's id and the attempt tell it from others."""
+    """An attempt that a worker has claimed. The job's id and the attempt tell it from others; that it is the one of
+    this claim is shown by the claim's token."""
 
     request: JobRequest = field(compare=False)
     attempt: int
@@ -144,10 +160,16 @@ class Held:
     ahead: float | None = field(default=None, compare=False)  # of time.monotonic() before Redis' clock
     submitted_at: float = field(default=nan, compare=False)  # by Redis' clock; NaN where no times are counted
     started_at: float = field(default=nan, compare=False)
+    token: str = field(default="", compare=False, repr=False)  # of its claim
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", self.request.id)
+
+    @property
+    def fence(self) -> tuple[str, int, str]:
+        """What tells Redis which attempt of which claim it is."""
+        return self.id, self.attempt, digest_of_claim(self.token)
 
     @property
     def due(self) -> float | None:
@@ -199,13 +221,18 @@ class Claim:
     only: str = ""
     items: int = 0
     bytes: int = 0
-    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    # Nobody but the worker has it, and Redis its digest: who shows it to the API has made the claim.
+    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_of_claim(self.token)
 
     def arguments(self) -> tuple[Any, ...]:
         kinds = "any gpu" if self.gpu else "any"
         lease = repr(LEASE_SECONDS)
         return (
-            *(self.worker, self.process, self.token, lease, kinds, utcformat(now())),
+            *(self.worker, self.process, self.digest, lease, kinds, utcformat(now())),
             *(int(self.waits), self.only, self.items, self.bytes),
         )
 
@@ -240,7 +267,7 @@ class Ending:
         else:
             how, value, provenance = self.how, self.failure.model_dump_json(), ""
         delays = " ".join(f"{delay:g}" for delay in self.delays)
-        return self.job.request.id, self.job.attempt, how, value, provenance, self.reason, delays
+        return *self.job.fence, how, value, provenance, self.reason, delays
 
 
 @dataclass(frozen=True)
@@ -277,8 +304,10 @@ def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redi
 class JobQueue:
     """Jobs of every owner. Synchronous: the API calls it in threads."""
 
-    def __init__(self, connection: Redis) -> None:
+    def __init__(self, connection: Redis, mac_of: Callable[[str], str] | None = None) -> None:
+        """The API's has `mac_of`: it signs what it asks for by a key that workers have not."""
         self._redis = connection
+        self._mac_of = mac_of
 
     def enqueue(
         self,
@@ -292,13 +321,14 @@ class JobQueue:
         `same` is a digest under which an identical live job of the owner computes for this one too. Raises QueueFull,
         QuotaReached, KeyReused and InputsGone, and has changed nothing then.
         """
-        together = request.together
+        together, text = request.together, request.model_dump_json()
         outcome, *told = self._eval(
             scripts.ENQUEUE,
             request.id,
             request.owner,
             request.operation,
-            request.model_dump_json(),
+            text,
+            "" if self._mac_of is None else self._mac_of(text),
             json.dumps(sorted(set(request.inputs.values()))),
             repr(request.result_ttl),
             "" if request.deadline is None else repr(request.deadline),
@@ -313,6 +343,7 @@ class JobQueue:
             same or "",
             "" if bounds is None else bounds.waiting,
             "" if bounds is None else bounds.of_owner,
+            int(bounds is not None and bounds.shared),
             utcformat(now()),
             *self._for_rq(request),
         )
@@ -326,7 +357,7 @@ class JobQueue:
             case b"full":
                 raise QueueFull(int(told[0]))
             case b"quota":
-                raise QuotaReached(int(told[0]))
+                raise QuotaReached(*map(int, told))
         raise InputsGone(*(array.decode() for array in told))
 
     def replay(self, owner: str, key: str) -> tuple[str, str] | None:
@@ -349,6 +380,43 @@ class JobQueue:
             found = [_text(fields) for fields in pipe.execute()]
         return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
 
+    def checked(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
+        """The records as they are, with what only the API can say of them: `authentic` and `closed`."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hgetall(job_key(job_id))
+                pipe.exists(f"{scripts.CLOSED}{job_id}")
+            found = pipe.execute()
+        records: list[JobRecord | None] = []
+        for job_id, read, closed in zip(job_ids, found[::2], found[1::2], strict=True):
+            fields = _text(read)
+            record = _record(fields) if fields else None
+            if record is not None:
+                authentic = self._is_authentic(fields) and record.request.id == job_id
+                record = replace(record, authentic=authentic, closed=bool(closed))
+            records.append(record)
+        return records
+
+    def sign_older(self) -> None:
+        """Sign the requests of live jobs and dead letters that have no MAC, as the release before wrote none."""
+        mac_of = self._mac_of
+        assert mac_of is not None  # noqa: S101
+        kept = (scripts.WAITING, LEASES, scripts.DEAD)
+        ids = [job_id.decode() for key in kept for job_id in cast(list[bytes], self._redis.zrange(key, 0, -1))]
+        for some in _in_thousands(ids):
+            with self._redis.pipeline(transaction=False) as pipe:
+                for job_id in some:
+                    pipe.smembers(f"{scripts.FOLLOWERS}{job_id}")
+                ids += [follower.decode() for followers in pipe.execute() for follower in followers]
+        for some in _in_thousands(ids):
+            with self._redis.pipeline(transaction=False) as pipe:
+                for job_id in some:
+                    pipe.hget(job_key(job_id), "request")
+                for job_id, request in zip(some, pipe.execute(), strict=True):
+                    if request is not None:
+                        pipe.hsetnx(job_key(job_id), "mac", mac_of(request.decode()))
+                pipe.execute()
+
     def position(self, job_id: str) -> int | None:
         """Jobs that will be claimed before a queued job as things are (0 = next), None when it is not queued."""
         return cast(int | None, self._eval(scripts.POSITION, job_id))
@@ -358,7 +426,7 @@ class JobQueue:
 
         Raises KeyError for a job that does not exist.
         """
-        state = self._eval(scripts.CANCEL, job_id)
+        state = self._eval(scripts.CANCEL if self._mac_of is None else scripts.CANCEL_AND_CLOSE, job_id)
         if state is None:
             raise KeyError(job_id)
         return State(state.decode())
@@ -402,6 +470,10 @@ class JobQueue:
         """Whether a live job of the owner, or a dead letter, reads the array."""
         return bool(self._redis.scard(uses_key(owner, array_id)))
 
+    def is_shared(self, result: str) -> bool:
+        """Whether a result is the answer of jobs beside the one that was computed."""
+        return bool(self._redis.exists(f"{scripts.SHARED}{result}"))
+
     def forbid(self, owner: str, array_id: str) -> bool:
         """Before an array is deleted: no job can be enqueued with it from now on, for a minute. False when one is."""
         return bool(self._eval(scripts.FORBID, owner, array_id))
@@ -433,7 +505,10 @@ class JobQueue:
         if "dead" not in fields:
             return False
         request = JobRequest.model_validate_json(fields["request"]).model_copy(update={"deadline": None})
-        done = int(self._eval(scripts.RERUN, job_id, request.model_dump_json(), *self._for_rq(request)))
+        text, mac = request.model_dump_json(), ""
+        if self._mac_of is not None and self._is_authentic(fields) and request.id == job_id:
+            mac = self._mac_of(text)
+        done = int(self._eval(scripts.RERUN, job_id, text, mac, *self._for_rq(request)))
         if done < 0:
             raise InputsGone(*sorted(set(request.inputs.values())))
         return bool(done)
@@ -471,15 +546,15 @@ class JobQueue:
 
     def claim(self, claim: Claim) -> Batch | None:
         """Take jobs that run together; None when there is nothing to do. The same claim again has the same answer."""
-        return _batch(self._eval(scripts.CLAIM, *claim.arguments()))
+        return _batch(self._eval(scripts.CLAIM, *claim.arguments()), claim)
 
     def leave(self, claim: Claim) -> Batch | None:
         """Wait no more by this claim, which found nothing: what it was handed since, if anything."""
-        return _batch(self._eval(scripts.LEAVE, claim.worker, claim.token))
+        return _batch(self._eval(scripts.LEAVE, claim.worker, claim.digest), claim)
 
     def renew(self, held: Sequence[Held]) -> list[Held]:
         """Extend the claims; returns those that are no longer the worker's (canceled, expired, taken over)."""
-        told = [part for job in held for part in (job.request.id, job.attempt)]
+        told = [part for job in held for part in job.fence]
         kept = self._eval(scripts.RENEW, repr(LEASE_SECONDS), repr(RENEW_SECONDS), *told)
         return [job for job, still in zip(held, kept, strict=True) if not still]
 
@@ -502,7 +577,7 @@ class JobQueue:
                 finished, claimed = pipe.execute()
             except NoScriptError:
                 return _finished(self._eval(scripts.FINISH, worker, 0, *told), self.claim(then))
-        return _finished(finished, _batch(claimed))
+        return _finished(finished, _batch(claimed, then))
 
     def progress(self, job_id: str, attempt: int, done: float) -> None:
         """How far a running job is, 0 to 1; nothing when the attempt is stale."""
@@ -589,6 +664,13 @@ class JobQueue:
     def _fields(self, job_id: str) -> dict[str, str]:
         return _text(cast(dict[bytes, bytes], self._redis.hgetall(job_key(job_id))))
 
+    def _is_authentic(self, fields: dict[str, str]) -> bool:
+        """Whether the API wrote the request that is in a record."""
+        if self._mac_of is None:
+            return False
+        expected = self._mac_of(fields.get("request", ""))
+        return hmac.compare_digest(expected.encode(), fields.get("mac", "").encode())
+
     def _current(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
         if fields.get("state") == State.QUEUED and "deadline" in fields:
             self._eval(scripts.EXPIRE_IF_OVERDUE, job_id)
@@ -616,18 +698,8 @@ class JobQueue:
         return evaluate(self._redis, script, *arguments)
 
 
-def evaluate(connection: Redis, script: str, *arguments: Any) -> Any:
-    """Run a script, which is sent whole only to a Redis that does not know it."""
-    try:
-        return connection.evalsha(digest_of(script), 0, *arguments)
-    except NoScriptError:  # it was restarted
-        return connection.eval(script, 0, *arguments)
-
-
-@cache
-def digest_of(script: str) -> str:
-    """What Redis calls a script that it has seen."""
-    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+def _in_thousands(ids: Sequence[str]) -> list[Sequence[str]]:
+    return [ids[first : first + 1000] for first in range(0, len(ids), 1000)]
 
 
 def _readable(report: bytes) -> WorkerReport | None:
@@ -657,10 +729,10 @@ def handed(claim: Claim, message: bytes) -> Batch | None:
     """What a worker that waits finds in its list; None where that was for a claim it has left."""
     told = json.loads(message)
     reason, *rest = told["batch"]
-    return _batch([reason.encode(), *rest]) if told["token"] == claim.token else None
+    return _batch([reason.encode(), *rest], claim) if told["token"] == claim.digest else None
 
 
-def _batch(claimed: list[Any]) -> Batch | None:
+def _batch(claimed: list[Any], claim: Claim) -> Batch | None:
     """None also where a repeated claim finds that all its jobs were taken from it meanwhile."""
     if len(claimed) < 3:
         return None
@@ -669,7 +741,8 @@ def _batch(claimed: list[Any]) -> Batch | None:
     held = []
     for request, attempt, strikes, *times in jobs:  # no times where an API of the release before handed it over
         submitted, started = map(float, times or (nan, nan))
-        held.append(Held(JobRequest.model_validate_json(request), attempt, strikes, ahead, submitted, started))
+        asked = JobRequest.model_validate_json(request)
+        held.append(Held(asked, attempt, strikes, ahead, submitted, started, claim.token))
     return Batch(tuple(held), reason.decode())
 
 
@@ -712,4 +785,5 @@ def _record(fields: dict[str, str]) -> JobRecord:
         dead="dead" in fields,
         error=Failed.model_validate_json(fields["error"]) if "error" in fields else None,
         provenance=provenance,
+        claim=fields.get("claim", ""),
     )

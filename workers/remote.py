@@ -35,6 +35,7 @@ import httpx
 from kernels.array import ArrayInfo, DType
 from workers import npy
 from workers.protocol import (
+    CLAIM,
     ArrayOutput,
     JobRequest,
     ResultDocument,
@@ -107,6 +108,7 @@ class RemoteStore:
         for directory in (self._runs, self._caches, self._cache):
             directory.mkdir(mode=0o700, exist_ok=True)
         self._inputs: dict[tuple[str, str], _Input] = {}
+        self._tokens: Mapping[str, str] = {}  # of the claims of the attempts that were at hand last
         self._run: tuple[Path, int] | None = None
         self._beside = _Beside(self._api.greet, self._tidy)
         self._tidy()
@@ -114,8 +116,9 @@ class RemoteStore:
     # Inputs.
 
     @contextmanager
-    def at_hand(self, jobs: Sequence[tuple[JobRequest, int]]) -> Iterator[None]:
+    def at_hand(self, jobs: Sequence[tuple[JobRequest, int]], tokens: Mapping[str, str]) -> Iterator[None]:
         """Fetch the inputs of these attempts, and let go of them afterwards. Waits for the API as long as it takes."""
+        self._tokens = tokens
         wanted: dict[tuple[str, str], tuple[str, bool]] = {}
         for request, attempt in jobs:
             for name, array_id in request.inputs.items():
@@ -159,6 +162,9 @@ class RemoteStore:
         directory.mkdir(mode=0o700)
         return directory
 
+    def require_room(self, size: int) -> None:
+        """Nothing is kept free on this machine's disk; that of the store is asked where results are sent."""
+
     def make_ahead(self, files: Sequence[str]) -> None:
         """Sending a result takes longer than to make its files."""
 
@@ -174,7 +180,7 @@ class RemoteStore:
         """
         directories = [self.result(name) for name in names]
         try:
-            refused = self._api.send(directories)
+            refused = self._api.send(directories, self._tokens)
         except _Refused as refusal:
             number = errno.ENOSPC if refusal.code == "storage-full" else errno.EIO
             return dict.fromkeys(names, OSError(number, f"the API does not take the result: {refusal}"))
@@ -191,12 +197,12 @@ class RemoteStore:
             for name, refusal in refused.items()
         }
 
-    def delete_result(self, name: str) -> None:
+    def delete_result(self, name: str, token: str = "") -> None:
         """Delete it here, also where a child left it that is gone, and soon in the store."""
         attempt_of(name)
         for directory in self._runs.glob(f"*/{name}"):
             shutil.rmtree(directory, ignore_errors=True)
-        self._beside.add(lambda: self._api.delete(f"results/{name}"))
+        self._beside.add(lambda: self._api.delete(f"results/{name}", token))
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
         """Have the API erase the secret inputs of the job that no live job reads; soon."""
@@ -233,7 +239,7 @@ class RemoteStore:
         missing = [place for place in wanted if place not in self._inputs]
         if len(missing) > 1:
             for place, came in zip(
-                missing, self._api.fetch_small([wanted[place][0] for place in missing]), strict=True
+                missing, self._api.fetch_small([wanted[place][0] for place in missing], self._tokens), strict=True
             ):
                 if came is not None:
                     self._inputs[place] = self._keep(place[1], wanted[place][1], partial(self._copy, *came))
@@ -241,7 +247,7 @@ class RemoteStore:
 
         def fetch(place: tuple[str, str]) -> _Input:
             at, private = wanted[place]
-            return self._keep(place[1], private, lambda file: self._api.fetch(at, file, self._make_room))
+            return self._keep(place[1], private, lambda file: self._api.fetch(at, self._tokens, file, self._make_room))
 
         if missing:
             with ThreadPoolExecutor(min(_THREADS, len(missing))) as threads:
@@ -376,15 +382,18 @@ class _Api:
         """Raises _Away."""
         self._once("GET", "")
 
-    def delete(self, what: str) -> None:
+    def delete(self, what: str, token: str = "") -> None:
         """Raises _Away."""
         with suppress(_Refused):
-            self._once("DELETE", f"/{what}")
+            self._once("DELETE", f"/{what}", headers={CLAIM: token})
 
-    def fetch_small(self, wanted: Sequence[str]) -> list[tuple[ArrayInfo, memoryview] | None]:
+    def fetch_small(
+        self, wanted: Sequence[str], tokens: Mapping[str, str]
+    ) -> list[tuple[ArrayInfo, memoryview] | None]:
         """Inputs that came in one answer, with what is known of them; None is to be asked for alone."""
         inputs = tuple((attempt, name) for attempt, _, name in (at.partition("/") for at in wanted))
-        body = WantedInputs(inputs=inputs).model_dump_json().encode()
+        claims = {attempt: tokens[attempt] for attempt, _ in inputs}
+        body = WantedInputs(inputs=inputs, claims=claims).model_dump_json().encode()
         headers = {"Content-Type": "application/json"}
         answer = memoryview(
             self._patiently(lambda: self._once("POST", "/inputs", content=body, headers=headers)).content
@@ -399,12 +408,12 @@ class _Api:
             found.append((info, answer[begin:end]))
         return found
 
-    def fetch(self, at: str, file: BinaryIO, make_room: Callable[[], None]) -> ArrayInfo:
+    def fetch(self, at: str, tokens: Mapping[str, str], file: BinaryIO, make_room: Callable[[], None]) -> ArrayInfo:
         """Write an input into a file, and go on where a connection broke. Raises _Refused and OSError."""
 
         def go_on() -> ArrayInfo:
             have = file.tell()
-            headers = {"Range": f"bytes={have}-"} if have else {}
+            headers = {CLAIM: tokens[at.partition("/")[0]], **({"Range": f"bytes={have}-"} if have else {})}
             with self._client.stream("GET", f"{self._url}/inputs/{at}", headers=headers) as answer:
                 if have and answer.status_code != 206:
                     file.seek(0)
@@ -419,14 +428,14 @@ class _Api:
 
         return self._patiently(go_on)
 
-    def send(self, directories: Sequence[Path]) -> dict[str, _Refused]:
+    def send(self, directories: Sequence[Path], tokens: Mapping[str, str]) -> dict[str, _Refused]:
         """Send results, and return those that were refused. Raises _Refused and OSError."""
         documents = [
             ResultDocument.model_validate_json((directory / "result.json").read_bytes()) for directory in directories
         ]
         manifest = SentResults(
             results=tuple(
-                SentResult(name=directory.name, document=document)
+                SentResult(name=directory.name, claim=tokens[directory.name], document=document)
                 for directory, document in zip(directories, documents, strict=True)
             )
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernels.array import DType
 from workers import npy
-from workers.disk import force
+from workers.disk import force, require_room
 
 _START = 128  # bytes of a header, whatever the shape: the data begin at a multiple of 64
 _PIECE = 4 << 20  # bytes moved or overwritten at a time
@@ -32,9 +32,9 @@ class Closed(Exception):
 class Rows:
     """`count` rows of `row_bytes` bytes each in `file`."""
 
-    def __init__(self, file: Path, count: int, row_bytes: int, *, forced: bool) -> None:
+    def __init__(self, file: Path, count: int, row_bytes: int, *, forced: bool, kept_free: int = 0) -> None:
         self.file = file
-        self._count, self._row_bytes, self._forced = count, row_bytes, forced
+        self._count, self._row_bytes, self._forced, self._kept_free = count, row_bytes, forced, kept_free
 
     def begin(self) -> None:
         """Make the file, unless it is there."""
@@ -62,7 +62,7 @@ class Rows:
             if isinstance(error, BlockingIOError | PermissionError):
                 raise RowTaken from None
             raise
-        return Row(descriptor, start, self._row_bytes, forced=self._forced)
+        return Row(descriptor, start, self._row_bytes, forced=self._forced, kept_free=self._kept_free)
 
     def close(self, keep: Sequence[int], dtype: DType, shape: tuple[int, int]) -> list[int]:
         """Take no row any more and be the array of those to keep; returns the number of the row at each place.
@@ -108,15 +108,18 @@ class Rows:
 class Row:
     """One row on its way in. Whoever opened it closes it."""
 
-    def __init__(self, descriptor: int, start: int, size: int, *, forced: bool) -> None:
+    def __init__(self, descriptor: int, start: int, size: int, *, forced: bool, kept_free: int = 0) -> None:
         self._descriptor, self._start, self._size, self._forced = descriptor, start, size, forced
+        self._kept_free = kept_free
         self._written = 0
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Append pieces. Raises ValueError past the row's length, Closed once no row is taken any more."""
+        """Append pieces. Raises ValueError past the row's length, Closed once no row is taken any more, OSError
+        where there is no room."""
         length = sum(map(len, pieces))
         if self._written + length > self._size:
             raise ValueError(f"{self._written + length} bytes are more than the row's {self._size}")
+        require_room(self._descriptor, length, self._kept_free)
         with self._open():
             _write(self._descriptor, pieces, self._start + self._written)
         self._written += length

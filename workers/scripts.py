@@ -9,8 +9,8 @@
 
 Two sets of keys change together: our records, which are the truth, and what RQ keeps about the same jobs, so that `rq
 info` shows the service as it is. RQ's key names are taken from RQ's own classes. Scripts name keys they are not given,
-so they need one primary, not a cluster. They are named by their digest, and sent whole to a Redis that does not know
-them, as after a restart.
+so they need one primary, not a cluster. They are called by their digest; `workers.lua` loads them into a Redis that
+does not know them.
 
 Keys, beside those that `workers.protocol` names:
 
@@ -33,6 +33,7 @@ Keys, beside those that `workers.protocol` names:
     warpdesk:followers:<id>            set      the jobs it computes for beside itself
     warpdesk:shared:<result>           set      the jobs whose result it is, where they are several
     warpdesk:forbidden:<owner>:<array> string   the array is about to be deleted: no job may be enqueued with it
+    warpdesk:closed:<id>               string   the API has canceled or erased the job: its inputs go to no worker
     warpdesk:erased:<id>               string   for a minute, the names of what its caller has to delete in the store
 
 What is counted of the transitions is in the keys of `workers.counts`. It is written at the end of each script, in
@@ -67,11 +68,15 @@ DEAD = "warpdesk:dead"
 BELL = "warpdesk:bell:"
 LIVE = "warpdesk:live:"
 FORBIDDEN = "warpdesk:forbidden:"
+SHARED = "warpdesk:shared:"
+CLOSED = "warpdesk:closed:"
+FOLLOWERS = "warpdesk:followers:"
 IDEMPOTENCY = "warpdesk:idempotency:"
 CLAIMS = "warpdesk:claims"
 IDLE = "warpdesk:idle"
 WISHES = "warpdesk:wishes"
 HANDED = "warpdesk:handed:"
+SLOT = "warpdesk:slot:"
 
 # RQ's own clean-up, which any `rq info` triggers, fails what is past its score in its registry: never ours, whose
 # leases say who is abandoned.
@@ -133,7 +138,7 @@ local JOB, EVENTS, USES, LEASES = '{job_key("")}', '{events_key("")}', '{uses_ke
 local WAITING, DELAYED, DEADLINES, LIVE = '{WAITING}', 'warpdesk:delayed', 'warpdesk:deadlines', '{LIVE}'
 local RING, SERVED, BELL, CLAIMS, DEAD = 'warpdesk:ring:', 'warpdesk:served', '{BELL}', '{CLAIMS}', '{DEAD}'
 local IDLE, WISHES, HANDED = '{IDLE}', '{WISHES}', '{HANDED}'
-local SAME, FOLLOWERS, SHARED = 'warpdesk:same:', 'warpdesk:followers:', 'warpdesk:shared:'
+local SAME, FOLLOWERS, SHARED = 'warpdesk:same:', '{FOLLOWERS}', '{SHARED}'
 local RQ_QUEUES, RQ_STARTED = '{RQ_QUEUES}', '{RQ_STARTED}'
 local RQ_JOB, RQ_WORKER = '{Job.key_for("")}', '{Worker.redis_worker_namespace_prefix}'
 
@@ -348,10 +353,16 @@ local function settle(id, state, dead)
   if result then redis.call('EXPIRE', SHARED .. result, redis.call('TTL', JOB .. id)) end
 end
 
--- True when the attempt is the one that runs now; any other is a stale fence.
-local function runs(id, attempt)
-  local state, current = get(id, 'state', 'attempt')
-  return state == 'running' and current == attempt
+-- Whether an attempt was claimed with another token than the one of this digest, as the same number is once a Redis
+-- has lost its memory. Claims by scripts of the release before this one have none.
+local function is_others(claim, attempt, digest)
+  return claim and string.match(claim, '^%d+') == attempt and claim ~= attempt .. ' ' .. digest
+end
+
+-- True when the attempt is the one that runs now, by this claim; any other is a stale fence.
+local function runs(id, attempt, digest)
+  local state, current, claim = get(id, 'state', 'attempt', 'claim')
+  return state == 'running' and current == attempt and not is_others(claim, attempt, digest)
 end
 
 -- How often it was claimed, since it was run again as a dead letter if it was.
@@ -413,7 +424,7 @@ local function remembered(worker, token)
   if not before or before.token ~= token then return nil end
   local answer = {{before.reason, seconds(now())}}
   for at, id in ipairs(before.ids) do
-    if runs(id, before.attempts[at]) then
+    if runs(id, before.attempts[at], token) then
       table.insert(answer, claimed(id, tonumber(before.attempts[at]), true))
     end
   end
@@ -552,7 +563,8 @@ local function claim(wish, rq_now)
     local id, record = job.id, JOB .. job.id
     unqueue(id)
     local attempt = redis.call('HINCRBY', record, 'attempt', 1)
-    redis.call('HSET', record, 'state', 'running', 'started_at', seconds(at), 'worker', worker, 'process', wish.process)
+    redis.call('HSET', record, 'state', 'running', 'started_at', seconds(at), 'worker', worker, 'process', wish.process,
+      'claim', attempt .. ' ' .. wish.token)
     redis.call('ZADD', LEASES, seconds(at + tonumber(wish.lease)), id)
     -- What RQ's prepare_job_execution writes. Of an id RQ sees one execution at a time.
     redis.call('ZADD', RQ_STARTED .. lane .. '-' .. job.owner, seconds(at + {_RQ_EXECUTION_SECONDS}), id .. ':1')
@@ -593,16 +605,16 @@ local function claim(wish, rq_now)
 end
 """
 
-# id, owner, operation, request, inputs, result_ttl, deadline or '', lane, key or '', items, bytes, size, private,
-# idempotency key or '', fingerprint, same or '', most waiting or '', most of the owner or '', now as RQ writes it, then
-# field and value of RQ's record
-#   ->  {'ok' | 'replayed' | 'reused' | 'full' | 'quota' | 'gone', the job's id, or a number, or the arrays}
+# id, owner, operation, request, its MAC or '', inputs, result_ttl, deadline or '', lane, key or '', items, bytes, size,
+# private, idempotency key or '', fingerprint, same or '', most waiting or '', most of the owner or '', 1 where the
+# queue is shared, now as RQ writes it, then field and value of RQ's record
+#   ->  {'ok' | 'replayed' | 'reused' | 'full' | 'quota' | 'gone', the job's id, or numbers, or the arrays}
 ENQUEUE = (
     _PRELUDE
     + _CLAIMING
     + f"""
-local id, owner, operation, request, inputs, result_ttl, deadline, lane, key, items, bytes, size, private, idempotency,
-  fingerprint, same, most, most_of_owner, rq_now = unpack(ARGV, 1, 19)
+local id, owner, operation, request, mac, inputs, result_ttl, deadline, lane, key, items, bytes, size, private,
+  idempotency, fingerprint, same, most, most_of_owner, shared, rq_now = unpack(ARGV, 1, 21)
 if redis.call('EXISTS', JOB .. id) == 1 then return {{'ok', id}} end  -- the same again, after a lost reply
 untold = id
 local replayed = '{IDEMPOTENCY}' .. owner .. ':' .. idempotency
@@ -621,10 +633,12 @@ if #gone > 0 then return {{'gone', unpack(gone)}} end
 local waiting, live = redis.call('ZCARD', WAITING), redis.call('SCARD', LIVE .. owner)
 if most ~= '' and waiting >= tonumber(most) then return {{'full', waiting}} end
 if most_of_owner ~= '' and live >= tonumber(most_of_owner) then return {{'quota', live}} end
+local free = shared == '1' and tonumber(most) - waiting
+if free and live >= free then return {{'quota', live, free}} end
 
 redis.call('HSET', JOB .. id, 'attempt', 0, 'submitted_at', seconds(now()), 'owner', owner, 'request', request,
-  'inputs', inputs, 'result_ttl', result_ttl, 'lane', lane, 'key', key, 'items', items, 'bytes', bytes, 'size', size,
-  'private', private, 'operation', operation)
+  'mac', mac, 'inputs', inputs, 'result_ttl', result_ttl, 'lane', lane, 'key', key, 'items', items, 'bytes', bytes,
+  'size', size, 'private', private, 'operation', operation)
 count_enqueued(lane, operation)
 if deadline ~= '' then redis.call('HSET', JOB .. id, 'deadline', deadline) end
 if idempotency ~= '' then redis.call('SET', replayed, fingerprint .. ' ' .. id, 'EX', {IDEMPOTENCY_SECONDS}) end
@@ -637,7 +651,7 @@ end
 for _, array in ipairs(arrays) do
   redis.call('SADD', USES .. owner .. ':' .. array, id)
 end
-redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 20))
+redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 22))
 
 if same ~= '' then
   redis.call('HSET', JOB .. id, 'same', same)
@@ -680,8 +694,9 @@ return {{'ok', id}}
 """
 )
 
-# worker, process, token of this claim, lease seconds, 'any' or 'any gpu', now as RQ writes it, '1' if it waits to be
-# handed what comes where there is nothing now, key or '' for any, most items, most bytes (both of a claim for a key)
+# worker, process, digest of this claim's token, lease seconds, 'any' or 'any gpu', now as RQ writes it, '1' if it waits
+# to be handed what comes where there is nothing now, key or '' for any, most items, most bytes (both of a claim for a
+# key)
 #   ->  {why the batch ends, the time, {request, attempt, strikes, submitted at, started at} of each job}; {} when there
 #       is nothing to claim
 CLAIM = (
@@ -712,7 +727,7 @@ return answer
 """
 )
 
-# worker, token of the claim by which it waited  ->  what it was handed meanwhile, as CLAIM answers
+# worker, digest of the token of the claim by which it waited  ->  what it was handed meanwhile, as CLAIM answers
 LEAVE = (
     _PRELUDE
     + _CLAIMING
@@ -724,16 +739,16 @@ return remembered(worker, token) or {}
 """
 )
 
-# lease seconds, seconds after which a lease is renewed, then id and attempt of each
+# lease seconds, seconds after which a lease is renewed, then of each: id, attempt, digest of its claim's token
 #   ->  of each 1 while the attempt is the one that runs, else 0
 RENEW = (
     _PRELUDE
     + """
 local lease, after = tonumber(ARGV[1]), tonumber(ARGV[2])
 local answer = {}
-for at = 3, #ARGV, 2 do
-  local id, attempt = ARGV[at], ARGV[at + 1]
-  local held = runs(id, attempt)
+for at = 3, #ARGV, 3 do
+  local id, attempt, digest = unpack(ARGV, at, at + 2)
+  local held = runs(id, attempt, digest)
   if held and tonumber(redis.call('ZSCORE', LEASES, id) or 0) < now() + lease - after then
     redis.call('ZADD', LEASES, 'XX', seconds(now() + lease), id)
   end
@@ -743,7 +758,8 @@ return answer
 """
 )
 
-# worker or '', '1' if it is idle after this, then of each: id, attempt, how, value, provenance or '', reason, delays
+# worker or '', '1' if it is idle after this, then of each: id, attempt, digest of its claim's token, how, value,
+# provenance or '', reason, delays
 #   how   succeeded (value: the result's name), failed (value: the error), expired,
 #         returned (not its fault; value: the error if it is given up, reason: why),
 #         apart (the same, and it is claimed alone from now on: one of several ended the child),
@@ -757,13 +773,13 @@ FINISH = (
 local worker, idle = ARGV[1], ARGV[2]
 local answer, busy, good, bad = {}, 0, 0, 0
 
-local function finish(id, attempt, how, value, provenance, reason, delays)
+local function finish(id, attempt, digest, how, value, provenance, reason, delays)
   local key = JOB .. id
   local field = how == 'succeeded' and 'result' or 'error'
-  if not runs(id, attempt) then
-    local state, current, before, dead = get(id, 'state', 'attempt', field, 'dead')
+  if not runs(id, attempt, digest) then
+    local state, current, before, dead, claim = get(id, 'state', 'attempt', field, 'dead', 'claim')
     -- The same finish again, after a lost reply, is the same commit.
-    if current ~= attempt then return 'stale' end
+    if current ~= attempt or is_others(claim, attempt, digest) then return 'stale' end
     if state == how and (how == 'expired' or before == value) then return 'done' end
     if how ~= 'returned' and how ~= 'apart' and how ~= 'struck' and how ~= 'retry' then return 'stale' end
     if state == 'queued' then return 'queued' end
@@ -772,7 +788,8 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
   end
   -- First of all: a Redis that is full lets a script go on once it has deleted something.
   redis.call('ZREM', LEASES, id)
-  busy = math.max(busy, now() - tonumber(redis.call('HGET', key, 'started_at')))
+  local private, started = get(id, 'private', 'started_at')
+  if private ~= '1' then busy = math.max(busy, now() - tonumber(started)) end  -- a sampler's time tells of its noise
   if how == 'succeeded' then good = good + 1 else bad = bad + 1 end
   if how == 'expired' then
     settle(id, how)
@@ -800,8 +817,8 @@ local function finish(id, attempt, how, value, provenance, reason, delays)
   return 'done'
 end
 
-for at = #ARGV - 6, 3, -7 do  -- from the last: what goes back to the front keeps its order
-  table.insert(answer, 1, finish(unpack(ARGV, at, at + 6)))
+for at = #ARGV - 7, 3, -8 do  -- from the last: what goes back to the front keeps its order
+  table.insert(answer, 1, finish(unpack(ARGV, at, at + 7)))
 end
 pcall(keep_counts)
 local shown = RQ_WORKER .. worker
@@ -877,7 +894,8 @@ PROGRESS = (
     _PRELUDE
     + """
 local id, attempt, done = unpack(ARGV)
-if not runs(id, attempt) or redis.call('HGET', JOB .. id, 'private') == '1' then return end
+local state, current, private = get(id, 'state', 'attempt', 'private')
+if state ~= 'running' or current ~= attempt or private == '1' then return end
 redis.call('HSET', JOB .. id, 'progress', done)
 tell(id, 'progress', 'progress', tonumber(done))
 for _, follower in ipairs(redis.call('SMEMBERS', FOLLOWERS .. id)) do
@@ -996,11 +1014,33 @@ return state
 """
 )
 
+_CLOSE = f"""
+-- What the API ended stays ended for its workers' routes: a worker's account may write the record, and not this.
+local function close(id)
+  local result_ttl = redis.call('HGET', JOB .. id, 'result_ttl')
+  redis.call('SET', '{CLOSED}' .. id, 1, 'EX', math.ceil(tonumber(result_ttl)) + {TOMBSTONE_SECONDS})
+end
+"""
+
+# id  ->  as CANCEL, for the API
+CANCEL_AND_CLOSE = (
+    _PRELUDE
+    + _STOP
+    + _CLOSE
+    + """
+local state = stop(ARGV[1])
+if state == 'canceled' or state == 'expired' then close(ARGV[1]) end
+pcall(keep_counts)
+return state
+"""
+)
+
 # id, the request without parameters and inputs
 #   ->  {result no other job has or '', array ids no live job of the owner reads}
 ERASE = (
     _PRELUDE
     + _STOP
+    + _CLOSE
     + f"""
 local id, stripped = unpack(ARGV)
 local key, remembered = JOB .. id, 'warpdesk:erased:' .. id
@@ -1008,6 +1048,7 @@ stop(id)
 pcall(keep_counts)
 local owner, inputs, result, dead, result_ttl = get(id, 'owner', 'inputs', 'result', 'dead', 'result_ttl')
 if not owner then return {{''}} end
+close(id)
 release_inputs(id)
 if result then redis.call('SREM', SHARED .. result, id) end
 local before = redis.call('GET', remembered)
@@ -1022,7 +1063,8 @@ for _, array in ipairs(cjson.decode(inputs)) do
   if redis.call('SCARD', USES .. owner .. ':' .. array) == 0 then table.insert(answer, array) end
 end
 -- Errors quote data, and digests of parameters can be guessed.
-redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead', 'key', 'same', 'size')
+redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead', 'key', 'same', 'size',
+  'mac')
 redis.call('HSET', key, 'request', stripped, 'inputs', '[]', 'erased', 1)
 redis.call('DEL', EVENTS .. id)
 if dead then
@@ -1033,7 +1075,7 @@ return answer
 """
 )
 
-# id, the request without its deadline, then field and value of RQ's record
+# id, the request without its deadline, its MAC or '', then field and value of RQ's record
 #   ->  1, 0 when it is no dead letter, -1 when its inputs were let go of
 RERUN = (
     _PRELUDE
@@ -1050,11 +1092,12 @@ redis.call('ZREM', DEAD, id)
 redis.call('HDEL', key, 'dead', 'strikes', 'apart', 'retries', 'error', 'ended_at', 'started_at', 'worker', 'progress',
   'deadline', 'same')
 -- The fence goes on rising: its claims are counted from here.
-redis.call('HSET', key, 'forgiven', redis.call('HGET', key, 'attempt'), 'request', ARGV[2])
+redis.call('HSET', key, 'forgiven', redis.call('HGET', key, 'attempt'), 'request', ARGV[2],
+  'mac', ARGV[3])
 redis.call('PERSIST', key)
 redis.call('PERSIST', EVENTS .. id)
 redis.call('SADD', LIVE .. owner, id)
-redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 3))
+redis.call('HSET', RQ_JOB .. id, unpack(ARGV, 4))
 enter_queue(id, true, 0, 'it was a dead letter and is run again')
 count_enqueued(redis.call('HGET', key, 'lane'), operation_of(id))
 pcall(keep_counts)
@@ -1151,3 +1194,43 @@ for device, kinds in pairs(launches) do
 end
 return answer
 """
+
+# worker, the slot it has or '', milliseconds  ->  the slot it has now: the same, or the smallest that is free
+TAKE_SLOT = f"""
+local worker, has, ttl = unpack(ARGV)
+local slot = 0
+if has ~= '' then
+  local holder = redis.call('GET', '{SLOT}' .. has)
+  if not holder or holder == worker then slot = tonumber(has) end
+end
+while true do
+  local holder = redis.call('GET', '{SLOT}' .. slot)
+  if not holder or holder == worker then break end
+  slot = slot + 1
+end
+redis.call('SET', '{SLOT}' .. slot, worker, 'PX', ttl)
+return slot
+"""
+
+# worker, slot: free it, unless it is another's by now
+LEAVE_SLOT = f"""
+local worker, slot = unpack(ARGV)
+if redis.call('GET', '{SLOT}' .. slot) == worker then redis.call('DEL', '{SLOT}' .. slot) end
+"""
+
+# a command in JSON each  ->  1 if this user may, 0 if not, -1 for none of this server's; nil before Redis 7
+MAY = """
+if not redis.acl_check_cmd then return nil end
+local told = {}
+for index, line in ipairs(ARGV) do
+  local known, may = pcall(redis.acl_check_cmd, unpack(cjson.decode(line)))
+  told[index] = not known and -1 or (may and 1 or 0)
+end
+return told
+"""
+
+# All of them: what an API process loads into a Redis that was restarted.
+SCRIPTS = (
+    ENQUEUE, CLAIM, LEAVE, RENEW, FINISH, REAP, EXPIRE_IF_OVERDUE, PROGRESS, POSITION, WAITING_BY_OWNER, QUEUES, CANCEL,
+    CANCEL_AND_CLOSE, ERASE, RERUN, FORBID, COUNT, LAUNCHES, TAKE_SLOT, LEAVE_SLOT, MAY,
+)  # fmt: skip

@@ -32,7 +32,7 @@ def ledger_in(home: Path) -> str:
 
 
 # What may come as a file, WARPDESK_<NAME>_FILE: an environment is shown by `docker inspect` and kept in manifests.
-_IN_FILES = ("redis_url", "ledger_url", "api_key")
+_IN_FILES = ("redis_url", "ledger_url", "ledger_anchor_url", "api_key")
 
 
 class SecretsOfFiles(BaseSettings):
@@ -65,6 +65,7 @@ class WorkerSettings(SecretsOfFiles):
     redis_url: str = "redis://127.0.0.1:6379/0"
     store: Path | None = None  # the spool directory, <home>/store when unset
     durability: Durability = "always"
+    kept_free_bytes: Annotated[int, Field(ge=0)] | None = None  # of the store's disk: see workers.disk.reserve
     api_url: str = ""  # of the service, for a worker that has no access to its store: arrays then go through the API
     api_key: SecretStr = SecretStr("")  # with the scope "worker"
     cache_bytes: Annotated[int, Field(ge=0)] = 8 << 30  # of inputs that came through the API, kept for other jobs

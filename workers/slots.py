@@ -10,35 +10,11 @@ from math import ceil
 
 from redis import Redis
 
-from workers.queue import evaluate
+from workers.lua import evaluate
+from workers.scripts import LEAVE_SLOT, TAKE_SLOT
 
 # Longer than a worker's report is believed after the slot was renewed last: no two live reports have one number.
 TTL = 20.0
-
-_KEY = "warpdesk:slot:"
-
-# worker, the slot it has or '', milliseconds  ->  the slot it has now: the same, or the smallest that is free
-TAKE_SLOT = f"""
-local worker, has, ttl = unpack(ARGV)
-local slot = 0
-if has ~= '' then
-  local holder = redis.call('GET', '{_KEY}' .. has)
-  if not holder or holder == worker then slot = tonumber(has) end
-end
-while true do
-  local holder = redis.call('GET', '{_KEY}' .. slot)
-  if not holder or holder == worker then break end
-  slot = slot + 1
-end
-redis.call('SET', '{_KEY}' .. slot, worker, 'PX', ttl)
-return slot
-"""
-
-# worker, slot: free it, unless it is another's by now
-LEAVE_SLOT = f"""
-local worker, slot = unpack(ARGV)
-if redis.call('GET', '{_KEY}' .. slot) == worker then redis.call('DEL', '{_KEY}' .. slot) end
-"""
 
 
 class Slot:

@@ -10,6 +10,7 @@ root/                       0700
   uploads/                  arrays on their way in
   ahead/                    directories made for results that are yet to come
   rows/                     matrices whose rows arrive one by one
+  usage/                    how many bytes each owner stores: workers.usage
   results/<job>.<attempt>/  result.json and one .npy file per array output
 """
 
@@ -23,7 +24,7 @@ import re
 import secrets
 import shutil
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
@@ -35,10 +36,16 @@ from blake3 import blake3
 
 from kernels.array import ArrayInfo, DType
 from workers import npy
-from workers.disk import boot, force, force_directories, force_files
-from workers.protocol import JobRequest
+from workers.disk import boot, force, force_directories, force_files, free, require_room, reserve
+from workers.protocol import ArrayOutput, JobRequest, ResultDocument
 from workers.rows import Rows
 from workers.settings import Durability
+from workers.usage import BLOCK as BLOCK
+from workers.usage import Quota as Quota
+from workers.usage import QuotaPassed as QuotaPassed
+from workers.usage import StoreFull as StoreFull
+from workers.usage import Usage
+from workers.usage import on_disk as on_disk
 
 log = logging.getLogger("warpdesk.store")
 
@@ -49,6 +56,9 @@ _RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
 # An upload or an attempt that has not been touched for this long was abandoned by its process.
 UNKNOWN_ID = "blake3:" + "0" * 64  # of an array whose id only another host can compute
 _ABANDONED_SECONDS = 24 * 3600.0
+
+# Longer than a submission takes from its check to the queue.
+_CHECKED_SECONDS = 120.0
 
 # Pieces that one call writes; Linux takes 1,024 (IOV_MAX).
 _MANY = 1024
@@ -63,6 +73,13 @@ _FORCED_AT_ONCE = 1 << 20
 
 # Bytes of an array that is shown before it is on the disk: hashed in 0.1 ms.
 _PROVEN = 256 << 10
+
+
+_SECRET_BYTES = 32
+
+
+class UnusableStore(Exception):
+    """The directory cannot be used as a store; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +111,12 @@ class ArrayWriter(Protocol):
 class WorkerStore(Protocol):
     """Where a worker reads inputs and writes results. An owner is the id of an API key."""
 
-    def at_hand(self, jobs: Sequence[tuple[JobRequest, int]]) -> AbstractContextManager[None]:
+    def at_hand(
+        self, jobs: Sequence[tuple[JobRequest, int]], tokens: Mapping[str, str]
+    ) -> AbstractContextManager[None]:
         """Have the inputs of these attempts where `path` says, as long as the context lasts, and room for their
-        results. What cannot be had is not found. Waits as long as it takes."""
+        results. What cannot be had is not found. Waits as long as it takes. `tokens` are those of their claims, by the
+        names of their results: an API that has the store asks for them, also when results are finished."""
 
     def find(self, owner: str, array_id: str) -> StoredArray | None: ...
 
@@ -121,10 +141,14 @@ class WorkerStore(Protocol):
         batch, once they are whole and before any of their outcomes is told. Returns why, for those that are not kept.
         """
 
-    def delete_result(self, name: str) -> None: ...
+    def delete_result(self, name: str, token: str = "") -> None:
+        """Delete what an attempt wrote. Who deletes it before its end is told has the token of its claim."""
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
         """Delete secret inputs of a job that is done, which no live job reads."""
+
+    def require_room(self, size: int) -> None:
+        """Raise OSError where so many bytes would take of what is kept free of the disk."""
 
     def trouble(self) -> str | None:
         """Why no job should be claimed now, None while there is no reason. Never waits."""
@@ -139,7 +163,8 @@ class Store(WorkerStore, Protocol):
     def writer(
         self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
     ) -> ArrayWriter:
-        """Begin an array. A unique one gets an id of its own, also where the same content is there already."""
+        """Begin an array. A unique one gets an id of its own, also where the same content is there already. Raises
+        QuotaPassed, StoreFull and OSError where there is no room for it."""
 
     def known(self, owner: str, array_id: str) -> ArrayInfo | None:
         """What an array holds that is there, its time over or not: a live job reads it as long as it is."""
@@ -147,7 +172,16 @@ class Store(WorkerStore, Protocol):
     def intact(self, owner: str, array_id: str) -> bool:
         """Whether an array's content is still what its id says. Reads all of it."""
 
-    def delete(self, owner: str, array_id: str) -> bool: ...
+    def mac_of(self, text: str) -> str:
+        """A keyed digest of a text. Only who has the store's secret can compute it."""
+
+    def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
+        """Delete an array if `unread` says so, which is asked while nobody can publish an array of the owner. Returns
+        whether one was deleted."""
+
+    def alone(self, owner: str) -> AbstractContextManager[None]:
+        """Nobody else publishes or deletes an array of the owner meanwhile. Raises FileNotFoundError for an owner who
+        never had an array."""
 
     def incoming(self, name: str, owner: str) -> "IncomingResult":
         """Begin a result that an attempt of one of the owner's jobs wrote on another host."""
@@ -158,8 +192,42 @@ class Store(WorkerStore, Protocol):
     def rows(self, name: str, count: int, row_bytes: int) -> Rows:
         """The matrix of that name whose rows arrive one by one; whoever begins it deletes it."""
 
-    def sweep(self, in_use: Callable[[str, str], bool]) -> int:
-        """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
+    def sweep(self, in_use: Callable[[str, str], bool | None]) -> int:
+        """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many.
+        `in_use` is None where Redis, which knows, cannot say."""
+
+    def recount(self) -> None:
+        """Count what is stored by its files. Raises StoreFull where that cannot be noted."""
+
+    def promise(self, request: JobRequest, size: int) -> None:
+        """Keep room for the result of a job that is about to be queued. Raises QuotaPassed and StoreFull."""
+
+    def require(self, owner: str, size: int) -> None:
+        """Raise QuotaPassed, StoreFull or OSError where there is no room for so many bytes."""
+
+    def ended(self, results: Mapping[str, str | None], *, measured: bool = True) -> None:
+        """Jobs have ended, with these results: what they were promised and did not take is free again from the next
+        `sync` on. Results that are not measured count as what was promised until a recount."""
+
+    def unended(self) -> Sequence[str]:
+        """Jobs that were promised room, and were not told to have ended."""
+
+    def sync(self) -> None:
+        """Share with other processes what is stored; call it every second."""
+
+    def arrays(
+        self, owner: str, limit: int, before: tuple[float, str] | None = None
+    ) -> Sequence[tuple[float, StoredArray]]:
+        """The owner's arrays, newest first, and when each was noted: those after the one of that time and id."""
+
+    def unread(self, owner: str, array_id: str) -> bool:
+        """Whether it is certain, without asking Redis, that no live job reads the array."""
+
+    def stored(self, owner: str | None = None) -> tuple[int, int]:
+        """Bytes that an owner, or all of them together, store and may store."""
+
+    def disk(self) -> tuple[int, int]:
+        """Bytes that are free, and how many of them are kept free."""
 
 
 def result_name(job_id: str, attempt: int) -> str:
@@ -182,13 +250,25 @@ class SpoolStore:
     left to the kernel: the last files may then be missing or cut short.
     """
 
-    def __init__(self, root: Path, durability: Durability = "always") -> None:
+    def __init__(
+        self,
+        root: Path,
+        durability: Durability = "always",
+        *,
+        kept_free: int | None = None,
+        quota: Quota | None = None,
+    ) -> None:
+        """`kept_free`: bytes of the disk that are not for arrays and results, by the disk's size when None. Who writes
+        arrays counts them against a quota; without one nothing is counted."""
         self._root = root
         self._forced = durability == "always"
         for directory in (root, *(root / name for name in ("owners", "uploads", "ahead", "rows", "results"))):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
-        self._secret = _secret(root / "secret")
+        self._kept_free = reserve(root) if kept_free is None else kept_free
+        self._usage = None if quota is None else Usage(root / "usage", quota)
+        self._ended: deque[tuple[Mapping[str, str | None], bool]] = deque()
+        self._secret = known_secret(root) or _new_secret(root / "secret")
         self._directories: dict[str, Path] = {}  # of owners who were asked for: API keys are few
 
     def writer(
@@ -196,9 +276,14 @@ class SpoolStore:
     ) -> "SpoolWriter":
         """Begin an array that lives `ttl` seconds from its commit. A unique one gets an id of its own, also where the
         same content is there already: whoever erases the one does not erase the other."""
+        self.require_room(ArrayInfo(dtype, shape).nbytes)
         return SpoolWriter(self, owner, ArrayInfo(dtype, shape), ttl, unique=unique)
 
-    def at_hand(self, jobs: Sequence[tuple[JobRequest, int]]) -> AbstractContextManager[None]:  # noqa: ARG002
+    def at_hand(
+        self,
+        jobs: Sequence[tuple[JobRequest, int]],  # noqa: ARG002
+        tokens: Mapping[str, str],  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
         """They are here."""
         return nullcontext()
 
@@ -216,31 +301,107 @@ class SpoolStore:
         stored, _ = self._described(owner, array_id)
         return stored is not None and self._proven(owner, stored)
 
+    def mac_of(self, text: str) -> str:
+        """A keyed digest of a text, under a key of its own."""
+        return blake3(text.encode(), key=self._keyed(b"record|", "")).hexdigest()
+
     def path(self, owner: str, array_id: str) -> Path:
         """The array as an .npy file. Raises ValueError for a malformed id."""
         return self._directory(owner) / f"{_hex(array_id)}.npy"
 
-    def delete(self, owner: str, array_id: str) -> bool:
-        """Whether there was such an array."""
+    def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
         if not _ARRAY_ID.fullmatch(array_id):
             return False
-        with suppress(FileNotFoundError), _alone_in(self._directory(owner)):
+        with suppress(FileNotFoundError), self.alone(owner):
+            if not unread():
+                return False
             existed = _unlink(self._description(owner, array_id))
             if _unlink(self.path(owner, array_id)) or existed:
                 self._force(self._directory(owner))
+            if self._usage is not None:
+                self._usage.remove_array(owner, array_id)
             return existed
         return False
+
+    def alone(self, owner: str) -> AbstractContextManager[None]:
+        return _alone_in(self._directory(owner))
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
         for array_id in array_ids:
             self.delete(request.owner, array_id)
 
     def trouble(self) -> str | None:
-        """The disk of this machine is there."""
-        return None
+        """Why nothing should be stored now: the disk has no more free than what is kept free."""
+        left = free(self._root)
+        if left >= self._kept_free:
+            return None
+        return f"The disk of the store has {left} bytes free; {self._kept_free} are kept for Redis and the ledger"
+
+    def require_room(self, size: int) -> None:
+        """Raise OSError where so many bytes would take of what is kept free."""
+        require_room(self._root, size, self._kept_free)
 
     def close(self) -> None:
-        """Nothing runs beside the caller."""
+        if self._usage is not None:
+            self._usage.close()
+
+    def promise(self, request: JobRequest, size: int) -> None:
+        if self._usage is not None:
+            self._usage.add_job(request.owner, request.id, size, request.inputs.values())
+
+    def require(self, owner: str, size: int) -> None:
+        self.require_room(size)
+        if self._usage is not None:
+            self._usage.require(owner, size)
+
+    def ended(self, results: Mapping[str, str | None], *, measured: bool = True) -> None:
+        if self._usage is not None:
+            self._ended.append((results, measured))
+
+    def unended(self) -> Sequence[str]:
+        return [] if self._usage is None else self._usage.live_jobs()
+
+    def sync(self) -> None:
+        if self._usage is None:
+            return
+        sizes = dict[str, int | None]()
+        for _ in range(len(self._ended)):
+            results, measured = self._ended.popleft()
+            for job_id, name in results.items():
+                sizes[job_id] = 0 if name is None else _taken(self.result(name)) if measured else None
+        self._usage.end_jobs(sizes)
+        self._usage.sync()
+
+    def arrays(
+        self, owner: str, limit: int, before: tuple[float, str] | None = None
+    ) -> Sequence[tuple[float, StoredArray]]:
+        if self._usage is None:
+            return []
+        with suppress(StoreFull):  # then what was stored in the last second is left out
+            self._usage.sync()
+        found: list[tuple[float, StoredArray]] = []
+        while len(found) < limit and (listed := self._usage.arrays(owner, limit, before)):
+            for noted_at, array_id in listed:
+                if (stored := self.find(owner, array_id)) is not None:
+                    found.append((noted_at, stored))
+            before = listed[-1]
+        return found[:limit]
+
+    def unread(self, owner: str, array_id: str) -> bool:
+        with suppress(StoreFull):
+            return self._usage is not None and self._usage.unread(owner, array_id)
+        return False
+
+    def stored(self, owner: str | None = None) -> tuple[int, int]:
+        if self._usage is None:
+            return 0, 0
+        quota = self._usage.quota
+        if owner is None:
+            return self._usage.used_by_all(), quota.in_all
+        return self._usage.used(owner), quota.of_owner
+
+    def disk(self) -> tuple[int, int]:
+        return free(self._root), self._kept_free
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
         """The id these bytes have as an array of this owner."""
@@ -300,7 +461,7 @@ class SpoolStore:
             return dict.fromkeys(names, error)
         return {}
 
-    def delete_result(self, name: str) -> None:
+    def delete_result(self, name: str, token: str = "") -> None:  # noqa: ARG002 (who has the directory needs none)
         with suppress(FileNotFoundError):
             shutil.rmtree(self.result(name))
             self._force(self._root / "results")
@@ -310,7 +471,7 @@ class SpoolStore:
         link = self._root / "uploads" / f"{secrets.token_hex(16)}.npy"
         os.link(file, link)
         try:
-            return self._publish(owner, link, array_id, info, ttl)
+            return self._publish(owner, link, array_id, info, ttl, linked=True)
         finally:
             _unlink(link)  # still there when both were links to one file: rename(2) then does nothing
 
@@ -318,17 +479,13 @@ class SpoolStore:
         """The matrix of that name whose rows arrive one by one. Raises ValueError for a name that is not plain."""
         if not _PLAIN.fullmatch(name):
             raise ValueError(f"{name!r} is not the name of a matrix")
-        return Rows(self._root / "rows" / f"{name}.npy", count, row_bytes, forced=self._forced)
+        file = self._root / "rows" / f"{name}.npy"
+        return Rows(file, count, row_bytes, forced=self._forced, kept_free=self._kept_free)
 
-    def sweep(self, in_use: Callable[[str, str], bool]) -> int:
+    def sweep(self, in_use: Callable[[str, str], bool | None]) -> int:
         """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
         now = time.time()
         removed = 0
-        for directory in (self._root / "owners").iterdir():
-            try:
-                removed += self._sweep_owner(directory, in_use, now)
-            except (OSError, UnicodeDecodeError) as error:
-                log.warning("%s cannot be swept: %s", directory.name, type(error).__name__)
         for upload in chain((self._root / "uploads").iterdir(), (self._root / "ahead").iterdir()):
             if _modified(upload) < now - _ABANDONED_SECONDS:
                 if upload.is_dir():
@@ -343,24 +500,71 @@ class SpoolStore:
             if expires_at < now:
                 shutil.rmtree(directory, ignore_errors=True)
                 removed += 1
+        for directory in (self._root / "owners").iterdir():
+            try:
+                removed += self._sweep_owner(directory, in_use, now)
+            except (OSError, UnicodeDecodeError) as error:
+                log.warning("%s cannot be swept: %s", directory.name, type(error).__name__)
         return removed
 
-    def _sweep_owner(self, directory: Path, in_use: Callable[[str, str], bool], now: float) -> int:
+    def _sweep_owner(self, directory: Path, in_use: Callable[[str, str], bool | None], now: float) -> int:
         try:
             owner = (directory / "owner").read_text()
         except FileNotFoundError:
             return 0
         removed = 0
         for file in directory.glob("*.npy"):
-            if _end(file) < now and not in_use(owner, f"blake3:{file.stem}"):
-                with _alone_in(directory):
-                    if _end(file) < now:  # not uploaded again meanwhile
+            array_id = f"blake3:{file.stem}"
+            if _end(file) < now:
+                with _alone_in(directory):  # not uploaded again meanwhile
+                    if (ended := _end(file)) < now and not self._read_by_a_job(owner, array_id, now - ended, in_use):
                         _unlink(file.with_suffix(".json"))
                         removed += _unlink(file)
+                        if self._usage is not None:
+                            self._usage.remove_array(owner, array_id)
         return removed
 
+    def _read_by_a_job(
+        self, owner: str, array_id: str, over_for: float, in_use: Callable[[str, str], bool | None]
+    ) -> bool:
+        """Whether a live job may read an array whose time is over for so many seconds.
+
+        While Redis is away the table of what is stored answers, which notes what a job reads before the job is queued.
+        No job can be queued with an array whose time is over, but for one that was checked just before.
+        """
+        told = in_use(owner, array_id)
+        if told is not None:
+            return told
+        return over_for < _CHECKED_SECONDS or not self.unread(owner, array_id)
+
+    def recount(self) -> None:
+        """Have the table of what is stored say what is there. Raises StoreFull where it cannot be written."""
+        if self._usage is None:
+            return
+        now, arrays, results = time.time(), dict[tuple[str, str], tuple[int, float]](), Counter[str]()
+        for directory in (self._root / "owners").iterdir():
+            with suppress(FileNotFoundError, UnicodeDecodeError):
+                owner = (directory / "owner").read_text()
+                for entry in os.scandir(directory):
+                    if entry.name.endswith(".npy"):
+                        with suppress(FileNotFoundError):
+                            status = entry.stat()
+                            taken = on_disk(status.st_size) // status.st_nlink + BLOCK
+                            arrays[owner, f"blake3:{entry.name[:-4]}"] = taken, status.st_mtime // 1
+        for entry in os.scandir(self._root / "results"):
+            results[entry.name.rpartition(".")[0]] += _taken(Path(entry))
+        self._usage.recount(arrays, results, now)
+
     def _publish(
-        self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float, *, unique: bool = False
+        self,
+        owner: str,
+        file: Path,
+        array_id: str,
+        info: ArrayInfo,
+        ttl: float,
+        *,
+        unique: bool = False,
+        linked: bool = False,
     ) -> StoredArray:
         """Move a finished file to its id. The same content again only lives longer.
 
@@ -405,6 +609,8 @@ class SpoolStore:
                     raise
         if not proves_itself:
             self._force(directory)
+        if before is None and self._usage is not None:  # what is linked has its bytes counted where it was linked from
+            self._usage.add_array(owner, array_id, 0 if linked else size_of(info), stored.created_at // 1)
         return stored
 
     def _prolong(
@@ -458,6 +664,23 @@ class SpoolStore:
             _erase(self.path(owner, array_id), self._description(owner, array_id))
         return None
 
+    def _is_whole(self, result: Path, owner: str) -> bool:
+        """Whether a result's files are what its document says."""
+        try:
+            document = ResultDocument.model_validate_json((result / "result.json").read_bytes())
+            for output in document.outputs.values():
+                if isinstance(output, ArrayOutput):
+                    mac = self._mac(owner, output.info)
+                    with (result / output.file).open("rb") as stream:
+                        stream.seek(len(npy.header(output.dtype, output.shape)))
+                        while piece := stream.read(_FORCED_AT_ONCE):
+                            mac.update(piece)
+                    if _array_id(mac) != output.id:
+                        return False
+        except (OSError, ValueError):
+            return False
+        return True
+
     def _proven(self, owner: str, stored: StoredArray) -> bool:
         """Whether the content is what its id says, which only a power cut can have changed."""
         try:
@@ -502,10 +725,10 @@ class SpoolStore:
 
 
 class NpyWriter:
-    """Numbers on their way into an .npy file, hashed as they come."""
+    """Numbers on their way into an .npy file, hashed as they come. So many bytes of the disk stay free."""
 
-    def __init__(self, file: Path, info: ArrayInfo, mac: blake3) -> None:
-        self._info, self._mac, self._file = info, mac, file
+    def __init__(self, file: Path, info: ArrayInfo, mac: blake3, kept_free: int) -> None:
+        self._info, self._mac, self._file, self._kept_free = info, mac, file, kept_free
         self._left = info.nbytes
         self.header = npy.header(info.dtype, info.shape)
         self._taken: deque[bytes | memoryview] = deque([self.header])
@@ -533,14 +756,17 @@ class NpyWriter:
         while self._taken:
             chunks = [self._taken.popleft() for _ in range(min(len(self._taken), _MANY))]
             size = sum(memoryview(chunk).nbytes for chunk in chunks)
+            require_room(self._stream.fileno(), size, self._kept_free)
             if size >= _RESERVED_FROM and self._written + size > self._reserved:
                 self._reserve(self._stream, size)
             _write(self._stream, chunks)
             self._written += size
 
     def _reserve(self, stream: BinaryIO, size: int) -> None:
-        """Only an advice, except that a full disk refuses it."""
-        stretch = min(max(size, _RESERVED_AT_ONCE), self._size - self._written)
+        """Only an advice, except that a full disk refuses it. At most twice what came is reserved: whoever stops in the
+        middle holds little of the disk."""
+        ahead = min(self._written + 2 * size, _RESERVED_AT_ONCE)  # so that few calls do
+        stretch = min(max(size, ahead), self._size - self._written)
         self._reserved = self._written + stretch
         try:
             os.posix_fallocate(stream.fileno(), self._written, stretch)
@@ -572,8 +798,12 @@ class SpoolWriter(NpyWriter):
         mac = store._mac(owner, info)
         if unique:
             mac.update(secrets.token_bytes(32))
-        super().__init__(store._root / "uploads" / f"{secrets.token_hex(16)}.npy", info, mac)
+        super().__init__(store._root / "uploads" / f"{secrets.token_hex(16)}.npy", info, mac, store._kept_free)
         self._store, self._owner, self._ttl, self._unique = store, owner, ttl, unique
+        self._counted = 0
+        if store._usage is not None:
+            store._usage.begin(owner, size_of(info))
+            self._counted = size_of(info)
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -591,6 +821,9 @@ class SpoolWriter(NpyWriter):
     def __exit__(self, *error: object) -> None:
         self.close()
         _unlink(self._file)  # still there only when it was not published
+        if self._store._usage is not None:
+            self._store._usage.end(self._owner, self._counted)
+            self._counted = 0
 
 
 class IncomingResult:
@@ -605,16 +838,29 @@ class IncomingResult:
     def writer(self, file: str, dtype: DType, shape: tuple[int, ...]) -> NpyWriter:
         """Begin the array of an output; its `finish` returns the array's id."""
         info = ArrayInfo(dtype, shape)
-        return NpyWriter(self._directory / file, info, self._store._mac(self._owner, info))
+        return NpyWriter(self._directory / file, info, self._store._mac(self._owner, info), self._store._kept_free)
 
-    def move(self, document: str) -> None:
-        """Add `result.json`, and be the attempt's result instead of what it may have sent before."""
+    def move(self, document: str) -> bool:
+        """Add `result.json`, and be the attempt's result. False where it has one: nothing takes the place of a result
+        that may be committed. What a power cut left of one never was, and gives way."""
         (self._directory / "result.json").write_text(document)
-        before = self._directory.with_name(secrets.token_hex(16))
-        with suppress(FileNotFoundError):
-            self._place.replace(before)
-        self._directory.replace(self._place)
-        shutil.rmtree(before, ignore_errors=True)
+        if self._moved():
+            return True
+        with _alone_in(self._place.parent):
+            if self._store._is_whole(self._place, self._owner):
+                return False
+            shutil.rmtree(self._place, ignore_errors=True)
+            return self._moved()
+
+    def _moved(self) -> bool:
+        """Take the place, where nothing is or an empty directory."""
+        try:
+            self._directory.rename(self._place)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
+        return True
 
     def discard(self) -> None:
         """Delete what came, unless it was moved."""
@@ -631,17 +877,48 @@ def _write(stream: BinaryIO, chunks: list[bytes | memoryview]) -> None:
             rest = rest[stream.write(rest) :]
 
 
+def size_of(info: ArrayInfo) -> int:
+    """Bytes of the disk that an array takes: its file and its description."""
+    return on_disk(len(npy.header(info.dtype, info.shape)) + info.nbytes) + BLOCK
+
+
+def _taken(directory: Path) -> int:
+    """Bytes of the disk that a result takes; 0 where it is gone. A file that is an array too counts for half here."""
+    taken = 0
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(directory):
+            status = entry.stat()
+            taken += on_disk(status.st_size) // status.st_nlink
+        taken += BLOCK
+    return taken
+
+
 def _array_id(mac: blake3) -> str:
     return f"blake3:{mac.hexdigest()}"
 
 
-def _secret(file: Path) -> bytes:
-    """The server's secret, made on first use. Whoever comes second reads what the first one wrote."""
+def known_secret(root: Path) -> bytes | None:
+    """What the ids of a store's arrays are keyed with, None in a new store. Raises UnusableStore where it is lost."""
+    file, wrong = root / "secret", "is gone"
     with suppress(FileNotFoundError):
-        return file.read_bytes()
+        secret = file.read_bytes()
+        if len(secret) == _SECRET_BYTES:
+            return secret
+        wrong = f"has {len(secret)} bytes, not {_SECRET_BYTES}"
+    owners = root / "owners"
+    if wrong == "is gone" and not (owners.is_dir() and any(owners.iterdir())):
+        return None
+    raise UnusableStore(
+        f"the store's secret {file} {wrong}, and no array can be found without it: put it back from a backup, or move "
+        f"{root} away and begin without its arrays and results"
+    )
+
+
+def _new_secret(file: Path) -> bytes:
+    """The secret of a new store. Whoever comes second reads what the first one wrote."""
     temporary = file.with_name(f"secret.{secrets.token_hex(8)}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-        stream.write(secrets.token_bytes(32))
+        stream.write(secrets.token_bytes(_SECRET_BYTES))
         stream.flush()
         os.fsync(stream.fileno())
     with suppress(FileExistsError):

@@ -10,4 +10,4 @@ def open_store(settings: WorkerSettings) -> WorkerStore:
         from workers.remote import RemoteStore  # with it comes an HTTP client
 
         return RemoteStore(settings)
-    return SpoolStore(settings.store_directory, settings.durability)
+    return SpoolStore(settings.store_directory, settings.durability, kept_free=settings.kept_free_bytes)

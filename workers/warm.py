@@ -443,7 +443,7 @@ class WarmWorker(Worker):
             state=state,
             device=self._horse.device,
             started_at=self._started_at,
-            reported_at=time.time(),
+            reported_at=float(int(time.time())),  # news is reported as a private job ends
             restarts=max(0, self._horse.starts - 1),
             last_fault=self._children.last_fault,
             failed_examples=self._examples.failed,

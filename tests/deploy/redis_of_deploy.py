@@ -28,12 +28,37 @@ DEPLOY = ROOT / "deploy" / "redis"
 UNUSABLE = "#" + "0" * 64  # in users.acl where a password's digest belongs
 
 
-@dataclass(frozen=True)
+@dataclass
 class Secured:
     host: str
     port: int  # with TLS
     plain_port: int | None  # of a server that has no TLS of its own, behind a port that has
     ca: Path
+    folder: Path
+    binary: Path
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def start(self) -> None:
+        with (self.folder / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.binary, self.folder / "redis.conf"], stdout=log, stderr=log, env={**os.environ, "LC_ALL": "C"}
+            )
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                with self.client("operator") as operator:
+                    operator.ping()
+                    operator.acl_log_reset()
+                break
+            except redis.ConnectionError:
+                assert self.process.poll() is None, (self.folder / "redis.log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def url(self, user: str) -> str:
         return f"rediss://{user}:{password(user)}@{self.host}:{self.port}/0?ssl_ca_certs={quote(str(self.ca))}"
@@ -77,30 +102,16 @@ def secured_redis(folder: Path, host: str = "127.0.0.1", binary: Path | None = N
     else:
         config = re.sub(r"(?m)^tls-.*\n", "", config).replace("\nport 0\n", f"\nport {port}\n")
     (folder / "redis.conf").write_text(config)
-    with ExitStack() as cleanup, (folder / "redis.log").open("ab") as log:
-        process = subprocess.Popen(
-            [binary, folder / "redis.conf"], stdout=log, stderr=log, env={**os.environ, "LC_ALL": "C"}
-        )
-        cleanup.callback(process.wait)
-        cleanup.callback(process.terminate)
+    with ExitStack() as cleanup:
         if own_tls:
-            made = Secured(host, port, None, tls / "ca.crt")
+            made = Secured(host, port, None, tls / "ca.crt", folder, binary)
         else:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(tls / "redis.crt", tls / "redis.key")
             front = cleanup.enter_context(Link(host, port, context, at=host))
-            made = Secured(host, front.port, port, tls / "ca.crt")
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                with made.client("operator") as operator:
-                    operator.ping()
-                    operator.acl_log_reset()
-                break
-            except redis.ConnectionError:
-                assert process.poll() is None, (folder / "redis.log").read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            made = Secured(host, front.port, port, tls / "ca.crt", folder, binary)
+        cleanup.callback(made.kill)
+        made.start()
         yield made
 
 

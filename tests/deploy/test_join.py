@@ -16,10 +16,12 @@ from app.settings import Settings
 from tests.app.conftest import Live, live
 from tests.conftest import free_port
 from tests.deploy.redis_of_deploy import DEPLOY, Secured, secured_redis
+from tests.redis_servers import server
 from tests.workers.operations import OPERATIONS
 from warpdesk.cli import main
 from warpdesk.doctor import join
 from warpdesk.doctor.check import Check, Findings
+from workers import lua
 from workers.settings import WorkerSettings
 
 
@@ -148,7 +150,7 @@ def test_a_command_that_the_user_lacks_is_named(
 
 
 def test_each_key_of_the_role_is_needed_and_its_absence_is_named(
-    secured: Secured, worker_user: Any, told_rights: None
+    secured: Secured, api: Live, worker_user: Any, told_rights: None
 ) -> None:
     [line] = [line for line in (DEPLOY / "users.acl").read_text().splitlines() if line.startswith("user worker ")]
     patterns = [word for word in line.split() if word[0] == "~"]
@@ -161,13 +163,36 @@ def test_each_key_of_the_role_is_needed_and_its_absence_is_named(
         assert any(told.split()[1].startswith(missing[1:].rstrip("*")) for told in check.details["missing"]), missing
 
 
+def test_scripts_that_no_api_has_loaded_are_named(settings: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "another"
+    folder.mkdir()
+    with secured_redis(folder) as without_api:
+        check = next(check for check in looked({**settings, "redis_url": without_api.url("worker")}).checks
+                     if check.name == "redis scripts")  # fmt: skip
+    assert (check.status, "start the API" in str(check.remedy)) == ("failed", True)
+
+
+def test_a_redis_that_gets_no_fixes_is_a_warning_with_the_remedy(settings: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    with secured_redis(folder, binary=server("bundled")) as old, old.client("api") as connection:
+        lua.load(connection)
+        findings = looked({**settings, "redis_url": old.url("worker")})
+    assert [
+        (findings.named(name).status, findings.named(name).remedy) for name in ("redis rights", "redis server")
+    ] == [
+        ("warning", "use Redis 7 or Valkey: deploy/redis is made for them"),
+        ("warning", "run Redis 7 or later, or Valkey, there: it reads the file of the old one"),
+    ]
+
+
 def test_a_user_that_may_more_than_a_worker_needs_is_a_warning(
     settings: dict[str, Any], secured: Secured, told_rights: None
 ) -> None:
     findings = looked({**settings, "redis_url": secured.url("operator")})
     check = findings.named("redis least rights")
     assert (check.status, findings.healthy) == ("warning", True)
-    assert len(check.details["beyond"]) == 17
+    assert len(check.details["beyond"]) == 21
 
 
 def test_a_server_that_forgets_is_named(settings: dict[str, Any], secured: Secured) -> None:

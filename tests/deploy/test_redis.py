@@ -3,33 +3,39 @@
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import redis
 
+from app.auth import create_key
 from tests.app.conftest import Live, live
 from tests.deploy.redis_of_deploy import DEPLOY, UNUSABLE, Secured, secured_redis
+from tests.redis_servers import KINDS, server
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers import scripts, slots
-from workers.protocol import EVENTS, State
+from workers import scripts
+from workers.protocol import CLAIM, EVENTS, JobRequest, State, digest_of_claim, job_key
 from workers.queue import JobQueue, connect
 from workers.store import SpoolStore
 
-DENIED = "no permissions|can't (run|access)"
+DENIED = "[Nn]o permissions|can't (run|access)"
 
 
 def double(value: float) -> dict[str, Any]:
     return {"operation": "double", "inputs": {"values": {"data": [value]}}}
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_redis(tmp_path_factory.mktemp("redis")) as made:
+@pytest.fixture(scope="module", params=KINDS)
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with secured_redis(tmp_path_factory.mktemp("redis"), binary=server(request.param)) as made:
         yield made
 
 
@@ -104,6 +110,103 @@ def test_a_service_runs_over_tls_with_a_user_for_each_role_and_nothing_is_denied
     assert empty.denied() == []
 
 
+@dataclass
+class Attack:
+    """Who has a worker's key and a worker's account of Redis, and two owners who do not know each other."""
+
+    api: Live
+    redis: redis.Redis
+    worker: httpx.Client
+    owner: httpx.Client
+    other: httpx.Client
+
+    def run(self, job_id: str, **fields: Any) -> None:
+        """Write a record of an attempt that runs, by a claim of one's own."""
+        mine = {"attempt": 1, "state": "running", "claim": f"1 {digest_of_claim(TOKEN)}", "submitted_at": time.time()}
+        self.redis.hset(job_key(job_id), mapping={**mine, **fields})
+
+    def opened(self, job_id: str) -> list[tuple[int, bool]]:
+        """How the routes for an input of it answer, and whether with any."""
+        name, headers = f"{job_id}.1", {CLAIM: TOKEN}
+        alone = self.worker.get(f"/v1/worker/inputs/{name}/values", headers=headers)
+        wanted = {"inputs": [[name, "values"]], "claims": {name: TOKEN}}
+        together = self.worker.post("/v1/worker/inputs", json=wanted)
+        return [(alone.status_code, alone.is_success), (200, b'"arrays":[null]' not in together.content)]
+
+
+TOKEN, OPEN, SHUT = "f" * 32, [(200, True), (200, True)], [(409, False), (200, False)]
+
+
+@pytest.fixture
+def attack(empty: Secured, tmp_path: Path) -> Iterator[Attack]:
+    scopes = ["submit", "read", "cancel"]
+    tokens = [create_key(tmp_path, name, given) for name, given in (("w", ["worker"]), ("a", scopes), ("b", scopes))]
+    with live(tmp_path, empty.url("api"), OPERATIONS) as api, ExitStack() as clients:
+        headers = [{"Authorization": f"Bearer {token}"} for token in tokens]
+        https = [clients.enter_context(httpx.Client(base_url=api.url, headers=told, timeout=30)) for told in headers]
+        yield Attack(api, clients.enter_context(empty.client("worker")), *https)
+
+
+def submitted(owner: httpx.Client, value: float) -> str:
+    answer = owner.post("/v1/jobs", json=double(value))
+    assert answer.status_code == 202, answer.text
+    job_id: str = answer.json()["id"]
+    return job_id
+
+
+def test_a_workers_account_opens_no_input_by_a_record_that_it_writes(attack: Attack) -> None:
+    live_one, canceled, erased = (submitted(attack.owner, value) for value in (1.0, 2.0, 3.0))
+    record = attack.redis.hgetall(job_key(live_one))
+    attack.owner.post(f"/v1/jobs/{canceled}/cancel")
+    before = attack.redis.hgetall(job_key(erased))
+    attack.owner.delete(f"/v1/jobs/{erased}")
+    invented = "job_" + "7" * 32
+
+    attack.run(live_one)
+    assert attack.opened(live_one) == OPEN  # a job that it may claim
+    attack.run(canceled)
+    assert attack.opened(canceled) == SHUT
+    attack.run(erased, **{name.decode(): value for name, value in before.items() if name != b"attempt"})
+    assert attack.opened(erased) == SHUT
+    request = JobRequest.model_validate_json(record[b"request"])
+    for mac in ("", record[b"mac"]):  # of nobody, and of another job
+        changed = request.model_copy(update={"id": invented}) if not mac else request
+        attack.run(invented, request=changed.model_dump_json(), mac=mac)
+        assert attack.opened(invented) == SHUT
+    secret = submitted(attack.other, 9.0)
+    theirs = JobRequest.model_validate_json(attack.redis.hget(job_key(secret), "request") or b"")
+    redirected = request.model_copy(update={"owner": theirs.owner, "inputs": theirs.inputs})
+    attack.run(live_one, request=redirected.model_dump_json())
+    assert attack.opened(live_one) == SHUT
+
+
+def test_a_workers_account_makes_no_result_another_owners(attack: Attack, desk: Desk) -> None:
+    mine, theirs = submitted(attack.owner, 1.0), submitted(attack.other, 2.0)
+    desk.start_worker()
+    for job_id in (mine, theirs):
+        assert desk.wait(job_id).state is State.SUCCEEDED
+    attack.redis.hset(job_key(mine), "result", f"{theirs}.1")
+    assert attack.owner.get(f"/v1/jobs/{mine}/result").json()["code"] == "result-gone"
+    assert attack.owner.get(f"/v1/jobs/{mine}/result/doubled").json()["code"] == "result-gone"
+    assert attack.owner.delete(f"/v1/jobs/{mine}").status_code == 204
+    assert attack.other.get(f"/v1/jobs/{theirs}/result").json()["outputs"]["total"] == 4.0
+
+
+def test_jobs_that_a_release_without_macs_queued_are_signed_once(attack: Attack, empty: Secured) -> None:
+    leader, follower = submitted(attack.owner, 1.0), submitted(attack.owner, 1.0)
+    with empty.client("operator") as operator:
+        for job_id in (leader, follower):
+            operator.hdel(job_key(job_id), "mac")
+    attack.run(leader)
+    assert attack.opened(leader) == SHUT
+    with live(attack.api.settings.home, empty.url("api"), OPERATIONS):  # it has signed before
+        assert attack.opened(leader) == SHUT
+    (attack.api.settings.store_directory / "records-signed").unlink()
+    with live(attack.api.settings.home, empty.url("api"), OPERATIONS):
+        assert attack.opened(leader) == OPEN
+    assert attack.redis.hget(job_key(follower), "mac")
+
+
 def test_rq_shows_the_service_to_the_monitor(api: Live, empty: Secured) -> None:
     api.submit(**double(1.0))
     shown = subprocess.run(
@@ -126,10 +229,15 @@ def test_rq_shows_the_service_to_the_monitor(api: Live, empty: Secured) -> None:
         ("worker", "SAVE"),
         ("worker", "MONITOR"),
         ("worker", "GET warpdesk:idempotency:local:order-7731"),
+        ("worker", "DEL warpdesk:closed:job_1"),
         ("worker", "SET other 1"),
         ("worker", "SUBSCRIBE others"),
-        ("worker", "EVAL return(redis.call('flushall')) 0"),
-        ("worker", "EVAL return(redis.call('del','other')) 0"),
+        ("worker", "EVAL return(1) 0"),
+        ("worker", "SCRIPT LOAD return(1)"),
+        ("worker", "SCRIPT KILL"),
+        ("worker", "SCRIPT FLUSH"),
+        ("api", "EVAL return(1) 0"),
+        ("api", "SCRIPT FLUSH"),
         ("api", "CONFIG SET appendfsync no"),
         ("api", "FLUSHDB"),
         ("api", "KEYS *"),
@@ -146,6 +254,18 @@ def test_a_user_cannot_do_what_its_role_does_not(empty: Secured, user: str, comm
         operator.set("other", "kept")
     with empty.client(user) as client, pytest.raises(redis.ResponseError, match=DENIED):
         client.execute_command(*command.split())
+    with empty.client("operator") as operator:
+        assert operator.get("other") == b"kept"
+
+
+@pytest.mark.parametrize("text", ["return redis.call('flushall')", "return redis.call('del', 'other')"])
+@pytest.mark.parametrize("user", ["api", "worker"])
+def test_a_script_can_do_no_more_than_the_user_that_calls_it(empty: Secured, user: str, text: str) -> None:
+    with empty.client("operator") as operator:
+        operator.set("other", "kept")
+        digest = operator.script_load(text)
+    with empty.client(user) as client, pytest.raises(redis.ResponseError, match=DENIED):
+        client.evalsha(digest, 0)
     with empty.client("operator") as operator:
         assert operator.get("other") == b"kept"
 
@@ -167,13 +287,13 @@ def test_nobody_enters_without_tls_a_password_and_the_right_authority(secured: S
 
 def test_the_files_let_nobody_in_before_passwords_are_set() -> None:
     users = (DEPLOY / "users.acl").read_text().splitlines()
-    assert users[0].startswith("user default off ")
+    assert users[0] == "user default off resetpass ~* &* +@all"  # off, and Redis 7 loads its file by these rights
     assert all(UNUSABLE in user for user in users[1:])
     assert "nopass" not in "".join(users)
 
 
 OF_THE_API = {
-    "ENQUEUE", "CANCEL", "ERASE", "FORBID", "POSITION", "EXPIRE_IF_OVERDUE", "RERUN", "WAITING_BY_OWNER",
+    "ENQUEUE", "CANCEL_AND_CLOSE", "ERASE", "FORBID", "POSITION", "EXPIRE_IF_OVERDUE", "RERUN", "WAITING_BY_OWNER",
     "QUEUES", "COUNT", "LAUNCHES",
 }  # fmt: skip
 OF_WORKERS = {
@@ -193,9 +313,10 @@ OF_WORKERS = {
 
 @pytest.mark.parametrize(("user", "names"), [("api", OF_THE_API), ("worker", OF_WORKERS)])
 def test_every_command_and_key_of_a_roles_scripts_is_allowed_to_it(user: str, names: set[str]) -> None:
-    named = [*vars(scripts).items(), *vars(slots).items()]
-    texts = {name: text for name, text in named if isinstance(text, str) and "redis.call" in text}
-    assert {name for name in texts if not name.startswith("_")} == OF_THE_API | OF_WORKERS
+    texts = {name: text for name, text in vars(scripts).items() if isinstance(text, str) and "redis.call" in text}
+    complete = {name: text for name, text in texts.items() if not name.startswith("_")}
+    assert complete.keys() == OF_THE_API | OF_WORKERS
+    assert {*complete.values(), scripts.MAY} == {*scripts.SCRIPTS}
     (line,) = (line for line in (DEPLOY / "users.acl").read_text().splitlines() if line.startswith(f"user {user} "))
     allowed = {word[1:] for word in line.split() if word[0] == "+"}
     patterns = [word[1:] for word in line.split() if word[0] == "~"]

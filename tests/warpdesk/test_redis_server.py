@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from app.settings import Settings
+from tests.redis_servers import NAMES, newest, server
 from warpdesk import processes, redis_server
+from warpdesk.doctor.broker import broker
 from warpdesk.redis_server import RedisServer, RedisUnavailable
 from workers.settings import Durability
 
@@ -144,12 +147,53 @@ def test_without_a_server_the_error_names_the_package_and_the_variable(monkeypat
         redis_server.find_binary()
 
 
+def program(path: Path, says: str) -> Path:
+    path.write_text(f"#!/bin/sh\necho '{says}'\n")
+    path.chmod(0o700)
+    return path
+
+
 def test_a_system_server_is_preferred_to_the_bundled_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    system = tmp_path / "valkey-server"
-    system.write_text("#!/bin/sh\n")
-    system.chmod(0o700)
+    system = program(tmp_path / "valkey-server", "Valkey server v=7.2.1 sha=0 malloc=libc bits=64")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert redis_server.find_binary() == system
+
+
+def test_a_system_server_that_is_older_than_the_bundled_one_is_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bundled = program(tmp_path / "bundled", "Redis server v=6.2.14 sha=0 malloc=libc bits=64")
+    program(tmp_path / "redis-server", "Redis server v=6.0.16 sha=0 malloc=libc bits=64")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(redis_server, "bundled", lambda: bundled)
+    assert redis_server.find_binary() == bundled
+
+
+def test_the_server_that_is_named_is_taken_and_must_be_a_program(home: Path, tmp_path: Path) -> None:
+    chosen = server("bundled")
+    with RedisServer(home, binary=chosen) as running, connect(running.url) as connection:
+        assert connection.info("server")["redis_version"].startswith("6.2.")
+    with pytest.raises(RedisUnavailable, match=r"WARPDESK_REDIS_SERVER names .*, which is no program"):
+        RedisServer(home, binary=tmp_path / "nothing").start()
+
+
+def test_a_server_that_would_not_see_the_jobs_of_a_newer_one_is_refused(home: Path) -> None:
+    old = server("bundled")
+    if redis_server.version(newest()) < redis_server.FIXED_SINCE:
+        pytest.skip("no Redis of 7 or later is here")
+    with RedisServer(home, binary=newest()) as running, connect(running.url) as connection:
+        connection.set("written", "by the newer one")
+    with pytest.raises(RedisUnavailable, match="written by Redis 7 or later"):
+        RedisServer(home, binary=old).start()
+    with RedisServer(home, binary=newest()) as running, connect(running.url) as connection:
+        assert connection.get("written") == b"by the newer one"
+
+
+def test_a_newer_server_reads_what_an_older_one_wrote(home: Path) -> None:
+    with RedisServer(home, binary=server("bundled")) as running, connect(running.url) as connection:
+        connection.set("written", "by the older one")
+    with RedisServer(home, binary=newest()) as running, connect(running.url) as connection:
+        assert connection.get("written") == b"by the older one"
 
 
 def test_a_server_that_cannot_start_says_what_its_log_says(home: Path) -> None:
@@ -159,3 +203,19 @@ def test_a_server_that_cannot_start_says_what_its_log_says(home: Path) -> None:
     (folder / "appendonlydir").write_text("a file where Redis 7 wants its directory")
     with pytest.raises(RedisUnavailable, match=r"ended at once; the end of .*redis.log says"):
         RedisServer(home).start()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("runs", [True, False])
+def test_the_doctor_warns_of_a_redis_that_gets_no_fixes_and_of_no_other(home: Path, name: str, runs: bool) -> None:
+    binary = server(name)
+    if runs:
+        with RedisServer(home, binary=binary) as running:
+            check = broker(Settings(home=home, redis_url=running.url))
+    else:
+        check = broker(Settings(home=home, redis_server=binary))
+    if redis_server.version(binary) >= (7,):
+        assert (check.status, check.remedy) == ("ok", None)
+    else:
+        assert (check.status, "gets no security fixes" in check.found) == ("warning", True)
+        assert "apt-get install redis-server (7 or later)" in str(check.remedy)

@@ -43,6 +43,10 @@ class WhisperParams(Params):
     gate: str = ""
 
 
+class LingerParams(Params):
+    pause: str
+
+
 class PaidParams(WhisperParams):
     budget: BudgetId | None = None
 
@@ -127,6 +131,17 @@ _ALL = (
         _cost,
         randomness="private",
     ),
+    Operation(
+        "linger",
+        "Add private noise, and take as many seconds for it as a file says.",
+        PACKAGE,
+        LingerParams,
+        (_VALUES,),
+        (Output("noisy", "values plus noise"), Output("total", "their sum", "value")),
+        Example({"pause": "/dev/null"}, _EXAMPLE.inputs),
+        _cost,
+        randomness="private",
+    ),
 )
 
 OPERATIONS = {operation.name: operation for operation in _ALL}
@@ -142,6 +157,9 @@ PAID = {
     ),
     "double": OPERATIONS["double"],
 }
+
+# A sampler whose time the test decides.
+LINGERING = {"linger": OPERATIONS["linger"]}
 
 # Nothing works here.
 NOTHING_WORKS = {name: OPERATIONS[name] for name in ("stumble", "hoard")}

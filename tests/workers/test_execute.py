@@ -465,8 +465,10 @@ def test_a_probe_never_raises() -> None:
 
 
 def test_a_document_is_readable_without_numpy() -> None:
-    assert json.loads(ResultDocument(job="j", operation="o", outputs={}, expires_at=1.0).model_dump_json()) == {
+    document = ResultDocument(job="j", owner="k", operation="o", outputs={}, expires_at=1.0)
+    assert json.loads(document.model_dump_json()) == {
         "job": "j",
+        "owner": "k",
         "operation": "o",
         "outputs": {},
         "expires_at": 1.0,

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -18,13 +19,13 @@ JOIN = "wdj_" + "0" * 32 + "_7_" + "Ab-_" * 10 + "xyz"
 
 
 @contextmanager
-def as_a_process() -> Iterator[logging.Logger]:
+def as_a_process(form: logs.LogFormat = "json") -> Iterator[logging.Logger]:
     """A logger of a library, whose lines go where those of a process of ours go."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     hooks = sys.excepthook, threading.excepthook
     try:
-        logs.configure("json", worker="here-1")
+        logs.configure(form, worker="here-1")
         logging.captureWarnings(capture=False)
         yield logging.getLogger("rq.worker")
     finally:
@@ -99,6 +100,23 @@ def test_a_line_that_cannot_be_formatted_does_not_show_its_arguments(capsys: pyt
         library.warning("%d jobs", TOKEN)
 
     assert capsys.readouterr().err.startswith("a line of rq.worker at test_logs.py:")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_time_of_a_line_about_a_private_job_is_a_whole_second(
+    form: logs.LogFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = JobRequest(
+        id="job_1", owner="local", operation="dp_noise", params={}, inputs={}, timeout=1, result_ttl=1, private=True
+    )
+    with as_a_process(form) as library:
+        for _ in range(20):
+            library.warning("done", extra=logs.about(request, 1))
+            time.sleep(0.002)
+
+    written = capsys.readouterr().err.splitlines()
+    assert len(written) == 20
+    assert all(re.search(r"\d\d:\d\d:\d\d[,.]000", line) for line in written)
 
 
 def test_a_line_about_a_job_says_which(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,9 @@ ENDINGS: list[dict[str, Any]] = [
 ]
 
 
+pytestmark = pytest.mark.parametrize("redis_url", ["redis_server", "oldest_redis"], indirect=True)
+
+
 def record(queue: JobQueue, job_id: str = "job_0001") -> JobRecord:
     found = queue.get(job_id)
     assert found is not None

@@ -14,6 +14,8 @@ from tests.workers.seen import Seen
 from workers.protocol import Failed, Together
 from workers.queue import Bounds, Claim, IdempotencyKey, JobQueue
 
+pytestmark = pytest.mark.parametrize("redis_url", ["redis_server", "oldest_redis"], indirect=True)
+
 FAILED = Failed(code="operation-error", message="it failed")
 LANE = "warpdesk-batch-key_a"
 
@@ -121,7 +123,11 @@ def test_a_final_job_leaves_its_record_and_its_events_for_a_time_and_nothing_els
         queue.erase("job_0001")
     assert claim(queue) == []  # which silences the bell
     seen = Seen(connection)
-    erased = {"warpdesk:erased:job_0001"} if end in ("erase", "strikes") else {"warpdesk:events:job_0001"}
+    erased = (
+        {"warpdesk:erased:job_0001", "warpdesk:closed:job_0001"}
+        if end in ("erase", "strikes")
+        else {"warpdesk:events:job_0001"}
+    )
     left = seen.keys.keys() - LASTING - {"warpdesk:counts:fresh"}
     assert left == {"warpdesk:job:job_0001"} | erased
     assert not left & seen.lasting

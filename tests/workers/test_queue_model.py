@@ -122,7 +122,7 @@ _FREELY: dict[str, Any] = {
     "idempotency": st.sampled_from(
         (None, None, None, *(IdempotencyKey(key, mark) for key, mark in ("if", "ig", "jf")))
     ),
-    "bounds": st.sampled_from((None, None, None, None, Bounds(4, 100), Bounds(100, 4))),
+    "bounds": st.sampled_from((None, None, None, None, Bounds(4, 100), Bounds(100, 4), Bounds(6, 100, shared=True))),
 }
 _IDENTICAL = {
     **_FREELY,
@@ -223,7 +223,11 @@ class Service(RuleBasedStateMachine):
                 refusal = InputsGone
             elif wish.bounds is not None and len(model.waiting()) >= wish.bounds.waiting:
                 refusal = QueueFull
-            elif wish.bounds is not None and len(model.live_of(owner)) >= wish.bounds.of_owner:
+            elif (wish.bounds is not None and len(model.live_of(owner)) >= wish.bounds.of_owner) or (
+                wish.bounds is not None
+                and wish.bounds.shared
+                and len(model.live_of(owner)) >= wish.bounds.waiting - len(model.waiting())
+            ):
                 refusal = QuotaReached
         elif key is not None and known[0] != key.fingerprint:
             refusal = KeyReused

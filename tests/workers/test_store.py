@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from kernels.array import ArrayInfo, DType
-from workers.store import SpoolStore, SpoolWriter, StoredArray, result_name
+from workers.store import SpoolStore, SpoolWriter, StoredArray, UnusableStore, result_name
 
 A, B = "key_a", "../key_b\n"
 MISSING = "blake3:" + "0" * 64
@@ -191,6 +191,15 @@ def test_a_file_system_that_reserves_nothing_is_written_all_the_same(
     np.testing.assert_array_equal(np.load(store.path(A, put(store, array).id)), array)
 
 
+def test_an_upload_that_stops_in_the_middle_reserves_at_most_twice_what_came(store: SpoolStore, tmp_path: Path) -> None:
+    with store.writer(A, "float64", (100_000_000,), 60) as writer:
+        for number in range(1, 9):
+            writer.take(bytes(300_000))
+            writer.flush()
+            held = sum(file.stat().st_blocks * 512 for file in tmp_path.rglob("*.npy"))
+            assert number * 300_000 <= held <= 2 * number * 300_000 + 8192
+
+
 def test_an_emulated_reservation_may_read_the_file(store: SpoolStore) -> None:
     with store.writer(A, "float64", (2,), 60) as writer:
         writer.flush()
@@ -244,6 +253,21 @@ def test_two_processes_share_one_secret(store: SpoolStore, tmp_path: Path) -> No
     again = SpoolStore(tmp_path / "spool")
     array = np.arange(3.0)
     assert put(again, array).id == put(store, array).id
+
+
+@pytest.mark.parametrize(("damage", "told"), [(None, "is gone"), (b"", "has 0 bytes"), (b"x" * 31, "has 31 bytes")])
+def test_a_store_whose_secret_is_lost_is_refused(
+    store: SpoolStore, tmp_path: Path, damage: bytes | None, told: str
+) -> None:
+    put(store, np.arange(3.0))
+    secret = tmp_path / "spool" / "secret"
+    secret.unlink()
+    if damage is not None:
+        secret.write_bytes(damage)
+
+    for _ in range(2):
+        with pytest.raises(UnusableStore, match=f"the store's secret {secret} {told}.*put it back from a backup"):
+            SpoolStore(tmp_path / "spool")
 
 
 def test_an_array_past_its_time_is_not_found_and_swept_unless_a_job_reads_it(store: SpoolStore, tmp_path: Path) -> None:

@@ -10,13 +10,15 @@ from kernels import install
 from warpdesk import redis_server
 from warpdesk.doctor.check import Check
 
+NEWER = "apt-get install redis-server (7 or later) or valkey-server, and start the service again: it reads the old file"
+
 
 def broker(settings: Settings) -> Check:
     home = settings.home
     if "redis_url" in settings.model_fields_set and (configured := settings.redis_url):
         return _ping(configured, f"{redis_server.URL_VARIABLE}={_without_password(configured)}")
     try:
-        binary = redis_server.find_binary()
+        binary = redis_server.find_binary(settings.redis_server)
         if redis_server.socket_path(home).exists():
             return _ping(redis_server.url(home), f"{binary}, started by the service of this home")
         version = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
@@ -25,7 +27,7 @@ def broker(settings: Settings) -> Check:
     except (OSError, subprocess.SubprocessError) as error:
         return _failed(f"{binary} does not run: {error}", "apt-get install --reinstall redis-server")
     number = version.partition("v=")[2].partition(" ")[0]
-    return Check("redis", "ok", f"{binary}, version {number}, not running; `warpdesk serve` starts it")
+    return _aged(f"{binary}, version {number}, not running; `warpdesk serve` starts it", number)
 
 
 def _ping(url: str, source: str) -> Check:
@@ -52,7 +54,20 @@ def _ping(url: str, source: str) -> Check:
             f"{source}, its maxmemory-policy is {policy}: jobs could vanish, set it to noeviction",
             "redis-cli CONFIG SET maxmemory-policy noeviction, and the same in its redis.conf",
         )
-    return Check("redis", "ok", f"{source}, version {information['redis_version']}, answers")
+    version = str(information["redis_version"])
+    return _aged(f"{source}, version {version}, answers", version)
+
+
+def _aged(found: str, version: str) -> Check:
+    """A server that works, with a warning where nobody mends it any more."""
+    if not outdated(version):
+        return Check("redis", "ok", found)
+    return Check("redis", "warning", f"{found}; Redis before 7 gets no security fixes any more", NEWER)
+
+
+def outdated(version: str) -> bool:
+    major = version.partition(".")[0]
+    return major.isdecimal() and (int(major),) < redis_server.FIXED_SINCE
 
 
 def _policy(connection: redis.Redis) -> str:

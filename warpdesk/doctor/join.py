@@ -24,9 +24,11 @@ from redis.exceptions import NoPermissionError
 
 from app.settings import Settings
 from kernels.array import ArrayInfo
+from warpdesk.doctor.broker import outdated
 from warpdesk.doctor.check import Check, Findings
 from warpdesk.doctor.ledger import ledger
-from workers import counts, npy, scripts, slots
+from workers import counts, npy, scripts
+from workers.lua import ScriptsMissing, evaluate
 from workers.protocol import EVENTS, ArrayOutput, ResultDocument, SentResult, SentResults, WantedInputs
 from workers.settings import WorkerSettings
 
@@ -43,7 +45,7 @@ _ACL = "give the user the line `user worker` of deploy/redis/users.acl of this r
 # What the worker's process does in Redis: these scripts, and a few commands of its own and of RQ.
 _SCRIPTS = (
     scripts.CLAIM, scripts.LEAVE, scripts.RENEW, scripts.FINISH, scripts.REAP, scripts.PROGRESS, scripts.CANCEL,
-    scripts.COUNT, slots.TAKE_SLOT, slots.LEAVE_SLOT,
+    scripts.COUNT, scripts.TAKE_SLOT, scripts.LEAVE_SLOT,
 )  # fmt: skip
 _OWN = (
     ("ping",), ("info",), ("time",), ("multi",), ("exec",), ("client", "setname", "x"), ("evalsha", "x", "0"),
@@ -58,20 +60,10 @@ _NOT_ITS = (
     ("lrange", "warpdesk:jobs:x", "0", "1"), ("get", "warpdesk:idempotency:x"), ("get", "another:key"),
     ("set", "another:key", "x"), ("keys", "*"), ("scan", "0"), ("flushall",), ("flushdb",), ("shutdown",), ("monitor",),
     ("config", "get", "*"), ("config", "set", "maxmemory", "0"), ("acl", "list"), ("client", "list"),
-    ("script", "flush"), ("replicaof", "no", "one"), ("publish", "another", "x"),
+    ("script", "flush"), ("script", "load", "x"), ("eval", "x", "0"), ("fcall", "x", "0"), ("function", "load", "x"),
+    ("replicaof", "no", "one"), ("publish", "another", "x"),
 )  # fmt: skip
 _ALL_KEYS = frozenset({"del", "exists", "mget", "unlink", "smembers"})  # whose arguments are keys, or a key alone
-
-# a command in JSON each  ->  1 if this user may, 0 if not, -1 for none of this server's; nil before Redis 7
-_MAY = """
-if not redis.acl_check_cmd then return nil end
-local told = {}
-for index, line in ipairs(ARGV) do
-  local known, may = pcall(redis.acl_check_cmd, unpack(cjson.decode(line)))
-  told[index] = not known and -1 or (may and 1 or 0)
-end
-return told
-"""
 
 
 @dataclass(frozen=True)
@@ -136,6 +128,9 @@ def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
             return
         yield _server(connection.info())
         yield from _times(connection)
+    except ScriptsMissing:
+        yield Check("redis scripts", "failed", "Redis does not know the scripts of this release, so workers wait",
+                    "start the API, of the same release as this machine's: it loads them")  # fmt: skip
     except NoPermissionError as error:
         yield Check("redis rights", "failed", f"{user} may not do what a worker does: {error}", _ACL)
     except (redis.RedisError, OSError) as error:
@@ -146,7 +141,7 @@ def _rights(connection: redis.Redis, user: str) -> Iterator[Check]:
     """Asked of the server, command by command, as the scripts of this release name them."""
     needed = _needed()
     lines = [json.dumps(command) for command in (*needed, *_NOT_ITS)]
-    told: Any = connection.eval(_MAY, 0, *lines)
+    told: Any = evaluate(connection, scripts.MAY, *lines)
     if told is None:
         yield Check("redis rights", "warning", "a Redis before 7 does not tell what a user may do",
                     "use Redis 7 or Valkey: deploy/redis is made for them")  # fmt: skip
@@ -187,9 +182,8 @@ def _is_channel(key: str) -> bool:
 
 
 def _shown(command: Sequence[str]) -> str:
-    return (
-        " ".join(command[:2]).upper() if command[0] in ("config", "acl", "client", "script") else " ".join(command[:2])
-    )
+    name = " ".join(command[:2])
+    return name.upper() if command[0] in ("config", "acl", "client", "script", "function") else name
 
 
 def _server(told: dict[str, Any]) -> Check:
@@ -200,6 +194,9 @@ def _server(told: dict[str, Any]) -> Check:
     if policy != "noeviction":
         remedy = "set maxmemory-policy to noeviction (Upstash: eviction off): a full Redis must refuse, not forget jobs"
         return Check("redis server", "failed", found, remedy)
+    if outdated(str(version)):
+        return Check("redis server", "warning", f"{found}: Redis before 7 gets no security fixes any more",
+                     "run Redis 7 or later, or Valkey, there: it reads the file of the old one")  # fmt: skip
     if not told.get("aof_enabled"):
         remedy = "set appendonly yes: jobs that were acknowledged end with the server otherwise"
         return Check("redis server", "warning", found, remedy)

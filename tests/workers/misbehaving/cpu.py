@@ -4,6 +4,7 @@ import ctypes
 import fcntl
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,13 @@ def whisper(params: Any, secret: np.ndarray, key: bytes) -> dict[str, Any]:
     if params.gate:
         _pass(params.gate)
     return {"noisy": secret.sum() + noise}
+
+
+def linger(params: Any, values: np.ndarray, key: bytes) -> dict[str, Any]:
+    """Sleep as a sampler computes that draws again and again."""
+    time.sleep(float(Path(params.pause).read_text() or 0))
+    noisy = values + np.frombuffer(key, np.uint32)[: values.size]
+    return {"noisy": noisy, "total": float(noisy.sum())}
 
 
 def _pass(gate: str) -> None:

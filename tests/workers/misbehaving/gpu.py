@@ -43,3 +43,7 @@ def die(params: Any, device: Device) -> dict[str, Any]:
 
 def whisper(params: Any, secret: np.ndarray, key: bytes, device: Device) -> dict[str, Any]:
     return cpu.whisper(params, secret, key)
+
+
+def linger(params: Any, values: np.ndarray, key: bytes, device: Device) -> dict[str, Any]:
+    return cpu.linger(params, values, key)
