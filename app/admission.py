@@ -20,9 +20,11 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from app import durability
+from app.auth import LOCAL
 from app.drain import Drain
 from app.durability import Durability
 from app.errors import Refusal
+from app.places import Places
 from app.settings import Settings
 from workers.protocol import PRIORITIES, Priority, WorkerReport
 from workers.queue import Bounds, JobQueue, connect
@@ -38,9 +40,11 @@ _LOOKING = 0.05
 
 # Submissions that are worked on at once: their threads keep the interpreter from the event loop, which refuses. On two
 # cores under five times what they can do, sixteen took as many jobs and let callers wait ten times as long for a
-# refusal, and four took fewer. And all that there are, with the ones that wait for their turn; none for longer than
-# that, by what turns took of late: so few keep the turns taken.
+# refusal, and four took fewer. One owner has so many turns, and the spare ones are always left to others. Then how many
+# an owner may have under way, with those that wait for their turn, while nobody else has any; none waits for longer
+# than that, by what turns took of late.
 TURNS = 8
+SPARE = 2
 AT_ONCE = 256
 TURN_SECONDS = 0.25
 _LATELY = 0.05  # what a turn counts for, beside all before it
@@ -88,31 +92,39 @@ class Admission:
         self._thread = anyio.CapacityLimiter(1)
         self._view = View()
         self._away: str | None = None  # why Redis could not be looked at
-        self._over: dict[str, tuple[float, int]] = {}  # owners at their quota: until when, and their live jobs
+        self._over: dict[str, tuple[float, int, int | None]] = {}  # owners at their quota: until when; see quota()
         self._on_their_way: Counter[tuple[str, Priority]] = Counter()
-        self._turns = asyncio.Semaphore(TURNS)
-        self._charging_turns = asyncio.Semaphore(TURNS)  # what waits for the ledger keeps no turn from the rest
-        self._charging = 0
+        self._turns = Places(TURNS + SPARE, TURNS)
+        self._charging_turns = Places(TURNS + SPARE, TURNS)  # what waits for the ledger keeps no turn from the rest
         self._turn_took = 0.0  # seconds
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen ready or busy, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
-        self.bounds = Bounds(waiting=settings.max_queue, of_owner=settings.max_live_jobs)
 
     # What requests ask.
 
-    def require_turn(self) -> None:
+    def bounds(self, owner: str) -> Bounds:
+        """What the queue takes of an owner. Where there are keys, a share of it is left to others."""
+        return Bounds(self._settings.max_queue, self._settings.max_live_jobs, shared=owner != LOCAL)
+
+    def require_turn(self, owner: str) -> None:
         """Refuse what would wait behind too many others for this process alone."""
-        under_way, seconds = self._on_their_way.total(), self._until_turn()
-        if under_way >= AT_ONCE or seconds > TURN_SECONDS:
-            sentence = (
-                f"{under_way} submissions are being taken at this moment; another would wait {seconds:.2g} seconds"
-            )
+        seconds = self._until_turn(owner)
+        self._require_room(self._turns, owner)
+        if seconds > TURN_SECONDS:
+            sentence = f"Another submission of the key would wait {seconds:.2g} seconds for its turn"
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
-    def _until_turn(self) -> float:
+    def _require_room(self, turns: Places, owner: str) -> None:
+        """An owner may have as many under way as there is room left for others."""
+        own, free = turns.present[owner], 2 * AT_ONCE - turns.present.total()
+        if own >= free:
+            sentence = f"{own} submissions of the key are being taken at this moment"
+            raise Refusal("busy", sentence, headers={"Retry-After": "1"})
+
+    def _until_turn(self, owner: str) -> float:
         """Seconds that one which comes now would wait."""
-        return max(0, self._on_their_way.total() - TURNS + 1) / TURNS * self._turn_took
+        return max(0, self._turns.ahead(owner) - TURNS + 1) / TURNS * self._turn_took
 
     def admit(self, owner: str) -> None:
         """Refuse a submission that is certain to be refused."""
@@ -121,9 +133,9 @@ class Admission:
             raise self.memory()
         if view.waiting >= self._settings.max_queue:
             raise self.full(view.waiting)
-        until, live = self._over.get(owner, (0.0, 0))
+        until, live, free = self._over.get(owner, (0.0, 0, None))
         if time.monotonic() < until:
-            raise self.quota(live)
+            raise self.quota(live, free)
 
     def _meet(self, owner: str, priority: Priority, deadline_s: float, wait: float | None = None) -> None:
         """Refuse a deadline that passes while others are computed. As long as nothing is measured, it is tried.
@@ -159,22 +171,16 @@ class Admission:
         One that may wait for the ledger has its turn among its like.
         """
         if charging:
-            if self._charging >= AT_ONCE:
-                sentence = f"{self._charging} submissions that charge budgets are being taken at this moment"
-                raise Refusal("busy", sentence, headers={"Retry-After": "1"})
-            self._charging += 1
-            try:
-                async with self._charging_turns:
-                    yield
-            finally:
-                self._charging -= 1
+            self._require_room(self._charging_turns, owner)
+            async with self._charging_turns.take(owner):
+                yield
             return
         asked = time.monotonic()
         if deadline_s is not None:
-            self._meet(owner, priority, deadline_s, self._until_turn())
+            self._meet(owner, priority, deadline_s, self._until_turn(owner))
         self._on_their_way[owner, priority] += 1
         try:
-            async with self._turns:
+            async with self._turns.take(owner):
                 began = time.monotonic()
                 if deadline_s is not None and began - asked > LOOK_SECONDS:
                     self._meet(owner, priority, deadline_s - (began - asked))
@@ -197,10 +203,12 @@ class Admission:
         after = self.drain.retry_after(waiting - most + max(1, most // _ROOM))
         return Refusal("queue-full", sentence, headers={"Retry-After": after})
 
-    def quota(self, live: int) -> Refusal:
-        most = self._settings.max_live_jobs
+    def quota(self, live: int, free: int | None) -> Refusal:
+        """The owner has so many live jobs. `free`: places that the queue has left, where the owner has its share."""
+        most, whole = self._settings.max_live_jobs if free is None else free, self._settings.max_queue
+        limit = f"the limit is {most}" if free is None else f"that is its share of a queue of {whole} as things are"
         turns = max(1, sum(len(owners) for owners in self._view.by_owner.values()))  # owners are served in turn
-        sentence = f"{live} jobs of the key are queued or running; the limit is {most}"
+        sentence = f"{live} jobs of the key are queued or running; {limit}"
         after = self.drain.retry_after((live - most + 1) * turns)
         return Refusal("quota-reached", sentence, headers={"Retry-After": after})
 
@@ -208,11 +216,11 @@ class Admission:
         """Redis refused a job: until the next look nobody needs to ask again."""
         self._view.waiting = waiting
 
-    def was_at_quota(self, owner: str, live: int) -> None:
+    def was_at_quota(self, owner: str, live: int, free: int | None) -> None:
         """The same for one owner."""
         now = time.monotonic()
         self._over = {key: told for key, told in self._over.items() if told[0] > now}
-        self._over[owner] = (now + LOOK_SECONDS, live)
+        self._over[owner] = (now + LOOK_SECONDS, live, free)
 
     def memory(self) -> Refusal:
         view, share = self._view, self._settings.max_redis_memory

@@ -175,6 +175,4 @@ async def _erase(desk: Desk, round_id: str) -> None:
 
 
 async def _delete(desk: Desk, owner: str, inputs: Mapping[str, str]) -> None:
-    unused = await desk.queue(lambda jobs: [array_id for array_id in inputs.values() if jobs.forbid(owner, array_id)])
-    for array_id in unused:
-        await anyio.to_thread.run_sync(desk.store.delete, owner, array_id)
+    await desk.queue(lambda _: [desk.delete_unread(owner, array_id) for array_id in inputs.values()])

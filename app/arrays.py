@@ -4,22 +4,24 @@ Everything here runs in threads, but for what receives an upload. It is the one 
 """
 
 import ast
-import csv
-import io
+import json
 import math
-import re
+import signal
+import subprocess
+import sys
 import tempfile
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from itertools import chain, islice
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from app import limits, table
 from app.errors import Refusal, refuse_at
 from kernels.array import DTYPES, ITEMSIZE, ArrayInfo, DType
 from workers import npy
@@ -31,11 +33,17 @@ OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]
 MAX_NPY_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
 MAX_RANK = 8
 MAX_EXTENT = 2**63 - 1  # what an array's sizes are counted with
-BLOCK = 1 << 20  # bytes of a column-major array that are turned at once
-CSV_ROWS = 4096
+BLOCK = 1 << 20  # bytes of a column-major array that are turned at once, and of a CSV's numbers that are taken
+
+# A CSV up to this size is read by the API itself: to start a process would take longer. Its cells take some 4 MiB.
+CSV_SMALL = 64 << 10
+
+# Memory of the process that reads a CSV: of the interpreter with a batch of cells, and for each byte of the body.
+# A cell has two bytes or more and becomes eight; the rest is the body itself and one copy.
+CSV_MEMORY = 64 << 20
+CSV_BYTES = 8
 
 _MAGIC = b"\x93NUMPY"
-_LIKE_A_NUMBER = re.compile(r"\s*[+-]?\.?\d")
 _LETTERS = {
     "f8": "float64",
     "f4": "float32",
@@ -286,96 +294,60 @@ def _malformed(sentence: str) -> Refusal:
 # --- CSV
 
 
-def from_csv(body: bytes, columns: Sequence[str]) -> Numbers:
-    """Read a CSV (RFC 4180, UTF-8) into float64: one column as shape (rows,), several as (columns, rows).
+def from_csv(body: bytes, columns: Sequence[str], limit: int, upload: NpyUpload) -> StoredArray:
+    """Store a CSV of at most `limit` bytes as float64: one column as shape (rows,), several as (columns, rows).
 
-    Each column is a series, as the operations take (assets, time). A first row that holds a word is a header, whose
-    names begin like numbers only where `columns` are chosen; without one, `columns` are numbers counted from 0. An
-    empty cell is NaN.
+    Each column is a series, as the operations take (assets, time). All but a small one is read by a process of its own
+    (`app.table`), so that no CSV takes more of this one than the pieces that `upload` is given.
     """
+    memory, cells = CSV_MEMORY + CSV_BYTES * len(body), limit // 2
+    order = table.Order(columns, limits.CSV_COLUMNS, cells, memory, limits.CSV_SECONDS)
+    if not is_small_csv(body):
+        return _read_apart(body, order, upload)
     try:
-        body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise _malformed_csv(f"Byte {error.start} of the CSV is not UTF-8") from None
-    lines = io.TextIOWrapper(io.BytesIO(body.rstrip(b"\r\n")), "utf-8-sig", newline="")
-    reader = csv.reader(lines, strict=True)
-    top = next(_read_rows(reader, 1), None)
-    if top is None or not body.removeprefix(b"\xef\xbb\xbf").strip():
-        raise _malformed_csv("The CSV has no rows")
-    width = len(top[0])
-    has_header = any(cell.strip() and _number(cell) is None for cell in top[0])
-    doubtful = next((cell for cell in top[0] if _LIKE_A_NUMBER.match(cell)), None)
-    if has_header and not columns and doubtful is not None:  # 1O0 for 100 must not cost a row without a word
-        raise _malformed_csv(
-            f"Row 1 is not all numbers, and as a header its {doubtful[:40]!r} begins like a number: "
-            "mend the cell, or name the columns with ?columns="
-        )
-    names = [cell.strip() for cell in top[0]] if has_header else [str(place) for place in range(width)]
-    chosen = _choose(names, columns)
-    series = [array("d") for _ in chosen]
-    place = 1
-    for rows in chain([] if has_header else [top], _read_rows(reader, CSV_ROWS)):
-        first, place = place + has_header, place + len(rows)
-        if set(map(len, rows)) != {width}:
-            uneven = next(row for row, cells in enumerate(rows) if len(cells) != width)
-            raise _malformed_csv(f"Row {first + uneven} has {len(rows[uneven])} cells, row 1 has {width}")
-        for values, column in zip(series, chosen, strict=True):
-            values.extend(_column(rows, first, column, names))
-    if not series[0]:
-        raise _malformed_csv("The CSV has a header and no rows of numbers")
-    numbers = np.stack([np.frombuffer(values) for values in series])
-    return numbers[0] if len(chosen) == 1 else numbers
+        series = table.read(body, order)
+    except table.Malformed as error:
+        raise _malformed_csv(error.detail, error.pointer) from None
+    upload.take(npy.header("float64", table.shape(series)))
+    for values in series:
+        upload.take(values.tobytes())
+    return upload.finish()
 
 
-def _read_rows(reader: Iterator[list[str]], most: int) -> Iterator[list[list[str]]]:
-    """The rows, `most` at a time, so that few of their many small strings live at once."""
-    try:
-        while rows := [row or [""] for row in islice(reader, most)]:  # an empty line is one empty cell
-            yield rows
-    except csv.Error as error:
-        raise _malformed_csv(f"The CSV cannot be read: {error}") from None
+def is_small_csv(body: bytes) -> bool:
+    """Whether reading it takes so little that it needs no turn, nor a process of its own."""
+    return len(body) <= CSV_SMALL
 
 
-def _column(rows: list[list[str]], first: int, column: int, names: list[str]) -> "array[float]":
-    cells = [row[column] for row in rows]
-    if all(cell.isascii() and "_" not in cell for cell in cells):
-        with suppress(ValueError):
-            return array("d", map(float, cells))
-    values = array("d")
-    for place, cell in enumerate(cells, first):
-        value = _number(cell) if cell.strip() else math.nan
-        if value is None:
-            raise _malformed_csv(
-                f"Row {place}, column {names[column]!r}: {cell[:40]!r} is not a number; "
-                f"choose columns with ?columns={names[-1]}"
-            )
-        values.append(value)
-    return values
+def _read_apart(body: bytes, order: table.Order, upload: NpyUpload) -> StoredArray:
+    command = [sys.executable, "-I", "-S", table.__file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        assert reader.stdin is not None  # noqa: S101 - pipes, as asked
+        assert reader.stdout is not None  # noqa: S101
+        with suppress(BrokenPipeError), reader.stdin as sent:
+            sent.write(json.dumps(asdict(order)).encode() + b"\n")
+            sent.write(body)
+        answer = reader.stdout.readline()
+        if answer.endswith(b"\n"):
+            read = json.loads(answer)
+            if "detail" in read:
+                raise _malformed_csv(read["detail"], read["pointer"])
+            upload.take(npy.header("float64", tuple(read["shape"])))
+            while piece := reader.stdout.read(BLOCK):
+                upload.take(piece)
+                upload.flush()
+            if reader.wait() == 0:
+                return upload.finish()
+    if reader.returncode == -signal.SIGXCPU:
+        raise _malformed_csv(f"Reading the CSV takes more than {order.seconds} s of a processor")
+    if reader.returncode == -signal.SIGKILL:
+        sentence = "The process that read the CSV was killed, as a machine short of memory does"
+        raise Refusal("busy", sentence, headers={"Retry-After": "10"})
+    raise RuntimeError(f"the process that read a CSV ended with {reader.returncode}")
 
 
-def _choose(names: list[str], columns: Sequence[str]) -> list[int]:
-    if not columns:
-        return list(range(len(names)))
-    for name in columns:
-        if name not in names:
-            raise refuse_at(
-                "malformed-csv", "/query/columns", f"There is no column {name!r}; there are {', '.join(names[:50])}"
-            )
-        if names.count(name) > 1:
-            raise refuse_at("malformed-csv", "/query/columns", f"{names.count(name)} columns are called {name!r}")
-    return [names.index(name) for name in columns]
-
-
-def _number(cell: str) -> float | None:
-    try:
-        # Python reads 1_000 as a thousand and the digits of every script; other programs do not.
-        return float(cell) if cell.isascii() and "_" not in cell else None
-    except ValueError:
-        return None
-
-
-def _malformed_csv(sentence: str) -> Refusal:
-    return Refusal("malformed-csv", sentence)
+def _malformed_csv(sentence: str, pointer: str | None = None) -> Refusal:
+    return Refusal("malformed-csv", sentence) if pointer is None else refuse_at("malformed-csv", pointer, sentence)
 
 
 # --- JSON
@@ -433,13 +405,15 @@ def _range(dtype: DType) -> tuple[int, int]:
 def _require_even(rows: list[Any], extent: int, *, leaves: bool, at: tuple[str, list[int]]) -> None:
     pointer, outer = at
     for place, row in enumerate(rows):
-        where = _place(pointer, outer, place)
         if not isinstance(row, list):
-            raise refuse_at("invalid-request", where, f"{_word(row)} stands where a list of {extent} belongs")
-        if len(row) != extent:
-            raise refuse_at("invalid-request", where, f"the row has {len(row)} entries, the first row has {extent}")
-        if leaves and list in set(map(type, row)):
-            raise refuse_at("invalid-request", where, "a list stands where a number belongs")
+            sentence = f"{_word(row)} stands where a list of {extent} belongs"
+        elif len(row) != extent:
+            sentence = f"the row has {len(row)} entries, the first row has {extent}"
+        elif leaves and list in map(type, row):
+            sentence = "a list stands where a number belongs"
+        else:
+            continue
+        raise refuse_at("invalid-request", _place(pointer, outer, place), sentence)
 
 
 def _place(pointer: str, shape: Sequence[int], flat: int) -> str:

@@ -13,7 +13,7 @@ import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -28,19 +28,34 @@ from app.limits import Limits, network
 
 log = logging.getLogger("warpdesk.api")
 
-Scope = Literal["submit", "read", "cancel", "admin", "worker"]
+Scope = Literal["submit", "realtime", "read", "cancel", "admin", "worker"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
+# Of the key file. In files without a version, of releases before there was the scope, `submit` includes `realtime`.
+_VERSION = 2
+
 LOCAL = "local"  # the owner of everything while no keys exist
+
+# A file of the home: there are API keys, or there were. Only `warpdesk keys open` removes it.
+KEYS_EXISTED = "keys-existed"
 
 _TOLD_FOR = 30 * 86_400.0  # seconds for which who sends an expired token is told so
 
 # 32 random bytes: a plain hash of it cannot be guessed back, so no slow password hash is needed.
 _TOKEN = re.compile(r"^wd_([0-9a-f]{12})_([A-Za-z0-9_-]{43})$")
 
+# Names of headers that proxies add to what they forward.
+_FORWARDED = re.compile(
+    r"forwarded|via|cdn-loop|x-real-ip|(?:x-forwarded|x-original|x-envoy|cf|fly|fastly)-.+|(?:.+-)?client-ip"
+)
+
 
 class UnusableKeys(Exception):
     """The key file cannot be used; the message says what to do."""
+
+
+class UnknownScope(ValueError):
+    """A key would have scopes that no key can have; the message says which there are."""
 
 
 class UnknownKey(LookupError):
@@ -87,15 +102,11 @@ _NOBODY = Key("", "", (), "0" * 64, 0.0)
 
 def create_key(home: Path, name: str, scopes: Iterable[str], *, file: Path | None = None) -> str:
     """Add a key to `home`/keys.json (or `file`) and return its token, which is shown nowhere else ever again."""
-    chosen = tuple(scope for scope in SCOPES if scope in set(scopes))
-    unknown = sorted(set(scopes) - set(SCOPES))
-    if unknown or not chosen:
-        raise ValueError(f"scopes are {', '.join(SCOPES)}; got {', '.join(unknown) or 'none'}")
-    if "worker" in chosen and len(chosen) > 1:
-        raise ValueError("a worker's key has the scope worker alone: it reads what jobs of other keys read")
+    chosen = _scopes(scopes)
     path = file or home / "keys.json"
     token = _token(secrets.token_hex(6))
     with _changing(path) as keys:
+        _remember(home)
         key = Key(token.split("_")[1], name, chosen, _digest(token), time.time())
         keys[key.id] = key
     return token
@@ -123,6 +134,33 @@ def revoke_key(path: Path, key_id: str) -> bool:
         return keys.pop(key_id, None) is not None
 
 
+def require_key_file(path: Path, home: Path) -> None:
+    """Raises UnusableKeys where keys existed and the key file is gone: without it everything would be open."""
+    if (home / KEYS_EXISTED).exists() and _stamp(path) is None:
+        raise UnusableKeys(
+            f"there were API keys, and the key file {path} is gone: put it back from a backup, or create a key (which "
+            "sees no jobs and arrays of earlier ones) with `warpdesk keys create NAME`, or start without "
+            "keys again with `warpdesk keys open`"
+        )
+
+
+def serve_without_keys(path: Path, home: Path) -> None:
+    """Forget that there were keys, so that a service may start without. Raises UnusableKeys while there are any."""
+    with _changing(path) as keys:
+        if keys:
+            raise UnusableKeys(f"the key file {path} has {len(keys)} keys: revoke them first (warpdesk keys revoke ID)")
+        path.unlink(missing_ok=True)
+        (home / KEYS_EXISTED).unlink(missing_ok=True)
+
+
+def _remember(home: Path) -> None:
+    """Note in the home that there are keys."""
+    if not (note := home / KEYS_EXISTED).exists():
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        note.touch(mode=0o600)
+        _sync(home)
+
+
 def read_keys(path: Path) -> dict[str, Key]:
     """The keys by id; none when there is no file."""
     try:
@@ -135,8 +173,12 @@ def read_keys(path: Path) -> dict[str, Key]:
     if stat.S_IMODE(mode) & 0o077:
         raise UnusableKeys(f"the key file {path} has mode {stat.S_IMODE(mode):04o}; run chmod 600 {path}")
     try:
-        entries = json.loads(text)["keys"]
-        keys = [_key(entry) for entry in entries]
+        told = json.loads(text)
+        keys = [_key(entry) for entry in told["keys"]]
+        if "version" not in told:
+            keys = [_with_realtime(key) for key in keys]
+    except UnknownScope as error:
+        raise UnusableKeys(f"a key of the key file {path} cannot be used: {error}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise UnusableKeys(f"the key file {path} is not a list of keys: {error}") from error
     return {key.id: key for key in keys}
@@ -144,7 +186,23 @@ def read_keys(path: Path) -> dict[str, Key]:
 
 def _key(entry: dict[str, Any]) -> Key:
     earlier = tuple(Earlier(**one) for one in entry.get("earlier", ()))
-    return Key(**{**entry, "scopes": tuple(entry["scopes"]), "earlier": earlier})
+    return Key(**{**entry, "scopes": _scopes(entry["scopes"]), "earlier": earlier})
+
+
+def _with_realtime(key: Key) -> Key:
+    return replace(key, scopes=_scopes({*key.scopes, "realtime"})) if "submit" in key.scopes else key
+
+
+def _scopes(named: Iterable[str]) -> tuple[Scope, ...]:
+    """These scopes in the order of SCOPES. Raises UnknownScope."""
+    wanted = set(named)
+    chosen = tuple(scope for scope in SCOPES if scope in wanted)
+    unknown = sorted(str(scope) for scope in wanted - set(SCOPES))
+    if unknown or not chosen:
+        raise UnknownScope(f"scopes are {', '.join(SCOPES)}; got {', '.join(unknown) or 'none'}")
+    if "worker" in chosen and len(chosen) > 1:
+        raise UnknownScope("a worker's key has the scope worker alone: it reads what jobs of other keys read")
+    return chosen
 
 
 def _entry(key: Key) -> dict[str, Any]:
@@ -177,18 +235,22 @@ def _write_keys(path: Path, keys: list[Key]) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".keys-")  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
-            json.dump({"keys": [_entry(key) for key in keys]}, file, indent=2)
+            json.dump({"version": _VERSION, "keys": [_entry(key) for key in keys]}, file, indent=2)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)  # a token that was shown is known after a power cut too
-        finally:
-            os.close(directory)
+        _sync(path.parent)  # a token that was shown is known after a power cut too
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @lru_cache(maxsize=16)
@@ -204,9 +266,10 @@ def is_loopback(host: str) -> bool:
 class Gate:
     """Decides whose request it is. Once there is a key file, even one without keys, requests need a key."""
 
-    def __init__(self, path: Path, host: str, failures: Limits) -> None:
+    def __init__(self, path: Path, home: Path, host: str, failures: Limits) -> None:
         self._failures = failures  # requests that nobody knows, by the network they come from
-        self._path = path
+        self._path, self._home = path, home
+        require_key_file(path, home)
         self._stamp = _stamp(path)
         self._keys = read_keys(path)
         self.open = self._stamp is None  # a file without keys is what revoking the last one leaves
@@ -215,6 +278,7 @@ class Gate:
                 f"there are no API keys in {path} and {host} can be reached from other machines: "
                 "create a key (warpdesk keys create) or bind to 127.0.0.1"
             )
+        self._note()
 
     def reload(self) -> None:
         """Read the file again if it changed; a file that cannot be used leaves the keys as they were."""
@@ -228,6 +292,15 @@ class Gate:
             return
         self._stamp = stamp
         self.open = self.open and stamp is None
+        self._note()
+
+    def _note(self) -> None:
+        """The file may have come by another way than `create_key`, or from a release that noted nothing."""
+        if self._stamp is not None:
+            try:
+                _remember(self._home)
+            except OSError as error:
+                log.warning("it cannot be noted that there are API keys: %s", error)
 
     async def identify(self, request: Request) -> Key:
         """The key of a request, or a 401; while there are no keys, everything local belongs to "local"."""
@@ -248,7 +321,16 @@ class Gate:
         sentence = "The API key is not valid" if token else "Send an API key: Authorization: Bearer <key>"
         if until is not None:
             sentence = "The API key was rotated and this token of it has expired: use the one that replaced it"
-        raise Refusal("unauthorized", sentence, headers={"WWW-Authenticate": 'Bearer realm="warpdesk"'})
+        raise _unauthorized(sentence)
+
+    def lets_in(self, request: Request) -> bool:
+        """Whether a request that was let in would be now: its key may have been revoked, or its token have expired."""
+        if self.open:
+            return True
+        token = token_of(request)
+        match = _TOKEN.fullmatch(token)
+        until = self._until(match, _digest(token))
+        return match is not None and until is not None and until > time.time()
 
     def count_failure(self, request: Request) -> None:
         """A request had no valid token. Raises a 429 where its address has sent too many such."""
@@ -258,6 +340,10 @@ class Gate:
         # Compared even when there is no such key, so that time does not tell which ids exist.
         key = self._keys.get(match[1]) if match else None
         return (key or _NOBODY).until(digest)
+
+
+def _unauthorized(sentence: str) -> Refusal:
+    return Refusal("unauthorized", sentence, headers={"WWW-Authenticate": 'Bearer realm="warpdesk"'})
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -277,14 +363,37 @@ def token_of(request: Request) -> str:
 
 
 def _require_local(request: Request) -> None:
-    """Refuse other machines, and other names: a page in a browser could reach 127.0.0.1 by its own (DNS rebinding)."""
-    host = (request.headers.get("host") or "").strip().lower()
+    """Refuse other machines, what a proxy forwards, and pages of other sites in a browser of this machine.
+
+    Such a page reaches 127.0.0.1 by the address, or by a name of its own (DNS rebinding).
+    """
+    headers = request.headers
+    host = headers.get("host", "").strip().lower()
     name = host.rsplit(":", 1)[0] if re.search(r":\d+$", host) else host
     peer = request.client.host if request.client else "127.0.0.1"  # none: a unix socket
-    if not is_loopback(name) or not (is_loopback(peer) or not peer):
+    why = None
+    if (header := next(filter(_FORWARDED.fullmatch, headers), None)) is not None:
+        why = f"a proxy forwards this request: it has the header {header!r}"
+    elif not is_loopback(name) or not (is_loopback(peer) or not peer):
+        why = f"the host asked for is {name!r}"
+    elif request.scope["http_version"] == "1.0":  # what nginx speaks to servers behind it unless told otherwise
+        why = "a proxy may forward this request: it is HTTP/1.0"
+    elif any(origin.partition("://")[2] != host for origin in headers.getlist("origin")):
+        why = f"the page that asks is of the origin {headers['origin']!r}"
+    elif (site := headers.get("sec-fetch-site", "none")) not in ("none", "same-origin"):
+        why = f"the page that asks is of another site (Sec-Fetch-Site: {site!r})"
+    if why is not None:
         raise Refusal(
-            "foreign-host", f"No API keys exist, so only this machine is served; the host asked for is {name!r}"
+            "foreign-host",
+            f"No API keys exist, so only this machine is served; {why}. Create a key: warpdesk keys create NAME",
         )
+
+
+def require(key: Key, scope: Scope, what: str) -> None:
+    """Refuse what a key has no scope for; `what` begins the sentence."""
+    if not key.allows(scope):
+        have = ", ".join(key.scopes)
+        raise Refusal("missing-scope", f"{what} needs the scope {scope!r}; the key has {have}")
 
 
 class Needs:
@@ -296,12 +405,26 @@ class Needs:
     async def __call__(self, request: Request) -> Key:
         gate: Gate = request.app.state.gate
         key = await gate.identify(request)
-        if not key.allows(self.scope):
-            have = ", ".join(key.scopes)
-            raise Refusal("missing-scope", f"This needs the scope {self.scope!r}; the key has {have}")
+        require(key, self.scope, "This")
+        request.state.owner = key.id
         if "worker" not in key.scopes:  # how much workers ask is set by the jobs they are given
-            request.app.state.desk.requests.take(key.id)
+            desk = request.app.state.desk
+            desk.requests.take(key.id)
+            if not hasattr(request.state, "share"):
+                request.state.share = desk.under_way.take(key.id)  # until the request ends (`observe`)
         return key
+
+
+def still(request: Request) -> Callable[[], bool]:
+    """Whether a request that was let in would be now, asked as often as it is answered."""
+    gate: Gate = request.app.state.gate
+    return lambda: gate.lets_in(request)
+
+
+def require_still(request: Request) -> None:
+    """Refuse a request that waited, and whose key was revoked or has expired meanwhile."""
+    if not still(request)():
+        raise _unauthorized("The API key was revoked, or its token has expired, while the request waited")
 
 
 submitter = Needs("submit")

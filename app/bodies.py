@@ -1,18 +1,26 @@
 """Read a request's body without ever holding more of it than allowed, and the headers that say what is wanted."""
 
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import anyio.to_thread
 import jiter
 from fastapi import Request
 
-from app.errors import Refusal
+from app import limits
+from app.errors import Refusal, refuse_at
+from app.limits import network
 
 # A body up to this size is parsed on the event loop: a thread would take longer than the parsing.
 SMALL = 64 * 1024
 
 _TWICE = re.compile(r'Detected duplicate key (".*") (at line \d+ column \d+)', re.DOTALL)
+
+# A string of JSON, also one without an end, or a mark that stands before a value.
+_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[:,\[{]', re.DOTALL)
+_COLON = ord(":")
+_COLON_OR_QUOTE = b':"'
 
 
 def declared_length(request: Request) -> int | None:
@@ -28,34 +36,75 @@ def require_length(request: Request, limit: int) -> None:
         raise Refusal("body-too-large", f"The body is {length} bytes; the limit is {limit}")
 
 
-async def read(request: Request, limit: int) -> bytes:
-    """The whole body, refused as soon as it passes the limit."""
+@asynccontextmanager
+async def read(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """The whole body, refused as soon as it passes the limit, or its caller holds too many bytes of bodies at once.
+
+    The bytes count until the block is left. A declared length counts before the first byte is read.
+    """
     require_length(request, limit)
-    body = bytearray()
-    async for piece in request.stream():
-        if len(body) + len(piece) > limit:
-            raise Refusal("body-too-large", f"The body is over the limit of {limit} bytes")
-        body += piece
-    return bytes(body)
+    declared = declared_length(request) or 0
+    with request.app.state.desk.buffers.take(_sender(request), declared) as share:
+        body = bytearray()
+        async for piece in request.stream():
+            if len(body) + len(piece) > limit:
+                raise Refusal("body-too-large", f"The body is over the limit of {limit} bytes")
+            body += piece
+            share.grow(max(0, len(body) - share.amount))
+        whole = bytes(body)
+        del body
+        yield whole
 
 
-async def read_json(request: Request, limit: int, form: Callable[[bytes], object] | None = None) -> object:
+def _sender(request: Request) -> str:
+    """Who a body counts for: the caller's key, or the address of a caller without one."""
+    owner: str | None = getattr(request.state, "owner", None)
+    return owner or network(request.client.host if request.client else "")
+
+
+async def read_json(
+    request: Request, limit: int, form: Callable[[bytes], object] | None = None, *, keys: int = limits.JSON_KEYS
+) -> object:
     """The body as JSON (RFC 8259): UTF-8, no NaN, nested at most 200 deep, no key twice in an object. `form` parses it
-    where numbers are not to become floats."""
+    where numbers are not to become floats. A body of too many parts is refused before it is parsed."""
     require_media_type(request, "application/json")
-    body = await read(request, limit)
-    form = form or parse
-    try:
-        if len(body) <= SMALL:
-            return form(body)
-        return await anyio.to_thread.run_sync(form, body)
-    except ValueError as error:
-        twice = _TWICE.fullmatch(str(error))
-        if twice:
-            raise Refusal(
-                "duplicate-key", f"The key {twice[1][:80]} is given twice in one object, {twice[2]}"
-            ) from None
-        raise Refusal("malformed-json", f"The body of {len(body)} bytes is not JSON: {error}") from None
+    values = limits.JSON_VALUES * request.app.state.desk.settings.max_inline_numbers + 2 * keys
+
+    def parsed(body: bytes) -> object:
+        _require_few_parts(body, keys, values)
+        return (form or parse)(body)
+
+    async with read(request, limit) as body:
+        try:
+            if len(body) <= SMALL:
+                return parsed(body)
+            return await anyio.to_thread.run_sync(parsed, body)
+        except ValueError as error:
+            twice = _TWICE.fullmatch(str(error))
+            if twice:
+                raise Refusal(
+                    "duplicate-key", f"The key {twice[1][:80]} is given twice in one object, {twice[2]}"
+                ) from None
+            raise Refusal("malformed-json", f"The body of {len(body)} bytes is not JSON: {error}") from None
+
+
+def _require_few_parts(body: bytes, keys: int, values: int) -> None:
+    """Refuse what would become too many objects, by counting the marks of JSON that stand outside of strings.
+
+    So the tree that is parsed has a bounded size, whatever the body's, and so has the list of what is wrong in it.
+    """
+    if body.count(b":") <= keys and sum(map(body.count, (b",", b"[", b"{"))) <= values:
+        return
+    colons = others = 0
+    for mark in _MARKS.finditer(body):
+        kind = body[mark.start()]
+        colons += kind == _COLON
+        others += kind not in _COLON_OR_QUOTE
+        if colons > keys:
+            raise refuse_at("invalid-request", "", f"The body has more than {keys} keys, which is the limit")
+        if others > values:
+            sentence = f"The body has more than {values} values and lists, which is the limit"
+            raise refuse_at("invalid-request", "", f"{sentence}; upload arrays with PUT /v1/arrays")
 
 
 def parse(body: bytes) -> object:

@@ -1,4 +1,4 @@
-"""Budgets over HTTP: made once, never changed, charged by jobs; anyone who may read can replay the whole chain."""
+"""Budgets over HTTP: made once, charged by jobs, with a chain of entries that administrators can replay."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -12,9 +12,18 @@ from app.audit import Admin, Audited
 from app.auth import Key, Reader
 from app.errors import Refusal, refuse_at
 from app.shared import Desk, Shared
-from kernels.operation import problems_of
 from privacy.amounts import Name, NotAnAmount
-from privacy.ledger import Budget, Charge, DatabaseUnavailable, DatasetTaken, Entry, NewBudget, UnknownCharge
+from privacy.ledger import (
+    Budget,
+    Charge,
+    DatabaseUnavailable,
+    DatasetTaken,
+    Entry,
+    NewBudget,
+    NotADataset,
+    UnknownCharge,
+)
+from privacy.rules import Rules
 
 router = APIRouter(tags=["budgets"], route_class=Audited)
 
@@ -49,13 +58,15 @@ async def create(request: Request, caller: Admin, desk: Shared) -> Response:
     try:
         asked = schemas.NewBudget.model_validate(sent)
     except ValidationError as error:
-        problems = tuple(problems_of(error))
-        raise Refusal("invalid-request", errors.sentence_of(problems), *problems) from None
-    made = NewBudget(**asked.model_dump(), created_by=caller.id)
+        raise errors.unfit(error) from None
+    given = asked.model_dump(exclude={"charge_keys", "arrays"})
+    made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
     try:
         budget = await _of_ledger(desk, lambda: desk.ledger.create(made))
     except NotAnAmount as error:
         raise refuse_at("invalid-request", f"/{error.name}", str(error)) from None
+    except NotADataset as error:
+        raise refuse_at("invalid-request", "/dataset", str(error)) from None
     except DatasetTaken as error:
         raise refuse_at("dataset-taken", "/dataset", str(error)) from None
     audit.about(request, budget.id)
@@ -99,16 +110,52 @@ async def budget(budget_id: str, _: Reader, desk: Shared) -> Response:
     response_model=schemas.Budget,
     responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
-async def close(budget_id: str, _: Admin, desk: Shared) -> Response:
+async def close(budget_id: str, caller: Admin, desk: Shared) -> Response:
     """From then on nothing is charged to it. What was spent stays on record, and jobs that were charged run."""
-    return _answer(_budget(await _asked(desk, lambda: desk.ledger.close(budget_id))))
+    return _answer(_budget(await _asked(desk, lambda: desk.ledger.close(budget_id, caller.id))))
+
+
+@router.get(
+    "/v1/budgets/{budget_id}/rules",
+    summary="Get who may charge a budget, and what",
+    response_model=schemas.BudgetRules,
+    responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
+)
+async def rules(budget_id: str, _: Admin, desk: Shared) -> Response:
+    found = await _asked(desk, lambda: desk.ledger.rules(budget_id))
+    return Response(found.text, media_type="application/json")
+
+
+@router.put(
+    "/v1/budgets/{budget_id}/rules",
+    summary="Replace who may charge a budget, and what",
+    response_model=schemas.BudgetRules,
+    responses=errors.documented(*_CALLER, *_BODY, "unknown-budget", "budget-closed", "audit-unavailable"),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": schemas.BudgetRules.model_json_schema()}},
+        }
+    },
+)
+async def change_rules(budget_id: str, request: Request, caller: Admin, desk: Shared) -> Response:
+    """Both lists are replaced. It is an entry of the budget's chain; what was charged before stays."""
+    sent = await bodies.read_json(request, desk.settings.max_body, bodies.parse)
+    try:
+        asked = schemas.BudgetRules.model_validate(sent)
+    except ValidationError as error:
+        raise errors.unfit(error) from None
+    await _asked(desk, lambda: desk.ledger.change_rules(budget_id, _rules(asked), caller.id))
+    return Response(asked.model_dump_json(), media_type="application/json")
 
 
 @router.post(
     "/v1/budgets/{budget_id}/quote",
     summary="Ask what a job would cost",
     response_model=schemas.Quote,
-    responses=errors.documented(*_CALLER, *_BODY, "unknown-budget", "unknown-operation", "not-accountable"),
+    responses=errors.documented(
+        *_CALLER, *_BODY, "unknown-budget", "unknown-operation", "not-accountable", "charge-forbidden"
+    ),
 )
 async def quote(budget_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
     """Send the job as it would be submitted: whether the budget holds it, and what would remain. Charges nothing."""
@@ -122,7 +169,7 @@ async def quote(budget_id: str, request: Request, caller: Reader, desk: Shared) 
             sentence = f"{checked.operation.name} charges no budget as it is asked for here"
             raise refuse_at("not-accountable", "/params", sentence)
         spend = checked.spend
-        told = charges.asked(lambda: desk.ledger.quote(budget_id, spend), "")
+        told = charges.asked(lambda: desk.ledger.quote(budget_id, spend, caller.id, checked.stored.values()), "")
         return schemas.Quote(fits=told.fits, cost=_amounts(told.cost), remaining=_amounts(told.remaining))
 
     return _answer(await charges.in_time(desk, answer))
@@ -136,15 +183,16 @@ async def quote(budget_id: str, request: Request, caller: Reader, desk: Shared) 
 )
 async def history(
     budget_id: str,
-    _: Reader,
+    caller: Reader,
     desk: Shared,
     after: Annotated[int, Query(ge=0, description="Number of the last entry that is known")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    """Every charge and refund in order; each holds the hash of the one before."""
+    """Every charge, refund and change in order; each holds the hash of the one before. Whose a charge is and what for,
+    its owner and administrators see alone."""
     found = await _asked(desk, lambda: desk.ledger.history(budget_id, after, limit + 1))
     more = f"/v1/budgets/{budget_id}/history?after={found[limit - 1].seq}&limit={limit}" if len(found) > limit else None
-    return _answer(schemas.History(entries=[_entry(entry) for entry in found[:limit]], next=more))
+    return _answer(schemas.History(entries=[_entry(entry, caller) for entry in found[:limit]], next=more))
 
 
 @router.get(
@@ -215,21 +263,28 @@ def _budget(found: Budget) -> schemas.Budget:
     )
 
 
-def _entry(found: Entry) -> schemas.Entry:
+def _rules(asked: schemas.NewBudget | schemas.BudgetRules) -> Rules:
+    lists = (asked.charge_keys, asked.arrays)
+    return Rules(*(None if given is None else tuple(dict.fromkeys(given)) for given in lists))
+
+
+def _entry(found: Entry, reader: Key) -> schemas.Entry:
+    whole = reader.allows("admin") or found.owner == reader.id
+    of_charge = whole and found.kind in ("charge", "refund")
     return schemas.Entry(
         number=found.seq,
         kind=found.kind,
-        charge=found.charge_id,
-        owner=found.owner,
-        operation=found.operation,
-        job=found.job_id,
+        charge=found.charge_id if of_charge else None,
+        owner=found.owner if whole else None,
+        operation=found.operation if of_charge else None,
+        job=found.job_id if of_charge else None,
         amounts=_amounts(found.amounts),
         relation=found.relation,
-        reason=found.reason or None,
+        reason=(found.reason or None) if whole else None,
         at=_moment(found.at),
         previous=found.prev,
         hash=found.hash,
-        text=found.text,
+        text=found.text if whole else None,
     )
 
 

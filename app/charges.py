@@ -11,6 +11,7 @@ import anyio
 import anyio.to_thread
 from redis.exceptions import RedisError
 
+from app import threads
 from app.errors import Refusal, refuse_at
 from app.shared import Desk
 from kernels.spend import Spend
@@ -22,6 +23,8 @@ from privacy.ledger import (
     DatabaseUnavailable,
     KeyReused,
     Ledger,
+    LedgerBehind,
+    NotAllowed,
     NotHeld,
     Order,
     OverBudget,
@@ -44,11 +47,11 @@ _AT_ONCE = 500  # of their records
 
 
 async def in_time(desk: Desk, question: Callable[[], T], patience: float = PATIENCE) -> T:
-    """Ask what waits for the database, in one of the few threads there are for that: where it hangs, it keeps these
-    threads and no others, and callers are refused."""
+    """Ask what waits for the database, in one of the few threads there are for that. Where it hangs it keeps these and
+    no others, until it goes on, and callers are refused."""
     try:
         with anyio.fail_after(patience):
-            return await anyio.to_thread.run_sync(question, abandon_on_cancel=True, limiter=desk.ledger_threads)
+            return await threads.run(desk.ledger_threads, question)
     except TimeoutError as error:
         raise unavailable(error) from None
 
@@ -89,6 +92,8 @@ def asked(question: Callable[[], T], pointer: str) -> T:
         return question()
     except OverBudget as error:
         raise refuse_at("budget-exceeded", pointer, str(error)) from None
+    except NotAllowed as error:
+        raise refuse_at("charge-forbidden", pointer, str(error)) from None
     except BudgetClosed as error:
         raise refuse_at("budget-closed", pointer, str(error)) from None
     except UnknownBudget as error:
@@ -103,10 +108,14 @@ def asked(question: Callable[[], T], pointer: str) -> T:
 
 
 def unavailable(error: Exception) -> Refusal:
-    log.warning("the database of budgets and rounds cannot be used: %s", type(error).__name__)
+    log.warning("the database of budgets and rounds cannot be used: %s", _told(error))
     return Refusal(
         "ledger-unavailable", "The database of budgets and rounds cannot be used", headers={"Retry-After": "5"}
     )
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, LedgerBehind) else type(error).__name__
 
 
 def paid(job: JobRequest, made: Charge) -> JobRequest:
@@ -158,11 +167,12 @@ async def look(desk: Desk) -> None:
                 look_once, desk.ledger, desk.queue.jobs, desk.store, every, abandon_on_cancel=True
             )
         except Exception as error:  # noqa: BLE001 - Redis or the ledger away: the API must go on
-            log.warning("charged jobs were not looked after: %s", type(error).__name__)
+            log.warning("charged jobs were not looked after: %s", _told(error))
 
 
 def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
     """A crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else."""
+    ledger.compare()  # nothing is queued for a charge that is not in the anchor
     ledger.erase()
     pending = ledger.pending(older_than, _MOST)
     for first in range(0, len(pending), _AT_ONCE):

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from app import errors, schemas
 from app.audit import Admin, Audited
 from app.errors import Refusal
-from app.records import pending
+from app.records import hides_times, pending, whole_second
 from app.shared import Desk, Shared
 from workers.queue import InputsGone, JobQueue, JobRecord
 
@@ -35,7 +35,7 @@ async def dead_letters(
     found = list(await desk.queue(lambda jobs: jobs.dead_letters(limit + 1, cursor)))
     more = len(found) > limit
     page = schemas.DeadLetterPage(
-        dead_letters=[_view(record) for record in found[:limit]],
+        dead_letters=[_view(desk, record) for record in found[:limit]],
         next=f"/v1/dead-letters?limit={limit}&cursor={found[limit - 1].request.id}" if more else None,
     )
     headers = {"Link": f'<{page.next}>; rel="next"'} if page.next else {}
@@ -89,8 +89,8 @@ def _gone(arrays: Sequence[str]) -> Refusal:
     return Refusal("inputs-gone", f"Of the job's inputs there are no longer {', '.join(arrays)}")
 
 
-def _view(record: JobRecord) -> schemas.DeadLetter:
-    request, error = record.request, record.error
+def _view(desk: Desk, record: JobRecord) -> schemas.DeadLetter:
+    request, error, ended_at = record.request, record.error, record.ended_at
     submitted_at = schemas.moment(record.submitted_at)
     assert submitted_at is not None  # noqa: S101
     return schemas.DeadLetter(
@@ -102,6 +102,6 @@ def _view(record: JobRecord) -> schemas.DeadLetter:
         attempt=record.attempt,
         strikes=record.strikes,
         submitted_at=submitted_at,
-        ended_at=schemas.moment(record.ended_at),
+        ended_at=schemas.moment(whole_second(ended_at) if hides_times(desk, request.operation) else ended_at),
         error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
     )

@@ -4,18 +4,20 @@ import errno
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from app import schemas
 from kernels import operation
+from workers.disk import Reserved
 
 log = logging.getLogger("warpdesk.api")
 
@@ -46,7 +48,9 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "not-acceptable": (406, "None of the accepted media types can be given", False),
     "unknown-budget": (404, "There is no such budget", False),
     "unknown-charge": (404, "There is no such charge", False),
+    "too-slow": (408, "The request came too slowly", True),
     "budget-exceeded": (409, "The budget does not hold this release", False),
+    "charge-forbidden": (403, "The budget's rules do not let the key charge it, or an input", False),
     "budget-closed": (409, "The budget was closed", False),
     "dataset-taken": (409, "The dataset has an open budget", False),
     "array-in-use": (409, "A live job reads this array", True),
@@ -80,13 +84,15 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "not-a-neighbour": (422, "A client is named that has no part in this", False),
     "missing-share": (422, "A client that has to be named is not", False),
     "rate-limited": (429, "Too many requests came from one", True),
+    "share-used-up": (429, "One caller holds too much at once", True),
     "quota-reached": (429, "The API key has too many jobs that are not done", True),
     "too-many-rounds": (429, "The API key has too many live rounds", True),
+    "storage-quota": (429, "The API key stores as many bytes as it may", True),
     "head-too-large": (431, "The request line and headers are larger than the limit", False),
     "internal-error": (500, "The service failed", True),
     "storage-full": (503, "There is no room for more arrays", True),
     "no-gpu-worker": (503, "No GPU worker is alive", True),
-    "busy": (503, "More jobs arrive than can be taken at once", True),
+    "busy": (503, "More arrives than can be taken at once", True),
     "queue-full": (503, "The queue is full", True),
     "queue-memory": (503, "Redis is nearly out of memory", True),
     "deadline-unreachable": (503, "The queue is too long for the deadline", True),
@@ -149,8 +155,10 @@ def escape(part: object) -> str:
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
     """The `responses` of a route that may answer these codes, grouped by status for OpenAPI."""
     by_status: dict[int, list[str]] = {}
-    if {"unauthorized", "unknown-member"} & {*codes} and "rate-limited" not in codes:  # as whoever has to be known
-        codes = (*codes, "rate-limited")
+    if "body-too-large" in codes:  # any body may come too slowly, or while too many others do
+        codes = (*codes, *(code for code in ("too-slow", "share-used-up", "busy") if code not in codes))
+    if {"unauthorized", "unknown-member"} & {*codes}:  # as whoever has to be known
+        codes = (*codes, *(code for code in ("rate-limited", "share-used-up", "busy") if code not in codes))
     for code in codes:
         by_status.setdefault(CODES[code][0], []).append(code)
     documents: dict[int | str, dict[str, Any]] = {}
@@ -220,18 +228,31 @@ def _methods(request: Request) -> list[str]:
 
 
 def unforeseen(method: str, path: str, error: Exception) -> Response:
-    """What is left: a full disk, or a fault of ours, whose reason goes to the log alone."""
+    """What is left: a full disk, too many open files, or a fault of ours, whose reason goes to the log alone."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         log.error("the disk is full: %s", error.strerror)
-        sentence = "The disk that holds arrays is full"
+        sentence = error.sentence if isinstance(error, Reserved) else "The disk that holds arrays is full"
         return response(Refusal("storage-full", sentence, headers={"Retry-After": "60"}))
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        log.error("no more files can be opened: %s", error.strerror)
+        sentence = "The service has as many files open as the system lets it"
+        return response(Refusal("busy", sentence, headers={"Retry-After": "1"}))
     log.error("%s %s failed", method, quote(path, "/:"), exc_info=error)  # a path may have a line's end in it
     return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
 
 
-def sentence_of(problems: tuple[operation.Problem, ...]) -> str:
-    if len(problems) == 1:
+def unfit(error: ValidationError, omit: frozenset[str] = frozenset()) -> Refusal:
+    """The refusal of a body that does not fit its model. No more problems are built than are told."""
+    entries = islice(error.errors(include_url=False), TOLD)
+    problems = tuple(operation.problem_of(entry, omit=omit) for entry in entries)
+    return Refusal("invalid-request", sentence_of(problems, error.error_count()), *problems)
+
+
+def sentence_of(problems: tuple[operation.Problem, ...], count: int = 0) -> str:
+    """One sentence for all problems, of which `count` were found where these are not all."""
+    count = count or len(problems)
+    if count == 1:
         return problems[0].detail
     told = [f"{problem.pointer}: {problem.detail}" for problem in problems[:TOLD]]
-    more = [f"and {len(problems) - TOLD} more"] if len(problems) > TOLD else []
-    return f"{len(problems)} things are wrong: " + "; ".join(told + more)
+    more = [f"and {count - TOLD} more"] if count > TOLD else []
+    return f"{count} things are wrong: " + "; ".join(told + more)

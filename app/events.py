@@ -2,15 +2,16 @@
 
 import re
 import time
+from collections.abc import Callable
 
 import anyio
 from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from app import bodies, errors, schemas
+from app import auth, bodies, errors, schemas
 from app.auth import Reader
 from app.errors import Refusal
-from app.observe import waited_for_private
+from app.observe import after_private
 from app.records import hides_times, own_job, whole_second
 from app.shared import Desk, Shared
 from workers.protocol import Event
@@ -44,7 +45,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
         204: {"description": "The job is done, and `Last-Event-ID` is its last event: there is no more to come"},
         **errors.documented(
             "unauthorized", "missing-scope", "foreign-host", "queue-unavailable", "bad-request", "unknown-job",
-            "not-acceptable",
+            "not-acceptable", "share-used-up", "busy",
         ),
     },
     openapi_extra={
@@ -70,7 +71,7 @@ async def events(job_id: str, request: Request, caller: Reader, desk: Shared) ->
         raise Refusal("bad-request", f"The job has had no event {last}")
     if last and told[-1].number == last and told[-1].final:
         return Response(status_code=204)
-    return _Stream(desk, record, last)
+    return _Stream(desk, record, last, auth.still(request))
 
 
 def _last_event(request: Request) -> int:
@@ -91,15 +92,20 @@ class _Stream(Response):
 
     media_type = EVENT_STREAM
 
-    def __init__(self, desk: Desk, record: JobRecord, last: int) -> None:
+    def __init__(self, desk: Desk, record: JobRecord, last: int, let_in: Callable[[], bool]) -> None:
         # nginx and others keep back what they buffer; no one may keep what is told of a job.
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._desk = desk
         self._record = record
         self._last = last
+        self._let_in = let_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        with self._desk.streams.take(self._record.request.owner):
+            await self._tell(receive, send)
+
+    async def _tell(self, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
 
             async def until_gone() -> None:
@@ -117,10 +123,12 @@ class _Stream(Response):
     async def _follow(self, send: Send) -> None:
         desk, job_id, deadline = self._desk, self._record.request.id, self._record.request.deadline
         private = hides_times(desk, self._record.request.operation)
-        waited_for_private.set(private or self._record.request.private)
-        with desk.completions.follow(job_id, self._last) as feed:
+        after_private.set(private or self._record.request.private)
+        with desk.completions.follow(job_id, self._last, self._let_in) as feed:
             while not (desk.completions.released or feed.over):
                 events = await desk.completions.news(feed, desk.settings.event_comment_seconds)
+                if not self._let_in():
+                    return
                 if events:
                     await _send(send, "".join(_frame(event, private) for event in events))
                     if events[-1].final:

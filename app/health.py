@@ -24,7 +24,7 @@ _REPLACING_SECONDS = 5.0
 
 _CALLER = errors.documented("unauthorized", "missing-scope", "foreign-host", "queue-unavailable")
 _UNAVAILABLE: dict[int | str, dict[str, object]] = {
-    503: {"model": schemas.Health, "description": "Jobs cannot be run now; `reasons` says why"}
+    503: {"model": schemas.Readiness, "description": "Jobs cannot be run now; `reasons` says why"}
 }
 
 
@@ -34,9 +34,10 @@ async def livez() -> schemas.Health:
     return schemas.Health(status="ok", reasons=[])
 
 
-@router.get("/readyz", summary="Can a job be taken and run", response_model=schemas.Health, responses=_UNAVAILABLE)
-async def readyz(desk: Shared, response: Response) -> schemas.Health:
-    """200 when the queue takes writes and a worker that reported within its time can run at least one operation.
+@router.get("/readyz", summary="Can a job be taken and run", response_model=schemas.Readiness, responses=_UNAVAILABLE)
+async def readyz(desk: Shared, response: Response) -> schemas.Readiness:
+    """200 when the queue takes writes, the disk of arrays and results has room, and a worker that reported within its
+    time can run at least one operation.
 
     A worker is ready when it has tried each operation's example; `degraded` names those that failed. Their jobs are
     taken, and fail or fall back to the CPU as the reason says.
@@ -47,13 +48,21 @@ async def readyz(desk: Shared, response: Response) -> schemas.Health:
     return health
 
 
-@router.get("/health", summary="How the service is", response_model=schemas.Health, responses=_UNAVAILABLE)
-async def health(desk: Shared, response: Response) -> schemas.Health:
+@router.get("/health", summary="How the service is", response_model=schemas.Readiness, responses=_UNAVAILABLE)
+async def health(desk: Shared, response: Response) -> schemas.Readiness:
     """As `/readyz`, and `degraded` says what is wrong although jobs run."""
     return await readyz(desk, response)
 
 
-async def _health(desk: Desk) -> schemas.Health:
+async def _health(desk: Desk) -> schemas.Readiness:
+    trouble, (left, _) = await anyio.to_thread.run_sync(lambda: (desk.store.trouble(), desk.store.disk()))
+    health = await _without_disk(desk)
+    if trouble is not None:
+        health = schemas.Health(status="unavailable", reasons=[trouble, *health.reasons])
+    return schemas.Readiness(status=health.status, reasons=health.reasons, store_free_bytes=left)
+
+
+async def _without_disk(desk: Desk) -> schemas.Health:
     try:
         await desk.queue.writable()
         workers = await desk.queue(lambda jobs: jobs.workers())
@@ -297,7 +306,7 @@ async def performance_metrics(
         **errors.documented("unauthorized", "missing-scope", "foreign-host"),
     },
 )
-async def metrics(_: Reader, desk: Shared) -> Response:
-    return Response(
-        await anyio.to_thread.run_sync(desk.metrics.exposition), headers={"Content-Type": CONTENT_TYPE_LATEST}
-    )
+async def metrics(caller: Reader, desk: Shared) -> Response:
+    """Metrics of budgets and rounds name datasets: only a key with the scope `admin` and the private port get them."""
+    told = await anyio.to_thread.run_sync(lambda: desk.metrics.exposition(budgets=caller.allows("admin")))
+    return Response(told, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -7,10 +7,10 @@ import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Query, Request, Response
 
-from app import bodies, errors, results, schemas
+from app import auth, bodies, errors, results, schemas
 from app.auth import Canceler, Reader
 from app.errors import Refusal
-from app.observe import waited_for_private
+from app.observe import after_private
 from app.records import answer, own_job, pending, view
 from app.shared import Desk, Shared
 from workers.protocol import State
@@ -46,7 +46,7 @@ NOT_DONE: dict[str, Any] = {
 async def waited(desk: Desk, record: JobRecord, wait: int, headers: Mapping[str, str]) -> Response:
     """200 with the job and its result if it is done, else 202."""
     applied = {"Preference-Applied": f"wait={wait}", **headers}
-    waited_for_private.set(record.request.private)
+    after_private.set(record.request.private)
     if not record.state.final:
         return pending(desk, record, None, applied)
     if record.state is not State.SUCCEEDED:
@@ -69,7 +69,7 @@ async def waited(desk: Desk, record: JobRecord, wait: int, headers: Mapping[str,
     responses={
         200: {"headers": APPLIED},
         202: {**NOT_DONE, "description": "With `Prefer: wait` only: still not done"},
-        **errors.documented(*CALLER, "unknown-job"),
+        **errors.documented(*CALLER, "unknown-job", "share-used-up", "busy"),
     },
     openapi_extra=PREFER,
 )
@@ -82,10 +82,11 @@ async def job(job_id: str, request: Request, caller: Reader, desk: Shared) -> Re
         if record.state is State.QUEUED:
             position = await desk.queue(lambda jobs: jobs.position(job_id))
         return answer(desk, record, 200, position, {})
-    with desk.completions.watch(job_id) as watch:
+    with desk.waits.take(caller.id), desk.completions.watch(job_id, auth.still(request)) as watch:
         record = await own_job(desk, caller, job_id)
         if not record.state.final:
-            record = await desk.completions.until_done(watch, job_id, wait) or record
+            record = await desk.completions.until_done(watch, wait) or record
+    auth.require_still(request)
     return await waited(desk, record, wait, {})
 
 
@@ -114,17 +115,18 @@ async def erase(job_id: str, caller: Canceler, desk: Shared) -> Response:
     record = await own_job(desk, caller, job_id)
     outputs = await anyio.to_thread.run_sync(results.adopted, desk, record)
 
-    def forget(jobs: JobQueue) -> tuple[str | None, list[str]]:
+    def forget(jobs: JobQueue) -> str | None:
         name, inputs = jobs.erase(job_id)
-        return name, [array for array in (*inputs, *outputs) if jobs.forbid(caller.id, array)]
+        for array in (*inputs, *outputs):
+            desk.delete_unread(caller.id, array)
+        return name
 
     def delete() -> None:
-        if name is not None:
+        if name is not None and results.is_of(desk, name, caller.id):
             desk.store.delete_result(name)
-        for array in unused:
-            desk.store.delete(caller.id, array)
+        desk.store.ended({job_id: None})
 
-    name, unused = await desk.queue(forget)
+    name = await desk.queue(forget)
     await anyio.to_thread.run_sync(delete)
     return Response(status_code=204)
 

@@ -1,11 +1,31 @@
-"""How many requests may come from one: a token bucket for each, held by this process alone."""
+"""Limits of what one caller may take of this process: a rate of requests, and a share of what is finite."""
 
 import ipaddress
 import math
+import threading
 import time
 from collections.abc import Callable
+from types import TracebackType
 
 from app.errors import Refusal
+
+# What a JSON body may hold. Keys and values are counted in its bytes before it is parsed.
+JSON_KEYS = 1000
+JSON_VALUES = 2  # values and lists for each number that inline inputs may hold: those of an array of shape (n, 1)
+INPUTS = 32
+PARAMS = 64
+PROBLEMS = 1000  # in params; more are told by their number alone
+
+# What reading a CSV may take. Its cells may be half as many as the most bytes of a CSV: each is a digit and a comma.
+CSV_COLUMNS = 10_000
+CSV_SECONDS = 120  # of processor time; 16 MiB take about 5
+CSV_PER_KEY = 1  # read at once
+CSV_IN_ALL = 2
+CSV_WAIT = 20.0  # seconds that one more waits for its turn
+
+# Bytes of .npy uploads that may wait to be written. What is more waits for nothing.
+UNWRITTEN_PER_KEY = 32 << 20
+UNWRITTEN_IN_ALL = 96 << 20
 
 _MOST = 10_000  # buckets that are kept
 
@@ -47,6 +67,84 @@ class Limits:
         oldest = list(self._buckets)[: _MOST // 10]  # so many at once that this is done seldom
         for whose in full or oldest:
             del self._buckets[whose]
+
+
+class Shares:
+    """A finite supply, of places or of bytes, of which every owner may hold `each` at once and all together `whole`.
+
+    `what` names the supply in a refusal, `owner` the kind of owner. It may be used by any thread.
+    """
+
+    def __init__(self, what: str, *, each: int, whole: int, owner: str = "key") -> None:
+        self.each, self.whole = each, whole
+        self._what, self._owner = what, owner
+        self._lock = threading.Lock()
+        self._held: dict[str, int] = {}  # by owner, without those who hold nothing
+        self._total = 0
+
+    def take(self, owner: str, amount: int = 1) -> "Share":
+        """Take some until the share is closed: `with shares.take(key.id):`.
+
+        Refused with 429 where the owner would hold too much, with 503 where all together would.
+        """
+        share = Share(self, owner)
+        share.grow(amount)
+        return share
+
+    def held(self, owner: str | None = None) -> int:
+        """What one owner holds, or all together."""
+        return self._total if owner is None else self._held.get(owner, 0)
+
+    def _add(self, owner: str, amount: int) -> None:
+        with self._lock:
+            held = self._held.get(owner, 0)
+            if held + amount > self.each:
+                limit = f"one {self._owner} may hold {self.each} at once"
+                sentence = f"{self._what}: {limit}; it holds {held} and needs {amount} more"
+                raise Refusal("share-used-up", sentence, headers={"Retry-After": "1"})
+            if self._total + amount > self.whole:
+                limit = f"this service holds {self.whole} at once"
+                sentence = f"{self._what}: {limit} for all; {amount} more are not free now"
+                raise Refusal("busy", sentence, headers={"Retry-After": "1"})
+            self._held[owner] = held + amount
+            self._total += amount
+
+    def _give_back(self, owner: str, amount: int) -> None:
+        with self._lock:
+            self._total -= amount
+            left = self._held.pop(owner, 0) - amount
+            if left > 0:
+                self._held[owner] = left
+
+
+class Share:
+    """What one owner holds of a supply, until it is closed."""
+
+    def __init__(self, shares: Shares, owner: str) -> None:
+        self._shares, self._owner = shares, owner
+        self.amount = 0
+
+    def grow(self, amount: int) -> None:
+        """Take more of the same supply, or refuse as `Shares.take` does and hold what is held."""
+        self._shares._add(self._owner, amount)
+        self.amount += amount
+
+    def shrink(self, amount: int) -> None:
+        """Give some of it back."""
+        self.amount -= amount
+        self._shares._give_back(self._owner, amount)
+
+    def close(self) -> None:
+        """Give all of it back. A second call does nothing."""
+        self.shrink(self.amount)
+
+    def __enter__(self) -> "Share":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def network(address: str) -> str:

@@ -5,11 +5,13 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
 from fastapi import Depends, FastAPI
 from prometheus_client import start_http_server
+from redis.exceptions import RedisError
 
 from app import (
     aggregation,
@@ -30,6 +32,7 @@ from app import (
     remote,
     results,
     rounds,
+    storage,
     submissions,
     uploads,
 )
@@ -38,8 +41,9 @@ from app.amounts import Amounts
 from app.audit import Audit
 from app.auth import Gate
 from app.collector import Collector
+from app.connections import most_connections
 from app.drain import Drain
-from app.limits import Limits
+from app.limits import CSV_IN_ALL, CSV_PER_KEY, UNWRITTEN_IN_ALL, UNWRITTEN_PER_KEY, Limits, Shares
 from app.memory import keep_freed_memory
 from app.metrics import Metrics
 from app.performance import History
@@ -48,19 +52,19 @@ from app.settings import Settings
 from app.shared import LEDGER_THREADS, Desk
 from app.tally import RedisCollector
 from app.turns import Turns
+from app.watchdog import Watchdog
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
-from privacy.database import connect
-from privacy.ledger import Ledger
+from privacy.opening import open_ledger
 from privacy.rounds import Rounds
-from privacy.seeds import Ring
-from workers.queue import JobQueue, JobRecord
-from workers.store import SpoolStore, Store
+from workers.queue import JobRecord
+from workers.store import Store, StoreFull
 
 log = logging.getLogger("warpdesk.api")
 
 _LAST_WORDS = 2.0  # seconds that what was counted last may take to reach Redis
 _PORT_EVERY = 5.0
+OWNERS = 20  # keys that may have all the waits and streams that one key may, at the same time
 TURN_EVERY = 0.5  # seconds after which the event loop says that it turns
 KEYS_EVERY = 2.0  # seconds after which a key that was taken out of the file stops working
 
@@ -77,8 +81,12 @@ def create_app(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         keep_freed_memory()
-        kept: Store = store if store is not None else SpoolStore(settings.store_directory, settings.durability)
-        queue = Queue(settings.redis_url, settings.redis_patience)
+        ledger = await anyio.to_thread.run_sync(open_ledger, settings.ledger_place)  # before the store: see `used`
+        database = ledger.engine
+        kept: Store = store if store is not None else storage.open_store(settings)
+        with suppress(StoreFull):  # then nobody's bytes are known until it can be read
+            await anyio.to_thread.run_sync(kept.sync)
+        queue = Queue(settings.redis_url, settings.redis_patience, kept.mac_of)
         seen_of_redis = RedisCollector(settings.redis_url, settings.redis_patience)
         limits = Limits(
             settings.submissions_per_second, settings.submission_burst, "A key may submit so many jobs and arrays"
@@ -86,20 +94,24 @@ def create_app(
         requests = Limits(
             settings.requests_per_second, settings.request_burst, "A key or a member of a round may ask so often"
         )
+        places = most_connections(settings.max_connections)
+        each = min(settings.max_requests_per_key, max(1, places // 2))
+        under_way = Shares("Requests under way", each=each, whole=places)
+        waits = Shares("Requests with `Prefer: wait`", each=settings.max_waits, whole=OWNERS * settings.max_waits)
+        streams = Shares("Event streams", each=settings.max_streams, whole=OWNERS * settings.max_streams)
         drain = Drain()
         admission = Admission(settings, drain)
+        watchdog = Watchdog(settings.redis_url, settings.redis_patience)
 
-        database = connect(settings.ledger)
-        ledger = Ledger(database, Ring(settings.ledger_key_path))
-        await anyio.to_thread.run_sync(ledger.prepare)
         rounds_kept = Rounds(database)
         seen_of_ledger = Collector(
             "ledger", lambda _: privacy_metrics.look(ledger, rounds_kept), privacy_metrics.SECONDS
         )
-        metrics = Metrics(seen_of_redis, seen_of_ledger, offered, api.version)
+        metrics = Metrics(seen_of_redis, seen_of_ledger, offered, api.version, kept)
 
         async def seen(record: JobRecord) -> None:
             drain.ended(record)
+            storage.ended(kept, record)
             if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
                 await results.erase_secrets(api.state.desk, record)
                 await charges.ended(desk, record)
@@ -107,17 +119,26 @@ def create_app(
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
+        ledger_threads = ThreadPoolExecutor(LEDGER_THREADS, thread_name_prefix="ledger")
         desk = api.state.desk = Desk(
-            settings, offered, kept, queue, completions, metrics, History(), limits, requests, admission, Turns(),
-            threads, Amounts(offered), database, ledger, anyio.CapacityLimiter(LEDGER_THREADS), rounds_kept,
-            asyncio.Event(),
+            settings, offered, kept, queue, completions, metrics, History(), limits, requests, under_way, waits,
+            streams, admission, Turns(), threads, Amounts(offered), database, ledger, ledger_threads,
+            rounds_kept, asyncio.Event(),
+            Shares("Bytes of bodies", each=settings.buffered_per_key, whole=settings.buffered_in_all),
+            Shares("CSV files that are read", each=CSV_PER_KEY, whole=CSV_IN_ALL),
+            Shares("Bytes of uploads", each=UNWRITTEN_PER_KEY, whole=UNWRITTEN_IN_ALL),
         )  # fmt: skip
+        signing = asyncio.create_task(_sign_older(queue, settings.store_directory / "records-signed"), name="sign")
+        await asyncio.wait([signing], timeout=1.0)  # before a worker asks, unless Redis is away
         tasks = [
+            asyncio.create_task(watchdog.watch(), name="watchdog"),
+            signing,
             asyncio.create_task(admission.look(), name="admission"),
             asyncio.create_task(completions.listen(), name="listen"),
-            asyncio.create_task(_sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),
+            asyncio.create_task(storage.sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),
+            asyncio.create_task(storage.keep_count(kept), name="storage"),
             asyncio.create_task(charges.look(desk), name="charges"),
-            asyncio.create_task(_watch_keys(api.state.gate), name="keys"),
+            asyncio.create_task(_watch_keys(api.state.gate, completions), name="keys"),
             asyncio.create_task(aggregation.drive(desk), name="rounds"),
             asyncio.create_task(_turn(metrics), name="turn"),
         ]
@@ -137,11 +158,14 @@ def create_app(
                 with suppress(asyncio.CancelledError):
                     await task
             threads.shutdown()
+            ledger_threads.shutdown(wait=False, cancel_futures=True)  # it may hang
+            await anyio.to_thread.run_sync(kept.close)
             for collector in (seen_of_redis, seen_of_ledger):
                 await anyio.to_thread.run_sync(collector.stop, _LAST_WORDS)
+            watchdog.close()
             admission.close()
             queue.close()
-            database.dispose()
+            ledger.dispose()
 
     api = FastAPI(
         title="Warpdesk",
@@ -152,11 +176,14 @@ def create_app(
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        # A span of a request that waited for a private job is that job's time.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     api.state.audit = Audit(settings.audit_path)
     api.state.gate = Gate(
         settings.keys_path,
+        settings.home,
         settings.host,
         Limits(
             settings.failed_logins_per_second,
@@ -186,18 +213,15 @@ def create_app(
     return api
 
 
-async def _sweep(store: Store, queue: JobQueue, every: float) -> None:
-    """Delete what has outlived its time. A sweep that fails is tried again at the next turn."""
-    while True:
-        await asyncio.sleep(every)
+async def _sign_older(queue: Queue, done: Path) -> None:
+    """Once in the life of a store: sign what a release without MACs has queued."""
+    while not await anyio.to_thread.run_sync(done.exists):
         try:
-            # What is about to be deleted is forbidden first, so that no job is enqueued with it in between.
-            removed = await anyio.to_thread.run_sync(store.sweep, lambda owner, array: not queue.forbid(owner, array))
-        except Exception as error:  # noqa: BLE001 - Redis away, a full disk: the API must go on
-            log.warning("nothing swept: %s: %s", type(error).__name__, error)
-        else:
-            if removed:
-                log.info("swept %d expired files", removed)
+            await anyio.to_thread.run_sync(queue.jobs.sign_older)
+            await anyio.to_thread.run_sync(done.touch)
+        except (RedisError, OSError) as error:
+            log.warning("jobs of an earlier release are not signed yet: %s", error)
+            await asyncio.sleep(1.0)
 
 
 async def _serve_metrics(metrics: Metrics, host: str, port: int) -> None:
@@ -226,7 +250,8 @@ async def _turn(metrics: Metrics) -> None:
         await asyncio.sleep(TURN_EVERY)
 
 
-async def _watch_keys(gate: Gate) -> None:
+async def _watch_keys(gate: Gate, completions: Completions) -> None:
     while True:
         await asyncio.sleep(KEYS_EVERY)
         await anyio.to_thread.run_sync(gate.reload)
+        completions.dismiss()

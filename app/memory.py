@@ -4,9 +4,13 @@ import ctypes
 
 MIB = 1 << 20
 
+# Threads hold the interpreter's lock for most of what they allocate, so more arenas would only keep more freed memory.
+ARENAS = 2
+
 # mallopt(3): parameters of the GNU C library's allocator.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 
 
 def keep_freed_memory() -> bool:
@@ -19,4 +23,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):  # another C library
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, 16 * MIB)) and bool(mallopt(_M_TRIM_THRESHOLD, 64 * MIB))
+    told = ((_M_MMAP_THRESHOLD, 16 * MIB), (_M_TRIM_THRESHOLD, 64 * MIB), (_M_ARENA_MAX, ARENAS))
+    return all(mallopt(parameter, value) for parameter, value in told)

@@ -27,6 +27,7 @@ from app.tally import Facts, RedisCollector, Seen
 from workers import buckets
 from workers.counts import FAMILIES, Amounts, Counts, Timed
 from workers.protocol import FAILURES, PRIORITIES
+from workers.store import Store
 
 # How long a scrape waits for Redis.
 PATIENCE = 0.5
@@ -118,6 +119,7 @@ class Metrics(Registered):
         ledger: Collector[privacy_metrics.Seen],
         operations: Mapping[str, object],
         version: str,
+        store: Store,
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -125,6 +127,7 @@ class Metrics(Registered):
         self._ledger = ledger
         self._operations = operations
         self._version = version
+        self._store = store
         self._in_progress = 0
         self._turned_at = time.monotonic()
 
@@ -151,14 +154,20 @@ class Metrics(Registered):
         """Granted or refused. By the budget's id, which is told as its dataset."""
         self._redis.tally.add("privacy_charges_total", budget, state)
 
-    def exposition(self) -> bytes:
-        """In the Prometheus text format. It may wait for a moment: call it in a thread."""
-        return generate_latest(self.registry)
+    def exposition(self, *, budgets: bool) -> bytes:
+        """In the Prometheus text format; what names datasets is told with `budgets` alone. It may wait for a moment:
+        call it in a thread."""
+        registry = CollectorRegistry()
+        registry.register(self if budgets else _WithoutBudgets(self))
+        return generate_latest(registry)
 
     def describe(self) -> Iterator[Metric]:
         return iter(())  # registering asks nobody
 
     def collect(self) -> Iterator[Metric]:
+        yield from self.told(budgets=True)
+
+    def told(self, *, budgets: bool) -> Iterator[Metric]:
         seen, fresh = self._redis.ask(PATIENCE)
         counts = self._redis.tally.known()
         kept, fresh_ledger = self._ledger.last(privacy_metrics.OLD_SECONDS)
@@ -177,13 +186,14 @@ class Metrics(Registered):
             "answered but who asks for metrics on their own port",
             {(): lag},
         )
+        yield from _of_store(self._store)
         if counts is not None:
-            yield from self._counted(Counts.of(counts), {} if kept is None else _datasets(kept))
+            yield from self._counted(Counts.of(counts), {} if kept is None or not budgets else _datasets(kept))
         if seen is not None:
             yield from _of_queue(seen)
             yield from _of_redis(seen.facts)
             yield from gpu_metrics.families(seen.workers)
-        if kept is not None:
+        if kept is not None and budgets:
             yield from privacy_metrics.families(kept)
 
     def _counted(self, counts: Counts, datasets: Mapping[str, str]) -> Iterator[Metric]:
@@ -258,6 +268,27 @@ class Metrics(Registered):
         return []
 
 
+class _WithoutBudgets(Registered):
+    """What is told to keys that are no admin's: nothing of budgets and rounds, which name datasets."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        return self._metrics.told(budgets=False)
+
+
+def _timed_as(route: str) -> str:
+    """The label of a route's times: the steps of a round have one together, and so have the routes of workers."""
+    for together in ("/v1/secagg/rounds/{round_id}/", "/v1/worker/"):
+        if route.startswith(together):
+            return f"{together}*"
+    return route
+
+
 def _requests(counted: Amounts, requests: Iterable[tuple[str, str, int, float | None]]) -> None:
     answered: dict[tuple[str, str, int], list[float | None]] = defaultdict(list)
     for method, route, status, seconds in requests:
@@ -267,7 +298,7 @@ def _requests(counted: Amounts, requests: Iterable[tuple[str, str, int, float | 
         if status >= 500 and route.startswith("/v1/"):
             counted.add(len(times), "http_failures_total", str(status))
         told = [seconds for seconds in times if seconds is not None]
-        counted.times(told, "http_request_duration_seconds", route, method)
+        counted.times(told, "http_request_duration_seconds", _timed_as(route), method)
 
 
 def _datasets(seen: privacy_metrics.Seen) -> dict[str, str]:
@@ -280,6 +311,17 @@ def _sizes(counts: Mapping[int, int], bounds: tuple[float, ...]) -> list[int]:
 
 def _le(bound: float) -> str:
     return repr(float(bound))
+
+
+def _of_store(store: Store) -> Iterator[Metric]:
+    (left, kept_free), (used, most) = store.disk(), store.stored()
+    for name, words, value in (
+        ("store_free_bytes", "Free bytes of the disk of arrays and results", left),
+        ("store_kept_free_bytes", "How many of them no array and no result may take", kept_free),
+        ("store_used_bytes", "Bytes that arrays and results take or were promised", used),
+        ("store_max_bytes", "The most that they may be", most),
+    ):
+        yield _gauge(name, words, {(): value})
 
 
 def _of_queue(seen: Seen) -> Iterator[Metric]:

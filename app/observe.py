@@ -29,8 +29,8 @@ SAFE_HEADERS = {
 }
 
 
-# Set where a request waited for a private job: its time would be the job's, in metrics and logs.
-waited_for_private: ContextVar[bool] = ContextVar("waited_for_private", default=False)
+# Set where a request ends when a private job does: its time would be the job's, in headers, metrics and logs.
+after_private: ContextVar[bool] = ContextVar("after_private", default=False)
 
 
 class Observe:
@@ -44,9 +44,10 @@ class Observe:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
+        scope.setdefault("state", {})
         request_id = identified(scope)
         before = logs.request_id.set(request_id)
-        waited_before = waited_for_private.set(False)
+        after_before = after_private.set(False)
         metrics: Metrics = scope["app"].state.desk.metrics
         metrics.begun()
         status = 500
@@ -58,7 +59,8 @@ class Observe:
                 status, started_answering = message["status"], True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
-                headers["Server-Timing"] = f"app;dur={(time.perf_counter() - started) * 1e3:.1f}"  # W3C, Server Timing
+                if not after_private.get():  # W3C, Server Timing
+                    headers["Server-Timing"] = f"app;dur={(time.perf_counter() - started) * 1e3:.1f}"
                 for name, value in SAFE_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
@@ -72,16 +74,18 @@ class Observe:
             answer = errors.unforeseen(scope["method"], scope["path"], error)
             await answer(scope, receive, send_with_headers)
         finally:
+            if share := scope["state"].get("share"):
+                share.close()
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "unmatched")  # the template: no ids in labels
             method = _known(scope["method"])
-            if waited_for_private.get():
+            if after_private.get():
                 metrics.request(method, route, status, None)
-                log.info("%s %s %d after a private job", method, route, status)
+                log.info("%s %s %d after a private job", method, route, status, extra={"private": True})
             else:
                 metrics.request(method, route, status, seconds)
                 log.info("%s %s %d %.1f ms", method, route, status, seconds * 1e3)
-            waited_for_private.reset(waited_before)
+            after_private.reset(after_before)
             logs.request_id.reset(before)
 
 

@@ -1,6 +1,8 @@
 """The catalogue over HTTP, and the check that nothing wrong is ever enqueued."""
 
+import json
 import secrets
+import threading
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +10,12 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import ValidationError
 
-from app import arrays, errors, schemas
+from app import arrays, errors, limits, schemas
 from app.errors import Refusal, refuse_at
 from app.settings import Settings
 from app.shared import Desk, Shared
 from kernels.array import ArrayInfo
-from kernels.operation import Cost, InvalidRequest, Operation, Params, Problem, problems_of
+from kernels.operation import Cost, InvalidRequest, Operation, Params, Problem
 from kernels.spend import Spend
 from workers.store import StoredArray
 
@@ -21,6 +23,8 @@ router = APIRouter(tags=["operations"])
 
 # Seeds the service chooses fit the integers every JSON reader holds exactly (RFC 8259 section 6).
 SEED_BITS = 53
+
+_LARGE_PARAMS = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,16 @@ class Checked:
 
 def check(desk: Desk, owner: str, body: object) -> Checked:
     """Check everything about a submission and write nothing. Reads files: call it in a thread."""
+    _require_few(body)
     try:
         submission = schemas.Submission.model_validate(body)
     except ValidationError as error:
-        problems = tuple(problems_of(error, omit=schemas.UNION_TAGS))
-        raise Refusal("invalid-request", errors.sentence_of(problems), *problems) from None
+        raise errors.unfit(error, schemas.UNION_TAGS) from None
     operation = _find(desk.operations, submission.operation)
     seed = _seed(operation, submission.seed)
     inline, stored, infos = _inputs(desk, owner, submission)
+    _require_a_shape(operation, inline)
+    _require_few_problems(operation, submission.params)
     try:
         params = operation.validate(submission.params, infos)
     except InvalidRequest as error:
@@ -61,6 +67,49 @@ def check(desk: Desk, owner: str, body: object) -> Checked:
         raise refuse_at("job-too-large", "", sentence)
     spend = None if operation.spend is None else operation.spend(params, infos)
     return Checked(submission, operation, params, stored, inline, infos, seed, cost, spend)
+
+
+def _require_few(body: object) -> None:
+    for name, most in (("inputs", limits.INPUTS), ("params", limits.PARAMS)):
+        given = body.get(name) if isinstance(body, dict) else None
+        if isinstance(given, dict) and len(given) > most:
+            raise refuse_at("invalid-request", f"/{name}", f"{name} has {len(given)} entries; the limit is {most}")
+
+
+def _require_a_shape(operation: Operation, inline: Mapping[str, arrays.Numbers]) -> None:
+    """Refuse `[]` where another rank is expected: as JSON every array without rows is `[]`, one of shape (0, 3) too."""
+    for expected in operation.inputs:
+        numbers = inline.get(expected.name)
+        if numbers is None or numbers.shape != (0,) or 1 in expected.ranks:
+            continue
+        remedy = "upload the array as .npy" if expected.empty else f"{operation.name} takes no empty array"
+        sentence = f"the list is empty, which does not tell a shape such as [0, 3]; {remedy}"
+        raise refuse_at("invalid-request", f"/inputs/{expected.name}/data", sentence)
+
+
+def _require_few_problems(operation: Operation, params: Mapping[str, Any]) -> None:
+    """Refuse params in which very many things are wrong by their number: a sentence for each would take seconds.
+
+    What pydantic finds takes some 300 bytes for each, so large params are looked at one after another.
+    """
+    waiting: list[Any] = [params]
+    parts = 0
+    while waiting and parts <= limits.PROBLEMS:
+        value = waiting.pop()
+        if isinstance(value, Mapping | list):
+            parts += len(value)
+            waiting += value.values() if isinstance(value, Mapping) else value
+    if parts <= limits.PROBLEMS:
+        return
+    with _LARGE_PARAMS:
+        try:
+            operation.params.model_validate_json(json.dumps(params))
+        except ValidationError as error:
+            count = error.error_count()
+        else:
+            return
+    if count > limits.PROBLEMS:
+        raise refuse_at("invalid-request", "/params", f"{count} things are wrong in params")
 
 
 def keep_inputs(desk: Desk, owner: str, checked: Checked) -> dict[str, StoredArray]:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -16,6 +18,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from app import threads
 from app.errors import Refusal
 from workers.protocol import EVENTS, Event
 from workers.queue import JobQueue, JobRecord, connect, told
@@ -28,8 +31,8 @@ T = TypeVar("T")
 # requests still answer in time.
 THREADS = 32
 
-# Seconds after which a waiter asks by itself, and a reader that could not read tries again. The subscription tells all
-# else; where no worker is alive, a queued job's deadline passes for whoever asks.
+# Seconds between two reads of a job that is waited for, and until a reader that could not read tries again. The
+# subscription tells all else; where no worker is alive, a queued job's deadline passes for whoever asks.
 SAFETY_POLL = 5.0
 
 SILENCE = 5.0  # seconds without a word of Redis until it is asked for one, and as many until the connection is given up
@@ -41,26 +44,24 @@ class Queue:
     """`await queue(lambda jobs: jobs.get(id))`: 503 when Redis does not answer within `patience` seconds, or no thread
     is free to ask it for so long."""
 
-    def __init__(self, url: str, patience: float) -> None:
+    def __init__(self, url: str, patience: float, mac_of: Callable[[str], str]) -> None:
         self._connection = connect(url, timeout=patience)
         self._patience = patience
         self._threads = anyio.CapacityLimiter(THREADS)
-        self.jobs = JobQueue(self._connection)
+        self.jobs = JobQueue(self._connection, mac_of)
         self.usable = True  # as far as the last call knows
 
     async def __call__(self, use: Callable[[JobQueue], T]) -> T:
         return await self.after(lambda: use)
 
-    async def after(
-        self, prepare: Callable[[], Callable[[JobQueue], T]], threads: anyio.CapacityLimiter | None = None
-    ) -> T:
+    async def after(self, prepare: Callable[[], Callable[[JobQueue], T]], own: ThreadPoolExecutor | None = None) -> T:
         """Prepare, and use Redis, in one go: each change of thread takes as long as a small submission's check.
 
         What is prepared may wait for a disk: the patience with Redis begins when it is asked. What may wait for more
-        has `threads` of its own, and the caller's patience with them.
+        has threads of its own, and the caller's patience with them.
         """
         patience = _Patience(self._patience)
-        if threads is not None:
+        if own is not None:
             patience.pause()
 
         def call() -> T:
@@ -74,8 +75,14 @@ class Queue:
 
         try:
             with patience:
-                used = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=threads or self._threads)
+                if own is not None:
+                    used = await threads.run(own, call)
+                else:
+                    used = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
         except _Silent:
+            if not patience.began:  # it says nothing of Redis
+                sentence = f"None of {THREADS} threads was free to ask Redis within {self._patience:g} seconds"
+                raise Refusal("queue-unavailable", sentence, headers={"Retry-After": "1"}) from None
             sentence = reason = f"Redis did not answer within {self._patience:g} seconds"
         except _Unusable as unusable:
             sentence = f"Redis cannot be used: {type(unusable.reason).__name__}"
@@ -117,11 +124,12 @@ class _Patience:
         self._seconds = seconds
         self._scope = anyio.CancelScope()
         self._timer: asyncio.TimerHandle | None = None
-        self.begin()
+        self._since: float | None = time.monotonic()  # it waits for a thread
+        self.began = False  # to wait for Redis
 
     def begin(self) -> None:
-        """From any thread."""
-        self._since: float | None = time.monotonic()
+        """It waits for Redis from now on. From any thread."""
+        self._since, self.began = time.monotonic(), True
 
     def pause(self) -> None:
         """What is done until it begins again does not count."""
@@ -150,21 +158,26 @@ class _Patience:
 
 @dataclass(eq=False)
 class Watch:
-    """One who waits for the end of one job."""
+    """One who waits for the end of one job, for as long as its caller is let in."""
 
-    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    job_id: str
+    let_in: Callable[[], bool]
+    woken: asyncio.Event = field(default_factory=asyncio.Event)  # there is nothing to wait for any more
     record: JobRecord | None = None  # once it is final
 
 
 @dataclass(eq=False)
 class Feed:
-    """One who reads the events of one job, and has had those up to `last`."""
+    """One who reads the events of one job, and has had those up to `last`, for as long as its caller is let in."""
 
     job_id: str
     last: int
+    let_in: Callable[[], bool]
     fresh: list[Event] = field(default_factory=list)
     behind: bool = True  # there may be events that only Redis has
-    over: bool = False  # nothing is to come, though its last event was not had: the job was erased, or its time is over
+    # Nothing is to come, though its last event was not had: the job was erased, its time is over, or its caller is not
+    # let in any more.
+    over: bool = False
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, event: Event) -> None:
@@ -192,7 +205,8 @@ class Feed:
 class Completions:
     """Tells who waits for a job that it is done, and who reads its events what happens. One Redis connection for all.
 
-    Jobs that ended are read once, however many wait for them: each is told to `seen`, for the counters.
+    A job is read once, however many wait for it, and many jobs in one step. Each that ended is told to `seen`, for the
+    counters.
     """
 
     def __init__(self, url: str, queue: Queue, seen: Callable[[JobRecord], Awaitable[None]]) -> None:
@@ -202,20 +216,22 @@ class Completions:
         self._watches: dict[str, set[Watch]] = {}
         self._feeds: dict[str, set[Feed]] = {}
         self._ended: dict[str, None] = {}  # jobs to be read, in the order of their ends
-        self._told: list[JobRecord] = []  # of jobs that ended, not yet told to `seen`
-        self._any_ended = asyncio.Event()
+        self._asked: dict[str, asyncio.Future[JobRecord | None]] = {}  # jobs to be read for those who asked
+        self._any_to_read = asyncio.Event()
+        self._over: list[JobRecord] = []  # of jobs that ended, not yet told to `seen`
+        self._any_over = asyncio.Event()
         self.released = False
 
     @contextmanager
-    def watch(self, job_id: str) -> Iterator[Watch]:
+    def watch(self, job_id: str, let_in: Callable[[], bool]) -> Iterator[Watch]:
         """Begin before the job is enqueued, so that no end is missed."""
-        with _entered(self._watches, job_id, Watch()) as watch:
+        with _entered(self._watches, job_id, Watch(job_id, let_in)) as watch:
             yield watch
 
     @contextmanager
-    def follow(self, job_id: str, after: int) -> Iterator[Feed]:
+    def follow(self, job_id: str, after: int, let_in: Callable[[], bool]) -> Iterator[Feed]:
         """Read a job's events after that number, with `news`."""
-        with _entered(self._feeds, job_id, Feed(job_id, after)) as feed:
+        with _entered(self._feeds, job_id, Feed(job_id, after, let_in)) as feed:
             yield feed
 
     def release(self) -> None:
@@ -228,26 +244,35 @@ class Completions:
             for feed in feeds:
                 feed.woken.set()
 
-    async def until_done(self, watch: Watch, job_id: str, seconds: float) -> JobRecord | None:
+    def dismiss(self) -> None:
+        """End the waits and streams whose callers are not let in any more."""
+        for watches in self._watches.values():
+            for watch in watches:
+                if not watch.let_in():
+                    watch.woken.set()
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                if not feed.let_in():
+                    feed.over = True
+                    feed.woken.set()
+
+    async def until_done(self, watch: Watch, seconds: float) -> JobRecord | None:
         """The record once it is final, or as it is when the time is over; survives a Redis that goes and comes back."""
-        record: JobRecord | None = None
-        with anyio.move_on_after(seconds):
-            while not self.released:
-                with anyio.move_on_after(SAFETY_POLL):
-                    await watch.woken.wait()
-                watch.woken.clear()
-                if watch.record is not None:
-                    return watch.record
-                try:
-                    record = await self._queue(lambda jobs: jobs.get(job_id))
-                except Refusal:
-                    continue
-                if record is None or record.state.final:
-                    return record
-        try:
-            return await self._queue(lambda jobs: jobs.get(job_id))
-        except Refusal:
-            return record
+        if not self.released:
+            with anyio.move_on_after(seconds):
+                await watch.woken.wait()
+        return watch.record or await self.current(watch.job_id)
+
+    async def current(self, job_id: str) -> JobRecord | None:
+        """The record as it is now, by one read for all who ask at the same time. None where there is none, or where it
+        cannot be read."""
+        return await asyncio.shield(self._ask(job_id))  # others may wait for the same read
+
+    def _ask(self, job_id: str) -> asyncio.Future[JobRecord | None]:
+        if job_id not in self._asked:
+            self._asked[job_id] = asyncio.get_running_loop().create_future()
+            self._any_to_read.set()
+        return self._asked[job_id]
 
     async def news(self, feed: Feed, seconds: float) -> list[Event]:
         """The events the reader has not had, in order and each once; none if there are none within some seconds.
@@ -284,7 +309,7 @@ class Completions:
             return events
         except Refusal:
             feed.fall_behind()
-            await asyncio.sleep(SAFETY_POLL)
+            await asyncio.sleep(SAFETY_POLL * random.uniform(0.5, 1.0))  # noqa: S311 - not all at the same moment
             return []
         except BaseException:
             feed.fall_behind()
@@ -294,7 +319,9 @@ class Completions:
         """Run for as long as the API does."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._hear())
-            tasks.create_task(self._look_up())
+            tasks.create_task(self._read())
+            tasks.create_task(self._poll())
+            tasks.create_task(self._follow_up())
 
     async def _hear(self) -> None:
         pause = 0.1
@@ -349,10 +376,11 @@ class Completions:
                 ended = None
             if ended is None:
                 self._ended[event.job] = None
+                self._any_to_read.set()
             else:
-                self._wake(ended)
-                self._told.append(ended)
-            self._any_ended.set()
+                self._wake(event.job, ended)
+                self._over.append(ended)
+                self._any_over.set()
 
     def _catch_up(self) -> None:
         """What happened while nobody listened is not told again: readers read, and every job waited for is looked at"""
@@ -360,50 +388,77 @@ class Completions:
             for feed in feeds:
                 feed.fall_behind()
         self._ended.update(dict.fromkeys(self._watches))
-        self._any_ended.set()
+        self._any_to_read.set()
 
-    def _wake(self, record: JobRecord) -> None:
-        for watch in self._watches.get(record.request.id, ()):
+    def _wake(self, job_id: str, record: JobRecord | None) -> None:
+        for watch in self._watches.get(job_id, ()):
             watch.record = record
             watch.woken.set()
 
-    async def _look_up(self) -> None:
-        """Read the records of jobs that ended and were not told with them, and tell the counters of all."""
+    async def _poll(self) -> None:
+        """Have each job that is waited for read every `SAFETY_POLL` seconds, at most `AT_ONCE` in one step."""
         while True:
-            await self._any_ended.wait()
+            waited = list(self._watches)
+            steps = [waited[start : start + AT_ONCE] for start in range(0, len(waited), AT_ONCE)] or [[]]
+            for step in steps:
+                await asyncio.sleep(SAFETY_POLL / len(steps))
+                for job_id in step:
+                    if job_id in self._watches:
+                        self._ask(job_id)
+
+    async def _read(self) -> None:
+        """Read the records that are asked for, and those of jobs that ended and were not told with them."""
+        while True:
+            await self._any_to_read.wait()
             await asyncio.sleep(0)  # those who were woken by it answer first
-            asked = list(self._ended)[:AT_ONCE]
+            wanted = list(dict.fromkeys((*self._asked, *self._ended)))[:AT_ONCE]
+            asked = {job_id: self._asked.pop(job_id) for job_id in wanted if job_id in self._asked}
             try:
-                records = await self._queue(lambda jobs: _readable(jobs, asked)) if asked else []  # noqa: B023
+                records = await self._queue(lambda jobs: _readable(jobs, wanted)) if wanted else {}  # noqa: B023
             except Refusal:
+                for future in asked.values():
+                    future.set_result(None)
                 await asyncio.sleep(1.0)
                 continue
-            for job_id in asked:
-                del self._ended[job_id]
-            final = [record for record in records if record is not None and record.state.final]
-            for record in final:
-                self._wake(record)
-            final += self._told
-            self._told = []
-            if not self._ended:
-                self._any_ended.clear()
-            for record in final:
+            for job_id in wanted:
+                record = records.get(job_id)
+                done = record is not None and record.state.final
+                if done or (record is None and job_id in records):  # or forgotten
+                    self._wake(job_id, record)
+                if job_id in self._ended:
+                    del self._ended[job_id]
+                    if record is not None and done:
+                        self._over.append(record)
+                        self._any_over.set()
+                if job_id in asked:
+                    asked[job_id].set_result(record)
+            if not (self._ended or self._asked):
+                self._any_to_read.clear()
+
+    async def _follow_up(self) -> None:
+        """Do what follows the end of each job. It may wait for a disk or the ledger; those who wait for jobs do not."""
+        while True:
+            await self._any_over.wait()
+            await asyncio.sleep(0)  # those who were woken by it answer first
+            self._any_over.clear()
+            over, self._over = self._over, []
+            for record in over:
                 try:
                     await self._seen(record)
-                except Exception:  # a disk that fails, say: those who wait for other jobs must still be told
+                except Exception:  # a disk that fails, say: those of other jobs must still be told
                     log.exception("what follows the end of %s", record.request.id)
 
 
-def _readable(jobs: JobQueue, job_ids: list[str]) -> list[JobRecord | None]:
+def _readable(jobs: JobQueue, job_ids: list[str]) -> dict[str, JobRecord | None]:
     """The records, without those that this release cannot read."""
     try:
-        return jobs.records(job_ids)
+        return dict(zip(job_ids, jobs.records(job_ids), strict=True))
     except (ValueError, KeyError):
         if len(job_ids) == 1:
             log.warning("the record of %s cannot be read", job_ids[0], exc_info=True)
-            return []
+            return {}
         half = len(job_ids) // 2
-        return [*_readable(jobs, job_ids[:half]), *_readable(jobs, job_ids[half:])]
+        return {**_readable(jobs, job_ids[:half]), **_readable(jobs, job_ids[half:])}
 
 
 L = TypeVar("L", Watch, Feed)

@@ -1,12 +1,13 @@
 """What workers of other hosts ask for: the inputs of the jobs they run, and a place for their results.
 
 Their keys have the scope `worker` and are nobody's: what they may read and write is told by the jobs that run, each by
-the attempt that runs. This is a contract between two processes of one release (`workers/remote.py` is the other end)
-and no part of the OpenAPI document.
+the attempt that runs and the token of its claim, which only the worker has that claimed it. This is a contract between
+two processes of one release (`workers/remote.py` is the other end) and no part of the OpenAPI document.
 """
 
 import json
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,12 +22,14 @@ from app import bodies, downloads
 from app.arrays import MAX_RANK
 from app.auth import Worker
 from app.errors import Refusal
+from app.observe import after_private
 from app.results import erase_secrets
 from app.shared import Desk, Shared
 from kernels.array import ArrayInfo
 from kernels.operation import Operation
 from workers import npy
 from workers.protocol import (
+    CLAIM,
     ArrayOutput,
     JobRequest,
     ResultDocument,
@@ -61,7 +64,7 @@ async def greet(_: Worker) -> Response:
 @router.get("/inputs/{attempt}/{name}")
 async def read_input(attempt: str, name: str, request: Request, _: Worker, desk: Shared) -> Response:
     """An input of an attempt that runs, as an .npy file; what is known of it is in the header `Warpdesk-Array`."""
-    found = (await _running(desk, [attempt]))[attempt]
+    found = (await _found(desk, {attempt: request.headers.get(CLAIM, "")}))[attempt]
     if isinstance(found, Refusal):
         raise found
     owner, array_id = _place(found, name)
@@ -81,10 +84,12 @@ async def read_inputs(request: Request, _: Worker, desk: Shared) -> Response:
     """Small inputs of attempts that run, in one answer: a length in four bytes, a SentInputs, then the .npy files that
     it tells of. What it tells nothing of is to be asked for alone."""
     try:
-        wanted = WantedInputs.model_validate_json(await bodies.read(request, MAX_WANTED)).inputs
+        async with bodies.read(request, MAX_WANTED) as body:
+            asked = WantedInputs.model_validate_json(body)
     except ValidationError as error:
         raise Refusal("invalid-request", f"The list of inputs is malformed in {error.error_count()} places") from None
-    records = await _running(desk, {attempt for attempt, _name in wanted})
+    wanted = asked.inputs
+    records = await _found(desk, {attempt: asked.claims.get(attempt, "") for attempt, _name in wanted})
 
     def read() -> bytes:
         told, files, room = list[ArrayInfo | None](), list[bytes](), AT_ONCE
@@ -111,35 +116,42 @@ async def take_results(request: Request, _: Worker, desk: Shared) -> dict[str, d
     """Take what attempts that run have written: a length in four bytes, a SentResults, then the files in its order.
 
     The answer comes once they are kept as surely as everything else, and names those that are not, with a problem each.
-    What an attempt sends a second time replaces the first.
+    The first whole result of an attempt stays: what it sends again is dropped, since the first may be committed by now.
     """
     bodies.require_media_type(request, RESULTS)
     body = _Body(request.stream())
     sent = await _manifest(body, desk.settings.max_job_bytes)
-    names = [result.name for result in sent.results]
-    records = await _running(desk, names)
+    claims = {result.name: result.claim for result in sent.results}
+    records = await _found(desk, claims)
+    after_private.set(any(isinstance(found, JobRecord) and found.request.private for found in records.values()))
     incoming = list[_Incoming]()
     try:
         await anyio.to_thread.run_sync(_begin, desk, sent, records, incoming)
         await _receive(body, incoming)
         await body.end()
-        await anyio.to_thread.run_sync(_keep, desk, incoming)
+        moved = await anyio.to_thread.run_sync(_keep, desk, incoming)
     finally:
         await anyio.to_thread.run_sync(_discard, incoming)
     refused = {result.name: result.refusal for result in incoming if result.refusal is not None}
-    # Canceled or erased meanwhile: the outcome will be refused, and nobody would ask for this again.
-    late = {name: found for name, found in (await _running(desk, names)).items() if isinstance(found, Refusal)}
-    await anyio.to_thread.run_sync(_delete, desk, late.keys() - refused.keys())
+    after = await _records(desk, claims)
+    late = {
+        name: found
+        for name, token in claims.items()
+        if isinstance(found := _running(name, after[name], token), Refusal)
+    }
+    # Canceled or erased meanwhile: the outcome will be refused, and nobody would ask for this again. A result that
+    # another request brought is not this one's to delete.
+    unwanted = [name for name in late.keys() & moved if await _is_no_answer(desk, name, after[name], claims[name])]
+    await anyio.to_thread.run_sync(_delete, desk, unwanted)
     return {"refused": {name: {"code": why.code, "detail": why.detail} for name, why in {**late, **refused}.items()}}
 
 
 @router.delete("/results/{attempt}")
-async def delete_result(attempt: str, _: Worker, desk: Shared) -> Response:
-    """Delete what an attempt sent that is not the job's answer."""
-    job_id, _number = _attempt(attempt)
-    record = await desk.queue(lambda jobs: jobs.get(job_id))
-    if record is not None and record.result == attempt:
-        raise Refusal("result-committed", f"{attempt} is the answer of {job_id}")
+async def delete_result(attempt: str, request: Request, _: Worker, desk: Shared) -> Response:
+    """Delete what an attempt sent that is no answer, neither its job's nor another's that it was computed for too."""
+    record = (await _records(desk, [attempt]))[attempt]
+    if not await _is_no_answer(desk, attempt, record, request.headers.get(CLAIM, "")):
+        raise Refusal("result-committed", f"{attempt} is an answer, or may be one")
     await anyio.to_thread.run_sync(desk.store.delete_result, attempt)
     return Response(status_code=204)
 
@@ -147,8 +159,8 @@ async def delete_result(attempt: str, _: Worker, desk: Shared) -> Response:
 @router.delete("/jobs/{job_id}/secrets")
 async def delete_secrets(job_id: str, _: Worker, desk: Shared) -> Response:
     """Erase the secret inputs of a job that is done, unless another live job reads them."""
-    record = await desk.queue(lambda jobs: jobs.get(job_id))
-    if record is not None and record.state.final:
+    (record,) = await desk.queue(lambda jobs: jobs.checked([job_id]))
+    if record is not None and record.authentic and record.state.final:
         await erase_secrets(desk, record)
     return Response(status_code=204)
 
@@ -176,16 +188,51 @@ def _attempt(name: str) -> tuple[str, int]:
         raise Refusal("stale-attempt", str(error)) from None
 
 
-async def _running(desk: Desk, names: Iterable[str]) -> dict[str, JobRecord | Refusal]:
-    """The jobs of these attempts, where the attempt is the one that runs."""
-    attempts = {name: _attempt(name) for name in names}
-    records = await desk.queue(lambda jobs: jobs.records([job_id for job_id, _ in attempts.values()]))
-    return {
-        name: record
-        if record is not None and record.state is State.RUNNING and record.attempt == number
-        else Refusal("stale-attempt", f"{name} is not the attempt that runs")
-        for (name, (_, number)), record in zip(attempts.items(), records, strict=True)
-    }
+async def _records(desk: Desk, names: Iterable[str]) -> dict[str, JobRecord | None]:
+    """The jobs of these attempts."""
+    jobs_of = {name: _attempt(name)[0] for name in names}
+    records = await desk.queue(lambda jobs: jobs.checked(list(jobs_of.values())))
+    return dict(zip(jobs_of, records, strict=True))
+
+
+def _running(name: str, record: JobRecord | None, token: str) -> JobRecord | Refusal:
+    """The job of an attempt, where the attempt is the one that runs, by the claim that has this token.
+
+    Workers may write the record: that it runs is theirs to say, but not what it is, nor that what the API has ended
+    runs again.
+    """
+    if record is None or record.state is not State.RUNNING or record.attempt != _attempt(name)[1]:
+        return Refusal("stale-attempt", f"{name} is not the attempt that runs")
+    if not record.authentic:
+        log.error("%s: this service did not write the job's record, and gives its inputs to no worker", name)
+        return Refusal("stale-attempt", f"{name} is of no job of this service")
+    if record.closed or (record.request.deadline or math.inf) <= time.time():
+        return Refusal("stale-attempt", f"{name} was canceled, or is past its deadline")
+    if not record.is_held_by(token):
+        return Refusal("stale-attempt", f"{name} was claimed by another worker")
+    return record
+
+
+async def _found(desk: Desk, claims: Mapping[str, str]) -> dict[str, JobRecord | Refusal]:
+    """The jobs of these attempts, where the attempt is the one that runs and was claimed by who asks."""
+    return {name: _running(name, record, claims[name]) for name, record in (await _records(desk, claims)).items()}
+
+
+async def _is_no_answer(desk: Desk, name: str, record: JobRecord | None, token: str) -> bool:
+    """Whether an attempt's result is nobody's answer, and will be none: while the attempt runs, who claimed it tells.
+    The sweep deletes in time what nobody can tell of.
+
+    The ledger may give the next attempt that of an earlier one, where a budget was charged for it. An answer of several
+    jobs outlives the erasing of the one that was computed.
+    """
+    number = _attempt(name)[1]
+    if record is None or record.request.charge is not None or number > record.attempt:
+        return False
+    if number == record.attempt and record.state is State.RUNNING:
+        return record.is_held_by(token)
+    if number < record.attempt or record.state is not State.SUCCEEDED:
+        return True
+    return record.erased and not await desk.queue(lambda jobs: jobs.is_shared(name))
 
 
 class _Body:
@@ -280,6 +327,7 @@ class _Incoming:
         if (why := _mismatch(operation, found.request, sent.document)) is not None:
             self.refusal = Refusal("malformed-result", why)
             return
+        self._owner = found.request.owner
         self._expires_at = time.time() + found.request.result_ttl  # by this clock
         self._place = desk.store.incoming(sent.name, found.request.owner)
 
@@ -305,8 +353,9 @@ class _Incoming:
         for writer in self._writers.values():
             writer.flush()
 
-    def move(self) -> None:
-        """Finish the files and be the attempt's result, though perhaps not on the disk yet. In a thread."""
+    def move(self) -> bool:
+        """Finish the files and be the attempt's result, though perhaps not on the disk yet, unless it has one: then
+        this one is dropped, and the answer is False. In a thread."""
         assert self._place is not None  # noqa: S101
         outputs = {
             name: output.model_copy(update={"id": self._writers[name].finish()})
@@ -314,8 +363,8 @@ class _Incoming:
             else output
             for name, output in self._document.outputs.items()
         }
-        told = {"outputs": outputs, "expires_at": self._expires_at}
-        self._place.move(self._document.model_copy(update=told).model_dump_json())
+        told = {"owner": self._owner, "outputs": outputs, "expires_at": self._expires_at}
+        return self._place.move(self._document.model_copy(update=told).model_dump_json())
 
     def discard(self) -> None:
         """Delete what came, unless it was moved."""
@@ -348,12 +397,13 @@ def _write(incoming: Sequence[_Incoming]) -> None:
         result.write()
 
 
-def _keep(desk: Desk, incoming: Sequence[_Incoming]) -> None:
+def _keep(desk: Desk, incoming: Sequence[_Incoming]) -> set[str]:
+    """Have all that came on the disk; the names of what is there by this request."""
     taken = [result for result in incoming if result.refusal is None]
-    for result in taken:
-        result.move()
+    moved = {result.name for result in taken if result.move()}
     for error in desk.store.finish_results([result.name for result in taken]).values():
         raise error
+    return moved
 
 
 def _discard(incoming: Sequence[_Incoming]) -> None:

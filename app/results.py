@@ -1,6 +1,7 @@
 """The answer of a job: whole as JSON, or one output alone as JSON or .npy."""
 
 import hashlib
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from app.records import own_job, pending
 from app.shared import Desk, Shared
 from workers.protocol import ArrayOutput, ResultDocument, State
 from workers.queue import JobRecord
+
+log = logging.getLogger("warpdesk.api")
 
 router = APIRouter(tags=["jobs"])
 
@@ -174,10 +177,24 @@ def adopted(desk: Desk, record: JobRecord) -> tuple[str, ...]:
 
 
 def _document(desk: Desk, record: JobRecord, read: Callable[[Path], bytes] = Path.read_bytes) -> ResultDocument:
+    """What the job's result says. Workers may write the record, which names it: another owner's is none."""
     try:
-        return ResultDocument.model_validate_json(read(desk.store.result(available(record)) / "result.json"))
+        document = ResultDocument.model_validate_json(read(desk.store.result(available(record)) / "result.json"))
     except FileNotFoundError:
         raise _outlived() from None
+    if document.owner not in ("", record.request.owner):
+        log.error("%s names the result of a job of another key", record.request.id)
+        raise _outlived()
+    return document
+
+
+def is_of(desk: Desk, name: str, owner: str) -> bool:
+    """Whether a result may be deleted for this owner. Reads a file: call it in a thread."""
+    try:
+        document = ResultDocument.model_validate_json((desk.store.result(name) / "result.json").read_bytes())
+    except (FileNotFoundError, ValueError):  # it is not whole
+        return True
+    return document.owner in ("", owner)
 
 
 def _load(file: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> arrays.Numbers:
@@ -248,8 +265,6 @@ async def erase_secrets(desk: Desk, record: JobRecord) -> None:
     if not secrets:
         return
     try:
-        unused = await desk.queue(lambda jobs: [array for array in secrets if jobs.forbid(owner, array)])
+        await desk.queue(lambda _: [desk.delete_unread(owner, array) for array in secrets])
     except Refusal:
         return  # Redis is away: the time to live of the arrays remains
-    for array in unused:
-        await anyio.to_thread.run_sync(desk.store.delete, owner, array)

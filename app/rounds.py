@@ -11,18 +11,18 @@ import pydantic_core
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, ValidationError
 
-from app import amounts, audit, auth, bodies, charges, errors, results, schemas
+from app import amounts, audit, auth, bodies, charges, errors, results, schemas, threads
 from app.audit import Audited
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
 from app.records import own_job
 from app.schemas import WEEK, Body, Reply
 from app.shared import Desk, Shared
-from kernels.operation import Problem, problems_of
+from kernels.operation import Problem
 from kernels.secure_aggregation.spec import Quantisation
 from privacy import rounds as rules
 from privacy.database import DatabaseUnavailable
-from privacy.rounds import Member, NewRound, Phase, Status
+from privacy.rounds import Bounds, Member, NewRound, Phase, Status
 from workers.protocol import BackendWish
 from workers.rows import Closed, Row, RowTaken
 
@@ -31,6 +31,9 @@ router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audi
 BINARY = "application/octet-stream"
 
 _WRITTEN_AT_ONCE = 2 << 20  # bytes of a masked vector that are held at the most, and a piece
+
+# Where each shares with each, a client sends a ciphertext and two commitments under their number, for every other.
+_KEYS_PER_CLIENT = 4
 
 _CREATOR = ("unauthorized", "missing-scope", "foreign-host", "ledger-unavailable")
 _ANYONE = (*_CREATOR, "unknown-member", "unknown-round")
@@ -42,10 +45,14 @@ _BODY = (
 _JOINED: dict[str, Any] = {"security": [{"join_token": []}]}
 _EITHER: dict[str, Any] = {"security": [{"bearer": []}, {"api_key": []}, {"join_token": []}]}
 
+HOUR = 3600.0
+
 T = TypeVar("T")
 B = TypeVar("B", bound=Body)
 
 Seconds = Annotated[float, Field(gt=0, le=WEEK, allow_inf_nan=False)]
+# Of a phase in which no vector is written yet: a round has its room from the beginning.
+Short = Annotated[float, Field(gt=0, le=HOUR, allow_inf_nan=False)]
 ClientName = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,3})$")]
 Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=1024, description="bytes in hexadecimal")]
 
@@ -56,8 +63,8 @@ Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=1024, descrip
 class Deadlines(Body):
     """Seconds that each phase may take. It ends earlier once everybody has sent what it takes."""
 
-    keys_s: Seconds = 60.0
-    shares_s: Seconds = 60.0
+    keys_s: Short = 60.0
+    shares_s: Short = 60.0
     masked_s: Seconds = 600.0
     unmask_s: Seconds = 60.0
 
@@ -223,7 +230,7 @@ BODIES: tuple[type[Body], ...] = (RoundRequest, Keys, SentShares, Unmasking)
     status_code=201,
     response_model=CreatedRound,
     responses=errors.documented(
-        *_CREATOR, *_BODY[:6], "job-too-large", "rate-limited", "too-many-rounds", "storage-full"
+        *_CREATOR, *_BODY[:6], "job-too-large", "rate-limited", "too-many-rounds", "storage-quota", "storage-full"
     ),
     openapi_extra={"requestBody": errors.body(RoundRequest)},
 )
@@ -255,7 +262,10 @@ async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
         )
         raise errors.refuse_at("job-too-large", "/dimension", sentence)
     round_id, tokens = await _told(
-        desk, lambda: desk.rounds.create(new, settings.max_live_rounds, settings.max_round_bytes)
+        desk,
+        lambda: desk.rounds.create(
+            new, Bounds(settings.max_live_rounds, settings.round_bytes_per_key, settings.max_round_bytes)
+        ),
     )
     created = CreatedRound(id=round_id, join_tokens=tokens, overflow_proof=_proof(new))
     return Response(created.model_dump_json(), 201, {"Location": f"{router.prefix}/{round_id}"}, "application/json")
@@ -558,7 +568,9 @@ async def _told(desk: Desk, ask: Callable[[], T]) -> T:
 
 async def _settled(desk: Desk, ask: Callable[[], T]) -> T:
     """The same, and wait for the answer however long it takes: what is asked is not left to happen later."""
-    return await anyio.to_thread.run_sync(_asked, ask, limiter=desk.ledger_threads)
+    with anyio.CancelScope(shield=True):
+        answer = await threads.run(desk.ledger_threads, lambda: _asked(ask))
+    return answer  # noqa: RET504 (to mypy the scope could swallow an error)
 
 
 def _asked(ask: Callable[[], T]) -> T:
@@ -574,7 +586,7 @@ def _asked(ask: Callable[[], T]) -> T:
 def _headers(code: str) -> Mapping[str, str]:
     if code == "unknown-member":
         return {"WWW-Authenticate": 'Bearer realm="warpdesk round"'}
-    return {"Retry-After": "60"} if code in ("too-many-rounds", "storage-full") else {}
+    return {"Retry-After": "60"} if code in ("too-many-rounds", "storage-quota", "storage-full") else {}
 
 
 async def _member(request: Request, desk: Desk, round_id: str) -> Member:
@@ -607,13 +619,15 @@ async def _seen(request: Request, desk: Desk, round_id: str) -> Status:
 
 async def _body(request: Request, desk: Desk, model: type[B]) -> B:
     body = await bodies.read_json(
-        request, desk.settings.max_body, lambda sent: amounts.of_body(sent, model.model_json_schema())
+        request,
+        desk.settings.max_body,
+        lambda sent: amounts.of_body(sent, model.model_json_schema()),
+        keys=_KEYS_PER_CLIENT * rules.MOST_CLIENTS,
     )
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        problems = tuple(problems_of(error))
-        raise Refusal("invalid-request", errors.sentence_of(problems), *problems) from None
+        raise errors.unfit(error) from None
 
 
 async def _erase_unless_counted(desk: Desk, member: Member, row: Row) -> None:

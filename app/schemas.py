@@ -105,6 +105,20 @@ class Submission(Body):
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"  # PostgreSQL keeps no text with a NUL
 
 
+_ChargeKeys = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=40)]] | None,
+    Field(max_length=100, description="Ids of the API keys that may charge it; null: every key that may submit"),
+]
+_ChargeArrays = Annotated[
+    list[Annotated[str, Field(pattern=ARRAY_ID)]] | None,
+    Field(
+        max_length=1000,
+        description="Ids of the arrays that may be charged to it, all inputs of a job among them; null: all arrays. An "
+        "array's id is its owner's alone, and the result of a round of secure aggregation has none beforehand",
+    ),
+]
+
+
 class NewBudget(Body):
     """A privacy budget for a dataset. Amounts are decimal strings, or numbers, which are taken as they are written."""
 
@@ -115,7 +129,8 @@ class NewBudget(Body):
             min_length=1,
             max_length=200,
             pattern=_NO_CONTROLS,
-            description="Whose privacy it is; one open budget each",
+            description="Whose privacy it is; one open budget each. Names that differ in case, blanks or Unicode's "
+            "compatible forms alone are one; characters that cannot be seen are refused",
         ),
     ]
     accountant: Annotated[
@@ -131,6 +146,15 @@ class NewBudget(Body):
     epsilon: Amount | None = None
     delta: Amount | None = None
     rho: Amount | None = None
+    charge_keys: _ChargeKeys = None
+    arrays: _ChargeArrays = None
+
+
+class BudgetRules(Body):
+    """Who may charge a budget, and what."""
+
+    charge_keys: _ChargeKeys = None
+    arrays: _ChargeArrays = None
 
 
 # --- what it gets back
@@ -185,7 +209,9 @@ class Result(Reply):
     provenance: Provenance
 
 
-class Job(Reply):
+class JobDescription(Reply):
+    """What is told of a job, but its answer."""
+
     id: str
     operation: str
     status: State
@@ -211,7 +237,25 @@ class Job(Reply):
         Field(description="X-Request-ID of the request that made it, for the logs"),
     ]
     links: Links
+
+
+class Job(JobDescription):
+    """A job, with its answer where that was waited for."""
+
     result: Annotated[Result | None, Field(description="With `Prefer: wait=N`, once the job succeeded")] = None
+
+
+class ArrayPage(Reply):
+    arrays: list["Array"]
+    next: Annotated[str | None, Field(description="URL of the next, older page")]
+    stored_bytes: Annotated[
+        int,
+        Field(
+            description="bytes of the disk that the key's arrays and results take, and that results of its jobs were "
+            "promised; each file counts as whole blocks of 4,096"
+        ),
+    ]
+    max_stored_bytes: Annotated[int, Field(description="the key's quota of them")]
 
 
 class JobPage(Reply):
@@ -273,25 +317,29 @@ class Quote(Reply):
     remaining: Annotated[Amounts, Field(description="After the job; now, where it does not fit")]
 
 
+_OWN = "Null for a key without the scope `admin`, unless it is its own"
+
+
 class Entry(Reply):
     """A link of a budget's chain."""
 
     number: int
-    kind: Literal["charge", "refund"]
-    charge: str
-    owner: Annotated[str, Field(description="Id of the API key")]
-    operation: str
-    job: str
+    kind: Literal["charge", "refund", "close", "rules"]
+    charge: Annotated[str | None, Field(description=f"Of a charge or refund. {_OWN}")]
+    owner: Annotated[str | None, Field(description=f"Id of the API key, or of the administrator. {_OWN}")]
+    operation: Annotated[str | None, Field(description=f"Of a charge or refund. {_OWN}")]
+    job: Annotated[str | None, Field(description=f"Of a charge or refund. {_OWN}")]
     amounts: Amounts
     relation: Annotated[
         str, Field(description="Of neighbours the release protects; `declared`: the caller vouches for the sensitivity")
     ]
-    reason: Annotated[str | None, Field(description="Of a refund")]
+    reason: Annotated[str | None, Field(description=f"Why; of `rules` the rules, as JSON. {_OWN}")]
     at: datetime
     previous: Annotated[str, Field(description="Hash of the entry before, or of what the budget was created with")]
     hash: Annotated[str, Field(description="SHA-256 of `text`, in hexadecimal")]
     text: Annotated[
-        str, Field(description="The entry as it is hashed: canonical JSON, with keyed digests of what was asked for")
+        str | None,
+        Field(description=f"The entry as it is hashed: canonical JSON, with digests of what was asked for. {_OWN}"),
     ]
 
 
@@ -404,6 +452,10 @@ class OperationList(Reply):
 class Health(Reply):
     status: Literal["ok", "degraded", "unavailable"]
     reasons: list[str]
+
+
+class Readiness(Health):
+    store_free_bytes: Annotated[int, Field(description="bytes that are free on the disk of arrays and results")]
 
 
 class GpuHealth(Reply):

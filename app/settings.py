@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
+from privacy.opening import Place
 from workers.logs import LogFormat, LogLevel
 from workers.settings import Durability, SecretsOfFiles, default_home, ledger_in
 
@@ -21,6 +22,7 @@ class Settings(SecretsOfFiles):
 
     home: Path = Field(default_factory=default_home)
     redis_url: str = "redis://127.0.0.1:6379/0"
+    redis_server: Path | None = None  # the program that `warpdesk serve` starts where redis_url is not set
     redis_patience: Annotated[float, Field(gt=0)] = 1.0  # longest wait for Redis before a request answers 503
     store: Path | None = None  # the spool directory, <home>/store when unset
     durability: Durability = "always"
@@ -28,12 +30,16 @@ class Settings(SecretsOfFiles):
     # Where budgets and rounds are kept, <home>/ledger.db when unset: sqlite:////path or postgresql://user@host/name.
     ledger_url: SecretStr = SecretStr("")
     ledger_key_file: Path | None = None  # <home>/ledger.key when unset: what noise seeds are wrapped with
+    # Where the heads of all chains are noted, so that an older ledger is noticed; <home>/ledger.anchor when unset.
+    ledger_anchor_url: SecretStr = SecretStr("")
     ledger_every: Annotated[float, Field(gt=0)] = 5.0  # how often it is looked for charged jobs that got lost or ended
     audit_file: Path | None = None  # <home>/audit.jsonl when unset: what admins did
     host: str = "127.0.0.1"  # what the server is bound to: without keys it must be a loopback address
 
     max_body: int = 4 * MIB  # JSON; 64 Ki numbers of 25 characters are 1.6 MiB
     max_csv: int = 16 * MIB  # parsing holds a processor for some seconds; an .npy of any size does not
+    max_buffered_per_key: int = 64 * MIB  # JSON and CSV of one key on their way in or being parsed
+    max_buffered: int = 192 * MIB  # of all keys
     max_array: int = 1 * GIB
     max_inline_numbers: int = 65_536
     max_result_numbers: int = 100_000  # an output with more comes as an array id
@@ -47,11 +53,28 @@ class Settings(SecretsOfFiles):
     request_burst: Annotated[int, Field(ge=1)] = 4000
     failed_logins_per_second: Annotated[float, Field(gt=0)] = 20.0  # requests without a valid key, of one address
     failed_login_burst: Annotated[int, Field(ge=1)] = 200
+    max_connections: Annotated[int, Field(ge=1)] = 10_000  # of each API process, and below its limit of open files
+    max_connections_per_address: Annotated[int, Field(ge=1)] = 1000  # but of a proxy's (FORWARDED_ALLOW_IPS)
+    max_requests_per_key: Annotated[int, Field(ge=1)] = 1000  # under way at once, in each API process
+    # Above the 60 s of most proxies: who sends must not find a connection gone.
+    idle_seconds: Annotated[float, Field(gt=0)] = 75.0  # until a connection on which nothing comes is closed
+    head_seconds: Annotated[float, Field(gt=0)] = 20.0  # from a head's first byte to its end
+    body_rate: Annotated[int, Field(gt=0)] = 16 * 1024  # bytes a second of a body on its way in, at the least
+    body_seconds: Annotated[float, Field(gt=0)] = 20.0  # so far may a body fall behind that rate
     max_wait: int = 55  # below the 60 seconds after which most proxies give up
+    max_waits: Annotated[int, Field(ge=1)] = 100  # `Prefer: wait` of one key at once, in each API process
+    max_streams: Annotated[int, Field(ge=1)] = 100  # event streams, the same; of all keys 20 times as many
     event_comment_seconds: Annotated[float, Field(gt=0)] = 15.0  # an event stream says something at least so often
 
     max_live_rounds: Annotated[int, Field(ge=1)] = 100  # of one key
     max_round_bytes: int = 16 * GIB  # masked vectors of all live rounds
+    max_round_bytes_per_key: int | None = None  # of one key's live rounds, a quarter of all when unset
+
+    # Arrays and results of one key and of all, half of that and four fifths of the disk when unset.
+    max_stored_bytes_per_key: Annotated[int, Field(ge=0)] | None = None
+    max_stored_bytes: Annotated[int, Field(ge=0)] | None = None
+    # Of the store's disk, for Redis, the ledger and the audit log: see workers.disk.reserve.
+    kept_free_bytes: Annotated[int, Field(ge=0)] | None = None
 
     array_ttl: float = DAY
     inline_ttl: float = 3600.0  # a live job keeps its inputs beyond this
@@ -64,6 +87,20 @@ class Settings(SecretsOfFiles):
 
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None  # a private port for /metrics without a key
+
+    @property
+    def buffered_per_key(self) -> int:
+        """At least the largest body that is taken: a limit that no caller can keep would refuse it for ever."""
+        return max(self.max_buffered_per_key, self.max_body, self.max_csv)
+
+    @property
+    def buffered_in_all(self) -> int:
+        return max(self.max_buffered, self.buffered_per_key)
+
+    @property
+    def round_bytes_per_key(self) -> int:
+        chosen = self.max_round_bytes_per_key
+        return self.max_round_bytes // 4 if chosen is None else chosen
 
     @property
     def store_directory(self) -> Path:
@@ -84,3 +121,9 @@ class Settings(SecretsOfFiles):
     @property
     def ledger_key_path(self) -> Path:
         return self.ledger_key_file or self.home / "ledger.key"
+
+    @property
+    def ledger_place(self) -> Place:
+        anchor = self.ledger_anchor_url.get_secret_value() or f"sqlite:///{self.home.absolute()}/ledger.anchor"
+        used = (self.store_directory / "secret").exists()  # it is made after the ledger
+        return Place(self.ledger, anchor, self.ledger_key_path, used)

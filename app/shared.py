@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
-from anyio import CapacityLimiter
 from fastapi import Depends, Request
 from redis.exceptions import RedisError
 from sqlalchemy import Engine
@@ -15,7 +14,7 @@ from sqlalchemy import Engine
 from app.admission import Admission
 from app.amounts import Amounts
 from app.errors import Refusal
-from app.limits import Limits
+from app.limits import Limits, Shares
 from app.metrics import Metrics
 from app.performance import History
 from app.queue import Completions, Queue
@@ -40,15 +39,21 @@ class Desk:
     history: History
     limits: Limits  # of submissions
     requests: Limits  # of all that comes with a key or a join token
+    under_way: Shares  # requests of a key, but a worker's
+    waits: Shares
+    streams: Shares
     admission: Admission
     keys: Turns[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
     threads: ThreadPoolExecutor  # in which uploads are written
     amounts: Amounts
     database: Engine  # of budgets and rounds
     ledger: Ledger
-    ledger_threads: CapacityLimiter
+    ledger_threads: ThreadPoolExecutor
     rounds: Rounds
     rounds_moved: asyncio.Event  # there may be something to do for a round
+    buffers: Shares  # bytes of bodies that are read whole into memory
+    csvs: Shares  # processes that read a CSV
+    unwritten: Shares  # bytes of .npy uploads that wait to be written
 
     def require_redis(self) -> None:
         """Refuse what needs Redis while it is away by all that is known: nobody has to wait to find out again."""
@@ -57,10 +62,28 @@ class Desk:
 
     def allow(self, owner: str, array_id: str) -> None:
         """An array was published that may have been deleted a moment ago: jobs may read it again. Asks Redis: call it
-        in a thread. While Redis is away its id stays refused, for a minute after it was deleted."""
+        in a thread. While Redis is away its id stays refused, for a minute after it was deleted; also where it was
+        deleted again since."""
         if self.admission.away is None:
-            with suppress(RedisError, OSError):
-                self.queue.jobs.allow(owner, array_id)
+            with suppress(RedisError, OSError), self.store.alone(owner):
+                if self.store.known(owner, array_id) is not None:
+                    self.queue.jobs.allow(owner, array_id)
+
+    def delete_unread(self, owner: str, array_id: str) -> bool:
+        """Delete an array unless a job reads it; returns whether none does. Asks Redis: call it through `queue`.
+
+        No job can be queued with the array from then on. Nobody can upload it again between that and its deletion.
+        """
+        unread = True
+
+        def forbid() -> bool:
+            nonlocal unread
+            self.require_redis()  # others wait for their turn here: not for a Redis that does not answer
+            unread = self.queue.jobs.forbid(owner, array_id)
+            return unread
+
+        self.store.delete(owner, array_id, forbid)
+        return unread
 
 
 async def desk(request: Request) -> Desk:  # (FastAPI would call a plain function in a thread)

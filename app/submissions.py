@@ -16,11 +16,12 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from redis.exceptions import RedisError, ResponseError
 
-from app import arrays, auth, bodies, charges, durability, errors, operations, queries, schemas, shared
+from app import arrays, auth, bodies, charges, durability, errors, operations, queries, schemas, shared, storage
 from app.auth import Key
 from app.errors import Refusal
 from app.jobs import APPLIED, CALLER, NOT_DONE, PREFER, waited
 from app.operations import Checked
+from app.queue import Watch
 from app.records import own_job, pending, positioned
 from app.shared import Desk
 from kernels.spend import Spend
@@ -37,7 +38,8 @@ from workers.queue import (
     QueueFull,
     QuotaReached,
 )
-from workers.store import StoredArray
+from workers.scripts import FORBIDDEN_SECONDS
+from workers.store import StoredArray, size_of
 
 
 class _Direct(APIRoute):
@@ -59,6 +61,9 @@ LONGEST_KEY = 255  # characters of an Idempotency-Key
 
 # A body below this size is written out again on the event loop, which takes several times as long as to parse it.
 _WRITTEN_AT_ONCE = bodies.SMALL // 8
+
+# Seconds after which stored inputs are looked for again. Redis refuses those that were deleted since for this long.
+_LOOKED_AT_FOR = FORBIDDEN_SECONDS / 2
 
 _HEADERS = {
     **durability.DOCUMENTED,
@@ -88,6 +93,7 @@ class _Submission:
     key: IdempotencyKey | None
     same: str | None
     kept: Mapping[str, StoredArray]  # inputs that came with it
+    looked_at: float  # by the monotonic clock: when its stored inputs were there
 
 
 @router.post(
@@ -106,8 +112,10 @@ class _Submission:
             *CALLER, "malformed-json", "duplicate-key", "invalid-idempotency-key", "disconnected", "unknown-job",
             "body-too-large", "unsupported-media-type", "invalid-request", "unknown-operation",
             "idempotency-key-reused", "idempotency-key-required", "unknown-budget", "budget-exceeded", "budget-closed",
+            "charge-forbidden",
             "not-accountable", "ledger-unavailable", "result-gone", "job-too-large", "rate-limited", "quota-reached",
-            "storage-full", "no-gpu-worker", "busy", "queue-full", "queue-memory", "deadline-unreachable",
+            "storage-quota", "storage-full", "no-gpu-worker", "busy", "queue-full", "queue-memory",
+            "deadline-unreachable",
         ),
     },
     openapi_extra={"parameters": [*PREFER["parameters"], _IDEMPOTENCY]},
@@ -122,7 +130,7 @@ async def submit(request: Request) -> Response:
     text = _idempotency_key(request)
     desk.limits.take(caller.id)
     desk.require_redis()
-    desk.admission.require_turn()
+    desk.admission.require_turn(caller.id)
     key = None if text is None else keyed(desk, caller.id, "idempotency-key", text)
     known = None
     if key is None or key not in desk.keys:  # else one with the same key is being looked at now: hear what it becomes
@@ -135,9 +143,9 @@ async def submit(request: Request) -> Response:
     wait = bodies.preferred_wait(request, desk.settings.max_wait) if caller.allows("read") else None
     sent = None if key is None else IdempotencyKey(key, await _fingerprint(desk, caller, request, body))
     if sent is not None and known is not None:
-        return await _replayed(desk, caller, sent, known, wait)
+        return await _replayed(desk, request, caller, sent, known, wait)
     job_id = new_job_id()
-    with desk.completions.watch(job_id) as watch:
+    with desk.completions.watch(job_id, auth.still(request)) as watch:
         async with desk.keys.take(key or job_id) as turn:  # let go of before the wait
             known = turn.told
             if known is None:
@@ -147,12 +155,11 @@ async def submit(request: Request) -> Response:
                     turn.told = enqueued.job_id, sent.fingerprint
                     known = turn.told if enqueued.replayed else None
         if sent is not None and known is not None:
-            return await _replayed(desk, caller, sent, known, wait)
+            return await _replayed(desk, request, caller, sent, known, wait)
         headers = {durability.HEADER: desk.admission.durability}
         if wait is None:
             return pending(desk, record, position, headers)
-        record = await desk.completions.until_done(watch, job_id, wait) or record
-    return await waited(desk, record, wait, headers)
+        return await _waited_for(desk, request, caller, watch, record, wait, headers)
 
 
 async def _place(
@@ -167,10 +174,13 @@ async def _place(
 ) -> tuple[Enqueued, JobRecord, int | None]:
     """Check it, store what came with it, queue it. `text` is the Idempotency-Key as it came."""
     arrived, (priority, deadline_s) = time.time(), _haste(body)
+    if priority == "realtime":
+        auth.require(caller, "realtime", "The priority 'realtime'")
     given_up, charging = threading.Event(), _names_a_budget(desk, body)
 
     def prepare() -> Callable[[JobQueue], tuple[Enqueued, JobRecord, int | None]]:
         paying = charges.Request(text, _canonical(body)) if charging and text is not None else None
+        looked_at = time.monotonic()
         try:
             checked = operations.check(desk, caller.id, body)
         except Refusal:
@@ -185,9 +195,12 @@ async def _place(
         if checked.spend is not None and checked.submission.backend == "gpu":
             with suppress(RedisError, OSError):  # asked again where it is queued, if it is charged at all
                 _require_gpu(desk.queue.jobs)
-        kept = operations.keep_inputs(desk, caller.id, checked)
+        with storage.refused():
+            own = [info for name, info in checked.infos.items() if name in checked.inline]
+            desk.store.require(caller.id, storage.result_bytes(checked) + sum(map(size_of, own)))
+            kept = operations.keep_inputs(desk, caller.id, checked)
         job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
-        submission = _Submission(caller.id, checked, job, sent, same, kept)
+        submission = _Submission(caller.id, checked, job, sent, same, kept, looked_at)
         if checked.spend is not None and paying is not None:
             charged = _charge(desk, submission, checked.spend, paying)
             if charged.replayed:
@@ -229,7 +242,7 @@ def _charge(desk: Desk, submission: _Submission, spend: Spend, paying: charges.R
         if refusal.code == "budget-exceeded":
             desk.metrics.charged(budget, "refused")
         if refusal.code != "ledger-unavailable":  # else it may have been charged, and will run
-            _discard(desk, desk.queue.jobs, submission)
+            _discard(desk, submission)
         raise
     if not charged.replayed:
         desk.metrics.charged(charged.charge.budget_id, "granted")
@@ -243,7 +256,7 @@ def _charged_before(
     it, it is queued: if it was answered, whoever takes it finds that answer."""
     record = jobs.get(charge.job_id)
     if record is not None or charge.state in ("failed", "void"):
-        _discard(desk, jobs, submission)
+        _discard(desk, submission)
         return _known_job(jobs, charge)
     job = charges.paid(submission.job.model_copy(update={"id": charge.job_id}), charge)
     submission = replace(submission, job=job)
@@ -281,7 +294,7 @@ def _haste(body: object) -> tuple[Priority, float | None]:
 
 
 async def _replayed(
-    desk: Desk, caller: Key, sent: IdempotencyKey, known: tuple[str, str], wait: int | None
+    desk: Desk, request: Request, caller: Key, sent: IdempotencyKey, known: tuple[str, str], wait: int | None
 ) -> Response:
     """The job that is there, as a new one would be answered. A key that may not read learns only that it was taken."""
     job_id, fingerprint = known
@@ -289,14 +302,34 @@ async def _replayed(
         raise _reused(job_id)
     desk.metrics.replayed()
     headers = {durability.HEADER: desk.admission.durability, "Idempotent-Replayed": "true"}
-    with desk.completions.watch(job_id) as watch:
+    with desk.completions.watch(job_id, auth.still(request)) as watch:
         record = await own_job(desk, caller, job_id)
         if not caller.allows("read"):
             record = JobRecord(record.request, State.QUEUED, 0, record.submitted_at)
         if wait is None:
             return pending(desk, record, None, headers)
-        if not record.state.final:
-            record = await desk.completions.until_done(watch, job_id, wait) or record
+        return await _waited_for(desk, request, caller, watch, record, wait, headers)
+
+
+async def _waited_for(
+    desk: Desk,
+    request: Request,
+    caller: Key,
+    watch: Watch,
+    record: JobRecord,
+    wait: int,
+    headers: Mapping[str, str],
+) -> Response:
+    """The job when it is done or the wait is over. At once where the key has as many waits as it may: the job is
+    queued, which a 429 would deny, and a preference may be passed over (RFC 7240 section 2)."""
+    if not record.state.final:
+        try:
+            share = desk.waits.take(caller.id)
+        except Refusal:
+            return pending(desk, record, None, headers)
+        with share:
+            record = await desk.completions.until_done(watch, wait) or record
+        auth.require_still(request)
     return await waited(desk, record, wait, headers)
 
 
@@ -407,7 +440,7 @@ def _enqueue(
     job = submission.job
     fresh = JobRecord(job, State.QUEUED, 0, time.time())
     if given_up.is_set() and job.charge is None:  # what was charged is queued: its caller will ask for it again
-        _discard(desk, jobs, submission)
+        _discard(desk, submission)
         return Enqueued(job.id), fresh, None
     try:
         if job.backend == "gpu":
@@ -415,15 +448,15 @@ def _enqueue(
         enqueued = _insist(desk, jobs, submission)
     except Refusal:
         if charges.take_back(desk.ledger, job, "it was refused before it was queued"):
-            _discard(desk, jobs, submission)
+            _discard(desk, submission)
         raise
     except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
         if charges.take_back(desk.ledger, job, f"it was refused before it was queued: {type(error).__name__}"):
-            _discard(desk, jobs, submission)
+            _discard(desk, submission)
         raise _refusal(desk, submission, error) from None
     if enqueued.replayed:
         charges.take_back(desk.ledger, job, "its Idempotency-Key has a job")
-        _discard(desk, jobs, submission)
+        _discard(desk, submission)
         return enqueued, fresh, None
     if given_up.is_set() and submission.key is None:
         jobs.cancel(job.id)  # its caller was told 503; one who has a key will ask for it again
@@ -436,12 +469,22 @@ def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
     gets an id of its own, and nobody deletes it. One that was charged for keeps its id, which the charge names: it is
     published again, and may be read again."""
     job, kept = submission.job, submission.kept
-    told = (submission.key, submission.same, desk.admission.bounds)
+    told = (submission.key, submission.same, desk.admission.bounds(submission.owner))
+    stored = submission.checked.stored.values()
+    promised = storage.result_bytes(submission.checked)
+    with storage.refused():
+        desk.store.promise(job, promised)
     try:
+        if time.monotonic() - submission.looked_at > _LOOKED_AT_FOR:
+            gone = [
+                array_id for array_id in job.inputs.values() if desk.store.known(submission.owner, array_id) is None
+            ]
+            if gone:
+                raise InputsGone(*gone)
         return jobs.enqueue(job, *told)
     except InputsGone as gone:
         again = [name for name, array in kept.items() if array.id in gone.arrays]
-        if not again or any(array_id in gone.arrays for array_id in submission.checked.stored.values()):
+        if not again or any(array_id in gone.arrays for array_id in stored):
             raise
     ttl, checked = desk.settings.inline_ttl, submission.checked
     charged = job.charge is not None
@@ -453,8 +496,11 @@ def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
     }
     if charged:
         for array_id in own.values():
-            jobs.allow(submission.owner, array_id)
-    return jobs.enqueue(job.model_copy(update={"inputs": {**job.inputs, **own}}), *told)
+            desk.allow(submission.owner, array_id)
+    job = job.model_copy(update={"inputs": {**job.inputs, **own}})
+    with storage.refused():
+        desk.store.promise(job, promised)
+    return jobs.enqueue(job, *told)
 
 
 def _refusal(desk: Desk, submission: _Submission, error: Exception) -> Refusal:
@@ -463,8 +509,8 @@ def _refusal(desk: Desk, submission: _Submission, error: Exception) -> Refusal:
             desk.admission.was_full(error.waiting)
             return desk.admission.full(error.waiting)
         case QuotaReached():
-            desk.admission.was_at_quota(submission.owner, error.live)
-            return desk.admission.quota(error.live)
+            desk.admission.was_at_quota(submission.owner, error.live, error.free)
+            return desk.admission.quota(error.live, error.free)
         case KeyReused():
             return _reused(error.job_id)
         case InputsGone():
@@ -479,18 +525,19 @@ def _reused(job_id: str) -> Refusal:
     return Refusal("idempotency-key-reused", sentence, job=job_id)
 
 
-def _discard(desk: Desk, jobs: JobQueue, submission: _Submission) -> None:
+def _discard(desk: Desk, submission: _Submission) -> None:
     """Delete the arrays that came with a submission that came to nothing, but none that was there before, that was
     uploaded since, or that a job reads."""
     owner, ttl = submission.owner, desk.settings.inline_ttl
+    desk.store.ended({submission.job.id: None})
     for name, array in submission.kept.items():
         if submission.checked.is_secret(name):  # its id is its own
             desk.store.delete(owner, array.id)
             continue
         made_for_it = array.expires_at == array.created_at + ttl and desk.store.find(owner, array.id) == array
-        with suppress(RedisError):
-            if made_for_it and jobs.forbid(owner, array.id):
-                desk.store.delete(owner, array.id)
+        with suppress(RedisError, Refusal):
+            if made_for_it:
+                desk.delete_unread(owner, array.id)
 
 
 def new_job_id() -> str:

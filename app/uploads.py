@@ -1,16 +1,18 @@
 """Put arrays into the store, look at them, take them out again."""
 
 import asyncio
+import time
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from app import arrays, bodies, downloads, durability, errors, schemas
+from app import arrays, bodies, downloads, durability, errors, limits, schemas, storage
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
+from app.limits import Share
 from app.shared import Desk, Shared
 from workers.store import StoredArray
 
@@ -22,9 +24,12 @@ JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
 _FLUSHED_AT_ONCE = 2 << 20
 _BACKLOG = 8 << 20
 
+_TURN_EVERY = 0.05  # seconds after which a CSV that waits looks whether it may be read
+
 # What a piece counts at least: it is an object, and a caller decides how finely a body is cut.
 _SMALLEST = 1024
 
+_CURSOR = r"^[0-9]{1,12}-[0-9a-f]{64}$"
 _CALLER = ("unauthorized", "missing-scope", "foreign-host")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
@@ -40,7 +45,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
         },
         **errors.documented(
             *_CALLER, "storage-full", "disconnected", "body-too-large", "array-too-large", "unsupported-media-type",
-            "malformed-array", "malformed-csv", "invalid-request", "rate-limited",
+            "malformed-array", "malformed-csv", "invalid-request", "rate-limited", "storage-quota",
         ),
     },
     openapi_extra={
@@ -68,28 +73,47 @@ async def upload(
     guess it."""
     desk.limits.take(caller.id)
     media_type = bodies.require_media_type(request, NPY, CSV)
-    if media_type == CSV:
-        stored = await _csv(request, caller, desk, columns)
-    elif columns is not None:
+    if media_type == NPY and columns is not None:
         sentence = f"columns chooses from a CSV; this body is {NPY}, which has none"
         raise errors.refuse_at("invalid-request", "/query/columns", sentence)
-    else:
-        stored = await _npy(request, caller, desk)
+    with storage.refused():
+        if media_type == CSV:
+            stored = await _csv(request, caller, desk, columns)
+        else:
+            stored = await _npy(request, caller, desk)
     headers = {"Location": f"/v1/arrays/{stored.id}", durability.HEADER: desk.admission.durability}
     return Response(view(stored).model_dump_json(), 201, headers, JSON)
 
 
 async def _csv(request: Request, caller: Key, desk: Desk, columns: list[str] | None) -> StoredArray:
-    body = await bodies.read(request, min(desk.settings.max_csv, desk.settings.max_array))
     chosen = [name.strip() for name in ",".join(columns or ()).split(",") if name.strip()]
 
-    def keep() -> StoredArray:
-        numbers = arrays.from_csv(body, chosen)
-        stored = arrays.store(desk.store, caller.id, numbers, arrays.describe(numbers), desk.settings.array_ttl)
+    limit = min(desk.settings.max_csv, desk.settings.max_array)
+
+    def keep(body: bytes) -> StoredArray:
+        upload = _npy_upload(desk, caller, None)
+        try:
+            stored = arrays.from_csv(body, chosen, limit, upload)
+        finally:
+            upload.discard()
         desk.allow(caller.id, stored.id)
         return stored
 
-    return await anyio.to_thread.run_sync(keep)
+    async with bodies.read(request, limit) as body:
+        with nullcontext() if arrays.is_small_csv(body) else await _turn(desk, caller):
+            return await anyio.to_thread.run_sync(keep, body)
+
+
+async def _turn(desk: Desk, caller: Key) -> Share:
+    """A place among the CSV files that are read, after a wait for one where none is free."""
+    deadline = time.monotonic() + limits.CSV_WAIT
+    while True:
+        try:
+            return desk.csvs.take(caller.id)
+        except Refusal:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_TURN_EVERY)
 
 
 async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
@@ -100,14 +124,9 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
     """
     limit = desk.settings.max_array + arrays.MAX_NPY_HEADER
     bodies.require_length(request, limit)
-    store, ttl = desk.store, desk.settings.array_ttl
-    incoming = arrays.NpyUpload(
-        lambda dtype, shape: store.writer(caller.id, dtype, shape, ttl),
-        desk.settings.max_array,
-        bodies.declared_length(request),
-        desk.settings.home,
-    )
+    incoming = _npy_upload(desk, caller, bodies.declared_length(request))
     thread: Future[Any] | None = None
+    share = desk.unwritten.take(caller.id, 0)
     try:
         received = waiting = 0
         async for piece in request.stream():
@@ -117,14 +136,20 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
             if incoming.end is not None and received > incoming.end:
                 raise incoming.overlong()
             incoming.take(piece)
-            waiting += max(len(piece), _SMALLEST)
-            if waiting < _FLUSHED_AT_ONCE:
+            size = max(len(piece), _SMALLEST)
+            waiting += size
+            crowded = not _fits(share, size)  # then nothing waits
+            if not crowded and (waiting < _FLUSHED_AT_ONCE or (thread and waiting < _BACKLOG and not thread.done())):
                 continue
             if thread is not None:
-                if waiting < _BACKLOG and not thread.done():
-                    continue
                 await _done(thread)
-            thread, waiting = desk.threads.submit(incoming.flush), 0
+            thread = desk.threads.submit(incoming.flush)
+            if crowded:
+                await _done(thread)
+                share.close()
+            else:
+                share.shrink(share.amount - waiting)
+            waiting = 0
         thread = desk.threads.submit(_finish, incoming, thread, desk, caller)
         stored: StoredArray = await _done(thread)
     except BaseException:
@@ -133,7 +158,28 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
                 await _done(thread)  # what the thread writes must be deleted after it
         await anyio.to_thread.run_sync(incoming.discard)
         raise
+    finally:
+        share.close()
     return stored
+
+
+def _fits(share: Share, size: int) -> bool:
+    """Whether its owner may hold so many bytes more, which it then does."""
+    try:
+        share.grow(size)
+    except Refusal:
+        return False
+    return True
+
+
+def _npy_upload(desk: Desk, caller: Key, length: int | None) -> arrays.NpyUpload:
+    settings = desk.settings
+    return arrays.NpyUpload(
+        lambda dtype, shape: desk.store.writer(caller.id, dtype, shape, settings.array_ttl),
+        settings.max_array,
+        length,
+        settings.home,
+    )
 
 
 def _finish(incoming: arrays.NpyUpload, flushing: "Future[None] | None", desk: Desk, caller: Key) -> StoredArray:
@@ -147,6 +193,37 @@ async def _done(thread: "Future[Any]") -> Any:
     waiting = asyncio.wrap_future(thread)
     await asyncio.wait([waiting])
     return waiting.result()
+
+
+@router.get(
+    "/v1/arrays",
+    summary="List your arrays, newest first",
+    response_model=schemas.ArrayPage,
+    responses=errors.documented(*_CALLER, "invalid-request", "storage-full"),
+)
+async def listed(
+    caller: Reader,
+    desk: Shared,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[str | None, Query(description="From `next` of the page before", pattern=_CURSOR)] = None,
+) -> Response:
+    """With the bytes that the key stores, and may store: its arrays, and the results of its jobs."""
+    before = None
+    if cursor is not None:
+        created_at, _, digits = cursor.partition("-")
+        before = float(created_at), f"blake3:{digits}"
+    with storage.refused():
+        found = list(await anyio.to_thread.run_sync(desk.store.arrays, caller.id, limit + 1, before))
+    stored_bytes, max_stored_bytes = desk.store.stored(caller.id)
+    last = found[limit - 1] if len(found) > limit else None
+    page = schemas.ArrayPage(
+        arrays=[view(stored) for _, stored in found[:limit]],
+        next=None if last is None else f"/v1/arrays?limit={limit}&cursor={last[0]:.0f}-{last[1].id[7:]}",
+        stored_bytes=stored_bytes,
+        max_stored_bytes=max_stored_bytes,
+    )
+    headers = {"Link": f'<{page.next}>; rel="next"'} if page.next else {}
+    return Response(page.model_dump_json(), 200, headers, JSON)
 
 
 _FOUND: dict[int | str, dict[str, Any]] = {
@@ -200,10 +277,19 @@ router.add_api_route(
     },
 )
 async def delete(array_id: str, caller: Submitter, desk: Shared) -> Response:
+    """While Redis is away an array is deleted where it is certain that no job reads it."""
     stored = await anyio.to_thread.run_sync(_own, desk, caller, array_id)
-    if not await desk.queue(lambda jobs: jobs.forbid(caller.id, stored.id)):
+    try:
+        unread = await desk.queue(lambda _: desk.delete_unread(caller.id, stored.id))
+    except Refusal as refusal:
+        unread = await anyio.to_thread.run_sync(
+            lambda: desk.store.delete(caller.id, stored.id, lambda: desk.store.unread(caller.id, stored.id))
+        )
+        if not unread:
+            sentence = f"{refusal.detail}, and a job that was not seen to end may read {stored.id}"
+            raise Refusal(refusal.code, sentence, headers=refusal.headers) from None
+    if not unread:
         raise Refusal("array-in-use", f"A job that is not done, or was given up, reads {stored.id}; erase it or wait")
-    await anyio.to_thread.run_sync(desk.store.delete, caller.id, stored.id)
     return Response(status_code=204)
 
 
@@ -220,7 +306,8 @@ def _unknown(array_id: str) -> Refusal:
 
 def view(stored: StoredArray) -> schemas.Array:
     info = stored.info
-    created_at, expires_at = schemas.moment(stored.created_at), schemas.moment(stored.expires_at)
+    # Whole seconds: an output becomes an array as a private job ends.
+    created_at, expires_at = (schemas.moment(float(int(at))) for at in (stored.created_at, stored.expires_at))
     assert created_at is not None  # noqa: S101
     assert expires_at is not None  # noqa: S101
     return schemas.Array(

@@ -25,8 +25,9 @@ from examples.prices import sp500
 from kernels.catalogue import OPERATIONS
 from workers import execute, scripts
 from workers.device import without_gpu
+from workers.lua import digest_of
 from workers.protocol import JobRequest, State, Together
-from workers.queue import JobQueue, connect, digest_of
+from workers.queue import JobQueue, connect
 from workers.settings import WorkerSettings
 from workers.store import SpoolStore
 

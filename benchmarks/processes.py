@@ -43,10 +43,10 @@ def service(redis_url: str, patience: float = 300.0, **settings: str) -> Iterato
 
 
 @contextmanager
-def api(redis_url: str, home: Path, patience: float = 60.0) -> Iterator[str]:
+def api(redis_url: str, home: Path, patience: float = 60.0, **settings: str) -> Iterator[str]:
     """The API alone, over a home that workers share; gives its URL."""
     port = free_port()
-    settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
+    settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
     command = ["-m", "warpdesk.cli", "serve", "--no-worker", "--port", str(port)]
     with _running(command, home / "api.log", settings) as process:
         _wait(f"http://127.0.0.1:{port}/livez", process, patience, home / "api.log")

@@ -33,7 +33,7 @@ def main() -> None:
     with (
         redis() as redis_url,
         tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home,
-        api(redis_url, Path(home)) as url,
+        api(redis_url, Path(home), WARPDESK_MAX_STREAMS=str(STREAMS)) as url,
         connect(redis_url) as connection,
     ):
         show("event_streams", asyncio.run(_measure(url, _process(home), connection)))

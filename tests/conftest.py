@@ -41,23 +41,39 @@ class Service:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
-    """The URL of one real Redis for the whole session. Use `redis_url` unless the fixture asking lives as long."""
+    """The URL of one real Redis for the whole session, of the newest server that is here. Use `redis_url` unless the
+    fixture asking lives as long."""
+    from tests.redis_servers import newest
     from warpdesk.redis_server import RedisServer
 
     home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
-    with RedisServer(home) as server:
+    with RedisServer(home, binary=newest()) as server:
         yield server.url
     shutil.rmtree(home)
 
 
+@pytest.fixture(scope="session")
+def oldest_redis() -> Iterator[str]:
+    """The URL of one real Redis of the oldest release that the service runs on, 6.2, for the whole session."""
+    from tests.redis_servers import server
+    from warpdesk.redis_server import RedisServer
+
+    with (
+        tempfile.TemporaryDirectory(prefix="warpdesk-test-") as home,
+        RedisServer(Path(home), binary=server("bundled")) as made,
+    ):
+        yield made.url
+
+
 @pytest.fixture
-def redis_url(redis_server: str) -> str:
-    """The URL of a real, empty Redis."""
+def redis_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a real, empty Redis; of another one than `redis_server` where a test names it as the parameter."""
     import redis
 
-    with redis.Redis.from_url(redis_server, socket_timeout=5) as connection:
+    url: str = request.getfixturevalue(getattr(request, "param", "redis_server"))
+    with redis.Redis.from_url(url, socket_timeout=5) as connection:
         connection.flushall()
-    return redis_server
+    return url
 
 
 @pytest.fixture(scope="session")

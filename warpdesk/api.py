@@ -8,8 +8,9 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from app.connections import raise_file_limit
 from app.main import create_app
-from app.reception import Reception
+from app.reception import reception
 from app.settings import Settings
 from workers import logs
 
@@ -17,17 +18,16 @@ from workers import logs
 class _Server(uvicorn.Server):
     """Lets go of requests that wait for a job when it is told to end: they get a 202, and streams of events end."""
 
-    def __init__(self, api: FastAPI) -> None:
+    def __init__(self, api: FastAPI, settings: Settings) -> None:
         super().__init__(
             uvicorn.Config(
                 api,
-                http=Reception,  # type: ignore[arg-type]  # asyncio has two kinds of protocol, uvicorn names one
+                http=reception(settings),  # type: ignore[arg-type]  # uvicorn names a class of one kind of protocol
                 access_log=False,
                 server_header=False,
                 log_config=None,  # what uvicorn says looks like all else
                 log_level="warning",
                 ws="none",
-                timeout_keep_alive=75,  # above the 60 s of most proxies: who sends must not find a connection gone
                 timeout_graceful_shutdown=5,  # seconds for uploads and downloads under way
             )
         )
@@ -43,9 +43,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Used by `warpdesk serve`, which owns the socket.")
     parser.add_argument("--fd", type=int, required=True, help="file descriptor of a listening TCP socket")
     listening = socket.socket(fileno=parser.parse_args().fd)
+    raise_file_limit()
     settings = Settings()
     logs.configure(settings.log_format, settings.log_level)
-    server = _Server(create_app(settings))
+    server = _Server(create_app(settings), settings)
     gc.collect()
     gc.freeze()  # what is here stays: to look through all of it for garbage holds every request up for 40 ms
     server.run(sockets=[listening])

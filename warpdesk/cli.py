@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add(bench)
     bench.set_defaults(run=_bench)
 
-    keys = commands.add_parser("keys", help="create, list, rotate or revoke keys").add_subparsers(
+    keys = commands.add_parser("keys", help="create, list, rotate or revoke keys, or serve without").add_subparsers(
         required=True, metavar="ACTION"
     )
     create = keys.add_parser("create", help="create a key and print it, once")
@@ -148,7 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument(
         "--scopes",
         default="submit,read,cancel",
-        help="of submit, read, cancel, admin; or worker alone (default: %(default)s)",
+        help="of submit, realtime (to submit with that priority), read, cancel, admin (all of these and more); or "
+        "worker alone (default: %(default)s)",
     )
     create.set_defaults(run=_create_key)
     keys.add_parser("list", help="list the keys").set_defaults(run=_list_keys)
@@ -178,9 +179,26 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--to", type=Path, metavar="FILE", help="write the new ring there, and change nothing")
     how.add_argument("--rewrap", action="store_true", help="make no key, wrap what is open with the newest")
     ledger.set_defaults(run=_rotate_ledger)
+    accept = commands.add_parser("ledger", help="manage the ledger of privacy budgets").add_subparsers(
+        required=True, metavar="ACTION"
+    )
+    accept.add_parser(
+        "accept",
+        help="go on with a ledger that was restored from a copy, or lost",
+        description="A service refuses a ledger whose database is missing, older than its anchor or another one. This "
+        "command takes the database as it is. Every budget that may have been charged since is closed for ever, and is "
+        "listed. The audit log is written first. Stop the service before.",
+    ).set_defaults(run=_accept_ledger)
     revoke = keys.add_parser("revoke", help="revoke a key with all its tokens")
     revoke.add_argument("id", help="the first column of `warpdesk keys list`")
     revoke.set_defaults(run=_revoke_key)
+    keys.add_parser(
+        "open",
+        help="let the service start without keys again",
+        description="A service that ever had keys does not start without its key file. This removes a key file "
+        "that has no key left, and the note that there were keys. From the next start everybody on this machine is "
+        "admin.",
+    ).set_defaults(run=_open_service)
     return parser
 
 
@@ -223,10 +241,9 @@ def _worker(chosen: argparse.Namespace) -> int:
 
 
 def _submit(chosen: argparse.Namespace) -> int:
-    import httpx
     import numpy as np
 
-    from warpdesk.client import Client, ProgressBar, WarpdeskError
+    from warpdesk.client import Client, ProgressBar, Unreachable, WarpdeskError
 
     try:
         words = _named("-p", chosen.param, "NAME=VALUE, for example period=14")
@@ -258,11 +275,11 @@ def _submit(chosen: argparse.Namespace) -> int:
                 return _canceled(client, job)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Unreachable as error:
+        return _fail(f"{error}; is `warpdesk serve` running?")
     except WarpdeskError as error:
         return _fail(_told(error))
-    except httpx.TransportError as error:
-        return _fail(f"the service does not answer ({error}); is `warpdesk serve` running?")
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, TypeError, ValueError) as error:
         return _fail(str(error))
     outputs = {name: _listed(value) for name, value in result.outputs.items()}
     if chosen.json:
@@ -279,13 +296,11 @@ def _submit(chosen: argparse.Namespace) -> int:
 
 def _canceled(client: "Client", job: "Job") -> int:
     """Nobody is left who would read the answer."""
-    import httpx
-
     from warpdesk.client import WarpdeskError
 
     try:
         told = f"the job {job.id} is {client.cancel(job).status}"
-    except (WarpdeskError, httpx.TransportError) as error:
+    except WarpdeskError as error:
         told = f"the job {job.id} goes on: {error}"
     print(f"warpdesk: {told}", file=sys.stderr)
     return INTERRUPTED
@@ -587,12 +602,54 @@ def _revoke_key(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _open_service(_: argparse.Namespace) -> int:
+    from app.audit import Audit, AuditUnavailable, Deed, user
+    from app.auth import UnusableKeys, serve_without_keys
+    from app.settings import Settings
+
+    settings = _read(Settings)
+    try:
+        with _audit(settings, Audit).of(Deed(user(), "keys open", str(settings.keys_path))):
+            serve_without_keys(settings.keys_path, settings.home)
+    except (AuditUnavailable, UnusableKeys) as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(_not_written(error))
+    print("From its next start the service serves this machine, and nothing else, without keys")
+    return 0
+
+
+def _accept_ledger(_: argparse.Namespace) -> int:
+    from app.audit import Audit, AuditUnavailable, Deed, user
+    from app.settings import Settings
+    from privacy.ledger import LedgerBehind
+    from privacy.opening import LEDGER_ERRORS, accept_database, open_ledger
+
+    settings = _read(Settings)
+    place, who = settings.ledger_place, user()
+    try:
+        with suppress(LedgerBehind):
+            open_ledger(place).dispose()
+            print("the ledger fits its anchor: there is nothing to accept")
+            return 0
+        with _audit(settings, Audit).of(Deed(who, "ledger accept", None)) as deed:
+            closed = accept_database(place, f"user {who.get('user', who['uid'])}")
+            deed.target = ",".join(closed) or None
+    except (AuditUnavailable, *LEDGER_ERRORS) as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(_not_written(error))
+    for budget in closed:
+        print(f"{budget} is closed")
+    print(f"the ledger's database is accepted as it is; {len(closed)} budgets were closed")
+    return 0
+
+
 def _rotate_ledger(chosen: argparse.Namespace) -> int:
     from app.audit import Audit, AuditUnavailable, Deed, user
     from app.settings import Settings
-    from privacy.database import DatabaseUnavailable, UnusableDatabase, connect
-    from privacy.ledger import Ledger, WrongKey
-    from privacy.seeds import Ring, UnusableKey
+    from privacy.opening import LEDGER_ERRORS, open_ledger
+    from privacy.seeds import Ring
 
     settings = _read(Settings)
     path = settings.ledger_key_path
@@ -607,18 +664,16 @@ def _rotate_ledger(chosen: argparse.Namespace) -> int:
                 ring.grow(chosen.to, forget=False)
             print(f"{chosen.to} has a new key: copy it to {path} of the workers' hosts first, then of the API's")
             return 0
-        engine = connect(settings.ledger)
+        books = open_ledger(settings.ledger_place)
         try:
-            books = Ledger(engine, ring)
-            books.prepare()
             with _audit(settings, Audit).of(Deed(user(), "keys rotate-ledger", str(path))):
                 wrapped = books.rewrap()  # after it no seed needs a key but the first and the newest
                 if not chosen.rewrap:
                     ring.grow(path, forget=True)
                     wrapped = books.rewrap()
         finally:
-            engine.dispose()
-    except (AuditUnavailable, UnusableDatabase, UnusableKey, WrongKey, DatabaseUnavailable) as error:
+            books.dispose()
+    except (AuditUnavailable, *LEDGER_ERRORS) as error:
         return _fail(str(error))
     except OSError as error:
         return _fail(_not_written(error))

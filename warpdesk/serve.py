@@ -15,14 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from app.auth import UnusableKeys, is_loopback, read_keys
+from app.auth import UnusableKeys, is_loopback, read_keys, require_key_file
+from app.connections import raise_file_limit
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
+from privacy.opening import LEDGER_ERRORS, examine
 from warpdesk.home import UnusableHome, command, make_private
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
 from workers.nvml import gpus, library, visible
 from workers.settings import WorkerSettings
+from workers.store import UnusableStore, known_secret
 
 log = logging.getLogger("warpdesk.serve")
 
@@ -50,12 +53,13 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
     Raises CannotServe when the port is taken, when the address can be reached from elsewhere but there are no API keys,
     when no Redis can be started, or when the API does not come up.
     """
+    raise_file_limit()
     settings = settings.model_copy(update={"home": settings.home.resolve()})
     listening = _bind(options)
     with listening:
         fd = listening.fileno()
         host, port = listening.getsockname()[:2]
-        _check_exposure(options.host, settings)
+        _check_state(options.host, settings)
         try:
             make_private(settings.home)
         except UnusableHome as error:
@@ -64,7 +68,7 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
         for wish in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(wish, lambda *_: stopping.set())
         given = "redis_url" in settings.model_fields_set and settings.redis_url
-        redis = None if given else RedisServer(settings.home, settings.durability)
+        redis = None if given else RedisServer(settings.home, settings.durability, settings.redis_server)
         environment = _environment(settings, host=options.host, redis_url=redis.url if redis else None)
         api = _Child("API", partial(_launch, environment, ("warpdesk.api", "--fd", str(fd)), pass_fds=(fd,)))
         workers = _workers(options, environment)
@@ -100,10 +104,15 @@ def _bind(options: Options) -> socket.socket:
         raise CannotServe(f"cannot listen on {options.host} port {options.port}: {error.strerror}{hint}") from None
 
 
-def _check_exposure(host: str, settings: Settings) -> None:
+def _check_state(host: str, settings: Settings) -> None:
+    """Refuse to open what was closed, and to lose what was kept."""
     try:
+        require_key_file(settings.keys_path, settings.home)
         keys = read_keys(settings.keys_path)
-    except UnusableKeys as error:
+        known_secret(settings.store_directory)
+        if (ledger := examine(settings.ledger_place)) is not None:
+            ledger.dispose()
+    except (UnusableKeys, UnusableStore, *LEDGER_ERRORS) as error:
         raise CannotServe(str(error)) from None
     if not keys and not is_loopback(host):
         raise CannotServe(
@@ -194,7 +203,7 @@ class _Child:
             self._due = None
             try:
                 self.start()
-            except RedisUnavailable as error:
+            except (RedisUnavailable, OSError) as error:  # a full disk, or no process to be had: later, perhaps
                 self._deaths += 1
                 self._wait(now, str(error))
 

@@ -11,6 +11,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
+from app.auth import UnusableKeys, require_key_file
 from privacy.seeds import Ring
 
 UNUSABLE = "#" + "0" * 64  # in deploy/redis/users.acl where a password's digest belongs
@@ -38,7 +39,12 @@ def main(volumes: Path, users: Path) -> None:
         password = secrets.token_urlsafe(24)
         write(folder / "operator" / "grafana_password", password)
         write(folder / "grafana" / "admin_password", password)
-    if not (Path(os.environ["WARPDESK_HOME"]) / "keys.json").exists():
+    home = Path(os.environ["WARPDESK_HOME"])
+    try:
+        require_key_file(home / "keys.json", home)
+    except UnusableKeys as error:
+        sys.exit(str(error))
+    if not (home / "keys.json").exists():
         command = ["warpdesk", "keys", "create", "first", "--scopes", "submit,read,cancel,admin"]
         token = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
         write(folder / "operator" / "api_key", token.strip())

@@ -341,6 +341,13 @@ def queue() -> list[Row]:
                 "maxmemory (0: no limit)": f"max({one('warpdesk_redis_memory_max_bytes')})",
             }, "New jobs are refused from 80 % of maxmemory on; results are taken beyond it.", unit="bytes", width=8,
                runbook="WarpdeskRedisMemoryHigh"),
+            timeseries("Store", {
+                "free": f"min({one('warpdesk_store_free_bytes')})",
+                "kept free": f"max({one('warpdesk_store_kept_free_bytes')})",
+                "used": f"max({one('warpdesk_store_used_bytes')})",
+                "most": f"max({one('warpdesk_store_max_bytes')})",
+            }, "Of the disk of arrays and results. Nothing is stored where less is free than is kept free.", unit="bytes", width=8,
+               runbook="WarpdeskStoreLow"),
             timeseries("Keys evicted", f"sum({increase('warpdesk_redis_evicted_keys_total')})",
                        "Within an hour. Any at all is a loss: the policy is to be noeviction.", runbook="WarpdeskRedisEvicts"),
             states("Keeps jobs", {

@@ -17,7 +17,7 @@ import uvicorn
 
 from app.drain import Drain
 from app.main import create_app
-from app.reception import Reception
+from app.reception import reception
 from app.settings import Settings
 from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS
@@ -68,7 +68,11 @@ def live(
     port = free_port()
     chosen = Settings(home=home, redis_url=redis_url, **{"redis_patience": 30.0, **settings})
     app = create_app(chosen, operations)
-    config = uvicorn.Config(app, http=Reception, port=port, log_level="warning", access_log=False, ws="none")
+    # log_config=None: uvicorn's own configuration closes every log handler of the process. absl's, which dp-accounting
+    # brings, closes its stream with it, and that is pytest's capture where a test imported absl.
+    config = uvicorn.Config(
+        app, http=reception(chosen), port=port, log_config=None, log_level="warning", access_log=False, ws="none"
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
+from app import operations
 from app.admission import LOOK_SECONDS, Admission, View
 from app.auth import create_key
 from app.drain import Drain
@@ -61,7 +63,7 @@ def test_a_full_queue_is_refused_before_the_body_is_sent_and_without_asking_redi
 def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_are_sent(
     tmp_path: Path, serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.admission.AT_ONCE", 3)
+    monkeypatch.setattr("app.admission.AT_ONCE", 3)  # while nobody else has any
     with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api:
         wait_until(lambda: submitted(api).status_code == 202)
         admission, pid = api.app.state.desk.admission, redis_pid(api)
@@ -69,7 +71,7 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
             os.kill(pid, signal.SIGSTOP)
             try:
                 held = [pool.submit(httpx.post, f"{api.url}/v1/jobs", json=unlike(), timeout=60) for _ in range(3)]
-                wait_until(lambda: _raised(admission.require_turn) is not None)
+                wait_until(lambda: _raised(lambda: admission.require_turn("local")) is not None)
                 with connected(api) as connection:
                     connection.sendall(
                         b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -82,7 +84,7 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
 
         assert answer.startswith("HTTP/1.1 503")
         assert '"code":"busy"' in answer
-        assert "3 submissions are being taken at this moment" in answer
+        assert "3 submissions of the key are being taken at this moment" in answer
         assert submitted(api).status_code == 202
 
 
@@ -90,6 +92,7 @@ def test_a_job_whose_deadline_passes_while_it_waits_for_its_turn_is_refused_and_
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.admission.TURNS", 1)
+    monkeypatch.setattr("app.admission.SPARE", 0)
     drain = Drain()
     drain.least = 1000.0
     admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
@@ -117,6 +120,7 @@ def test_a_job_that_has_its_turn_is_not_refused_for_those_that_came_after_it(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.admission.TURNS", 1)
+    monkeypatch.setattr("app.admission.SPARE", 0)
     drain = Drain()
     drain.least = 10.0
     admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
@@ -175,6 +179,55 @@ def test_a_key_has_so_many_live_jobs_and_other_keys_are_served(serve_api: Callab
         assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(calm)).status_code == 202
         api.http.post(f"/v1/jobs/{first}/cancel")
         wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_keys_share_the_queue_and_one_that_comes_later_finds_room(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    tokens = [create_key(tmp_path / "home", name, ["submit", "read"]) for name in ("first", "second", "third")]
+    with serve_api(max_queue=12) as api:
+
+        def fill(token: str) -> tuple[int, httpx.Response]:
+            for taken in range(20):
+                answer = api.http.post("/v1/jobs", json=unlike(), headers=bearer(token))
+                if answer.status_code != 202:
+                    return taken, answer
+            raise AssertionError("nothing was refused")
+
+        filled = [fill(token) for token in tokens]
+
+        assert [taken for taken, _ in filled] == [6, 3, 2]
+        assert {(answer.status_code, answer.json()["code"]) for _, answer in filled} == {(429, "quota-reached")}
+        detail = "6 jobs of the key are queued or running; that is its share of a queue of 12 as things are"
+        assert filled[0][1].json()["detail"] == detail
+        assert 1 <= int(filled[0][1].headers["Retry-After"]) <= 60
+
+
+def test_a_burst_of_one_key_does_not_take_the_turns_of_another(
+    serve_api: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, calm = (create_key(tmp_path / "home", name, ["submit", "read"]) for name in ("busy", "calm"))
+    free, real = threading.Event(), operations.check
+
+    def check(desk: Any, owner: str, body: Any) -> Any:
+        if owner == busy.split("_")[1]:  # what it sends takes long to check
+            assert free.wait(60)
+        return real(desk, owner, body)
+
+    monkeypatch.setattr("app.operations.check", check)
+    with serve_api() as api, concurrent.futures.ThreadPoolExecutor(20) as pool:
+
+        def send(token: str) -> httpx.Response:
+            return httpx.post(f"{api.url}/v1/jobs", json=unlike(), headers=bearer(token), timeout=60)
+
+        try:
+            held = [pool.submit(send, busy) for _ in range(20)]
+            wait_until(lambda: api.app.state.desk.admission._turns.present.total() == 20)
+            assert send(calm).status_code == 202
+            assert not any(post.done() for post in held)
+        finally:
+            free.set()
+        assert {post.result().status_code for post in held} == {202}
 
 
 def test_redis_near_its_limit_takes_no_new_job_and_finishes_old_ones(

@@ -10,11 +10,11 @@ import httpx
 import numpy as np
 import pytest
 
-from app.auth import UnusableKeys, create_key, is_loopback, read_keys, revoke_key
+from app.auth import UnusableKeys, create_key, is_loopback, read_keys, revoke_key, serve_without_keys
 from app.main import create_app
 from app.settings import Settings
 from tests.app.computations import work
-from tests.app.conftest import SCALE, wait_until
+from tests.app.conftest import SCALE, connected, wait_until
 from tests.app.test_uploads import NPY, npy
 from workers.protocol import State
 from workers.queue import Claim
@@ -37,7 +37,7 @@ def test_the_key_file_holds_hashes_and_is_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scopes", [[], ["root"], ["read", "write"]])
 def test_a_key_has_known_scopes(tmp_path: Path, scopes: list[str]) -> None:
-    with pytest.raises(ValueError, match="scopes are submit, read, cancel, admin, worker"):
+    with pytest.raises(ValueError, match="scopes are submit, realtime, read, cancel, admin, worker"):
         create_key(tmp_path, "desk", scopes)
 
 
@@ -48,6 +48,54 @@ def test_a_damaged_key_file_stops_the_start(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(UnusableKeys, match="is not a list of keys"):
         create_app(Settings(home=tmp_path))
+
+
+@pytest.mark.parametrize("scopes", [["read", "root"], ["worker", "read"], [], "read"])
+def test_a_scope_that_no_key_can_have_stops_the_start(tmp_path: Path, scopes: Any) -> None:
+    create_key(tmp_path, "desk", ["read"])
+    file = tmp_path / "keys.json"
+    keys = json.loads(file.read_text())
+    keys["keys"][0]["scopes"] = scopes
+    file.write_text(json.dumps(keys))
+
+    with pytest.raises(UnusableKeys, match=r"a key of the key file .* cannot be used: .*scope"):
+        create_app(Settings(home=tmp_path))
+
+
+def test_a_key_file_that_is_gone_stops_the_start(tmp_path: Path) -> None:
+    create_key(tmp_path, "desk", ["read"])
+    (tmp_path / "keys.json").unlink()
+
+    for _ in range(2):
+        with pytest.raises(UnusableKeys, match=r"there were API keys, and the key file .* is gone.*warpdesk keys open"):
+            create_app(Settings(home=tmp_path))
+
+    create_key(tmp_path, "desk", ["read"])
+    assert not create_app(Settings(home=tmp_path)).state.gate.open
+
+
+def test_a_key_file_that_a_service_has_seen_is_missed_wherever_it_lay(tmp_path: Path) -> None:
+    create_key(tmp_path / "elsewhere", "desk", ["read"])
+    settings = Settings(home=tmp_path / "home", keys_file=tmp_path / "elsewhere" / "keys.json")
+    create_app(settings)
+    for file in (tmp_path / "elsewhere").iterdir():
+        file.unlink()
+
+    with pytest.raises(UnusableKeys, match="is gone"):
+        create_app(settings)
+
+
+def test_a_service_serves_without_keys_again_only_when_told_to(tmp_path: Path) -> None:
+    create_key(tmp_path, "desk", ["read"])
+    file = tmp_path / "keys.json"
+    with pytest.raises(UnusableKeys, match="has 1 keys: revoke them first"):
+        serve_without_keys(file, tmp_path)
+    for key_id in read_keys(file):
+        assert revoke_key(file, key_id)
+
+    serve_without_keys(file, tmp_path)
+
+    assert create_app(Settings(home=tmp_path)).state.gate.open
 
 
 def test_a_key_file_others_can_read_stops_the_start(tmp_path: Path) -> None:
@@ -78,6 +126,64 @@ def test_without_keys_a_name_that_only_leads_here_is_refused(api: Any) -> None:
     answer = api.http.get("/v1/jobs", headers={"Host": "evil.example:8000"})
 
     assert (answer.status_code, answer.json()["code"]) == (403, "foreign-host")
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("Forwarded", "for=192.0.2.60"), ("Via", "1.1 proxy"), ("X-Forwarded-For", "192.0.2.60"),
+        ("X-Forwarded-For", "127.0.0.1"), ("X-Forwarded-Host", "desk.example"), ("X-Forwarded-Proto", "https"),
+        ("X-Real-IP", "192.0.2.60"), ("CF-Connecting-IP", "192.0.2.60"), ("True-Client-IP", "192.0.2.60"),
+        ("Fly-Client-IP", "192.0.2.60"), ("X-Client-IP", ""), ("CDN-Loop", "cdn"),
+    ],
+)  # fmt: skip
+def test_without_keys_what_a_proxy_forwards_is_refused(api: Any, header: str, value: str) -> None:
+    answer = api.http.get("/v1/jobs", headers={header: value})
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "foreign-host")
+    assert f"it has the header {header.lower()!r}" in answer.json()["detail"]
+    assert api.http.get("/livez", headers={header: value}).status_code == 200
+
+
+def test_without_keys_http_1_0_is_refused_as_proxies_speak_it(api: Any) -> None:
+    with connected(api) as connection:
+        connection.sendall(b"GET /v1/jobs HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"a proxy may forward this request: it is HTTP/1.0" in answer
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_without_keys_a_page_of_another_site_is_refused(api: Any, headers: dict[str, str]) -> None:
+    before = api.queued()
+    for method, path in (("GET", "/v1/jobs"), ("POST", "/v1/jobs")):
+        answer = api.http.request(method, path, json=SCALE, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "foreign-host")
+    assert api.queued() == before
+
+
+def test_without_keys_the_services_own_page_is_served(api: Any) -> None:
+    of_the_page = {"Origin": api.url, "Sec-Fetch-Site": "same-origin", "Referer": f"{api.url}/docs"}
+
+    assert api.http.post("/v1/jobs", json=SCALE, headers=of_the_page).status_code == 202
+    assert api.http.get("/v1/jobs", headers={"Sec-Fetch-Site": "none"}).status_code == 200
+
+
+def test_with_keys_proxies_and_pages_are_not_asked_about(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    token = create_key(tmp_path / "home", "desk", ["read"])
+    with serve_api() as api:
+        forwarded = {"X-Forwarded-For": "192.0.2.60", "Via": "1.1 proxy", "Origin": "https://desk.example"}
+        assert api.http.get("/v1/jobs", headers={**bearer(token), **forwarded}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -131,6 +237,37 @@ def test_a_key_does_what_its_scopes_say(serve_api: Callable[..., Any], tmp_path:
         ]:
             answer = api.http.request(method, path, headers=bearer(token))
             assert (answer.status_code, answer.json()["code"]) == (403, "missing-scope"), (method, path)
+
+
+def test_only_a_key_with_the_scope_submits_realtime_jobs(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    home, urgent = tmp_path / "home", {**SCALE, "priority": "realtime"}
+    plain, quick, admin = (
+        create_key(home, "key", scopes) for scopes in (["submit"], ["submit", "realtime"], ["admin"])
+    )
+    with serve_api() as api:
+        refused = api.http.post("/v1/jobs", json=urgent, headers=bearer(plain))
+
+        assert (refused.status_code, refused.json()["code"]) == (403, "missing-scope")
+        assert refused.json()["detail"] == "The priority 'realtime' needs the scope 'realtime'; the key has submit"
+        assert api.queued()[0] == 0
+        assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(plain)).status_code == 202
+        for token in (quick, admin):
+            assert api.http.post("/v1/jobs", json=urgent, headers=bearer(token)).status_code == 202
+
+
+def test_a_key_of_a_release_before_the_scope_submits_realtime_jobs_and_a_new_one_beside_it_does_not(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "keys.json"
+    old, reader = (create_key(tmp_path, name, scopes) for name, scopes in (("old", ["submit"]), ("reader", ["read"])))
+    written = json.loads(file.read_text())
+    del written["version"]
+    file.write_text(json.dumps(written))
+
+    new = create_key(tmp_path, "new", ["submit"])
+
+    scopes = {token: read_keys(file)[token.split("_")[1]].scopes for token in (old, reader, new)}
+    assert scopes == {old: ("submit", "realtime"), reader: ("read",), new: ("submit",)}
 
 
 def test_a_key_that_may_not_read_is_not_told_that_its_job_runs(serve_api: Callable[..., Any], tmp_path: Path) -> None:

@@ -8,12 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from app import charges
+from app.auth import create_key
+from app.shared import LEDGER_THREADS
 from kernels.catalogue import OPERATIONS
 from privacy.ledger import DatabaseUnavailable, Ledger
 from tests.app.conftest import Live, live, wait_until
+from tests.app.test_uploads import npy
 from warpdesk.redis_server import RedisServer
 from workers.queue import JobQueue
 from workers.scripts import IDEMPOTENCY
@@ -265,6 +269,7 @@ def _new(dataset: str) -> dict[str, Any]:
         ({"more": 1}, "there is no field 'more'"),
         ({"epsilon": 10**4000}, "outside 1e-30 to 1e30"),
         ({"dataset": "a\0b"}, "dataset should match"),
+        ({"dataset": "pat\u200bients"}, "character 4 of the name is U+200B, which cannot be seen"),
     ],
 )
 def test_a_budget_that_makes_no_sense_is_refused_with_the_reason(
@@ -429,6 +434,98 @@ def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypat
         assert refused == {"ledger-unavailable"}
         wait_until(lambda: submit(api.http, release(budget, "0.01"), "held 0").status_code == 202)
         assert api.http.get(f"/v1/budgets/{budget}/verify").json()["valid"]
+
+
+def test_calls_of_a_ledger_that_hangs_keep_their_places_though_nobody_waits_for_them(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(charges, "PATIENCE", 0.5)
+    monkeypatch.setattr(charges.in_time, "__defaults__", (0.5,))
+    with (
+        RedisServer(tmp_path / "redis") as server,
+        live(tmp_path / "home", server.url, OPERATIONS, ledger_every=3600.0) as api,
+    ):
+        budget = create(api.http)["id"]
+        database = api.app.state.desk.database
+
+        def give_up(number: int) -> str:
+            key = {"Idempotency-Key": f"held {number}"}
+            answer = httpx.post(f"{api.url}/v1/jobs", json=release(budget, "0.01"), timeout=60, headers=key)
+            return str(answer.json().get("code"))
+
+        with ThreadPoolExecutor(LEDGER_THREADS) as threads, database.begin():  # nobody else may write
+            for wave in range(3):
+                refused = set(threads.map(give_up, range(8 * wave, 8 * wave + 8)))
+                assert refused == {"ledger-unavailable"}
+            stuck = database.pool.checkedout()  # type: ignore[attr-defined]
+        assert stuck <= LEDGER_THREADS + 2, "one holds the lock, and the metrics may be read"
+        monkeypatch.setattr(charges, "PATIENCE", 30.0)
+        wait_until(lambda: submit(api.http, release(budget, "0.01"), "another").status_code == 202)
+
+
+def test_a_budget_names_who_may_charge_it_and_what_and_shows_charges_to_their_owner(
+    tmp_path: Any, redis_url: str
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    tokens = {name: create_key(home, name, ["submit", "read"]) for name in ("one", "other")}
+    boss = {"Authorization": f"Bearer {create_key(home, 'boss', ['admin'])}"}
+    one, other = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
+    with live(home, redis_url, OPERATIONS, ledger_every=3600.0) as api:
+        api.http.headers.update(boss)
+        budget = create(api.http, charge_keys=[tokens["one"].split("_")[1]])["id"]
+        rules = f"/v1/budgets/{budget}/rules"
+
+        def submitted(who: dict[str, str], key: str, **inputs: Any) -> httpx.Response:
+            body = {**release(budget), **inputs}
+            return api.http.post("/v1/jobs", json=body, headers={**who, "Idempotency-Key": key})
+
+        assert submitted(one, "first").status_code == 202
+        refused = submitted(other, "first")
+        assert (refused.status_code, refused.json()["code"]) == (403, "charge-forbidden")
+        assert refused.json()["errors"][0]["pointer"] == "/params/budget"
+        quoted = api.http.post(f"/v1/budgets/{budget}/quote", json=release(budget), headers=other)
+        assert (quoted.status_code, quoted.json()["code"]) == (403, "charge-forbidden")
+
+        as_npy = {"Content-Type": "application/x-npy"}
+        uploaded = api.http.put("/v1/arrays", content=npy(np.array([12.5, 99.0, 3.25])), headers={**other, **as_npy})
+        stored = uploaded.json()["id"]
+        theirs = {"charge_keys": None, "arrays": [stored]}
+        assert api.http.put(rules, json=theirs, headers=other).status_code == 403
+        assert api.http.put(rules, json={"arrays": ["a file"]}).status_code == 422
+        assert api.http.put(rules, json=theirs).json() == api.http.get(rules).json() == theirs
+        assert submitted(other, "second", inputs={"values": {"array": stored}}).status_code == 202
+        more = {"values": {"data": [1.0, 2.0], "dtype": "float64"}}
+        assert submitted(other, "third", inputs=more).json()["code"] == "charge-forbidden"
+        assert budget_of(api.http, budget)["spent"]["epsilon"] == "0.2"
+
+        for who, seen in ((boss, [True, True, True, True]), (one, [False, True, False, False])):
+            found = api.http.get(f"/v1/budgets/{budget}/history", headers=who).json()["entries"]
+            assert [entry["kind"] for entry in found] == ["rules", "charge", "rules", "charge"]
+            assert [entry["owner"] is not None for entry in found] == seen
+            assert [entry["text"] is not None for entry in found] == seen
+            hidden = [entry for entry, shown in zip(found, seen, strict=True) if not shown]
+            assert {entry[name] for entry in hidden for name in ("charge", "job", "operation", "reason")} <= {None}
+            assert tokens["other"].split("_")[1] not in str(hidden)
+        assert api.http.get(f"/v1/budgets/{budget}/verify", headers=one).json()["valid"]
+
+
+def test_a_ledger_that_was_put_back_under_a_running_service_is_charged_nothing(tmp_path: Any, redis_url: str) -> None:
+    with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0) as api:
+        budget = create(api.http)["id"]
+        assert submit(api.http, release(budget), "first").status_code == 202
+        database, file = api.app.state.desk.database, tmp_path / "home" / "ledger.db"
+        database.dispose()  # which empties its log into the file
+        older = file.read_bytes()
+        assert submit(api.http, release(budget), "second").status_code == 202
+        database.dispose()
+        file.write_bytes(older)
+
+        refused = submit(api.http, release(budget), "third")
+
+        assert (refused.status_code, refused.json()["code"]) == (503, "ledger-unavailable")
+        assert api.http.get(f"/v1/budgets/{budget}").json()["spent"]["epsilon"] == "0.1"
+        assert api.http.post(f"/v1/budgets/{budget}/close").status_code == 503
 
 
 def _request_of(desk: Live, job_id: str) -> Any:

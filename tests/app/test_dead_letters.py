@@ -1,6 +1,7 @@
 """Jobs that were given up: what their owner sees, and what an operator can do."""
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,15 @@ def test_an_operator_sees_the_jobs_of_every_key_the_latest_first(serve_api: Call
         letter = letters["dead_letters"][1]
         assert (letter["owner"], letter["operation"], letter["priority"]) == (first.split("_")[1], "scale", "research")
         assert (letter["attempt"], letter["strikes"], letter["error"]["code"]) == (3, 3, "worker-died")
+
+
+def test_the_end_of_a_private_job_that_was_given_up_is_a_whole_second(api: Live) -> None:
+    for _ in range(3):
+        dead(api, operation="hide", params={"count": 1}, inputs={"values": {"data": [1.0]}})
+
+    letters = api.http.get("/v1/dead-letters").json()["dead_letters"]
+
+    assert [datetime.fromisoformat(letter["ended_at"]).microsecond for letter in letters] == [0, 0, 0]
 
 
 def test_dead_letters_come_in_pages_that_join(api: Live) -> None:

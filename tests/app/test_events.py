@@ -390,7 +390,7 @@ def test_a_record_that_cannot_be_read_keeps_nobody_else_from_being_told(serve_ap
             stream.take(1)
             redis.publish(EVENTS, told)
             redis.publish(EVENTS, f'{told}\n{{"state": "succeeded"}}')
-            wait_until(lambda: not api.app.state.desk.completions._any_ended.is_set())
+            wait_until(lambda: not api.app.state.desk.completions._any_to_read.is_set())
             api.queue.cancel(job_id)
             assert names(list(stream)) == [("2", "canceled")]
         wait_until(lambda: counted(api, "scale"))

@@ -9,7 +9,7 @@ import pytest
 
 from app.auth import create_key
 from app.errors import Refusal
-from app.limits import Limits, network
+from app.limits import Limits, Shares, network
 from kernels.catalogue import OPERATIONS
 from tests.app.test_auth import SCALE, bearer
 from tests.app.test_uploads import NPY, npy
@@ -98,6 +98,48 @@ def test_however_many_senders_come_what_is_kept_of_them_is_bounded() -> None:
     for number in range(10_001):
         limits.take(f"later {number}")
     assert "99999" not in limits._buckets  # it was full again
+
+
+def test_one_owner_has_its_share_and_all_together_have_the_whole() -> None:
+    shares = Shares("Parses", each=2, whole=3)
+    first, second = shares.take("a"), shares.take("a")
+
+    with pytest.raises(Refusal) as too_much:
+        shares.take("a")
+    third = shares.take("b")
+    with pytest.raises(Refusal) as used_up:
+        shares.take("c")
+
+    assert (too_much.value.code, too_much.value.status) == ("share-used-up", 429)
+    assert str(too_much.value) == "Parses: one key may hold 2 at once; it holds 2 and needs 1 more"
+    assert (used_up.value.code, used_up.value.status) == ("busy", 503)
+    assert str(used_up.value) == "Parses: this service holds 3 at once for all; 1 more are not free now"
+    assert {refused.value.headers["Retry-After"] for refused in (too_much, used_up)} == {"1"}
+
+    for share in (first, second, third):
+        share.close()
+    assert shares.held() == 0
+
+
+def test_a_share_that_is_left_is_free_again_whatever_happened_in_it() -> None:
+    shares = Shares("Parses", each=1, whole=1)
+    with pytest.raises(ZeroDivisionError), shares.take("a"):
+        raise ZeroDivisionError
+    with shares.take("a") as share:
+        share.close()
+        with shares.take("b"):
+            pass
+        assert shares.held() == 0
+
+
+def test_a_share_grows_up_to_what_its_owner_may_hold() -> None:
+    shares = Shares("Bytes", each=100, whole=1000)
+    with shares.take("a", 60) as share:
+        share.grow(40)
+        with pytest.raises(Refusal, match="it holds 100 and needs 1 more"):
+            share.grow(1)
+        assert (share.amount, shares.held("a"), shares.held("b")) == (100, 100, 0)
+    assert shares.held("a") == 0
 
 
 @pytest.mark.parametrize(

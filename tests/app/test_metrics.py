@@ -16,12 +16,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app import main, metrics, privacy_metrics
+from app.auth import create_key
 from app.collector import Collector
 from app.submissions import new_job_id
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS, work
 from tests.app.conftest import SCALE, Live, live, unlike, wait_until
+from tests.app.test_auth import bearer
 from tests.app.test_budgets import create, release, submit
 from tests.app.test_gpu_metrics import condition, read, worker
 from tests.app.test_health import redis_pid, report
@@ -461,6 +463,25 @@ def test_more_datasets_than_are_told_are_counted(
     assert value(told, "privacy_epsilon_budget", dataset=first) == 1.0
     assert value(told, "privacy_datasets_left_out") == 1
     assert "warpdesk_privacy_rho_budget{" not in told
+
+
+def test_budgets_are_told_to_admins_and_on_the_private_port_alone(tmp_path: Path, redis_url: str) -> None:
+    port = free_port()
+    admin, reader = (create_key(tmp_path / "home", scope, [scope]) for scope in ("admin", "read"))
+    with live(tmp_path / "home", redis_url, OPERATIONS, metrics_port=port) as api:
+        api.http.headers.update(bearer(admin))
+        dataset = create(api.http)["dataset"]
+        api.app.state.desk.metrics._ledger.ask(20.0)
+        seen = api.http.get("/metrics", headers=bearer(reader)).text
+        wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 200)
+        on_port = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        by_admin = text(api)
+
+    for told in (by_admin, on_port):
+        assert value(told, "privacy_epsilon_budget", dataset=dataset) == 1.0
+    assert 'warpdesk_queue_jobs{queue="batch",state="queued"} 0.0' in seen
+    assert "dataset=" not in seen
+    assert dataset not in seen
 
 
 def test_what_a_process_counts_reaches_redis_without_being_asked_for(api: Live) -> None:

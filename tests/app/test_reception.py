@@ -6,6 +6,7 @@ import re
 import select
 import socket
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from app.errors import MEDIA_TYPE
 from app.reception import MAX_HEAD
-from tests.app.conftest import Live, connected, live, wait_until
+from tests.app.conftest import SCALE, Live, connected, live, wait_until
 from tests.app.test_uploads import NPY, fetch, npy
 
 
@@ -39,6 +40,13 @@ def all_of(connection: socket.socket) -> bytes:
             b"PUT /v1/arrays HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
             b"Transfer-Encoding: chunked\r\n\r\nnot hexadecimal\r\n",
             id="malformed chunk",
+        ),
+        pytest.param(b"GET /livez HTTP/1.1\r\n\r\n", id="no host"),
+        pytest.param(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", id="two hosts"),
+        pytest.param(b"GET /livez HTTP/1.0\r\nHost: localhost\r\nhost: b\r\n\r\n", id="two hosts in HTTP/1.0"),
+        pytest.param(
+            b"POST /v1/jobs HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+            id="chunks in HTTP/1.0",
         ),
         pytest.param(
             b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
@@ -103,11 +111,22 @@ def test_many_requests_in_a_row_wait_their_turn(running: Live) -> None:
         assert all_of(connection).count(b"HTTP/1.1 200 ") == 5001
 
 
-def test_an_upgrade_that_is_offered_is_not_taken(running: Live) -> None:
+@pytest.mark.parametrize("protocol", ["h2c", "websocket"])
+def test_an_upgrade_that_is_offered_is_not_taken_and_nothing_is_logged_of_it(
+    running: Live, protocol: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = f"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
     with connected(running) as connection:
-        connection.sendall(
-            b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, close\r\nUpgrade: h2c\r\n\r\n"
-        )
+        connection.sendall(request.encode())
+        answered = all_of(connection)
+    assert answered.startswith(b"HTTP/1.1 200 ")
+    assert b"\r\nconnection: close\r\n" in answered  # what follows an upgrade is not parsed
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_http_1_0_needs_no_host(running: Live) -> None:
+    with connected(running) as connection:
+        connection.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
         assert all_of(connection).startswith(b"HTTP/1.1 200 ")
 
 
@@ -194,10 +213,10 @@ def one_answer(connection: socket.socket) -> tuple[bytes, bytes]:
     return head, reader.read(int(length[1]))
 
 
-@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
+@pytest.mark.parametrize(("version", "code"), [(b"HTTP/1.1", "body-too-large"), (b"HTTP/1.0", "foreign-host")])
 @pytest.mark.parametrize("framing", ["", "Connection: close\r\n"])
 def test_who_sends_a_body_to_its_end_reads_the_refusal_that_came_before_it(
-    running: Live, framing: str, version: bytes
+    running: Live, framing: str, version: bytes, code: str
 ) -> None:
     with connected(running) as connection:
         connection.sendall(refused(framing).replace(b"HTTP/1.1", version))
@@ -207,8 +226,8 @@ def test_who_sends_a_body_to_its_end_reads_the_refusal_that_came_before_it(
         if not stays_open:
             assert b"connection: close" in head.lower()
             assert connection.recv(1) == b""
-    assert head.startswith(b"HTTP/1.1 413 ")
-    assert json.loads(body)["code"] == "body-too-large"
+    assert head.startswith(b"HTTP/1.1 4")
+    assert json.loads(body)["code"] == code
 
 
 @pytest.mark.parametrize("way", ["length", "chunks"])
@@ -269,3 +288,75 @@ def test_a_chunk_that_is_none_in_a_refused_body_gets_no_second_answer(running: L
         with suppress(ConnectionError):
             assert all_of(connection) == b""
     assert answered.startswith(b"HTTP/1.1 413 ")
+
+
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.mark.parametrize(
+    "start", [b"GET /livez HTTP/1.1\r\nHost: loc", b"\r\n", LIVEZ + b"\r\n" + LIVEZ], ids=["half", "empty", "second"]
+)
+def test_a_head_that_is_not_whole_in_time_is_refused(serve_api: Callable[..., Live], start: bytes) -> None:
+    with serve_api(head_seconds=0.4) as api, connected(api) as connection:
+        connection.sendall(start)
+        answers = all_of(connection)
+    *before, last = answers.split(b"HTTP/1.1 ")[1:]
+    assert [answer[:3] for answer in before] == [b"200"] * start.count(b"\r\n\r\n")
+    assert last.startswith(b"408 ")
+    problem = json.loads(last.partition(b"\r\n\r\n")[2])
+    assert (problem["code"], problem["retryable"]) == ("too-slow", True)
+    assert problem["detail"].endswith("not whole 0.4 seconds after they began")
+
+
+@pytest.mark.parametrize("before", [b"", LIVEZ + b"\r\n"], ids=["new", "answered"])
+def test_a_connection_on_which_nothing_comes_is_closed(serve_api: Callable[..., Live], before: bytes) -> None:
+    with serve_api(idle_seconds=1.0) as api, connected(api) as connection:
+        connection.sendall(before)
+        assert all_of(connection).count(b"HTTP/1.1 ") == bool(before)
+
+
+@pytest.mark.parametrize(
+    ("media_type", "framing"),
+    [
+        ("application/json", "Content-Length: 100000"),
+        ("text/csv", "Transfer-Encoding: chunked"),
+        ("application/x-npy", "Content-Length: 100000"),
+    ],
+)
+def test_a_body_that_stops_is_refused_and_nothing_of_it_is_kept(
+    serve_api: Callable[..., Live], media_type: str, framing: str
+) -> None:
+    method = "POST /v1/jobs" if media_type == "application/json" else "PUT /v1/arrays"
+    head = f"{method} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\n{framing}\r\n\r\n"
+    half = npy(np.zeros(12_484))[:50_000] if media_type == "application/x-npy" else b"1\n" * 25_000
+    sent = half if "Length" in framing else b"%x\r\n%s\r\n" % (len(half), half)
+    with serve_api(body_seconds=0.4, max_inline_numbers=100) as api:
+        with connected(api) as connection:
+            connection.sendall(head.encode() + sent)
+            answer = all_of(connection)
+        assert api.http.get("/livez").status_code == 200
+        wait_until(lambda: api.app.state.desk.buffers.held() == 0)
+        wait_until(lambda: [*(api.settings.store_directory / "uploads").iterdir()] == [])
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    problem = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert problem["code"] == "too-slow"
+    assert "16384 bytes a second, over 0.4 seconds" in problem["detail"]
+
+
+def test_a_body_that_keeps_the_least_rate_may_take_its_time(serve_api: Callable[..., Live]) -> None:
+    body = npy(np.arange(4000.0))
+    with serve_api(body_seconds=2.0, body_rate=500) as api, connected(api) as connection:
+        connection.sendall(upload(f"Content-Length: {len(body)}"))
+        for start in range(0, len(body), 2000):
+            connection.sendall(body[start : start + 2000])
+            time.sleep(0.15)
+        assert all_of(connection).startswith(b"HTTP/1.1 201 ")
+
+
+def test_time_in_which_the_service_answers_is_not_the_next_head_s(serve_api: Callable[..., Live]) -> None:
+    with serve_api(head_seconds=0.4) as api, connected(api) as connection:
+        job = api.submit(**SCALE)
+        wait = f"GET /v1/jobs/{job} HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=1\r\n\r\n".encode()
+        connection.sendall(wait + LIVEZ)
+        answers = all_of(connection)
+    assert re.findall(rb"HTTP/1\.1 (\d+) ", answers) == [b"202", b"408"]

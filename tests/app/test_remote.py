@@ -6,10 +6,11 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,22 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import redis
 
 from app.auth import create_key
+from app.remote import RESULTS
 from tests.app.computations import COMPUTATIONS, compute
 from tests.app.conftest import SCALE, Live, live, wait_until
 from tests.app.test_uploads import NPY, npy
-from tests.claims import finish, take
+from tests.claims import finish, succeeded, take
 from tests.conftest import ROOT
 from tests.link import Link
 from tests.workers.operations import OPERATIONS
+from tests.workers.seen import Seen
 from workers import codec, execute
 from workers.device import without_gpu
-from workers.protocol import ChargeRef, Failed, Provenance, Succeeded
-from workers.queue import Held
+from workers.protocol import CLAIM, ChargeRef, Failed, Provenance, Succeeded, digest_of_claim, job_key
+from workers.queue import Held, JobQueue
 from workers.remote import RemoteStore
 from workers.settings import WorkerSettings
 from workers.store import SpoolStore, result_name
@@ -113,10 +117,15 @@ def open_at(host: Host, **settings: Any) -> Iterator[RemoteStore]:
         store.close()
 
 
+def at_hand(store: RemoteStore, *jobs: Held) -> AbstractContextManager[None]:
+    tokens = {result_name(job.id, job.attempt): job.token for job in jobs}
+    return store.at_hand([(job.request, job.attempt) for job in jobs], tokens)
+
+
 def work(store: RemoteStore, *jobs: Held, meanwhile: Callable[[], object] = lambda: None) -> dict[str, Succeeded]:
     """Do as a worker does with claimed jobs, up to the commit; `meanwhile` before anything is sent."""
     outcomes = {}
-    with store.at_hand([(job.request, job.attempt) for job in jobs]):
+    with at_hand(store, *jobs):
         for job in jobs:
             operation = COMPUTATIONS[job.request.operation]
             params, arrays = codec.decode(operation, job.request, store, {})
@@ -155,7 +164,7 @@ def test_an_input_is_fetched_once_for_several_jobs_and_kept_within_the_bounds(ho
 
         def run(array_id: str) -> float:
             job = host.claim(inputs={"values": {"array": array_id}})
-            with store.at_hand([(job.request, job.attempt)]):
+            with at_hand(store, job):
                 return float(np.load(store.path(job.request.owner, array_id))[-1])
 
         assert run(first) == 999.0
@@ -179,7 +188,7 @@ def test_private_inputs_and_secrets_have_no_name_on_another_host(host: Host) -> 
     job = host.claim(
         operation="hide", params={"count": 3}, inputs={"values": {"data": [1.0]}, "seeds": {"data": [2.0]}}
     )
-    with open_at(host) as store, store.at_hand([(job.request, job.attempt)]):
+    with open_at(host) as store, at_hand(store, job):
         for name, expected in (("values", 1.0), ("seeds", 2.0)):
             array_id = job.request.inputs[name]
             assert np.load(store.path(job.request.owner, array_id)).tolist() == [expected]
@@ -189,7 +198,7 @@ def test_private_inputs_and_secrets_have_no_name_on_another_host(host: Host) -> 
 def test_an_input_that_is_gone_fails_its_job_alone(host: Host) -> None:
     there, gone = host.claim(), host.claim(params={"factor": 3.0}, inputs={"values": {"data": [5.0]}})
     host.api.store.delete(gone.request.owner, gone.request.inputs["values"])
-    with open_at(host) as store, store.at_hand([(job.request, job.attempt) for job in (there, gone)]):
+    with open_at(host) as store, at_hand(store, there, gone):
         codec.decode(COMPUTATIONS["scale"], there.request, store, {})
         with pytest.raises(ValueError, match=GONE):
             codec.decode(COMPUTATIONS["scale"], gone.request, store, {})
@@ -199,7 +208,7 @@ def test_a_large_input_comes_beside_small_ones(host: Host) -> None:
     large = np.random.default_rng(2).random(1_200_000)  # more than one answer holds of small ones
     arrays = [np.arange(3.0), large, np.array([[1.0, np.nan]])]
     jobs = [host.claim(inputs={"values": {"array": host.upload(array)}}) for array in arrays]
-    with open_at(host) as store, store.at_hand([(job.request, job.attempt) for job in jobs]):
+    with open_at(host) as store, at_hand(store, *jobs):
         for job, array in zip(jobs, arrays, strict=True):
             found = store.find(job.request.owner, job.request.inputs["values"])
             assert found is not None
@@ -211,7 +220,7 @@ def test_a_download_goes_on_where_the_connection_broke(host: Host) -> None:
     values = np.random.default_rng(1).random(1_000_000)
     job = host.claim(inputs={"values": {"array": host.upload(values)}})
     host.link.break_after = 5_000_000
-    with open_at(host) as store, store.at_hand([(job.request, job.attempt)]):
+    with open_at(host) as store, at_hand(store, job):
         np.testing.assert_array_equal(np.load(store.path(job.request.owner, job.request.inputs["values"])), values)
     assert host.link.broken == 1
 
@@ -258,7 +267,7 @@ def test_of_what_was_charged_a_result_that_nobody_kept_is_no_answer(host: Host) 
     job = host.claim(inputs={"values": {"array": host.upload(np.arange(4.0))}})
     request = job.request.model_copy(update={"operation": "double", "params": {}})
     told: list[object] = []
-    with open_at(host) as store, store.at_hand([(request, job.attempt)]):
+    with open_at(host) as store, at_hand(store, job):
         host.api.queue.cancel(job.id)
         for keys in ({}, {job.id: bytes(32)}):
             told += execute.run([(request, 1)], store, without_gpu("not needed"), OPERATIONS, keys=keys)
@@ -270,12 +279,14 @@ def test_an_input_that_is_not_what_was_charged_for_is_given_to_no_worker(host: H
     array_id = host.upload(np.arange(4.0))
     plain = host.claim(inputs={"values": {"array": array_id}})
     paid = ChargeRef(id="charge_1", budget="budget_1", head="0" * 64)
-    host.api.queue.enqueue(plain.request.model_copy(update={"id": "job_" + "0" * 32, "charge": paid}))
+    signed: JobQueue = host.api.app.state.desk.queue.jobs
+    signed.enqueue(plain.request.model_copy(update={"id": "job_" + "0" * 32, "charge": paid}))
     charged = take(host.api.queue, "job_" + "0" * 32)
 
     def given(job: Held) -> tuple[int, bool]:
-        alone = host.worker.get(f"/v1/worker/inputs/{job.id}.{job.attempt}/values").status_code
-        wanted = {"inputs": [[f"{job.id}.{job.attempt}", "values"]]}
+        name = f"{job.id}.{job.attempt}"
+        alone = host.worker.get(f"/v1/worker/inputs/{name}/values", headers={CLAIM: job.token}).status_code
+        wanted = {"inputs": [[name, "values"]], "claims": {name: job.token}}
         together = host.worker.post("/v1/worker/inputs", json=wanted).content
         head = json.loads(together[4 : 4 + int.from_bytes(together[:4], "big")])
         return alone, head["arrays"] != [None]
@@ -293,8 +304,8 @@ def test_a_result_that_did_not_commit_is_deleted_and_an_answer_is_not(host: Host
     with open_at(host) as store:
         outcomes = work(store, lost, told)
         assert finish(host.api.queue, told, outcomes[result_name(told.id, 1)]) == "done"
-        for name in outcomes:
-            store.delete_result(name)
+        for job in (lost, told):
+            store.delete_result(result_name(job.id, 1), job.token)
         wait_until(lambda: host.spool() == [result_name(told.id, 1)])
     assert host.worker.delete(f"/v1/worker/results/{result_name(told.id, 1)}").json()["code"] == "result-committed"
     assert host.total(told) == 8.0
@@ -386,8 +397,8 @@ def test_only_inputs_of_the_attempt_that_runs_are_read(host: Host) -> None:
     running, done = host.claim(), host.claim()
     host.api.queue.cancel(done.id)
 
-    def ask(attempt: str, name: str = "values") -> tuple[int, str]:
-        answer = host.worker.get(f"/v1/worker/inputs/{attempt}/{name}")
+    def ask(attempt: str, name: str = "values", token: str = running.token) -> tuple[int, str]:
+        answer = host.worker.get(f"/v1/worker/inputs/{attempt}/{name}", headers={CLAIM: token})
         return answer.status_code, "" if answer.is_success else answer.json()["code"]
 
     assert ask(f"{running.id}.1") == (200, "")
@@ -396,19 +407,64 @@ def test_only_inputs_of_the_attempt_that_runs_are_read(host: Host) -> None:
         assert ask(attempt) in ((409, "stale-attempt"), (404, "not-found"))
 
 
+def test_what_a_worker_has_claimed_no_other_key_reads_writes_or_deletes(host: Host) -> None:
+    job = host.claim()
+    name = result_name(job.id, job.attempt)
+    forger = replace(job, token="0" * 32)
+    with redis.Redis.from_url(host.api.redis_url) as connection:
+        seen = str(Seen(connection).keys)  # what who reads Redis sees
+    assert (job.token in seen, digest_of_claim(job.token) in seen) == (False, True)
+    path = f"/v1/worker/inputs/{name}/values"
+    asked = {"inputs": [[name, "values"]], "claims": {name: forger.token}}
+    assert host.worker.get(path).json()["code"] == "stale-attempt"
+    assert host.worker.get(path, headers={CLAIM: forger.token}).json()["code"] == "stale-attempt"
+    assert b'"arrays":[null]' in host.worker.post("/v1/worker/inputs", json=asked).content
+    assert send(host, forger, document(job)).json()["refused"][name]["code"] == "stale-attempt"
+    assert host.spool() == []
+    assert send(host, job, document(job)).json() == {"refused": {}}
+    for headers in ({}, {CLAIM: forger.token}):
+        deleted = host.worker.delete(f"/v1/worker/results/{name}", headers=headers)
+        assert deleted.json()["code"] == "result-committed"
+    assert host.api.queue.renew([forger]) == [forger]
+    assert finish(host.api.queue, forger, succeeded(job)) == "stale"
+    assert finish(host.api.queue, job, succeeded(job)) == "done"
+    assert host.total(job) == 8.0
+
+
+def test_a_claim_of_the_release_before_has_no_token_and_is_served(host: Host) -> None:
+    job = host.claim()
+    with redis.Redis.from_url(host.api.redis_url) as connection:
+        connection.hset(job_key(job.id), "claim", "0 of-an-earlier-attempt")
+    path = f"/v1/worker/inputs/{job.id}.1/values"
+    assert host.worker.get(path).status_code == 200
+    assert finish(host.api.queue, replace(job, token=""), succeeded(job)) == "done"
+
+
 def document(held: Held, **changes: Any) -> dict[str, Any]:
     array = {"file": "scaled.npy", "dtype": "float64", "shape": [3], "id": "", "has_nan": True, "has_inf": False}
     outputs = {"scaled": {**array, **changes.pop("scaled", {})}, "total": {"value": 8.0}}
     return {"job": held.id, "operation": "scale", "outputs": outputs, "expires_at": 1.0, **changes}
 
 
-def send(host: Host, name: str, told: dict[str, Any], content: bytes = npy(np.arange(3.0))) -> httpx.Response:
-    manifest = json.dumps({"results": [{"name": name, "document": told}]}).encode()
-    return post(host, struct.pack(">I", len(manifest)) + manifest + content)
+LARGE = npy(np.zeros(1 << 20))  # of which some is written before all of it is there
+
+
+def large(held: Held) -> dict[str, Any]:
+    return document(held, scaled={"shape": [1 << 20]})
+
+
+def send(host: Host, job: Held, told: dict[str, Any], content: bytes = npy(np.arange(3.0))) -> httpx.Response:
+    return post(host, manifest(job, told) + content)
+
+
+def manifest(job: Held, told: dict[str, Any]) -> bytes:
+    result = {"name": result_name(job.id, job.attempt), "claim": job.token, "document": told}
+    text = json.dumps({"results": [result]}).encode()
+    return struct.pack(">I", len(text)) + text
 
 
 def post(host: Host, body: bytes) -> httpx.Response:
-    return host.worker.post("/v1/worker/results", content=body, headers={"Content-Type": "application/octet-stream"})
+    return host.worker.post("/v1/worker/results", content=body, headers={"Content-Type": RESULTS})
 
 
 @pytest.mark.parametrize(
@@ -427,7 +483,7 @@ def test_a_document_that_does_not_fit_its_job_is_refused_alone(host: Host, chang
     job = host.claim()
     told = document(job, **changes)
     content = npy(np.arange(3.0)) if "file" in told["outputs"].get("scaled", {}) else b""
-    answer = send(host, f"{job.id}.1", told, content)
+    answer = send(host, job, told, content)
     assert answer.json()["refused"][f"{job.id}.1"]["code"] == "malformed-result"
     assert host.spool() == []
 
@@ -452,17 +508,96 @@ def test_a_body_that_is_not_what_it_announces_is_refused_and_leaves_nothing(
 ) -> None:
     job = host.claim()
     sent = body(job)
-    answer = post(host, sent) if isinstance(sent, bytes) else send(host, f"{job.id}.1", *sent)
+    answer = post(host, sent) if isinstance(sent, bytes) else send(host, job, *sent)
     assert answer.json()["code"] == code, answer.text
     assert host.spool() == []
 
 
-def test_what_an_attempt_sends_again_replaces_the_first(host: Host) -> None:
+def test_what_an_attempt_sends_again_is_dropped_and_the_first_stays(host: Host) -> None:
     job = host.claim()
     for factor in (1.0, 2.0):
-        assert send(host, f"{job.id}.1", document(job), npy(np.arange(3.0) * factor)).json() == {"refused": {}}
-    assert np.load(host.api.store.result(f"{job.id}.1") / "scaled.npy").tolist() == [0.0, 2.0, 4.0]
+        assert send(host, job, document(job), npy(np.arange(3.0) * factor)).json() == {"refused": {}}
+    assert np.load(host.api.store.result(f"{job.id}.1") / "scaled.npy").tolist() == [0.0, 1.0, 2.0]
     assert host.spool() == [f"{job.id}.1"]
+
+
+def test_what_a_power_cut_left_of_a_result_gives_way_to_the_whole_one(host: Host) -> None:
+    job = host.claim()
+    send(host, job, document(job))
+    left = host.api.store.result(f"{job.id}.1")
+    (left / "scaled.npy").write_bytes(npy(np.zeros(3)))
+    assert send(host, job, document(job)).json() == {"refused": {}}
+    assert np.load(left / "scaled.npy").tolist() == [0.0, 1.0, 2.0]
+    (left / "result.json").write_bytes(b"")
+    assert send(host, job, document(job)).json() == {"refused": {}}
+    assert host.spool() == [f"{job.id}.1"]
+    assert finish(host.api.queue, job, succeeded(job)) == "done"
+    assert host.total(job) == 8.0
+
+
+@contextmanager
+def held_open(host: Host, job: Held, told: dict[str, Any], content: bytes) -> Iterator[Callable[[], httpx.Response]]:
+    """A result that is sent but for its last byte; what is yielded sends that and returns the answer."""
+    body, sent, end = manifest(job, told) + content, threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield body[:-1]
+        sent.set()
+        assert end.wait(60)
+        yield body[-1:]
+
+    def go_on() -> httpx.Response:
+        end.set()
+        return answer.result(60)
+
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(
+            lambda: host.worker.post("/v1/worker/results", content=pieces(), headers={"Content-Type": RESULTS})
+        )
+        assert sent.wait(60)
+        wait_until(lambda: any(file.stat().st_size for file in uploads(host)))  # the API has looked at the attempt
+        try:
+            yield go_on
+        finally:
+            end.set()
+
+
+def uploads(host: Host) -> list[Path]:
+    return list((host.api.settings.store_directory / "uploads").rglob("*.npy"))
+
+
+def test_a_result_that_arrives_after_the_commit_neither_deletes_nor_replaces_it(host: Host) -> None:
+    job = host.claim()
+    name = f"{job.id}.1"
+    with held_open(host, job, large(job), LARGE) as go_on:
+        assert send(host, job, document(job), npy(np.arange(3.0))).json() == {"refused": {}}
+        assert finish(host.api.queue, job, succeeded(job)) == "done"
+        assert go_on().json()["refused"][name]["code"] == "stale-attempt"
+    assert host.total(job) == 8.0
+    assert np.load(host.api.store.result(name) / "scaled.npy").tolist() == [0.0, 1.0, 2.0]
+    assert host.spool() == [name]
+
+
+def test_a_result_that_arrives_after_a_cancel_is_deleted(host: Host) -> None:
+    job = host.claim()
+    with held_open(host, job, large(job), LARGE) as go_on:
+        host.api.queue.cancel(job.id)
+        assert go_on().json()["refused"][f"{job.id}.1"]["code"] == "stale-attempt"
+    assert host.spool() == []
+
+
+def test_an_answer_of_several_jobs_outlives_the_one_that_was_computed(host: Host) -> None:
+    first = host.submit(result_ttl_s=77.0)
+    second = host.submit(result_ttl_s=77.0)
+    job = take(host.api.queue, first)
+    name = f"{first}.1"
+    send(host, job, document(job))
+    assert finish(host.api.queue, job, succeeded(job)) == "done"
+    assert host.owner.delete(f"/v1/jobs/{first}").status_code == 204
+    assert host.worker.delete(f"/v1/worker/results/{name}").json()["code"] == "result-committed"
+    assert host.owner.get(f"/v1/jobs/{second}/result").json()["outputs"]["total"] == 8.0
+    assert host.owner.delete(f"/v1/jobs/{second}").status_code == 204
+    assert host.spool() == []
 
 
 def test_a_full_disk_of_the_service_is_told_as_a_full_disk(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:

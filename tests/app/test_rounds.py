@@ -268,18 +268,40 @@ def test_a_round_that_cannot_be_is_refused_where_it_is_wrong(
 
 
 def test_rounds_have_limits_with_their_numbers(serve_api: Callable[..., Any]) -> None:
-    with serve_api(max_live_rounds=2, max_round_bytes=10_000, max_job_bytes=200_000) as api:
+    with serve_api(max_live_rounds=2, max_round_bytes=40_000, max_job_bytes=200_000) as api:
         large = api.http.post(PATH, json={**ASKED, "dimension": 100_000})
         assert problem(large)[:2] == (422, "job-too-large")
         assert "4 vectors of 100000 words and their sum are 4000000 bytes; a job may have 200000" in problem(large)[2]
         assert api.http.post(PATH, json=ASKED).status_code == 201
         assert api.http.post(PATH, json=ASKED).status_code == 201
         assert problem(api.http.post(PATH, json=ASKED))[:2] == (429, "too-many-rounds")
-    with serve_api(max_round_bytes=10_000) as api:
+    with serve_api(max_round_bytes=10_000, max_round_bytes_per_key=10_000) as api:
+        full = api.http.post(PATH, json=ASKED)
+        assert problem(full)[:2] == (429, "storage-quota")
+        assert "rounds of one key may hold 10000 together, and the key's have 9600" in problem(full)[2]
+    with serve_api(max_round_bytes=10_000, max_round_bytes_per_key=20_000) as api:
         full = api.http.post(PATH, json=ASKED)
         assert problem(full)[:2] == (503, "storage-full")
         assert "are 4800 bytes; live rounds may hold 10000 together and have 9600" in problem(full)[2]
         assert int(full.headers["Retry-After"]) >= 1
+
+
+def test_a_key_that_took_its_share_of_rounds_leaves_room_for_another_key(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    tokens = [create_key(tmp_path / "home", name, ["submit"]) for name in ("greedy", "other")]
+    greedy, other = ({"Authorization": f"Bearer {token}"} for token in tokens)
+    with serve_api(max_round_bytes=20_000) as api:  # a round has 4,800 bytes, a key a quarter of all
+        assert api.http.post(PATH, json=ASKED, headers=greedy).status_code == 201
+        for _ in range(8):
+            assert problem(api.http.post(PATH, json=ASKED, headers=greedy))[:2] == (429, "storage-quota")
+        assert api.http.post(PATH, json=ASKED, headers=other).status_code == 201
+
+
+@pytest.mark.parametrize("phase", ["keys_s", "shares_s"])
+def test_a_round_holds_no_room_for_longer_than_an_hour_before_its_vectors(api: Live, phase: str) -> None:
+    answer = api.http.post(PATH, json={**ASKED, "deadlines": {phase: 604_800}})
+    assert problem(answer) == (422, "invalid-request", f"{phase} should be at most 3600, got 604800")
 
 
 def rows_of(played: Played) -> bytes:

@@ -7,18 +7,21 @@ import pickle
 import struct
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from app import arrays
+from app import arrays, operations, table
 from app.errors import Refusal
 from app.results import erase_secrets
+from app.shared import Desk
+from app.table import Order
 from tests.app.computations import work
 from tests.app.conftest import Live, connected, wait_until
 
@@ -193,6 +196,108 @@ def test_a_job_whose_array_is_deleted_while_it_is_looked_at_is_refused_until_it_
     assert taken.status_code == 202
 
 
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """What happens once, in the next submission, after its inputs were found and before it is queued."""
+    keep, happens = operations.keep_inputs, list[Callable[[], object]]()
+
+    def keep_inputs(*told: Any) -> Any:
+        while happens:
+            happens.pop()()
+        return keep(*told)
+
+    monkeypatch.setattr(operations, "keep_inputs", keep_inputs)
+    return happens
+
+
+def _scaled(api: Live, array_id: str) -> httpx.Response:
+    body = {"operation": "scale", "params": {"factor": 1.0}, "inputs": {"values": {"array": array_id}}}
+    return api.http.post("/v1/jobs", json=body)
+
+
+def _is_refused_as_unknown(answer: httpx.Response, array_id: str) -> None:
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    assert answer.json()["errors"] == [{"pointer": "/inputs/values/array", "detail": f"there is no array {array_id!r}"}]
+
+
+def test_a_job_whose_array_is_deleted_after_it_was_found_is_refused(
+    api: Live, between: list[Callable[[], object]]
+) -> None:
+    array_id = api.http.put("/v1/arrays", content=npy([1.0, 2.0, 15.0]), headers=NPY).json()["id"]
+    between.append(lambda: api.http.delete(f"/v1/arrays/{array_id}").raise_for_status())
+
+    _is_refused_as_unknown(_scaled(api, array_id), array_id)
+    assert api.queued() == (0, [])
+
+
+def test_a_job_whose_array_was_deleted_long_ago_but_after_it_was_found_is_refused(
+    api: Live, between: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its submission stood still for so long, as before a disk that hangs, that Redis forgot of the deletion."""
+    array_id = api.http.put("/v1/arrays", content=npy([1.0, 2.0, 16.0]), headers=NPY).json()["id"]
+
+    def long_ago() -> None:
+        api.http.delete(f"/v1/arrays/{array_id}").raise_for_status()
+        api.queue.allow("local", array_id)
+        monkeypatch.setattr("app.submissions._LOOKED_AT_FOR", 0.0, raising=False)
+
+    between.append(long_ago)
+
+    _is_refused_as_unknown(_scaled(api, array_id), array_id)
+    assert api.queued() == (0, [])
+
+
+def test_a_job_whose_array_is_uploaded_again_and_deleted_at_once_is_refused(
+    api: Live, between: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The upload has jobs read the array again only after the deletion, when it is not there any more."""
+    content = npy([1.0, 2.0, 17.0])
+    array_id = api.http.put("/v1/arrays", content=content, headers=NPY).json()["id"]
+    allow = Desk.allow
+
+    def delete_first(desk: Desk, owner: str, array: str) -> None:
+        api.http.delete(f"/v1/arrays/{array}").raise_for_status()
+        allow(desk, owner, array)
+
+    def upload_again() -> None:
+        monkeypatch.setattr(Desk, "allow", delete_first)
+        api.http.put("/v1/arrays", content=content, headers=NPY).raise_for_status()
+
+    between.append(upload_again)
+
+    _is_refused_as_unknown(_scaled(api, array_id), array_id)
+    assert api.queued() == (0, [])
+
+
+def test_an_array_that_is_uploaded_again_while_it_is_deleted_is_there_for_the_job_that_reads_it(
+    api: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = npy([1.0, 2.0, 18.0])
+    array_id = api.http.put("/v1/arrays", content=content, headers=NPY).json()["id"]
+    jobs = api.app.state.desk.queue.jobs
+    forbid, again = jobs.forbid, list[Future[httpx.Response]]()
+
+    def upload_and_submit() -> httpx.Response:
+        api.http.put("/v1/arrays", content=content, headers=NPY).raise_for_status()
+        return _scaled(api, array_id)
+
+    with ThreadPoolExecutor(1) as threads:
+
+        def forbid_slowly(owner: str, array: str) -> bool:
+            told = forbid(owner, array)
+            again.append(threads.submit(upload_and_submit))
+            wait(again, timeout=1.0)  # it may have to wait for the end of the deletion
+            return bool(told)
+
+        monkeypatch.setattr(jobs, "forbid", forbid_slowly)
+        deleted = api.http.delete(f"/v1/arrays/{array_id}")
+        submitted = again[0].result()
+
+    assert (deleted.status_code, submitted.status_code) == (204, 202)
+    work(api.queue, api.store, submitted.json()["id"])
+    assert api.http.get(f"/v1/jobs/{submitted.json()['id']}").json()["status"] == "succeeded"
+
+
 def test_numbers_in_a_body_are_taken_though_the_same_are_being_deleted_as_an_array(api: Live) -> None:
     array_id = api.http.put("/v1/arrays", content=npy([1.0, 2.0, 11.0]), headers=NPY).json()["id"]
     assert api.queue.forbid("local", array_id)
@@ -349,7 +454,9 @@ def test_a_csv_becomes_series(api: Live) -> None:
     ],
 )
 def test_a_csv_is_read_as_the_field_writes_it(text: str, columns: list[str], expected: list[float]) -> None:
-    np.testing.assert_array_equal(arrays.from_csv(text.encode(), columns), expected)
+    columns_read = table.read(text.encode(), Order(columns, 10, 10_000, 0, 0))
+
+    np.testing.assert_array_equal(columns_read[0] if len(columns_read) == 1 else columns_read, expected)
 
 
 @pytest.mark.parametrize(
@@ -361,6 +468,20 @@ def test_a_csv_is_read_as_the_field_writes_it(text: str, columns: list[str], exp
         ("1\n" * 4097 + "x\n", "", "Row 4098, column '0': 'x' is not a number"),
         ("a,b\n1,2\n\n5,6\n", "", "Row 3 has 1 cells, row 1 has 2"),
         ("Date,Close\n2024-01-02,3\n", "", "Row 2, column 'Date': '2024-01-02' is not a number"),
+        ("Date,Open,Close\n2024-01-02,1,3\n", "", "columns Open, Close are numeric: choose among them with ?columns="),
+        ("Close,Date\n3,2024-01-02\n", "", "column Close is numeric: choose it with ?columns=Close"),
+        ("Day,Date\nMon,2024-01-02\n", "", "'Mon' is not a number; no column holds numbers alone"),
+        ("Close\n1\nN/A\n", "?columns=Close", "'N/A' is not a number; a gap is written as an empty cell"),
+        ("Close\n1\n2\n$3\n", "?columns=Close", "'$3' is not a number; a gap is written as an empty cell"),
+        ("Date;Close\n2024;3\n", "?columns=Close", "separated by semicolons: separate them by commas"),
+        ("Date;Close\n2024;3,5\n", "", "separated by semicolons: separate them by commas"),
+        ("Date\tClose\n2024\t3\n", "", "separated by tabs: separate them by commas"),
+        ("1," * 10_000 + "1\n", "", "Line 1 has 10001 cells; a CSV may have at most 10000 columns"),
+        ("1\n" + "1," * 10_000 + "1\n", "", "Line 2 has 10001 cells; a CSV may have at most 10000 columns"),
+        ('"\n"' + ",1" * 6000 + ',"\n"' + ",1" * 6000, "", "Row 1 has 12002 cells; a CSV may have at most 10000"),
+        ("," * 60_000, "", "The CSV has about 60001 cells, by its commas and lines; the limit is 50000"),
+        ("1,2\n", "?columns=0,1,0", "Column '0' is chosen 2 times"),
+        ("\r" * 60_000 + "1", "", "The CSV has about 60001 cells, by its commas and lines; the limit is 50000"),
         ("Date,Close\n2024-01-02,3\n", "?columns=Volume", "There is no column 'Volume'; there are Date, Close"),
         ("a,a\n1,2\n", "?columns=a", "2 columns are called 'a'"),
         ("a,b\n", "", "a header and no rows"),

@@ -51,6 +51,7 @@ def test_every_module_of_workers_is_either_known_to_app_or_forbidden_to_it() -> 
         "workers.buckets",
         "workers.counts",
         "workers.logs",
+        "workers.lua",
         "workers.protocol",
         "workers.queue",
         "workers.store",
@@ -64,6 +65,7 @@ def test_every_module_of_workers_is_either_known_to_app_or_forbidden_to_it() -> 
         "workers.process",
         "workers.rows",
         "workers.scripts",
+        "workers.usage",
     }
     ours = {name for name in modules() if name.split(".")[0] == "workers"}
     assert ours - known - behind_them == {name for name in forbidden if name.startswith("workers")}

@@ -104,6 +104,20 @@ def stop_redis(world: World, seconds: float, outages: list[Outage]) -> None:
             os.kill(pid, signal.SIGCONT)
 
 
+def stand_still(world: World, what: str, pid: int, seconds: float, leases_of: Part | None) -> None:
+    """SIGSTOP, and SIGCONT so many seconds later; leases of this worker are taken as ended meanwhile."""
+    world.history.add("fault", "stopped", detail=what)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        if leases_of is not None and (held := world.held(leases_of)):
+            world.connection.zadd(LEASES, dict.fromkeys((job for job, _ in held), 1.0), xx=True)
+        world.pause(seconds)
+    finally:
+        with suppress(ProcessLookupError):  # who stood still for long may have been given up
+            os.kill(pid, signal.SIGCONT)
+    world.history.add("fault", "stopped", detail=f"{what} goes on")
+
+
 def cut_off(world: World, how: str, seconds: float, outages: list[Outage]) -> None:
     """For so many seconds connections to Redis are cut and none begins, or ("silent") nothing comes through any."""
     with outage(world, how, outages):

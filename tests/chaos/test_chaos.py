@@ -33,6 +33,7 @@ from tests.chaos.faults import (
     kill_redis,
     partition,
     restart,
+    stand_still,
     stop_redis,
 )
 from tests.chaos.history import History
@@ -372,6 +373,32 @@ def test_a_killed_api_costs_no_job_and_no_key_a_second_one(worlds: Worlds, size:
         run.work_off(harm, size.every)
         run.facts = {"kills of the API": len(killed)}
         run.judge("api-kill")
+
+
+@sizes(
+    short(jobs=90, times=3, every=0.5, long=1.0),
+    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, times=9, every=10.0, long=40.0),
+)
+def test_a_process_that_stands_still_costs_no_job(worlds: Worlds, size: Size, tmp_path: Path) -> None:
+    """A worker's parent, then its child, then the API. A long one stands still for longer than a lease."""
+    stopped: list[str] = []
+    with worlds.chaos(size, tmp_path, enough=lambda: len(stopped) >= size.times) as run:
+
+        def harm() -> None:
+            able = run.world.able()
+            if len(stopped) >= size.times or not able:
+                return
+            what = ("parent", "child", "api")[len(stopped) % 3]
+            worker, child = able[0]
+            pid = {"parent": worker.pid, "child": child, "api": run.world.api.pid}[what]
+            ends_leases = what == "parent" and size.shared  # a short one does not wait for them
+            stand_still(run.world, what, pid, size.long, worker if ends_leases else None)
+            stopped.append(what)
+
+        run.work_off(harm, size.every)
+        run.facts = {"stopped": dict(Counter(stopped)), "seconds each stood still": size.long}
+        run.judge("stand-still")
+        assert set(stopped) == {"parent", "child", "api"}
 
 
 @pytest.mark.timeout(400)

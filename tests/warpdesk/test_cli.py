@@ -10,17 +10,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pydantic import SecretStr
 
+from app.main import create_app
 from app.settings import Settings
 from examples.prices import sp500
 from kernels.catalogue import OPERATIONS
 from privacy.database import connect
 from privacy.ledger import Ledger, NewBudget
+from privacy.opening import open_ledger
 from privacy.seeds import Ring
 from tests.conftest import ROOT, Service, serve, wait_until_ready
 from warpdesk.cli import main, typed
@@ -28,6 +32,7 @@ from warpdesk.client import Client
 from warpdesk.doctor.ledger import ledger
 from warpdesk.home import UnusableHome, command, make_private
 from workers.settings import ledger_in
+from workers.store import SpoolStore
 
 
 @pytest.fixture
@@ -241,7 +246,7 @@ def test_doctor_replays_the_ledger_and_names_what_does_not_fit(
         found: dict[str, str] = next(check for check in checks if check["name"] == "ledger")
         return found
 
-    assert "is made at the first start" in looked()["found"]
+    assert "it is made at the first start" in looked()["found"]
     own_home.mkdir(parents=True)
     engine = connect(ledger_in(own_home))
     books = Ledger(engine, Ring(own_home / "ledger.key"))
@@ -449,6 +454,96 @@ def test_keys_are_created_listed_and_revoked(own_home: Path, capsys: pytest.Capt
     assert main(["keys", "list"]) == 0
     assert capsys.readouterr().out == ""
     assert main(["keys", "create", "bob", "--scopes", "everything"]) == 1
+
+
+def test_a_service_that_lost_its_key_file_is_refused_until_somebody_opens_it(
+    own_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keys", "create", "alice"]) == 0
+    assert main(["keys", "open"]) == 1
+    assert "has 1 keys: revoke them first" in capsys.readouterr().err
+    (own_home / "keys.json").unlink()
+    refused = warpdesk(own_home, "serve", "--port", "0")
+    assert refused.returncode == 1
+    assert f"the key file {own_home / 'keys.json'} is gone" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    assert main(["keys", "open"]) == 0
+
+    assert create_app(Settings()).state.gate.open
+    lines = [json.loads(line) for line in (own_home / "audit.jsonl").read_text().splitlines()]
+    outcomes = [line["outcome"] for line in lines if line["action"] == "keys open"]
+    assert outcomes == ["begun", "failed: UnusableKeys", "begun", "succeeded"]
+
+
+def test_serve_refuses_a_store_without_its_secret(tmp_path: Path) -> None:
+    store = SpoolStore(tmp_path / "home" / "store")
+    with store.writer("a key", "float64", (1,), 60.0) as writer:
+        writer.take(bytes(8))
+        writer.commit(has_nan=False, has_inf=False)
+    (tmp_path / "home" / "store" / "secret").unlink()
+
+    ran = warpdesk(tmp_path / "home", "serve", "--port", "0")
+
+    assert ran.returncode == 1
+    assert "the store's secret" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_ledger_that_was_put_back_is_refused_until_an_admin_accepts_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    place = Settings(home=home).ledger_place
+    books = open_ledger(place)
+    new = NewBudget("a name", "a dataset", "pure", "add_remove", "key_admin", epsilon="1")
+    budgets = [books.create(replace(new, dataset=dataset)) for dataset in ("restored", "lost")]
+    books.dispose()
+    (home / "ledger.db").unlink()
+
+    ran = warpdesk(home, "serve", "--port", "0")
+    assert (ran.returncode, "Traceback" in ran.stderr) == (1, False)
+    assert "the ledger's database is missing or empty, and its anchor is not" in ran.stderr
+    assert "run `warpdesk ledger accept`" in ran.stderr
+    assert not (home / "ledger.db").exists()
+    looked = ledger(Settings(home=home))
+    assert looked.status == "failed"
+    assert "is missing or empty, and its anchor is not" in looked.found
+
+    assert warpdesk(home, "ledger", "accept").returncode == 0
+    lines = [json.loads(line) for line in (home / "audit.jsonl").read_text().splitlines()]
+    assert [(line["action"], line["outcome"]) for line in lines] == [
+        ("ledger accept", "begun"),
+        ("ledger accept", "succeeded"),
+    ]
+    assert set(lines[1]["target"].split(",")) == {budget.id for budget in budgets}
+    assert warpdesk(home, "ledger", "accept").returncode == 0, "there is nothing to accept any more"
+    assert len((home / "audit.jsonl").read_text().splitlines()) == 2
+    assert ledger(Settings(home=home)).status == "ok"
+    books = open_ledger(place)
+    assert {budget.state for budget in books.budgets(9)} == {"closed"}
+    books.dispose()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda home: (home / "ledger.key").unlink(), "the ledger's key"),
+        (lambda home: (home / "ledger.key").write_text("ab" * 16), "does not hold the 64 hexadecimal digits"),
+        (lambda home: (home / "ledger.db").write_bytes(b"something else" * 1000), "put its newest backup in its place"),
+    ],
+    ids=["lost key", "short key", "damaged database"],
+)
+def test_serve_says_in_a_sentence_what_is_wrong_with_the_ledger(
+    tmp_path: Path, spoil: Callable[[Path], object], said: str
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    open_ledger(Settings(home=home).ledger_place).dispose()
+    spoil(home)
+    ran = warpdesk(home, "serve", "--port", "0")
+    assert ran.returncode == 1
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_serve_says_when_the_port_is_taken(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""The watchdog of Redis' scripts: keeps those of this release loaded, and ends one that runs on and on.
+
+Redis does nothing else while a script runs, whoever sent it. After its `lua-time-limit` it refuses all commands as BUSY
+but those that end the script.
+"""
+
+import asyncio
+import logging
+import time
+
+import anyio
+import anyio.to_thread
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.retry import Retry
+
+from workers import lua
+
+log = logging.getLogger("warpdesk.api")
+
+LOOK_SECONDS = 1.0
+BUSY_SECONDS = 2.0  # of BUSY before a script is ended; ours take some milliseconds
+
+
+class Watchdog:
+    """One for each API process: to end a script twice does no harm."""
+
+    def __init__(self, url: str, patience: float) -> None:
+        # Without a check of the connection's health, which a busy Redis refuses too.
+        self._redis = Redis.from_url(
+            url, socket_timeout=patience, socket_connect_timeout=patience, retry=Retry(NoBackoff(), 0)
+        )
+        self._redis.get_connection_kwargs()["db"] = 0  # scripts are of no database, and a busy Redis refuses to SELECT
+        self._busy_since: float | None = None
+        self._trouble = ""
+        self._thread = anyio.CapacityLimiter(1)
+
+    async def watch(self) -> None:
+        """Run for as long as the API does."""
+        while True:
+            await anyio.to_thread.run_sync(self.look, limiter=self._thread)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self) -> None:
+        try:
+            lua.load(self._redis, lua.missing(self._redis))
+        except NoPermissionError as error:
+            remedy = "give the API's account the line `user api` of deploy/redis/users.acl"
+            self._tell(f"scripts cannot be loaded into Redis ({error}): {remedy}")
+        except ResponseError as error:
+            if str(error).startswith("BUSY"):
+                self._busy(function="FUNCTION KILL" in str(error))
+                return
+            self._tell(f"scripts cannot be loaded into Redis: {error}")
+        except (RedisError, OSError):  # it is away, as others tell
+            pass
+        else:
+            self._trouble = ""
+        self._busy_since = None
+
+    def close(self) -> None:
+        self._redis.close()
+
+    def _busy(self, *, function: bool) -> None:
+        now = time.monotonic()
+        if self._busy_since is None:
+            self._busy_since = now
+        seconds = now - self._busy_since
+        if seconds < BUSY_SECONDS:
+            return
+        kill = "FUNCTION KILL" if function else "SCRIPT KILL"
+        try:
+            self._redis.execute_command(kill)  # type: ignore[no-untyped-call]
+        except ResponseError as error:
+            if str(error).startswith("UNKILLABLE"):
+                self._tell(
+                    "a script that has written holds Redis, which does not let it be ended: run SHUTDOWN NOSAVE as "
+                    "`operator` and start Redis again. What was acknowledged is in its append-only file"
+                )
+            elif not str(error).startswith("NOTBUSY"):  # else it has ended meanwhile
+                self._tell(f"a script holds Redis and {kill} is refused ({error}): run it as `operator`")
+        except (RedisError, OSError) as error:
+            self._tell(f"a script holds Redis and {kill} has no answer: {type(error).__name__}")
+        else:
+            log.warning("a script held Redis for %.1f s after it had become busy: it was ended by %s", seconds, kill)
+            self._busy_since = None
+
+    def _tell(self, trouble: str) -> None:
+        """Once, not at every look."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.error("%s", trouble)

@@ -1,0 +1,248 @@
+"""What a body may make the service do before it is refused: no more memory, objects or sentences than a few limits."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from app import arrays, errors, limits, table
+from app.errors import Refusal
+from app.operations import check
+from tests.app.conftest import SCALE, Live, wait_until
+
+MIB = 1 << 20
+CSV = {"Content-Type": "text/csv"}
+JSON = {"Content-Type": "application/json"}
+
+# 10,000 columns of numbers: as many as a CSV may have.
+WIDE_ROW = ",".join(["1.5"] * 10_000).encode() + b"\n"
+
+
+class Peak:
+    """The most memory that this process, the API within it, had since here beyond what it has here."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): VmHWM begins anew
+        self._before = self._read("VmRSS")
+
+    def grown(self) -> int:
+        return self._read("VmHWM") - self._before
+
+    @staticmethod
+    def _read(name: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def csv_processes() -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        try:
+            if table.__file__ in child.cmdline():
+                found.append(child)
+        except psutil.Error:  # it has ended
+            continue
+    return found
+
+
+def test_a_csv_of_one_long_row_is_refused_for_little_memory(serve_api: Callable[..., Any]) -> None:
+    body = b"1," * (MIB - 1) + b"1"
+
+    with serve_api() as api:
+        peak = Peak()
+        answer = api.http.put("/v1/arrays", content=body, headers=CSV)
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "malformed-csv")
+        assert answer.json()["detail"] == f"Line 1 has {MIB} cells; a CSV may have at most 10000 columns"
+        assert peak.grown() < 100 * MIB
+
+
+def test_a_large_csv_is_stored_for_little_memory_while_others_are_answered(serve_api: Callable[..., Any]) -> None:
+    body = WIDE_ROW * 100  # 4 MB
+
+    with serve_api() as api, ThreadPoolExecutor(1) as threads:
+        api.http.put("/v1/arrays", content=WIDE_ROW, headers=CSV)
+        peak = Peak()
+        upload = threads.submit(api.http.put, "/v1/arrays", content=body, headers=CSV, timeout=100)
+        wait_until(csv_processes)
+        meanwhile = api.http.get("/livez")
+        first = "livez" if not upload.done() else "upload"
+        answer = upload.result()
+
+        assert (first, meanwhile.status_code, answer.status_code) == ("livez", 200, 201)
+        assert answer.json()["shape"] == [10_000, 100]
+        assert peak.grown() < 40 * MIB
+
+
+def test_a_csv_that_takes_too_much_memory_ends_its_own_process_alone(
+    serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "CSV_MEMORY", 24 * MIB)
+    long_row = b'"\n",' + b"12," * 9000  # a row of a cell that goes over two lines, and so on
+
+    with serve_api() as api:
+        answer = api.http.put("/v1/arrays", content=long_row * 40, headers=CSV)
+        again = api.http.put("/v1/arrays", content=b"1\n2\n", headers=CSV)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "malformed-csv")
+    assert answer.json()["detail"] == "Reading the CSV takes more than 32 MiB"
+    assert again.status_code == 201
+
+
+def test_a_csv_that_takes_too_long_is_refused(serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CSV_SECONDS", 1)
+
+    with serve_api() as api:
+        answer = api.http.put("/v1/arrays", content=WIDE_ROW * 400, headers=CSV, timeout=100)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "malformed-csv")
+    assert answer.json()["detail"] == "Reading the CSV takes more than 1 s of a processor"
+
+
+def test_a_csv_whose_process_is_killed_may_be_sent_again(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api, ThreadPoolExecutor(1) as threads:
+        upload = threads.submit(api.http.put, "/v1/arrays", content=WIDE_ROW * 100, headers=CSV, timeout=100)
+        wait_until(csv_processes)
+        for process in csv_processes():
+            process.kill()
+        answer = upload.result()
+        again = api.http.put("/v1/arrays", content=b"1\n2\n", headers=CSV)
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "busy")
+    assert (answer.json()["retryable"], answer.headers["Retry-After"]) == (True, "10")
+    assert again.status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("header", "query", "status", "sentence"),
+    [
+        (b"Day,Close\n", "?columns=Open", 422, "There is no column 'Open'; there are Day, Close"),
+        (b"Day,Close\n", "?columns=Close", 201, ""),
+        (b"Day,Close\nMon,1\n", "", 422, "'Mon' is not a number; column Close is numeric"),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, arrays.CSV_SMALL // 4], ids=["small", "large"])
+def test_small_and_large_csv_files_are_answered_alike(
+    api: Live, rows: int, header: bytes, query: str, status: int, sentence: str
+) -> None:
+    answer = api.http.put(f"/v1/arrays{query}", content=header + b"Tu,\n" * rows, headers=CSV)
+
+    assert answer.status_code == status
+    assert sentence in answer.json().get("detail", "")
+    assert [problem["pointer"] for problem in answer.json().get("errors", [])] == ["/query/columns"] * ("Open" in query)
+
+
+def test_a_large_csv_waits_for_another_of_its_key_and_is_refused_if_that_takes_long(
+    api: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    csvs = api.app.state.desk.csvs
+    large = b"1,2,3\n" * (arrays.CSV_SMALL // 6 + 1)
+
+    with ThreadPoolExecutor(1) as threads:
+        with csvs.take("local"):
+            waiting = threads.submit(api.http.put, "/v1/arrays", content=large, headers=CSV)
+            time.sleep(0.2)
+            waited = not waiting.done()
+        read = waiting.result()
+    monkeypatch.setattr(limits, "CSV_WAIT", 0.1)
+    with csvs.take("local"):
+        refused = api.http.put("/v1/arrays", content=large, headers=CSV)
+    with csvs.take("one"), csvs.take("other"):
+        small = api.http.put("/v1/arrays", content=b"1\n2\n", headers=CSV)
+        full = api.http.put("/v1/arrays", content=large, headers=CSV)
+
+    assert (waited, read.status_code, small.status_code) == (True, 201, 201)
+    assert (refused.status_code, refused.json()["code"]) == (429, "share-used-up")
+    assert (full.status_code, full.json()["code"]) == (503, "busy")
+    assert refused.headers["Retry-After"] == full.headers["Retry-After"] == "1"
+    assert csvs.held() == 0
+
+
+def _keyed(count: int, item: str = "0") -> str:
+    return "{" + ",".join(f'"k{number}":{item}' for number in range(count)) + "}"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "pointer", "sentence"),
+    [
+        (
+            "/v1/jobs",
+            '{"inputs":' + _keyed(5000, "{}") + "}",
+            "",
+            "The body has more than 1000 keys, which is the limit",
+        ),
+        ("/v1/jobs", _keyed(5000), "", "The body has more than 1000 keys, which is the limit"),
+        ("/v1/jobs", "[" + "[]," * 50_000 + "[]]", "", "The body has more than 4000 values and lists"),
+        ("/v1/jobs", "[" * 7000 + "]" * 7000, "", "The body has more than 4000 values and lists"),
+        ("/v1/jobs", "[" + '"",' * 50_000 + '""]', "", "The body has more than 4000 values and lists"),
+        ("/v1/jobs", '{"operation":"scale","inputs":' + _keyed(33) + "}", "/inputs", "33 entries; the limit is 32"),
+        ("/v1/jobs", '{"operation":"scale","params":' + _keyed(65) + "}", "/params", "65 entries; the limit is 64"),
+        ("/v1/budgets", _keyed(5000), "", "The body has more than 1000 keys, which is the limit"),
+        ("/v1/budgets/budget_1/quote", _keyed(5000), "", "The body has more than 1000 keys, which is the limit"),
+        (
+            "/v1/secagg/rounds",
+            "[" + "[]," * 50_000 + "[]]",
+            "",
+            "The body has more than 82000 values and lists",
+        ),
+    ],
+)
+def test_a_body_of_too_many_parts_is_refused_before_it_is_parsed(
+    api: Live, path: str, body: str, pointer: str, sentence: str
+) -> None:
+    answer = api.http.post(path, content=body, headers={**JSON, "Idempotency-Key": "1"})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    [problem] = answer.json()["errors"]
+    assert problem["pointer"] == pointer
+    assert sentence in problem["detail"]
+
+
+def test_a_member_of_a_large_round_may_send_a_share_to_every_other(api: Live) -> None:
+    answer = api.http.post(
+        "/v1/secagg/rounds", content=_keyed(40_000, '""')[:190_000].rpartition(",")[0] + "}", headers=JSON
+    )
+
+    assert answer.json()["detail"].partition(" ")[2].startswith("things are wrong: ")  # each was looked at
+    assert len(answer.json()["errors"]) == 20
+
+
+@pytest.mark.parametrize("text", [':,[{"' * 5000, '\\"' * 9 + ":" * 5000, "\\" * 9 + ":" * 5000 + "\\" * 4])
+def test_marks_of_json_within_strings_are_not_counted(api: Live, text: str) -> None:
+    answer = api.http.post("/v1/jobs", json={**SCALE, "backend": text})
+
+    [problem] = answer.json()["errors"]
+    assert problem["pointer"] == "/backend"
+
+
+def test_an_array_of_single_rows_is_taken_up_to_the_limit_of_numbers(api: Live) -> None:
+    body = {**SCALE, "inputs": {"values": {"data": [[1.0]] * 1000}}}
+
+    assert api.http.post("/v1/jobs", json=body).status_code == 202
+
+
+def test_lists_without_numbers_are_refused_for_little_memory(serve_api: Callable[..., Any]) -> None:
+    body = b'{"operation":"scale","inputs":{"values":{"data":[' + b"[]," * 1_300_000 + b"[]]}}}"
+
+    with serve_api() as api:
+        peak = Peak()
+        answer = api.http.post("/v1/jobs", content=body, headers=JSON)
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+        assert "more than 133072 values and lists, which is the limit; upload arrays" in answer.json()["detail"]
+        assert peak.grown() < 50 * MIB
+
+
+def test_no_more_problems_are_built_than_are_told(api: Live) -> None:
+    body = {**SCALE, **{f"k{number}": 0 for number in range(900)}}
+
+    with pytest.raises(Refusal) as refusal:
+        check(api.app.state.desk, "local", body)
+
+    assert len(refusal.value.problems) == errors.TOLD
+    assert refusal.value.detail.startswith("900 things are wrong: ")
+    assert refusal.value.detail.endswith(f"and {900 - errors.TOLD} more")
