@@ -2,9 +2,8 @@
 
 import errno
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
@@ -24,8 +23,6 @@ log = logging.getLogger("warpdesk.api")
 MEDIA_TYPE = "application/problem+json"
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-TOLD = 20  # a body can be wrong in a million places
 
 # code: (status, title, whether the same request may succeed later)
 CODES: dict[str, tuple[int, str, bool]] = {
@@ -140,7 +137,8 @@ def response(refusal: Refusal) -> Response:
         code=refusal.code,
         retryable=retryable,
         errors=[
-            schemas.ErrorDetail(pointer=problem.pointer, detail=problem.detail) for problem in refusal.problems[:TOLD]
+            schemas.ErrorDetail(pointer=problem.pointer, detail=problem.detail)
+            for problem in refusal.problems[: operation.TOLD]
         ],
         job=refusal.job,
     )
@@ -210,8 +208,8 @@ def install(api: FastAPI) -> None:
     @api.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101
-        problems = tuple(operation.problem_of(entry) for entry in error.errors())
-        return response(Refusal("invalid-request", sentence_of(problems), *problems))
+        problems, count = operation.problems_of(error.errors())
+        return response(Refusal("invalid-request", sentence_of(problems, count), *problems))
 
     @api.exception_handler(ClientDisconnect)
     async def disconnected(_: Request, __: Exception) -> Response:
@@ -242,17 +240,16 @@ def unforeseen(method: str, path: str, error: Exception) -> Response:
 
 
 def unfit(error: ValidationError, omit: frozenset[str] = frozenset()) -> Refusal:
-    """The refusal of a body that does not fit its model. No more problems are built than are told."""
-    entries = islice(error.errors(include_url=False), TOLD)
-    problems = tuple(operation.problem_of(entry, omit=omit) for entry in entries)
-    return Refusal("invalid-request", sentence_of(problems, error.error_count()), *problems)
+    """The refusal of a body that does not fit its model."""
+    problems, count = operation.problems_of(error.errors(include_url=False), omit=omit)
+    return Refusal("invalid-request", sentence_of(problems, count), *problems)
 
 
-def sentence_of(problems: tuple[operation.Problem, ...], count: int = 0) -> str:
-    """One sentence for all problems, of which `count` were found where these are not all."""
-    count = count or len(problems)
+def sentence_of(problems: Sequence[operation.Problem], count: int | None = None) -> str:
+    """One sentence for so many problems, of which these are the first, or all."""
+    count = len(problems) if count is None else count
     if count == 1:
         return problems[0].detail
-    told = [f"{problem.pointer}: {problem.detail}" for problem in problems[:TOLD]]
-    more = [f"and {count - TOLD} more"] if count > TOLD else []
+    told = [f"{problem.pointer}: {problem.detail}" for problem in problems[: operation.TOLD]]
+    more = [f"and {count - operation.TOLD} more"] if count > operation.TOLD else []
     return f"{count} things are wrong: " + "; ".join(told + more)

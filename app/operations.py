@@ -60,7 +60,7 @@ def check(desk: Desk, owner: str, body: object) -> Checked:
     try:
         params = operation.validate(submission.params, infos)
     except InvalidRequest as error:
-        raise Refusal("invalid-request", errors.sentence_of(error.problems), *error.problems) from None
+        raise Refusal("invalid-request", errors.sentence_of(error.problems, error.count), *error.problems) from None
     cost = operation.cost(params, infos)
     if cost.bytes > desk.settings.max_job_bytes:
         sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {desk.settings.max_job_bytes}"

@@ -37,6 +37,9 @@ def _of_its_type(value: Any, literal: ValidatorFunctionWrapHandler) -> Any:
 EXACT = WrapValidator(_of_its_type)
 
 
+TOLD = 20  # problems of a request that are put into words: it can be wrong in a million places
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing wrong with a request: where (JSON pointer, e.g. "/params/period") and a sentence."""
@@ -46,20 +49,30 @@ class Problem:
 
 
 class InvalidRequest(ValueError):
-    """The parameters or inputs do not fit the operation; carries every problem found."""
+    """The parameters or inputs do not fit the operation.
 
-    def __init__(self, *problems: Problem) -> None:
+    `problems` are those found, of which the first 20 are put into words; `count` is how many there are.
+    """
+
+    def __init__(self, *problems: Problem, count: int | None = None) -> None:
         super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in problems))
         self.problems = problems
+        self.count = len(problems) if count is None else count
 
 
 def refuse(pointer: str, detail: str) -> InvalidRequest:
     return InvalidRequest(Problem(pointer, detail))
 
 
-def problems_of(error: ValidationError, root: str = "", omit: frozenset[str] = frozenset()) -> list[Problem]:
-    """Pydantic's findings as places and sentences; parts of a place named in `omit` are not in the request."""
-    return [problem_of(entry, root, omit) for entry in error.errors(include_url=False) if not _is_echo(entry)]
+def problems_of(
+    findings: Sequence[Mapping[str, Any]], root: str = "", omit: frozenset[str] = frozenset()
+) -> tuple[list[Problem], int]:
+    """The first 20 of pydantic's findings (`ValidationError.errors()`) as places and sentences, and their count.
+
+    Parts of a place named in `omit` are not in the request.
+    """
+    found = [entry for entry in findings if not _is_echo(entry)]
+    return [_problem_of(entry, root, omit) for entry in found[:TOLD]], len(found)
 
 
 def _is_echo(entry: Mapping[str, Any]) -> bool:
@@ -67,8 +80,7 @@ def _is_echo(entry: Mapping[str, Any]) -> bool:
     return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
-def problem_of(entry: Mapping[str, Any], root: str = "", omit: frozenset[str] = frozenset()) -> Problem:
-    """One of pydantic's findings (an entry of `ValidationError.errors()`) as a place and a sentence."""
+def _problem_of(entry: Mapping[str, Any], root: str, omit: frozenset[str]) -> Problem:
     place = [part for part in entry["loc"] if part not in omit]
     pointer = root + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in place)
     return Problem(pointer, _sentence(entry["type"], entry["msg"], entry.get("ctx", {}), entry["input"], place))
@@ -281,14 +293,14 @@ class Operation:
         return function
 
     def validate(self, params: Mapping[str, Any], inputs: Mapping[str, ArrayInfo]) -> Params:
-        """Return the parsed parameters, or raise InvalidRequest with every problem in it."""
+        """Return the parsed parameters, or raise InvalidRequest with what is wrong with them and with the inputs."""
         problems = list(self._input_problems(inputs))
         try:
             # JSON rules of strict mode: lists are tuples there, strings are literals.
             parsed = self.params.model_validate_json(json.dumps(dict(params)))
         except ValidationError as error:
-            problems += problems_of(error, "/params")
-            raise InvalidRequest(*problems) from None
+            others, count = problems_of(error.errors(include_url=False), "/params")
+            raise InvalidRequest(*problems, *others, count=len(problems) + count) from None
         if problems:
             raise InvalidRequest(*problems)
         self.check(parsed, inputs)

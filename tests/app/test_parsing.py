@@ -9,9 +9,10 @@ from typing import Any
 import psutil
 import pytest
 
-from app import arrays, errors, limits, table
+from app import arrays, limits, table
 from app.errors import Refusal
 from app.operations import check
+from kernels import operation
 from tests.app.conftest import SCALE, Live, wait_until
 
 MIB = 1 << 20
@@ -243,6 +244,6 @@ def test_no_more_problems_are_built_than_are_told(api: Live) -> None:
     with pytest.raises(Refusal) as refusal:
         check(api.app.state.desk, "local", body)
 
-    assert len(refusal.value.problems) == errors.TOLD
+    assert len(refusal.value.problems) == operation.TOLD
     assert refusal.value.detail.startswith("900 things are wrong: ")
-    assert refusal.value.detail.endswith(f"and {900 - errors.TOLD} more")
+    assert refusal.value.detail.endswith(f"and {900 - operation.TOLD} more")

@@ -329,6 +329,13 @@ def test_one_client_alone_is_refused() -> None:
     assert any("a sum over one client is that client's vector" in problem for problem in problems)
 
 
+def test_of_very_many_problems_the_first_twenty_are_put_into_words() -> None:
+    request, inputs = Round({c: np.arange(4) for c in (1, 2, 3)}, 32, 10).request((3,))
+    with pytest.raises(InvalidRequest) as refused:
+        OPERATION.validate({**request, "pairs": [0] * 500}, _infos(inputs))
+    assert (len(refused.value.problems), refused.value.count) == (20, 500)
+
+
 def test_a_seed_given_twice_is_refused() -> None:
     request, inputs = Round({c: np.arange(4) for c in (1, 2, 3)}, 32, 10).request((3,))
     for name, rows in (
