@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import anyio.to_thread
 import jiter
 from fastapi import Request
+from starlette.types import Receive
 
 from app import limits
 from app.errors import Refusal, refuse_at
@@ -54,6 +55,12 @@ async def read(request: Request, limit: int) -> AsyncIterator[bytes]:
         whole = bytes(body)
         del body
         yield whole
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return when the client has gone. Its body has been read, or is not wanted."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _sender(request: Request) -> str:

@@ -109,8 +109,7 @@ class _Stream(Response):
         async with anyio.create_task_group() as tasks:
 
             async def until_gone() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
+                await bodies.until_gone(receive)
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(until_gone)

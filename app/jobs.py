@@ -85,7 +85,7 @@ async def job(job_id: str, request: Request, caller: Reader, desk: Shared) -> Re
     with desk.waits.take(caller.id), desk.completions.watch(job_id, auth.still(request)) as watch:
         record = await own_job(desk, caller, job_id)
         if not record.state.final:
-            record = await desk.completions.until_done(watch, wait) or record
+            record = await desk.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
     auth.require_still(request)
     return await waited(desk, record, wait, {})
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -256,11 +256,19 @@ class Completions:
                     feed.over = True
                     feed.woken.set()
 
-    async def until_done(self, watch: Watch, seconds: float) -> JobRecord | None:
-        """The record once it is final, or as it is when the time is over; survives a Redis that goes and comes back."""
-        if not self.released:
-            with anyio.move_on_after(seconds):
-                await watch.woken.wait()
+    async def until_done(self, watch: Watch, seconds: float, gone: Coroutine[object, object, None]) -> JobRecord | None:
+        """The record once it is final, or as it is when the time is over or `gone` returns, since its client has gone.
+
+        Survives a Redis that goes and comes back.
+        """
+        leaving = asyncio.create_task(gone)
+        leaving.add_done_callback(lambda _: watch.woken.set())
+        try:
+            if not self.released:
+                with anyio.move_on_after(seconds):
+                    await watch.woken.wait()
+        finally:
+            leaving.cancel()
         return watch.record or await self.current(watch.job_id)
 
     async def current(self, job_id: str) -> JobRecord | None:

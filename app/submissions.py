@@ -328,7 +328,7 @@ async def _waited_for(
         except Refusal:
             return pending(desk, record, None, headers)
         with share:
-            record = await desk.completions.until_done(watch, wait) or record
+            record = await desk.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
         auth.require_still(request)
     return await waited(desk, record, wait, headers)
 

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -80,6 +81,22 @@ def test_a_key_has_so_many_streams_and_another_key_reads_all_the_same(
         assert (refused.status_code, refused.json()["code"]) == (429, "share-used-up")
         assert refused.headers["Retry-After"] == "1"
         wait_until(lambda: api.app.state.desk.streams.held() == 0)
+
+
+@pytest.mark.parametrize("how", ["GET", "POST"])
+def test_a_wait_ends_when_its_client_goes(serve_api: Callable[..., Any], how: str) -> None:
+    with serve_api(max_wait=600) as api:
+        waits, body = api.app.state.desk.waits, json.dumps(unlike()).encode()
+        path = "/v1/jobs" if how == "POST" else f"/v1/jobs/{api.submit(**SCALE)}"
+        head = f"{how} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nPrefer: wait=600\r\nContent-Type: application/json\r\n"
+        with connected(api) as connection:
+            if how == "POST":
+                connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            else:
+                connection.sendall(f"{head}\r\n".encode())
+            wait_until(lambda: waits.held() == 1)
+
+        wait_until(lambda: waits.held() == 0)  # for less than the wait is long
 
 
 def test_a_job_that_many_wait_for_is_read_once_for_all_of_them(
