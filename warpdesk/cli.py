@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         "-i", "--input", action="append", default=[], metavar="NAME=FILE", help="an .npy file, or file.csv:Column"
     )
     submit.add_argument("--backend", choices=("auto", "gpu", "cpu"), default="auto")
-    submit.add_argument("--priority", choices=("realtime", "batch", "research"), default="realtime")
+    submit.add_argument("--priority", choices=("realtime", "batch", "research"), default="batch")
     submit.add_argument("--seed", type=int)
     submit.add_argument("--deadline", type=float, metavar="SECONDS", help="the job expires if it is not done by then")
     submit.add_argument(

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 import httpx
 from numpy.typing import ArrayLike
@@ -29,6 +29,7 @@ from warpdesk.errors import (
     JobTimeout,
     NotFound,
     RequestRefused,
+    RoundTimeout,
     Unauthorized,
     Unreachable,
     WarpdeskError,
@@ -66,6 +67,7 @@ __all__ = [
     "Result",
     "Round",
     "RoundResult",
+    "RoundTimeout",
     "Unauthorized",
     "Unreachable",
     "WarpdeskError",
@@ -74,6 +76,11 @@ __all__ = [
 Progress = Callable[[JobEvent], object]  # is called with each event of a job, in order
 AnyJob = JobDescription | str  # a job, or its id
 OnTimeout = Literal["leave", "cancel"]  # what becomes of a job whose caller waits no longer
+
+
+def _require_known(wish: OnTimeout) -> None:
+    if wish not in get_args(OnTimeout):
+        raise ValueError(f"on_timeout is one of {', '.join(get_args(OnTimeout))}, got {wish!r}")
 
 
 class Job(JobDescription):
@@ -148,7 +155,7 @@ class Client:
         operation: str,
         *,
         backend: BackendWish = "auto",
-        priority: Priority = "realtime",
+        priority: Priority = "batch",
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
@@ -167,6 +174,7 @@ class Client:
         ends. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises RequestRefused when
         the request is refused, JobFailed when the job has no answer and Unreachable when no service answers.
         """
+        _require_known(on_timeout)
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
         try:
@@ -176,7 +184,10 @@ class Client:
             return self.result(job, timeout, progress)
         except JobTimeout as late:
             if on_timeout == "cancel":
-                late.job = self.cancel(late.job)
+                try:
+                    late.job = self.cancel(late.job)
+                except WarpdeskError as why:
+                    late.add_note(f"The job was not canceled: {why}")
             raise
 
     def submit(
@@ -285,7 +296,7 @@ class Client:
         return self._send(self._exchange.secagg_round(asked))
 
     def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
-        """Wait until a round of this key is done, and fetch the sum; TimeoutError after `timeout` seconds.
+        """Wait until a round of this key is done, and fetch the sum; RoundTimeout after `timeout` seconds.
 
         Raises WarpdeskError where the round was aborted, with the reason.
         """
@@ -356,7 +367,7 @@ class AsyncClient:
         operation: str,
         *,
         backend: BackendWish = "auto",
-        priority: Priority = "realtime",
+        priority: Priority = "batch",
         seed: int | None = None,
         deadline_s: float | None = None,
         result_ttl_s: float | None = None,
@@ -375,6 +386,7 @@ class AsyncClient:
         ends. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises RequestRefused when
         the request is refused, JobFailed when the job has no answer and Unreachable when no service answers.
         """
+        _require_known(on_timeout)
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
         try:
@@ -384,7 +396,10 @@ class AsyncClient:
             return await self.result(job, timeout, progress)
         except JobTimeout as late:
             if on_timeout == "cancel":
-                late.job = await self.cancel(late.job)
+                try:
+                    late.job = await self.cancel(late.job)
+                except WarpdeskError as why:
+                    late.add_note(f"The job was not canceled: {why}")
             raise
 
     async def submit(
@@ -495,7 +510,7 @@ class AsyncClient:
         return await self._send(self._exchange.secagg_round(asked))
 
     async def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
-        """Wait until a round of this key is done, and fetch the sum; TimeoutError after `timeout` seconds.
+        """Wait until a round of this key is done, and fetch the sum; RoundTimeout after `timeout` seconds.
 
         Raises WarpdeskError where the round was aborted, with the reason.
         """

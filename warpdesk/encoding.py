@@ -67,22 +67,24 @@ def file_body(path: Path) -> Body:
 def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
     """Numbers as one of the dtypes that are taken: unchanged where it is one of them, else exactly, or not at all.
 
-    None within a list is a gap (NaN). Raises TypeError for what has labels, whose orientation an array does not tell,
-    and for what is not numbers; ValueError where no dtype that is taken holds the numbers exactly.
+    None within a list is a gap (NaN), and integers among floats are as exact as those alone. Raises TypeError for what
+    has labels, whose orientation an array does not tell, and for what is not numbers; ValueError where no dtype that is
+    taken holds the numbers exactly.
     """
     if isinstance(value, str):
         raise TypeError(f"{name} is a string: give numbers as an array or a list, a file as Path({value[:80]!r})")
-    if any(hasattr(value, mark) for mark in _LABELLED):
-        library, kind = type(value).__module__.partition(".")[0], type(value).__name__
+    members = value if isinstance(value, list | tuple) else []
+    labelled = next((each for each in (value, *members) if _has_labels(each)), None)
+    if labelled is not None:
+        library, kind = type(labelled).__module__.partition(".")[0], type(labelled).__name__
+        holds = "is" if labelled is value else "holds"
         raise TypeError(
-            f"{name} is a {library} {kind}, whose labels and orientation are not read: send an array in which a row is "
-            "an asset and a column a time. A table of dates by assets is .to_numpy().T, one series .to_numpy()"
+            f"{name} {holds} a {library} {kind}, whose labels and orientation are not read: send an array in which a "
+            "row is an asset and a column a time. A table of dates by assets is .to_numpy().T, one series .to_numpy()"
         )
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array, whose mask is not sent: fill it, with NaN for a gap")
-    array = np.asarray(value)
-    if array.dtype.kind == "O" and not isinstance(value, np.ndarray):
-        array = _with_gaps(name, array)
+    array = _of_list(name, value) if isinstance(value, list | tuple) else np.asarray(value)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} has the dtype {array.dtype}; it must be numbers: integers or floats")
     if array.dtype.name in dtypes:
@@ -99,18 +101,41 @@ def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
 _LABELLED = ("to_numpy", "__dataframe__", "dims")
 
 
-def _with_gaps(name: str, array: AnyArray) -> AnyArray:
-    """Numbers and None of a list, as float64."""
-    flat = [math.nan if each is None else each for each in array.reshape(-1).tolist()]
-    odd = next((each for each in flat if isinstance(each, bool) or not isinstance(each, int | float)), None)
+def _has_labels(value: Any) -> bool:
+    return any(hasattr(value, mark) for mark in _LABELLED)
+
+
+def _of_list(name: str, value: Any) -> AnyArray:
+    """The numbers of a list of numbers, lists or arrays, with None for a gap."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # NumPy names neither the list nor the fault
+        raise ValueError(f"{name} is a list whose rows differ in length") from None
+    if array.dtype.kind not in "iufO" or all(isinstance(each, np.ndarray) for each in value):
+        return array
+    objects = np.array(value, dtype=object)
+    flat = [math.nan if each is None else each for each in objects.reshape(-1).tolist()]
+    odd = next((each for each in flat if isinstance(each, bool) or not isinstance(each, _NUMBER)), None)
     if odd is not None:
         raise TypeError(
             f"{name} holds {str(odd)[:40]!r} of type {type(odd).__name__}; it must be numbers, or None for a gap"
         )
-    large = next((each for each in flat if isinstance(each, int) and int(float(each)) != each), None)
+    if array.dtype.kind in "iu":
+        return array
+    large = next((each for each in flat if isinstance(each, int) and not _is_float(each)), None)
     if large is not None:
-        raise ValueError(f"{name} holds {large}, which float64 cannot hold exactly")
-    return np.array(flat, dtype=np.float64).reshape(array.shape)
+        raise ValueError(f"{name} holds {str(large)[:40]}, which float64 cannot hold exactly")
+    return array if array.dtype.kind == "f" else np.array(flat, dtype=np.float64).reshape(objects.shape)
+
+
+_NUMBER = (int, float, np.integer, np.floating)
+
+
+def _is_float(number: int) -> bool:
+    try:
+        return int(float(number)) == number
+    except OverflowError:
+        return False
 
 
 def _exact(before: AnyArray, after: AnyArray) -> bool:

@@ -1,5 +1,7 @@
 """What a client raises: one exception for each thing a caller may do about it."""
 
+from typing import Any
+
 import httpx
 
 from app.schemas import ErrorDetail, JobDescription
@@ -19,6 +21,16 @@ class WarpdeskError(Exception):
         self.code = code
         self.detail = detail
         self.errors = errors
+
+    def __reduce__(self) -> tuple[Any, ...]:  # so that a pool of processes can hand it on
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[WarpdeskError], args: tuple[Any, ...], state: dict[str, Any]) -> WarpdeskError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class RequestRefused(WarpdeskError):
@@ -63,6 +75,14 @@ class JobTimeout(WarpdeskError, TimeoutError):
         self.job = job
         name = job if isinstance(job, str) else job.id
         super().__init__(0, "timeout", f"the job {name} is still {state}")
+
+
+class RoundTimeout(WarpdeskError, TimeoutError):
+    """A round of secure aggregation had no sum within the time that its caller waits. `round` is its id."""
+
+    def __init__(self, round_id: str) -> None:
+        self.round = round_id
+        super().__init__(0, "timeout", f"{round_id} has no sum yet")
 
 
 def refused(status: int, code: str, detail: str, errors: tuple[ErrorDetail, ...] = ()) -> RequestRefused:

@@ -48,7 +48,16 @@ from warpdesk.encoding import (
     fits_json,
     from_npy,
 )
-from warpdesk.errors import REFUSED, JobFailed, JobTimeout, RequestRefused, Unreachable, WarpdeskError, refused
+from warpdesk.errors import (
+    REFUSED,
+    JobFailed,
+    JobTimeout,
+    RequestRefused,
+    RoundTimeout,
+    Unreachable,
+    WarpdeskError,
+    refused,
+)
 from warpdesk.event_stream import EventStream
 from workers.protocol import BackendWish, Priority, Provenance, State
 
@@ -268,7 +277,7 @@ class Exchange:
                 if error.code != "not-yet":
                     raise
                 if (left := _seconds_left(deadline)) <= 0:
-                    raise TimeoutError(f"{name} has no sum yet") from None
+                    raise RoundTimeout(name) from None
                 pause = min(2 * pause, LONGEST_PAUSE, left)
         told = response.json()
         array = yield from self.ask("GET", f"/v1/jobs/{told['job']}/result/sum", headers={"Accept": NPY})

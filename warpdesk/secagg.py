@@ -37,7 +37,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from privacy import graph, secret_sharing
 from privacy.key_agreement import check_encoding, share_key
 from warpdesk.client import send
-from warpdesk.encoding import CHUNK, AnyArray, Body
+from warpdesk.encoding import CHUNK, AnyArray, Body, as_array
 from warpdesk.errors import Unreachable, WarpdeskError
 from warpdesk.exchange import Exchange
 from warpdesk.masking import ClientSecret, Quantisation, check_sum, mask, new_secret
@@ -202,7 +202,7 @@ class Member:
     def send_vector(self, vector: ArrayLike, weight: int = 1) -> None:
         """Wait for the shares of the neighbours, check them, and send the vector under its masks."""
         state, roster = self._state, self._roster
-        values = np.asarray(vector, np.float64)
+        values = as_array("the vector", vector, ("float64",))
         if values.shape != (roster.dimension,):
             raise ValueError(f"a vector of this round has shape [{roster.dimension}], got {list(values.shape)}")
         if state.sharers is None:

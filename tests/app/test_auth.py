@@ -16,6 +16,7 @@ from app.settings import Settings
 from tests.app.computations import work
 from tests.app.conftest import SCALE, connected, wait_until
 from tests.app.test_uploads import NPY, npy
+from warpdesk import Client, JobTimeout
 from workers.protocol import State
 from workers.queue import Claim
 
@@ -362,3 +363,18 @@ def test_the_first_key_closes_a_service_that_was_open(serve_api: Callable[..., A
 
         wait_until(lambda: api.http.get("/v1/jobs").status_code != 200)
         assert api.http.get("/v1/jobs").status_code == 401
+
+
+@pytest.mark.parametrize("scopes", [["submit", "read"], ["submit", "read", "cancel"]])
+def test_the_client_runs_a_job_with_a_key_that_has_no_more_than_it_needs(
+    serve_api: Callable[..., Any], tmp_path: Path, scopes: list[str]
+) -> None:
+    token = create_key(tmp_path / "home", "desk", scopes)
+    with serve_api() as api, Client(api.url, token) as client:
+        with pytest.raises(JobTimeout) as late:  # nobody works here
+            client.run("scale", values=[1.0, 2.0], factor=2.0, timeout=0.1, on_timeout="cancel")
+
+        asked_for = "needs the scope 'cancel'"
+        assert any(asked_for in note for note in getattr(late.value, "__notes__", [])) == ("cancel" not in scopes)
+        job = late.value.job if isinstance(late.value.job, str) else late.value.job.id
+        assert client.job(job).status == ("canceled" if "cancel" in scopes else "queued")

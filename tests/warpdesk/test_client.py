@@ -1,6 +1,7 @@
 """The Python client against a real service: NumPy in, NumPy out, errors as exceptions."""
 
 import asyncio
+import pickle
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from warpdesk import (
     JobTimeout,
     NotFound,
     RequestRefused,
+    RoundTimeout,
     Unauthorized,
     Unreachable,
     WarpdeskError,
@@ -313,6 +315,8 @@ class Table:
         (np.array([None, 1.0]), "prices has the dtype object; it must be numbers"),
         ([1.0, {}], "prices holds '{}' of type dict; it must be numbers, or None for a gap"),
         ([True, False], "prices has the dtype bool; it must be numbers"),
+        ([1, True], "prices holds 'True' of type bool; it must be numbers, or None for a gap"),
+        ([Table(), Table()], "prices holds a tests Table, whose labels and orientation are not read"),
         (np.ma.array([1.0, 2.0], mask=[False, True]), "prices is a masked array"),
         ("prices.csv", r"prices is a string: give numbers as an array or a list, a file as Path\('prices.csv'\)"),
     ],
@@ -355,6 +359,46 @@ def test_numbers_of_another_dtype_are_taken_exactly(value: Any, dtypes: tuple[st
 def test_numbers_that_would_change_are_refused(value: Any, dtypes: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=f"prices has the dtype .* {dtypes[0]}.* cannot hold exactly"):
         as_array("prices", value, dtypes)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ([2**53 + 1, 0.5], f"prices holds {2**53 + 1}, which float64 cannot hold exactly"),
+        ([2**63 + 1, -1], f"prices holds {2**63 + 1}, which float64 cannot hold exactly"),
+        ([10**400], "prices holds 1000.*, which float64 cannot hold exactly"),
+        ([[1.0, 2.0], [3.0]], "prices is a list whose rows differ in length"),
+    ],
+)
+def test_a_list_that_would_change_is_refused(value: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        as_array("prices", value, ("float64", "float32"))
+
+
+@pytest.mark.parametrize("value", [[np.float32(1.5), np.float32(2.5)], [np.array([1.5, 2.5], np.float32)]])
+def test_a_list_of_float32_stays_float32(value: Any) -> None:
+    assert as_array("prices", value, ("float64", "float32")).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unreachable("http://127.0.0.1:1", httpx.ConnectError("refused")),
+        RequestRefused(422, "invalid-request", "period must be at least 1"),
+        JobTimeout("job_1", "running"),
+        RoundTimeout("round_1"),
+    ],
+)
+def test_an_error_can_be_handed_from_one_process_to_another(error: WarpdeskError) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
+
+    assert (type(again), str(again), again.code) == (type(error), str(error), error.code)
+    assert vars(again).keys() == vars(error).keys()
+
+
+def test_an_unknown_wish_for_a_timeout_is_refused(client: Client) -> None:
+    with pytest.raises(ValueError, match="on_timeout is one of leave, cancel, got 'cancle'"):
+        client.run("monte_carlo", **LONG, timeout=0.5, on_timeout="cancle")  # type: ignore[arg-type]
 
 
 def test_a_gap_in_a_list_is_none() -> None:
