@@ -9,15 +9,13 @@ import math
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import chain
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -81,11 +79,10 @@ class NpyUpload:
     file), so that what is stored is always C-ordered and little-endian. Whoever does not finish it must discard it.
     """
 
-    def __init__(self, open_writer: OpenWriter, limit: int, length: int | None, scratch: Path) -> None:
+    def __init__(self, open_writer: OpenWriter, limit: int, length: int | None) -> None:
         self._open_writer = open_writer
         self._limit = limit
         self._length = length
-        self._scratch_directory = scratch
         self.end: int | None = None  # bytes of the whole file, known once its header has come
         self._head = b""
         self._writer: ArrayWriter | _Turned | None = None
@@ -153,8 +150,9 @@ class NpyUpload:
             )
         self.end = start + self._bytes
         writer = self._open_writer(self._dtype, shape).__enter__()
+        self._writer = writer  # is discarded, also where there is no room to turn it
         if fortran and self._bytes and sum(extent > 1 for extent in shape) > 1:
-            return _Turned(writer, self._dtype, shape, self._scratch_directory)
+            return _Turned(writer, self._dtype, shape)
         return writer
 
     def _whole_numbers(self, piece: memoryview) -> Iterator[memoryview]:
@@ -186,34 +184,29 @@ class NpyUpload:
 class _Turned:
     """Between a column-major upload and its writer: a scratch file, turned when all of it is there."""
 
-    def __init__(self, writer: ArrayWriter, dtype: DType, shape: tuple[int, ...], directory: Path) -> None:
-        self._writer, self._dtype, self._shape, self._directory = writer, np.dtype(dtype), shape, directory
+    def __init__(self, writer: ArrayWriter, dtype: DType, shape: tuple[int, ...]) -> None:
+        self._writer, self._dtype, self._shape = writer, np.dtype(dtype), shape
         self._taken: deque[memoryview] = deque()
-        self._scratch: BinaryIO | None = None
+        self._scratch = writer.scratch()
 
     def take(self, chunk: memoryview) -> None:
         self._taken.append(chunk)
 
     def flush(self) -> None:
-        if self._scratch is None:
-            self._scratch = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed on exit
         while self._taken:
             self._scratch.write(self._taken.popleft())
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Write the numbers in row-major order, a block at a time."""
         self.flush()
-        assert self._scratch is not None  # noqa: S101 - opened by the flush
-        self._scratch.flush()
-        columns = np.memmap(self._scratch, self._dtype, "r", shape=self._shape, order="F")
+        columns = np.memmap(self._scratch.whole(), self._dtype, "r", shape=self._shape, order="F")
         for block in _in_rows(columns, BLOCK // self._dtype.itemsize):
             self._writer.take(_bytes(block))
             self._writer.flush()
         return self._writer.commit(has_nan=has_nan, has_inf=has_inf)
 
     def __exit__(self, *error: object) -> None:
-        if self._scratch is not None:
-            self._scratch.close()
+        self._scratch.close()
         self._writer.__exit__(*error)
 
 

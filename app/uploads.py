@@ -178,7 +178,6 @@ def _npy_upload(desk: Desk, caller: Key, length: int | None) -> arrays.NpyUpload
         lambda dtype, shape: desk.store.writer(caller.id, dtype, shape, settings.array_ttl),
         settings.max_array,
         length,
-        settings.home,
     )
 
 

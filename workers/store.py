@@ -23,6 +23,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,6 +100,10 @@ class ArrayWriter(Protocol):
 
     def flush(self) -> None:
         """Write what was taken. One thread may do so while another takes more."""
+
+    def scratch(self) -> "Scratch":
+        """A file for as many bytes, which counts as stored while the array is on its way. Raises QuotaPassed and
+        StoreFull."""
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -801,9 +806,16 @@ class SpoolWriter(NpyWriter):
         super().__init__(store._root / "uploads" / f"{secrets.token_hex(16)}.npy", info, mac, store._kept_free)
         self._store, self._owner, self._ttl, self._unique = store, owner, ttl, unique
         self._counted = 0
-        if store._usage is not None:
-            store._usage.begin(owner, size_of(info))
-            self._counted = size_of(info)
+        self._count(size_of(info))
+
+    def _count(self, size: int) -> None:
+        if self._store._usage is not None:
+            self._store._usage.begin(self._owner, size)
+            self._counted += size
+
+    def scratch(self) -> "Scratch":
+        self._count(on_disk(self._info.nbytes))
+        return Scratch(self._file.parent, self._kept_free)
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -824,6 +836,30 @@ class SpoolWriter(NpyWriter):
         if self._store._usage is not None:
             self._store._usage.end(self._owner, self._counted)
             self._counted = 0
+
+
+class Scratch:
+    """A file that is gone when it is closed. So many bytes of its disk stay free."""
+
+    def __init__(self, directory: Path, kept_free: int) -> None:
+        self._directory, self._kept_free = directory, kept_free
+        self._file: BinaryIO | None = None
+
+    def write(self, chunk: bytes | memoryview) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - closed below
+        require_room(self._file.fileno(), memoryview(chunk).nbytes, self._kept_free)
+        self._file.write(chunk)
+
+    def whole(self) -> BinaryIO:
+        """The file with everything that was written; at least one byte was."""
+        assert self._file is not None  # noqa: S101
+        self._file.flush()
+        return self._file
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 class IncomingResult:

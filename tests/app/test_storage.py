@@ -4,18 +4,20 @@ Redis."""
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import numpy as np
 import pytest
 
+from app.arrays import NpyUpload
 from app.auth import create_key
+from kernels.array import DType
 from tests.app.computations import fail, work
 from tests.app.conftest import Live, wait_until
 from tests.app.test_uploads import NPY, npy
 from warpdesk.redis_server import RedisServer
-from workers.store import Quota, SpoolStore
+from workers.store import ArrayWriter, Quota, SpoolStore
 
 MIB = 1 << 20
 NOW = time.time()
@@ -162,6 +164,36 @@ def test_below_what_is_kept_free_nothing_is_stored_or_claimed_and_readiness_says
     assert "are kept for Redis and the ledger" in (store.trouble() or "")  # so that its worker claims nothing
     with pytest.raises(OSError, match=r"would not leave"):
         store.require_room(1)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_upload_in_either_order_leaves_what_is_kept_free(tmp_path: Path, order: Literal["C", "F"]) -> None:
+    content = npy(np.asarray(np.ones((1000, 100)), order=order))
+    store = SpoolStore(tmp_path / "store", kept_free=0, quota=Quota(4 * MIB, 4 * MIB))
+
+    def open_writer(dtype: DType, shape: tuple[int, ...]) -> ArrayWriter:
+        writer = store.writer("key", dtype, shape, 60.0)
+        writer._kept_free = 1 << 60  # others took the room after it began
+        return writer
+
+    upload = NpyUpload(open_writer, MIB, len(content))
+    upload.take(content)
+    with pytest.raises(OSError, match=r"would not leave"):
+        upload.flush()
+    upload.discard()
+    assert store.stored("key")[0] == 0
+    assert list((tmp_path / "store" / "uploads").iterdir()) == []
+
+
+def test_an_array_that_has_to_be_turned_counts_twice_until_it_is_stored(
+    serve_api: Callable[..., Any], keys: tuple[Keyed, Keyed]
+) -> None:
+    greedy, _ = keys
+    turned = npy(np.asfortranarray(np.ones((MIB // 16, 2))))
+    with serve_api(max_stored_bytes_per_key=int(1.9 * MIB)) as api:
+        refused = api.http.put("/v1/arrays", content=turned, headers={**NPY, **greedy})
+        assert told(refused) == (429, "storage-quota")
+        assert (stored(api, greedy), upload(api, greedy, MIB).status_code) == (0, 201)
 
 
 def test_without_redis_what_outlived_its_time_is_swept_but_no_array_that_a_live_job_reads(

@@ -626,7 +626,7 @@ def stored_files(api: Live) -> list[str]:
 
 
 def incoming(api: Live, length: int) -> arrays.NpyUpload:
-    return arrays.NpyUpload(lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, length, api.settings.home)
+    return arrays.NpyUpload(lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, length)
 
 
 @pytest.mark.parametrize(
