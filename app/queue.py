@@ -70,7 +70,7 @@ class Queue:
             patience.begin()
             try:
                 return use(self.jobs)
-            except (RedisError, OSError) as error:
+            except (RedisError, ConnectionError, TimeoutError) as error:  # another OSError is of a disk
                 raise _Unusable(error) from error
 
         try:

@@ -38,7 +38,6 @@ from workers.queue import (
     QueueFull,
     QuotaReached,
 )
-from workers.scripts import FORBIDDEN_SECONDS
 from workers.store import StoredArray, size_of
 
 
@@ -63,7 +62,6 @@ LONGEST_KEY = 255  # characters of an Idempotency-Key
 _WRITTEN_AT_ONCE = bodies.SMALL // 8
 
 # Seconds after which stored inputs are looked for again. Redis refuses those that were deleted since for this long.
-_LOOKED_AT_FOR = FORBIDDEN_SECONDS / 2
 
 _HEADERS = {
     **durability.DOCUMENTED,
@@ -93,7 +91,6 @@ class _Submission:
     key: IdempotencyKey | None
     same: str | None
     kept: Mapping[str, StoredArray]  # inputs that came with it
-    looked_at: float  # by the monotonic clock: when its stored inputs were there
 
 
 @router.post(
@@ -180,7 +177,6 @@ async def _place(
 
     def prepare() -> Callable[[JobQueue], tuple[Enqueued, JobRecord, int | None]]:
         paying = charges.Request(text, _canonical(body)) if charging and text is not None else None
-        looked_at = time.monotonic()
         try:
             checked = operations.check(desk, caller.id, body)
         except Refusal:
@@ -200,7 +196,7 @@ async def _place(
             desk.store.require(caller.id, storage.result_bytes(checked) + sum(map(size_of, own)))
             kept = operations.keep_inputs(desk, caller.id, checked)
         job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
-        submission = _Submission(caller.id, checked, job, sent, same, kept, looked_at)
+        submission = _Submission(caller.id, checked, job, sent, same, kept)
         if checked.spend is not None and paying is not None:
             charged = _charge(desk, submission, checked.spend, paying)
             if charged.replayed:
@@ -475,12 +471,10 @@ def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
     with storage.refused():
         desk.store.promise(job, promised)
     try:
-        if time.monotonic() - submission.looked_at > _LOOKED_AT_FOR:
-            gone = [
-                array_id for array_id in job.inputs.values() if desk.store.known(submission.owner, array_id) is None
-            ]
-            if gone:
-                raise InputsGone(*gone)
+        # Whoever deletes an array asks first whether it was promised to a job. So it is there for good now, or gone.
+        gone = [array_id for array_id in job.inputs.values() if desk.store.known(submission.owner, array_id) is None]
+        if gone:
+            raise InputsGone(*gone)
         return jobs.enqueue(job, *told)
     except InputsGone as gone:
         again = [name for name, array in kept.items() if array.id in gone.arrays]
@@ -488,12 +482,13 @@ def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
             raise
     ttl, checked = desk.settings.inline_ttl, submission.checked
     charged = job.charge is not None
-    own = {
-        name: arrays.store(
-            desk.store, submission.owner, checked.inline[name], checked.infos[name], ttl, unique=not charged
-        ).id
-        for name in again
-    }
+    with storage.refused():
+        own = {
+            name: arrays.store(
+                desk.store, submission.owner, checked.inline[name], checked.infos[name], ttl, unique=not charged
+            ).id
+            for name in again
+        }
     if charged:
         for array_id in own.values():
             desk.allow(submission.owner, array_id)

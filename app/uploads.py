@@ -14,7 +14,7 @@ from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
 from app.limits import Share
 from app.shared import Desk, Shared
-from workers.store import StoredArray
+from workers.store import StoredArray, StoreFull
 
 router = APIRouter(tags=["arrays"])
 
@@ -289,6 +289,8 @@ async def delete(array_id: str, caller: Submitter, desk: Shared) -> Response:
             raise Refusal(refusal.code, sentence, headers=refusal.headers) from None
     if not unread:
         raise Refusal("array-in-use", f"A job that is not done, or was given up, reads {stored.id}; erase it or wait")
+    with suppress(StoreFull):  # the room is there for the caller's next upload
+        await anyio.to_thread.run_sync(desk.store.sync)
     return Response(status_code=204)
 
 

@@ -546,7 +546,8 @@ class SpoolStore:
         """Have the table of what is stored say what is there. Raises StoreFull where it cannot be written."""
         if self._usage is None:
             return
-        now, arrays, results = time.time(), dict[tuple[str, str], tuple[int, float]](), Counter[str]()
+        now, arrays = time.time(), dict[tuple[str, str], tuple[int, float]]()
+        results, places = Counter[str](), dict[str, Path]()
         for directory in (self._root / "owners").iterdir():
             with suppress(FileNotFoundError, UnicodeDecodeError):
                 owner = (directory / "owner").read_text()
@@ -557,8 +558,17 @@ class SpoolStore:
                             taken = on_disk(status.st_size) // status.st_nlink + BLOCK
                             arrays[owner, f"blake3:{entry.name[:-4]}"] = taken, status.st_mtime // 1
         for entry in os.scandir(self._root / "results"):
-            results[entry.name.rpartition(".")[0]] += _taken(Path(entry))
-        self._usage.recount(arrays, results, now)
+            job_id = entry.name.rpartition(".")[0]
+            results[job_id] += _taken(Path(entry))
+            places[job_id] = Path(entry)
+
+        def owner_of(job_id: str) -> str | None:
+            try:
+                return ResultDocument.model_validate_json((places[job_id] / "result.json").read_bytes()).owner
+            except (OSError, ValueError):  # it is being written
+                return None
+
+        self._usage.recount(arrays, results, now, owner_of)
 
     def _publish(
         self,

@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,10 +238,14 @@ class Usage:
         return self._read(query, owner, *before, limit)
 
     def recount(
-        self, arrays: Mapping[tuple[str, str], tuple[int, float]], results: Mapping[str, int], looked_at: float
+        self,
+        arrays: Mapping[tuple[str, str], tuple[int, float]],
+        results: Mapping[str, int],
+        looked_at: float,
+        owner_of: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         """Have the table say what is there: sizes and times of arrays by owner and id, sizes of results by job, as they
-        were seen from `looked_at` on. Raises StoreFull."""
+        were seen from `looked_at` on. `owner_of` tells whose job it is whose result nobody noted. Raises StoreFull."""
         self.sync()
         self._take_over(looked_at)
         before, changes, ends = looked_at - _YOUNG, list[_Change](), dict[str, int | None]()
@@ -251,14 +255,22 @@ class Usage:
             if known.get((owner, array_id), (None, 0))[0] != size:
                 changes.append((_ADD_ARRAY, (owner, array_id, size, created_at, 0)))
         changes += [(_REMOVE_ARRAY, key) for key, (_, at) in known.items() if key not in arrays and at < before]
-        for job_id, size, at in self._read("SELECT id, bytes, created_at FROM jobs WHERE inputs ISNULL"):
+        noted = self._read("SELECT id, bytes, created_at, inputs ISNULL FROM jobs")
+        found: list[_Job] = [
+            (job_id, whose, results[job_id], looked_at, None)
+            for job_id in results.keys() - {job_id for job_id, *_ in noted}
+            if (whose := owner_of(job_id))
+        ]
+        for job_id, size, at, is_over in noted:
+            if not is_over:
+                continue
             if not (there := results.get(job_id, 0)):
                 ends |= {job_id: 0} if at < before else {}
             elif there != size:
                 ends[job_id] = there
         with self._table_lock:
             try:
-                self._apply(self._opened(), changes, (), ends)
+                self._apply(self._opened(), changes, found, ends)
             except sqlite3.Error as error:
                 raise self._unusable(error) from None
         self.sync()

@@ -14,9 +14,11 @@ from app.arrays import NpyUpload
 from app.auth import create_key
 from kernels.array import DType
 from tests.app.computations import fail, work
-from tests.app.conftest import Live, wait_until
+from tests.app.conftest import SCALE, Live, wait_until
 from tests.app.test_uploads import NPY, npy
 from warpdesk.redis_server import RedisServer
+from workers.protocol import JobRequest
+from workers.queue import InputsGone
 from workers.store import ArrayWriter, Quota, SpoolStore
 
 MIB = 1 << 20
@@ -70,7 +72,7 @@ def test_a_key_stores_as_much_as_its_quota_and_another_key_is_not_hurt(
         assert upload(api, greedy, MIB, 2.0).status_code == 429  # it may not even begin
         assert upload(api, other, MIB).status_code == 201
         assert api.http.delete(first.headers["Location"], headers=greedy).status_code == 204
-        wait_until(lambda: upload(api, greedy, MIB, 3.0).status_code == 201)
+        assert upload(api, greedy, MIB, 3.0).status_code == 201  # at once
 
 
 def test_what_queued_jobs_will_write_counts_before_any_of_it_is_written(
@@ -255,3 +257,19 @@ def test_a_store_of_an_earlier_release_is_counted(tmp_path: Path) -> None:
     assert [found.id for _, found in store.arrays("key_a", 10)] == [array]
     assert not store.unread("key_a", array)  # a job that was queued before may read it
     store.close()
+
+
+def test_a_key_without_room_to_store_an_input_again_is_told_so(
+    serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serve_api() as api:
+        store, jobs = api.app.state.desk.store, api.app.state.desk.queue.jobs
+
+        def gone(job: JobRequest, *_: object) -> None:  # its array was deleted since it was stored
+            full = store.stored("local")[0]
+            monkeypatch.setattr(store._usage, "quota", Quota(full, full))
+            raise InputsGone(*job.inputs.values())
+
+        monkeypatch.setattr(jobs, "enqueue", gone)
+        assert told(api.http.post("/v1/jobs", json=SCALE)) == (429, "storage-quota")
+        assert api.app.state.desk.queue.usable

@@ -106,9 +106,11 @@ def test_a_damaged_table_is_made_again_and_counts_what_is_there(opened: Open, tm
     with pytest.raises(StoreFull, match="cannot be noted"):
         usage.sync()
 
-    usage.recount({("key_a", ARRAY): (100, 1.0)}, {}, 1e10)
+    usage.recount({("key_a", ARRAY): (100, 1.0)}, {"job_1": 300, "job_2": 50}, 1e10, {"job_1": "key_a"}.get)
 
-    assert usage.used("key_a") == 100
+    assert usage.used("key_a") == 400
+    usage.recount({("key_a", ARRAY): (100, 1.0)}, {"job_1": 200}, 1e10)
+    assert usage.used("key_a") == 300
     assert not usage.unread("key_a", ARRAY)  # nobody knows which jobs were noted
 
 
