@@ -478,6 +478,14 @@ def test_what_was_secret_is_in_no_file_of_the_database_once_it_is_erased(
     engine.dispose()
 
 
+def test_who_begins_to_submit_late_does_not_forget_the_job_that_another_process_has_queued(five: Clients) -> None:
+    five.play("aggregating")
+    five.rounds.submitted(five.id, "job_1", {"masked": "blake3:1"})
+    five.rounds.submitted(five.id, None, {"masked": "blake3:1"})
+
+    assert five.rounds.status(five.id).job_id == "job_1"
+
+
 def test_an_erased_round_keeps_its_outcome_and_nothing_else(five: Clients, engine: Engine) -> None:
     five.play("aggregating")
     five.rounds.submitted(five.id, "job_1", {"masked": "blake3:1"})
