@@ -405,7 +405,7 @@ def test_an_npy_that_lies_is_refused_with_the_numbers(api: Live, name: str) -> N
     for reply in (answer, chunked):
         assert (reply.status_code, reply.json()["code"]) == (422, "malformed-array")
     assert sentence in answer.json()["detail"]
-    assert stored_files(api) == before
+    assert set(stored_files(api)) <= set(before)
 
 
 @pytest.mark.parametrize("declared", [200_000, 10**15, 10**18])
@@ -615,13 +615,14 @@ def test_lists_that_are_no_array_are_refused(data: object, dtype: Any, pointer: 
 
 
 def stored_files(api: Live) -> list[str]:
-    """Every file of the store, half-written ones included, but an owner's name, which the first upload writes."""
+    """Every file of arrays and results, half-written ones included. An owner's name, which the first upload writes, is
+    not, nor are the files that count what is stored, which come and go each second."""
     root = api.settings.store_directory
     return sorted(
         os.path.join(folder, file)  # noqa: PTH118
         for folder, _, files in os.walk(root)
         for file in files
-        if file != "owner"
+        if file != "owner" and os.path.basename(folder) != "usage"  # noqa: PTH119
     )
 
 
