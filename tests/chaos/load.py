@@ -125,10 +125,11 @@ class Look:
         return True
 
     def answer(self, one: Submission) -> str:
-        """The digest of the answer to a submission while nothing goes wrong."""
+        """The digest of the answer to a submission while nothing is done to the service. A busy machine's Redis may not
+        answer in the second that the API gives it."""
         job = self.submit(one, lambda: True)
         assert job is not None, one.request.name
-        told = self._job(job, "GET", f"/v1/jobs/{job}", {"Prefer": "wait=55"})
+        told = _insist(lambda: self._job(job, "GET", f"/v1/jobs/{job}", {"Prefer": "wait=55"}))
         assert told is not None, one.request.name
         assert told["status"] == "succeeded", (one.request.name, told["error"])
         return digest(told["result"]["outputs"])
@@ -306,8 +307,9 @@ class Load:
 def clean_run(url: str, history: History, requests: Sequence[Request]) -> dict[str, str]:
     """The digest of each request's answer while nothing is done to the service."""
     look = Look(url, history, "clean run", [])
+    submissions = [Submission(-1 - at, each, key=f"clean run {at}") for at, each in enumerate(requests)]
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(look.answer, [Submission(-1 - at, each) for at, each in enumerate(requests)]))
+        answers = list(threads.map(look.answer, submissions))
     look.close()
     return {request.name: answer for request, answer in zip(requests, answers, strict=True)}
 

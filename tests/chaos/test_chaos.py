@@ -51,7 +51,7 @@ JOBS = int(os.environ.get("CHAOS_JOBS", "10000"))
 SETTLE_PATIENCE = 180.0  # seconds in which every job must have ended once nothing more is done to the service
 SEED = 20261122
 # Steps of which every run loses replies.
-STEPS = {"ENQUEUE", "CLAIM", "RENEW", "FINISH", "REAP", "CANCEL"}
+STEPS = {"ENQUEUE", "CLAIM", "RENEW", "FINISH", "REAP", "CANCEL_AND_CLOSE"}
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,11 @@ class Worlds:
             return self._shared
         world = World(history, workers=size.workers, proxied=proxied or size.shared)
         world.start()
-        made = world, clean_run(world.url, history, workload.requests)
+        try:
+            made = world, clean_run(world.url, history, workload.requests)
+        except BaseException:
+            world.close(failed=True)  # else its threads would keep pytest from ending
+            raise
         if size.shared:
             self._shared = made
         return made
