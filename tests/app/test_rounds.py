@@ -27,6 +27,7 @@ from privacy.database import DatabaseUnavailable
 from privacy.rounds import AlreadySent, Member, Rounds
 from tests.app.conftest import Live, connected, live, wait_until
 from tests.claims import finish, take
+from tests.phases import end_phase
 from warpdesk import secagg
 from warpdesk.exchange import WarpdeskError
 from warpdesk.processes import module, spawn
@@ -39,7 +40,6 @@ from workers.store import SpoolStore
 PATH = "/v1/secagg/rounds"
 OPERATION = OPERATIONS["secure_aggregation"]
 DIMENSION = 300
-SHORT = {"keys_s": 2.0, "shares_s": 2.0, "masked_s": 1.5, "unmask_s": 1.5}
 ASKED: dict[str, Any] = {
     "clients": 4,
     "min_clients": 3,
@@ -103,12 +103,18 @@ class Played:
     def until_aggregating(self, stay: Sequence[int] = (0, 1, 2, 3)) -> None:
         self.until_masked()
         self.each(lambda c: self.members[c].send_vector(self.vectors[c]), stay)
+        if len(stay) < len(self.members):
+            self.end_masked()
         self.each(lambda c: self.members[c].unmask(), stay)
         assert self.seen["phase"] in ("aggregating", "done"), self.seen
 
     def sum_of(self, stay: Sequence[int]) -> "np.ndarray[Any, Any]":
         whole: np.ndarray[Any, Any] = sum(np.rint(np.clip(self.vectors[c], -8, 8) * 65536) for c in stay) / 65536  # type: ignore[assignment]
         return whole
+
+    def end_masked(self, left: float = 0.0) -> None:
+        """The time for masked vectors is over, or has so many seconds left."""
+        end_phase(self.engine, self.id, "masked", left)
 
     def until(self, phase: str) -> None:
         wait_until(lambda: self.seen["phase"] == phase)
@@ -166,7 +172,7 @@ def problem(answer: httpx.Response) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_a_round_with_a_drop_out_gives_the_exact_sum_and_leaves_nothing_else(api: Live, play: Play, bits: int) -> None:
-    played = play(api, {"modulus_bits": bits, "deadlines": SHORT})
+    played = play(api, {"modulus_bits": bits})
     stay = (0, 2, 3)
     played.until_aggregating(stay)
     job = played.work()
@@ -371,7 +377,7 @@ def test_a_masked_vector_is_never_held_whole(api: Live, play: Play, monkeypatch:
 
 
 def test_a_vector_that_is_still_on_its_way_when_the_phase_ends_is_discarded_for_good(api: Live, play: Play) -> None:
-    played = play(api, {"deadlines": {**SHORT, "masked_s": 2.0}, "dimension": 1_000_000})
+    played = play(api, {"dimension": 1_000_000})
     played.vectors = [np.resize(vector, 1_000_000) for vector in played.vectors]
     played.until_masked()
     for client in (0, 1, 3):
@@ -382,6 +388,8 @@ def test_a_vector_that_is_still_on_its_way_when_the_phase_ends_is_discarded_for_
     )
     with connected(api) as connection:
         connection.sendall(head.encode() + b"\xee" * 3_900_000)
+        wait_until(lambda: b"\xee" * 64 in rows_of(played))
+        played.end_masked()
         played.until("unmask")
         connection.sendall(b"\xee" * 100_000)
         assert b"phase-over" in connection.recv(4000)
@@ -581,9 +589,10 @@ def test_a_round_whose_job_fails_is_aborted_with_the_reason(api: Live, play: Pla
 
 
 def test_a_round_of_which_too_few_are_left_is_aborted_and_erased(api: Live, play: Play) -> None:
-    played = play(api, {"deadlines": SHORT})
+    played = play(api)
     played.until_masked()
     played.each(lambda c: played.members[c].send_vector(played.vectors[c]), (0, 1))
+    played.end_masked()
     played.until("aborted")
 
     assert played.seen["why"] == "2 masked vectors came in time, and 3 are the least"
@@ -613,8 +622,10 @@ def test_a_round_is_not_asked_for_by_what_is_no_id(api: Live) -> None:
 
 
 def test_a_sender_that_stands_still_holds_its_row_no_longer_than_the_phase(api: Live, play: Play) -> None:
-    played = play(api, {"deadlines": {**SHORT, "masked_s": 2.0}})
+    played = play(api)
     played.until_masked()
+    played.each(lambda c: played.members[c].send_vector(played.vectors[c]), (0, 1, 3))
+    played.end_masked(left=2.0)
     head = (
         f"PUT {played.url}/masked HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
         f"Authorization: Bearer {played.tokens[2]}\r\nContent-Length: {4 * DIMENSION}\r\n\r\n"
@@ -648,13 +659,14 @@ def test_a_vector_that_was_counted_is_not_erased_whatever_became_of_the_answer(
 def test_a_vector_that_outlives_its_round_leaves_no_file(
     api: Live, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = play(api, {"deadlines": SHORT})
+    played = play(api)
     played.until_masked()
     played.each(lambda c: played.members[c].send_vector(played.vectors[c]), (0, 1))
     begin = Rows.begin
 
     def late(rows: Rows) -> None:
         """The round ends, and is erased, between the question whether the vector may come and the vector."""
+        played.end_masked()
         played.until("aborted")
         wait_until(played.erased)
         begin(rows)
@@ -672,9 +684,10 @@ def test_no_word_of_a_clients_secrets_is_in_an_answer_or_in_the_log(
     api: Live, play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    played = play(api, {"deadlines": SHORT})
+    played = play(api)
     played.until_masked()
     played.each(lambda c: played.members[c].send_vector(played.vectors[c]), (0, 1, 2))
+    played.end_masked()
     played.until("unmask")
     held = played.members[0]._state.held
     answers = []

@@ -1,7 +1,7 @@
 """Whole rounds of secure aggregation: the sum is that of the clients that stayed, whoever dies, restarts or lies."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,10 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from privacy import graph
+from privacy.database import connect
+from privacy.rounds import Phase, Rounds
+from tests.app.conftest import wait_until
+from tests.phases import end_phase
 from warpdesk import Client, secagg
 from warpdesk.client import Round, Unreachable, WarpdeskError
 from warpdesk.masking import quantise
 from warpdesk.secagg import Member, Quantisation, Refused
+from workers.settings import ledger_in
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -58,6 +63,15 @@ def at_once(steps: Sequence[Callable[[], Any]]) -> list[Any]:
         return list(pool.map(ending, steps))
 
 
+def end_phases(service: Any, made: Round, sent: Mapping[Phase, int]) -> None:
+    """Have the time of each phase be over once so many clients have sent what belongs to it."""
+    ledger = connect(ledger_in(service.home))
+    for phase, clients in sent.items():
+        wait_until(lambda phase=phase, clients=clients: Rounds(ledger).status(made.id).counts[phase] == clients)
+        end_phase(ledger, made.id, phase)
+    ledger.dispose()
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 def test_a_round_in_which_everybody_stays_sums_all_vectors(service: Any, client: Client, bits: Any) -> None:
     quantisation = Quantisation(clip="4", scale="1000" if bits == 32 else "1e12", max_weight=9)
@@ -92,10 +106,10 @@ def test_clients_that_leave_in_each_phase_cost_the_round_their_vectors_at_most(s
                 return
             step()
 
-    asked = {"threshold": 5, "min_clients": 6, "deadlines": dict.fromkeys(("keys_s", "shares_s", "masked_s"), 5.0)}
-    asked["deadlines"]["unmask_s"] = 5.0
-    with members(client, service.url, 9, output="mean", **asked) as (made, all_):
-        assert at_once([lambda m=m: play(m) for m in all_]) == [None] * 9
+    sent: dict[Phase, int] = {"keys": 8, "shares": 7, "masked": 6, "unmask": 5}
+    with members(client, service.url, 9, output="mean", threshold=5, min_clients=6) as (made, all_):
+        steps = [*(lambda m=m: play(m) for m in all_), lambda: end_phases(service, made, sent)]
+        assert at_once(steps) == [None] * 10
         result = client.secagg_result(made, timeout=60)
     stayed = [0, 2, 4, 6, 7, 8]
     assert (result.survivors, result.dropped) == (stayed, [5])
@@ -106,9 +120,8 @@ def test_clients_that_leave_in_each_phase_cost_the_round_their_vectors_at_most(s
 def test_a_round_with_too_few_left_is_aborted_and_every_client_hears_why(
     service: Any, client: Client, tmp_path: Path
 ) -> None:
-    deadlines = {"masked_s": 5.0}
     file = tmp_path / "state"
-    with members(client, service.url, 5, file, threshold=4, min_clients=4, deadlines=deadlines) as (made, all_):
+    with members(client, service.url, 5, file, threshold=4, min_clients=4) as (made, all_):
         for member in all_:
             member.publish_keys()
         for member in all_:
@@ -116,6 +129,7 @@ def test_a_round_with_too_few_left_is_aborted_and_every_client_hears_why(
         for member in all_[:3]:
             member.send_vector(vectors(1)[0])
         assert file.stat().st_mode & 0o777 == 0o600
+        end_phases(service, made, {"masked": 3})
         for member in all_[:3]:
             with pytest.raises(WarpdeskError, match=r"3 clients are left .* threshold is 4") as caught:
                 member.unmask()
@@ -129,7 +143,6 @@ def test_a_ring_of_many_clients_masks_with_neighbours_alone(service: Any, client
     n, gone = 64, (0, 17, 63)
     rows, settled = vectors(n, 300), graph.parameters(n)
     assert settled.degree < n - 1
-    deadlines = {"keys_s": 60.0, "shares_s": 60.0, "masked_s": 15.0, "unmask_s": 30.0}
 
     def play(member: Member) -> Any:
         member.publish_keys()
@@ -139,10 +152,12 @@ def test_a_ring_of_many_clients_masks_with_neighbours_alone(service: Any, client
         return None if member.client in gone else (member.send_vector(rows[member.client]), member.unmask())[1]
 
     asked = {"dimension": 300, "modulus_bits": 64, "quantisation": Quantisation(clip="8", scale="1e9"), "output": "int"}
-    with members(client, service.url, n, min_clients=50, deadlines=deadlines, **asked) as (made, all_):
-        ends = at_once([lambda m=m: play(m) for m in all_])
+    with members(client, service.url, n, min_clients=50, **asked) as (made, all_):
+        steps = [*(lambda m=m: play(m) for m in all_), lambda: end_phases(service, made, {"masked": n - len(gone)})]
+        *ends, ended = at_once(steps)
         result = client.secagg_result(made, timeout=60)
     stayed = [at for at in range(n) if at not in gone]
+    assert ended is None
     assert ends == [None if at in gone else tuple(stayed) for at in range(n)]
     assert result.survivors == stayed
     assert result.dropped == list(gone)
