@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Engine, delete, func, insert, literal_column, select, update
+from sqlalchemy import Connection, Engine, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kernels.spend import Neighbouring, Spend
@@ -576,11 +576,13 @@ class Ledger:
         return self._append(connection, row, changes, **{**same, "kind": "refund", "reason": reason})[1]
 
     def pending(self, older_than: float, limit: int) -> list[Pending]:
-        """The oldest charges without an end that are `older_than` seconds old."""
+        """The oldest charges without an end that are `older_than` seconds old, and those that were made before the
+        clock was set back."""
+        now = _now()
         query = (
             select(OUTBOX, CHARGES.c.budget_id, CHARGES.c.state)
             .join(CHARGES, CHARGES.c.id == OUTBOX.c.charge_id)
-            .where(OUTBOX.c.at <= _now() - int(older_than * 1e6))
+            .where(or_(OUTBOX.c.at <= now - int(older_than * 1e6), OUTBOX.c.at > now))
             .order_by(OUTBOX.c.at, OUTBOX.c.charge_id)
             .limit(limit)
         )

@@ -31,7 +31,7 @@ REPORT_SECONDS = 5.0
 WORDS_SECONDS = 1.0  # how long another reason of the same state may wait, since some count seconds
 REPORT_TTL = 15.0
 RECOVERY_SECONDS = 2.0
-# Everyone alive has renewed its lease this long after Redis answers again.
+# Everyone alive has renewed its lease this long after Redis answers again, or its clock jumped.
 SETTLE_SECONDS = LEASE_SECONDS
 
 
@@ -137,7 +137,10 @@ class Pulse(threading.Thread):
         if self._in_touch_since is None:
             self._in_touch_since = now
         if now >= self._recover_at:
-            self._recovery.look(judge_leases=now - self._in_touch_since > SETTLE_SECONDS)
+            if self._recovery.look(judge_leases=now - self._in_touch_since > SETTLE_SECONDS):
+                log.warning("the clock of Redis has jumped: leases are not judged for %g s", SETTLE_SECONDS)
+                # What Redis keeps for some seconds is over with it.
+                self._in_touch_since = self._report_at = self._slot_at = self._register_at = now
             self._recover_at = now + RECOVERY_SECONDS
 
     def _count(self) -> None:

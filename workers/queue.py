@@ -55,6 +55,8 @@ log = logging.getLogger("warpdesk.queue")
 LEASE_SECONDS = 15.0
 RENEW_SECONDS = 5.0
 
+_ENDLESS = 1e12  # a time that no clock shows
+
 Finish = Literal["done", "queued", "dead", "stale"]
 
 # What a job ends with that was claimed too often, where nothing better is known.
@@ -583,10 +585,23 @@ class JobQueue:
         """How far a running job is, 0 to 1; nothing when the attempt is stale."""
         self._eval(scripts.PROGRESS, job_id, attempt, repr(round(done, 4)))
 
-    def reap(self, dead: Sequence[str], *, judge_leases: bool, most: int = 256) -> list[Reaped]:
+    def reap(
+        self,
+        dead: Sequence[str],
+        *,
+        judge_leases: bool,
+        until: float = _ENDLESS,
+        jumped: bool = False,
+        most: int = 256,
+    ) -> list[Reaped]:
         """Return the jobs of dead workers and, if leases may be judged, of late ones to the queue; expire queued jobs
-        past their deadline; wake those whose backoff is over; forget old dead letters."""
-        ended = self._eval(scripts.REAP, int(judge_leases), GIVEN_UP.model_dump_json(), most, *dead)
+        past their deadline; wake those whose backoff is over; forget old dead letters.
+
+        By a clock that shows more than `until` no lease is judged. Where it has `jumped` all backoffs are over.
+        """
+        judged_until = repr(until if judge_leases else 0.0)
+        told = judged_until, int(jumped), repr(LEASE_SECONDS), GIVEN_UP.model_dump_json(), most
+        ended = self._eval(scripts.REAP, *told, *dead)
         return [
             Reaped(JobRequest.model_validate_json(request), attempt, how.decode()) for _, request, attempt, how in ended
         ]

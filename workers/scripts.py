@@ -392,8 +392,8 @@ local function give_back(id, reason, failure)
   return again(id, so_far < 3 and 0 or math.min(8, 0.5 * 2 ^ (so_far - 3)), reason, failure)
 end
 
-local function wake_delayed()
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', DELAYED, '-inf', seconds(now()), 'LIMIT', 0, 64)) do
+local function wake_delayed(till)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', DELAYED, '-inf', till or seconds(now()), 'LIMIT', 0, 64)) do
     redis.call('ZREM', DELAYED, id)
     if get(id, 'lane') then push(id, true) end
   end
@@ -454,7 +454,8 @@ local function claim(wish, rq_now)
       for kind in string.gmatch(kinds, '%S+') do
         local lane = kind == 'gpu' and priority .. '-gpu' or priority
         if redis.call('EXISTS', RING .. lane) == 1 then
-          local waited = at - tonumber(redis.call('HGET', SERVED, lane) or at)
+          -- A time to come was written before the clock was set back: nobody knows how long it waited, so it is aged.
+          local waited = math.abs(at - tonumber(redis.call('HGET', SERVED, lane) or at))
           if not first or (first.priority == priority and waited > first.waited) then
             first = {{lane = lane, priority = priority, waited = waited}}
           end
@@ -672,7 +673,7 @@ enter_queue(id, false, 0)
 local function hand_over()
   if redis.call('EXISTS', '{WORKERS_SUSPENDED}') == 1 then return end
   local gpu = string.find(lane, '-gpu', 1, true)
-  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', IDLE, seconds(now() - {HOLDS_SECONDS}), '+inf')) do
+  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', IDLE, seconds(now() - {HOLDS_SECONDS}), seconds(now()))) do
     local wish, hand = cjson.decode(redis.call('HGET', WISHES, worker)), HANDED .. worker
     if not gpu or string.find(wish.kinds, 'gpu', 1, true) then
       wish.lease = {_HANDED_LEASE_SECONDS}
@@ -835,19 +836,25 @@ return {answer, seconds(now()), followed}
 """
 )
 
-# '1' to judge leases, the error of a job that is given up, the most it looks at, then the names of dead workers
+# the time after which leases are not judged, '1' if the clock has jumped, the longest lease, the error of a job that is
+# given up, the most it looks at, then the names of dead workers
 #   ->  {id, request, attempt, 'queued' | 'dead' | 'gone'} of each attempt that was ended
 REAP = (
     _PRELUDE
     + f"""
-local judge, failure, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local jumped, longest, failure, most = ARGV[2] == '1', tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 local dead, ended, at = {{}}, {{}}, now()
-for place = 4, #ARGV do dead[ARGV[place]] = true end
+local judge = at <= tonumber(ARGV[1])
+for place = 6, #ARGV do dead[ARGV[place]] = true end
 local leases = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')
 for place = #leases - 1, 1, -2 do  -- as finish does
   local id = leases[place]
   local state, worker, request, attempt, lane = get(id, 'state', 'worker', 'request', 'attempt', 'lane')
-  local late = judge == '1' and tonumber(leases[place + 1]) < at
+  local ends = tonumber(leases[place + 1])
+  local late = judge and ends < at
+  if ends > at + longest then  -- it began before the clock was set back
+    redis.call('ZADD', LEASES, 'XX', seconds(at + longest), id)
+  end
   if state ~= 'running' or not lane then
     redis.call('ZREM', LEASES, id)  -- Redis lost the record, or another release wrote it: it must not stop us
   elseif #ended < most and (late or dead[worker]) then
@@ -856,7 +863,7 @@ for place = #leases - 1, 1, -2 do  -- as finish does
     table.insert(ended, {{id, request, tonumber(attempt), give_back(id, why, failure)}})
   end
 end
-wake_delayed()
+wake_delayed(jumped and '+inf')  -- how much of a backoff is over nobody knows then
 local left = most - #ended
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', seconds(at), 'LIMIT', 0, left)) do
   local state, lane, request, attempt = get(id, 'state', 'lane', 'request', 'attempt')

@@ -339,6 +339,13 @@ def test_jobs_wait_in_the_outbox_until_their_charge_ends(ledger: Ledger) -> None
     assert ledger.pending(60, 9) == []
 
 
+def test_a_job_of_the_outbox_waits_for_no_clock_that_was_set_back(ledger: Ledger, engine: Engine) -> None:
+    charge = charged(ledger, open_budget(ledger))
+    with writing(engine) as connection:
+        connection.execute(update(OUTBOX).values(at=OUTBOX.c.at + 3600 * 10**6))
+    assert [one.charge_id for one in ledger.pending(60, 9)] == [charge.id]
+
+
 def test_what_has_ended_has_no_seed(ledger: Ledger, engine: Engine) -> None:
     budget = open_budget(ledger)
     charges = [charged(ledger, budget, number) for number in range(1, 4)]
