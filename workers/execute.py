@@ -300,6 +300,8 @@ def _failed(operation: Operation, request: JobRequest, error: Exception) -> Fail
         return Failed(code="device-fault", message=str(error), retryable=True)
     if isinstance(error, MemoryError):
         return Failed(code="out-of-memory", message=f"out of memory on the CPU: {error}", retryable=True)
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # no room to map an input
+        return Failed(code="out-of-memory", message=f"out of memory on the CPU: {error.strerror}", retryable=True)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         log.error("%s of %s: the disk is full", operation.name, request.id, extra=about(request))
         return Failed(code="storage-full", message="the disk that holds results is full", retryable=True)

@@ -29,6 +29,14 @@ class DieParams(Params):
     marker: str
 
 
+class HoardParams(Params):
+    numbers: int = 1 << 46
+
+
+class ConfineParams(Params):
+    room: int
+
+
 class FussParams(Params):
     pleased: bool
 
@@ -102,12 +110,22 @@ _ALL = (
     ),
     Operation(
         "hoard",
-        "Ask for more memory than there is.",
+        "Ask for more memory than there is, unless told otherwise.",
         PACKAGE,
-        NoParams,
+        HoardParams,
         (),
-        (Output("total", "never", "value"),),
+        (Output("total", "how many", "value"),),
         Example(),
+        _cost,
+    ),
+    Operation(
+        "confine",
+        "Let the process it runs in have so many bytes more and no others.",
+        PACKAGE,
+        ConfineParams,
+        (),
+        (Output("limit", "bytes", "value"),),
+        Example(params={"room": 1 << 46}),
         _cost,
     ),
     Operation(

@@ -3,6 +3,7 @@
 import ctypes
 import fcntl
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -43,7 +44,15 @@ def waver(params: Any, values: np.ndarray) -> dict[str, Any]:
 
 
 def hoard(params: Any) -> dict[str, Any]:
-    return {"total": float(np.ones(1 << 46).sum())}
+    return {"total": float(np.ones(params.numbers).sum())}
+
+
+def confine(params: Any) -> dict[str, Any]:
+    """As under `ulimit -v`, which counts address space, mapped files included."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + params.room
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    return {"limit": limit}
 
 
 def die(params: Any) -> dict[str, Any]:

@@ -37,6 +37,10 @@ def hoard(params: Any, device: Device) -> dict[str, Any]:
     return cpu.hoard(params)
 
 
+def confine(params: Any, device: Device) -> dict[str, Any]:
+    return cpu.confine(params)
+
+
 def die(params: Any, device: Device) -> dict[str, Any]:
     return cpu.die(params)
 
