@@ -1,6 +1,8 @@
 """A key that is given another token stays the same owner, and nobody who holds either is refused meanwhile."""
 
 import json
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +17,9 @@ from app.auth import UnknownKey, create_key, read_keys, revoke_key, rotate_key
 from tests.app.conftest import SCALE, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy
+from tests.clocks import HOUR, Clock
+from tests.conftest import ROOT
+from warpdesk.processes import module, spawn, stop
 
 
 def test_a_rotated_key_owns_what_it_owned(serve_api: Callable[..., Any], tmp_path: Path) -> None:
@@ -86,6 +91,31 @@ def test_a_token_whose_overlap_is_over_is_refused_and_told_why(serve_api: Callab
         assert (refused.status_code, refused.json()["code"]) == (401, "unauthorized")
         assert "was rotated" in refused.json()["detail"]
         assert api.http.get("/v1/jobs", headers=bearer(new)).status_code == 200
+
+
+def test_an_overlap_ends_at_a_time_that_a_clock_may_pass_and_come_back_to(redis_url: str, tmp_path: Path) -> None:
+    home, clock = tmp_path / "home", Clock(tmp_path / "clock")
+    old = create_key(home, "desk", ["read"])
+    new = rotate_key(home / "keys.json", old.split("_")[1], HOUR / 2)
+    listening = socket.create_server(("127.0.0.1", 0))
+    command, needed = module("warpdesk.api", "--fd", str(listening.fileno()))
+    told = {**needed, **clock.environment, "WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
+    log = tmp_path / "api.log"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
+    api = spawn(command, env={**clean, **told}, cwd=ROOT, log=log, pass_fds=[listening.fileno()])
+
+    def asked(token: str) -> tuple[int, bool]:
+        answer = httpx.get(f"http://127.0.0.1:{port}/v1/jobs", headers=bearer(token), timeout=60)
+        return answer.status_code, "was rotated" in answer.text
+
+    try:
+        port = listening.getsockname()[1]
+        for ahead, of_old in ((0.0, (200, False)), (HOUR, (401, True)), (-HOUR, (200, False))):
+            clock.set_ahead(ahead)
+            assert [asked(old), asked(new)] == [of_old, (200, False)], log.read_text()
+    finally:
+        listening.close()
+        stop(api)
 
 
 def test_a_leaked_token_is_ended_at_once_by_an_overlap_of_nothing(

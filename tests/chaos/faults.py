@@ -2,11 +2,14 @@
 
 import os
 import random
+import resource
 import signal
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.chaos.world import Part, World
 from workers.protocol import LEASES
@@ -18,7 +21,7 @@ LOOKING = 0.5  # seconds to wait for a worker that has work
 class Kill:
     """A process that was ended, and the attempts its worker held. `at` is in Unix seconds, as Redis counts."""
 
-    what: str  # "child" or "parent"
+    what: str  # "child", "parent" or "api"
     at: float
     held: Sequence[tuple[str, int]]  # job and attempt
 
@@ -72,6 +75,38 @@ def kill(world: World, part: Part) -> None:
     world.history.add("fault", "killer", detail=part.name)
 
 
+def kill_the_largest(world: World, kills: list[Kill]) -> None:
+    """SIGKILL for the process of the most memory, but Redis, as by the kernel where a group has none left. It waits a
+    moment for one whose job has just asked for much."""
+    until = time.monotonic() + 2
+    while True:
+        processes = {world.api.pid: ("api", world.api)}
+        for worker, child in world.able():
+            processes |= {worker.pid: ("parent", worker), child: ("child", worker)}
+        sizes = {pid: _resident(pid) for pid in processes}
+        largest = max(sizes, key=sizes.__getitem__)
+        if sizes[largest] > 2 * statistics.median(sizes.values()) or time.monotonic() > until:
+            break
+        world.pause(0.02)
+    what, part = processes[largest]
+    if what != "child":
+        part.killed = True
+    held, at = world.held(part), time.time()
+    with suppress(ProcessLookupError):
+        os.kill(largest, signal.SIGKILL)
+    told = f"{what} of {part.name} with {sizes[largest] >> 20} MiB, which held {len(held)} jobs"
+    world.history.add("fault", "out of memory", detail=told)
+    kills.append(Kill(what, at, held))
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process has; 0 where it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
 @contextmanager
 def outage(world: World, what: str, outages: list[Outage]) -> Iterator[None]:
     """Redis cannot be reached as long as this context."""
@@ -116,6 +151,14 @@ def stand_still(world: World, what: str, pid: int, seconds: float, leases_of: Pa
         with suppress(ProcessLookupError):  # who stood still for long may have been given up
             os.kill(pid, signal.SIGCONT)
     world.history.add("fault", "stopped", detail=f"{what} goes on")
+
+
+def jump(world: World, whose: Sequence[str], ahead: float) -> tuple[str, ...]:
+    """From now on the clocks of these processes are ahead by so many seconds, or behind."""
+    for name in whose:
+        world.clocks[name].set_ahead(ahead)
+    world.history.add("fault", "clock", detail=f"{', '.join(whose)}: {ahead:+g} s")
+    return tuple(whose)
 
 
 def cut_off(world: World, how: str, seconds: float, outages: list[Outage]) -> None:

@@ -15,6 +15,7 @@ POISON = -1.0
 class DoubleParams(Params):
     poison: float = POISON
     seconds: float = Field(default=0.0, ge=0, le=60)
+    memory: int = Field(default=0, ge=0, le=1 << 30)  # bytes that it has meanwhile
 
 
 DOUBLE = Operation(
@@ -29,4 +30,6 @@ DOUBLE = Operation(
     batching=Batching(steps=1e6),
 )
 
-OPERATIONS = {name: ALL[name] for name in ("rsi", "sma", "matmul", "monte_carlo", "axpy", "sum")} | {"double": DOUBLE}
+_REAL = ("rsi", "sma", "matmul", "monte_carlo", "axpy", "sum", "dp_noise")
+
+OPERATIONS = {name: ALL[name] for name in _REAL} | {"double": DOUBLE}

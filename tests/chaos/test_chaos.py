@@ -12,11 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from rq import Worker
 from rq.suspension import resume, suspend
@@ -29,8 +31,10 @@ from tests.chaos.faults import (
     Outage,
     Partition,
     cut_off,
+    jump,
     kill,
     kill_redis,
+    kill_the_largest,
     partition,
     restart,
     stand_still,
@@ -40,10 +44,11 @@ from tests.chaos.history import History
 from tests.chaos.load import Load, clean_run
 from tests.chaos.measure import attempts, recoveries, redeliveries, shown, strikes
 from tests.chaos.proxy import Thief, scripts_of
-from tests.chaos.workload import Submission, Workload, digest, doubling, poison
+from tests.chaos.workload import Submission, Workload, digest, doubling, poison, release
 from tests.chaos.world import World
+from tests.clocks import HOUR
 from workers import scripts
-from workers.protocol import Succeeded, job_key
+from workers.protocol import MAX_STRIKES, Succeeded, job_key
 from workers.queue import Ending, Held
 
 SAVE = bool(os.environ.get("CHAOS_SAVE"))
@@ -156,14 +161,17 @@ class Worlds:
         first: Sequence[Submission] = (),
         enough: Callable[[], bool] = lambda: True,
         proxied: bool = False,
+        clocked: bool = False,
         before: Callable[[World], None] = lambda world: None,
+        among: Callable[[Iterator[Submission]], Iterator[Submission]] = lambda submissions: submissions,
     ) -> Iterator[Run]:
+        """`first` are sent before all others, which `among` may change; `before` is called with the service."""
         workload = Workload(folder.name, SEED, size.kinds)
         with History(folder / "history.jsonl") as history:
-            world, clean = self._world(size, history, workload, proxied)
+            world, clean = self._world(size, history, workload, proxied, clocked)
             try:
                 before(world)
-                submissions = chain(first, workload.submissions())
+                submissions = chain(first, among(workload.submissions()))
                 with Load(world.url, history, submissions, size.jobs, size.outstanding, enough) as load:
                     yield Run(world, history, load, dict(clean), size)
             except BaseException:
@@ -173,11 +181,13 @@ class Worlds:
             if not size.shared:
                 world.close()
 
-    def _world(self, size: Size, history: History, workload: Workload, proxied: bool) -> tuple[World, dict[str, str]]:
+    def _world(
+        self, size: Size, history: History, workload: Workload, proxied: bool, clocked: bool
+    ) -> tuple[World, dict[str, str]]:
         if size.shared and self._shared is not None:
             self._shared[0].attend(history)
             return self._shared
-        world = World(history, workers=size.workers, proxied=proxied or size.shared)
+        world = World(history, workers=size.workers, proxied=proxied or size.shared, clocked=clocked)
         world.start()
         try:
             made = world, clean_run(world.url, history, workload.requests)
@@ -403,6 +413,124 @@ def test_a_process_that_stands_still_costs_no_job(worlds: Worlds, size: Size, tm
         run.facts = {"stopped": dict(Counter(stopped)), "seconds each stood still": size.long}
         run.judge("stand-still")
         assert set(stopped) == {"parent", "child", "api"}
+
+
+@sizes(
+    short(jobs=60, times=4, every=0.3),
+    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, times=40, every=1.5),
+)
+def test_memory_that_runs_out_costs_no_job_but_one_that_runs_out_of_it_three_times(
+    worlds: Worlds, size: Size, tmp_path: Path
+) -> None:
+    kills: list[Kill] = []
+    greedy: list[str] = []  # what asks for much memory
+    with_answers: dict[str, str] = {}
+
+    def with_greedy(submissions: Iterator[Submission]) -> Iterator[Submission]:
+        for number in count(10**6):
+            greedy.append(f"greedy {number}")
+            with_answers[greedy[-1]] = digest({"doubled": [2.0 * number]})
+            request = doubling(greedy[-1], [float(number)], seconds=1.0, memory=128 << 20)
+            yield Submission(number, request, ends=("succeeded", "failed: worker-died"))
+            yield from islice(submissions, 15)
+
+    with worlds.chaos(size, tmp_path, enough=lambda: len(kills) >= size.times, among=with_greedy) as run:
+
+        def harm() -> None:
+            if len(kills) < size.times:
+                kill_the_largest(run.world, kills)
+
+        run.work_off(harm, size.every)
+        run.clean.update(with_answers)
+        struck = strikes(run.world.queue, run.load.jobs)
+        given_up = {
+            letter.request.id: letter.strikes
+            for letter in run.world.queue.dead_letters(1000)
+            if letter.request.id in run.load.jobs
+        }
+        run.facts = {
+            "kills": dict(Counter(kill.what for kill in kills)),
+            "jobs that asked for much": len(greedy),
+            "jobs by strikes": dict(sorted(Counter(struck.values()).items())),
+            "given up": len(given_up),
+        }
+        run.judge("memory")
+        assert 0 < sum(struck.values()) <= sum(kill.what == "child" for kill in kills)
+        assert given_up == {job: count for job, count in struck.items() if count == MAX_STRIKES}
+
+
+EVERYTHING = ("redis", "api", "worker 1", "worker 2", "worker 3", "worker 4")
+# Of all processes together, as where NTP sets a machine's clock, and of one alone, as on a host that has none.
+JUMPS = [
+    (whose, ahead)
+    for whose in (EVERYTHING, ("worker 1",), ("api",), ("redis",), EVERYTHING)
+    for ahead in (HOUR, 0.0, -HOUR, 0.0)
+]
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(7200)
+def test_clocks_that_jump_cost_no_job_no_attempt_and_no_charge(worlds: Worlds, tmp_path: Path) -> None:
+    """It has no short form: its service is one whose clocks can be set, and takes as long to start as a short form."""
+    size = Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, every=2.5)
+    longer = {f"longer {n}": doubling(f"longer {n}", [float(n)], seconds=30.0 + n) for n in range(2)}
+    first = [Submission(-n, request) for n, request in enumerate(longer.values(), 10**6)]
+    jumps: list[tuple[str, ...]] = []
+    releases: list[str] = []
+    budget = ""
+
+    def found(world: World) -> None:
+        nonlocal budget
+        told = {"name": "autumn", "dataset": "clocks", "accountant": "pure", "neighbouring": "add_remove"}
+        answer = httpx.post(f"{world.url}/v1/budgets", json={**told, "epsilon": "1000000"}, timeout=60)
+        assert answer.status_code == 201, answer.text
+        budget = answer.json()["id"]
+
+    def with_releases(submissions: Iterator[Submission]) -> Iterator[Submission]:
+        """A deadline is a point of time, which a jump passes."""
+        for number in count(10**6):
+            for one in islice(submissions, 20):
+                yield one if one.deadline_s is None else replace(one, ends=("succeeded", "expired"))
+            releases.append(f"release {number}")
+            yield Submission(number, release(releases[-1], budget), key=f"{tmp_path.name}-{number}")
+
+    with worlds.chaos(
+        size,
+        tmp_path,
+        first=first,
+        enough=lambda: len(jumps) >= len(JUMPS),
+        clocked=True,
+        before=found,
+        among=with_releases,
+    ) as run:
+
+        def harm() -> None:
+            if len(jumps) < len(JUMPS):
+                jumps.append(jump(run.world, *JUMPS[len(jumps)]))
+
+        run.work_off(harm, size.every)
+        run.clean.update({f"longer {n}": digest({"doubled": [2.0 * n]}) for n in range(2)})
+        run.clean.update(answers_of(releases, run.history))
+        expired = {entry.job for entry in run.history.entries() if entry.state == "expired"}
+        run.facts = {"jumps": len(jumps), "releases charged": len(releases), "deadlines passed by": len(expired)}
+        run.judge("clock-jumps")
+        assert run.facts["jobs by attempts"].keys() <= {0, 1}
+        with httpx.Client(base_url=f"{run.world.url}/v1/budgets/", timeout=60) as http:
+            assert Fraction(http.get(budget).json()["spent"]["epsilon"]) == Fraction(len(releases), 10)
+            assert http.get(f"{budget}/verify").json()["valid"]
+
+
+def answers_of(requests: Sequence[str], history: History) -> dict[str, str]:
+    """What was answered first to each of these requests, which no clean run can know."""
+    entries = history.entries()
+    jobs = {entry.submission: entry.job for entry in entries if entry.what == "acknowledged"}
+    names = {jobs.get(entry.submission): entry.request for entry in entries if entry.what == "submitted"}
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry.answer is not None and (name := names.get(entry.job)) in requests:
+            found.setdefault(str(name), entry.answer)
+    assert found.keys() == set(requests)
+    return found
 
 
 @pytest.mark.timeout(400)

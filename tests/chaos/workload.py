@@ -101,12 +101,21 @@ def _requests(kinds: int) -> Iterator[Request]:
                 yield doubling(f"double {turn}", [abs(value) for value in vector], seconds=0.2)
 
 
-def doubling(name: str, values: list[float], seconds: float = 0.0) -> Request:
-    return _request("double", name, {"seconds": seconds}, values=values)
+def doubling(name: str, values: list[float], seconds: float = 0.0, memory: int = 0) -> Request:
+    return _request("double", name, {"seconds": seconds, "memory": memory}, values=values)
 
 
 def poison(numbers: int) -> Request:
     return doubling("poison", [POISON] * numbers)
+
+
+def release(name: str, budget: str) -> Request:
+    """A noisy sum that costs a tenth of epsilon."""
+    params = {
+        "mechanism": "discrete_laplace", "mode": "records", "query": "sum", "epsilon": "0.1",
+        "clip": {"norm": "linf", "bound": "100"}, "neighbouring": "add_remove", "budget": budget,
+    }  # fmt: skip
+    return _request("dp_noise", name, params, values=[12.5, 99.0, 3.25])
 
 
 def _option(turn: int) -> Request:

@@ -18,9 +18,10 @@ from redis.exceptions import RedisError
 
 from tests.chaos.history import History
 from tests.chaos.proxy import Proxy
+from tests.clocks import Clock
 from tests.conftest import ROOT, processes_of
 from warpdesk.processes import module, spawn
-from warpdesk.redis_server import RedisServer, socket_path
+from warpdesk.redis_server import RedisServer, find_binary, socket_path
 from workers.protocol import LEASES, WorkerReport, job_key
 from workers.queue import JobQueue, connect
 
@@ -48,10 +49,14 @@ class Part:
 class World:
     """Use it from one thread: processes die with the thread that started them."""
 
-    def __init__(self, history: History, *, workers: int = 4, proxied: bool = False) -> None:
+    def __init__(self, history: History, *, workers: int = 4, proxied: bool = False, clocked: bool = False) -> None:
+        """With `clocked` every process has a clock that can be set: Redis, the API, and each worker with its child."""
         self.history = history
         self.home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
-        self.redis = RedisServer(self.home, durability="always")
+        names = ("redis", "api", *(f"worker {number + 1}" for number in range(workers)))
+        self.clocks = {name: Clock(self.home / f"{name}.clock") for name in names} if clocked else {}
+        binary = self.clocks["redis"].under(find_binary()) if clocked else None
+        self.redis = RedisServer(self.home, durability="always", binary=binary)
         self.own_exits: list[tuple[str, int]] = []  # what ended by itself, and its exit code
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
@@ -177,7 +182,7 @@ class World:
             name = f"worker {number + 1}"
             self.parts.append(self._launched(name, self._launcher(name, environment, "workers.warm")))
         descriptor = self._listening.fileno()
-        environment = {"WARPDESK_REDIS_URL": self._redis_url(-1)}
+        environment = {"WARPDESK_REDIS_URL": self._redis_url(-1), "WARPDESK_SWEEP_EVERY": "1"}
         launch = self._launcher("api", environment, "tests.chaos.api", "--fd", str(descriptor), fds=(descriptor,))
         self.parts.append(self._launched("api", launch))
         self.until(self.ready, "the service did not become ready")
@@ -191,7 +196,8 @@ class World:
         command, needed = module(*what)
         clean = {key: value for key, value in os.environ.items() if not key.startswith("WARPDESK_")}
         kept = {key: os.environ[key] for key in ("WARPDESK_KERNEL_CACHE",) if key in os.environ}
-        environment = {**clean, **kept, **needed, **told, "WARPDESK_HOME": str(self.home)}
+        clock = self.clocks[name].environment if self.clocks else {}
+        environment = {**clean, **kept, **needed, **told, **clock, "WARPDESK_HOME": str(self.home)}
         environment["WARPDESK_TEST_RUN"] = str(self.home)
         log = self.home / f"{name}.log"
         return lambda: spawn(command, env=environment, cwd=ROOT, log=log, pass_fds=fds)
