@@ -4,7 +4,6 @@ import os
 import random
 import resource
 import signal
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -75,26 +74,28 @@ def kill(world: World, part: Part) -> None:
     world.history.add("fault", "killer", detail=part.name)
 
 
-def kill_the_largest(world: World, kills: list[Kill]) -> None:
-    """SIGKILL for the process of the most memory, but Redis, as by the kernel where a group has none left. It waits a
-    moment for one whose job has just asked for much."""
-    until = time.monotonic() + 2
-    while True:
-        processes = {world.api.pid: ("api", world.api)}
-        for worker, child in world.able():
-            processes |= {worker.pid: ("parent", worker), child: ("child", worker)}
-        sizes = {pid: _resident(pid) for pid in processes}
-        largest = max(sizes, key=sizes.__getitem__)
-        if sizes[largest] > 2 * statistics.median(sizes.values()) or time.monotonic() > until:
-            break
-        world.pause(0.02)
-    what, part = processes[largest]
+def largest(world: World) -> tuple[int, str, Part, int]:
+    """Of the processes but Redis, the one of the most memory: its number, what and whose it is, and the bytes."""
+    processes = {world.api.pid: ("api", world.api)}
+    for worker, child in world.able():
+        processes |= {worker.pid: ("parent", worker), child: ("child", worker)}
+    sizes = {pid: _resident(pid) for pid in processes}
+    pid = max(sizes, key=sizes.__getitem__)
+    return pid, *processes[pid], sizes[pid]
+
+
+def kill_the_largest(world: World, least: int, kills: list[Kill]) -> None:
+    """SIGKILL for the process of the most memory, if it has at least so many bytes, as by the kernel where a group has
+    none left."""
+    pid, what, part, size = largest(world)
+    if size < least:
+        return
     if what != "child":
         part.killed = True
     held, at = world.held(part), time.time()
     with suppress(ProcessLookupError):
-        os.kill(largest, signal.SIGKILL)
-    told = f"{what} of {part.name} with {sizes[largest] >> 20} MiB, which held {len(held)} jobs"
+        os.kill(pid, signal.SIGKILL)
+    told = f"{what} of {part.name} with {size >> 20} MiB, which held {len(held)} jobs"
     world.history.add("fault", "out of memory", detail=told)
     kills.append(Kill(what, at, held))
 

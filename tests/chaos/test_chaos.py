@@ -35,6 +35,7 @@ from tests.chaos.faults import (
     kill,
     kill_redis,
     kill_the_largest,
+    largest,
     partition,
     restart,
     stand_still,
@@ -55,6 +56,7 @@ SAVE = bool(os.environ.get("CHAOS_SAVE"))
 JOBS = int(os.environ.get("CHAOS_JOBS", "10000"))
 SETTLE_PATIENCE = 180.0  # seconds in which every job must have ended once nothing more is done to the service
 SEED = 20261122
+GREED = 128 << 20  # bytes of memory that some jobs ask for
 # Steps of which every run loses replies.
 STEPS = {"ENQUEUE", "CLAIM", "RENEW", "FINISH", "REAP", "CANCEL_AND_CLOSE"}
 
@@ -416,32 +418,36 @@ def test_a_process_that_stands_still_costs_no_job(worlds: Worlds, size: Size, tm
 
 
 @sizes(
-    short(jobs=60, times=4, every=0.3),
-    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, times=40, every=1.5),
+    short(jobs=50, times=3, every=0.4),
+    Size(f"{JOBS // 5} jobs", jobs=JOBS // 5, kinds=700, workers=4, times=40, every=2.0),
 )
 def test_memory_that_runs_out_costs_no_job_but_one_that_runs_out_of_it_three_times(
     worlds: Worlds, size: Size, tmp_path: Path
 ) -> None:
     kills: list[Kill] = []
-    greedy: list[str] = []  # what asks for much memory
-    with_answers: dict[str, str] = {}
+    greedy: dict[str, str] = {}  # what asks for much memory, and its answer
+    least = 0
+
+    def idle(world: World) -> None:
+        nonlocal least
+        world.until(world.ready, "the service did not become ready")
+        least = largest(world)[-1] + GREED // 2
 
     def with_greedy(submissions: Iterator[Submission]) -> Iterator[Submission]:
         for number in count(10**6):
-            greedy.append(f"greedy {number}")
-            with_answers[greedy[-1]] = digest({"doubled": [2.0 * number]})
-            request = doubling(greedy[-1], [float(number)], seconds=1.0, memory=128 << 20)
+            request = doubling(f"greedy {number}", [float(number)], seconds=1.0, memory=GREED)
+            greedy[request.name] = digest({"doubled": [2.0 * number]})
             yield Submission(number, request, ends=("succeeded", "failed: worker-died"))
             yield from islice(submissions, 15)
 
-    with worlds.chaos(size, tmp_path, enough=lambda: len(kills) >= size.times, among=with_greedy) as run:
+    with worlds.chaos(size, tmp_path, enough=lambda: len(kills) >= size.times, before=idle, among=with_greedy) as run:
 
         def harm() -> None:
             if len(kills) < size.times:
-                kill_the_largest(run.world, kills)
+                kill_the_largest(run.world, least, kills)
 
         run.work_off(harm, size.every)
-        run.clean.update(with_answers)
+        run.clean.update(greedy)
         struck = strikes(run.world.queue, run.load.jobs)
         given_up = {
             letter.request.id: letter.strikes
