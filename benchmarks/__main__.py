@@ -12,7 +12,7 @@ from kernels.fingerprint import fingerprint
 
 KNOWN = (
     *("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "secagg_round"),
-    *("ledger", "health", "instrumentation", "scrape", "gpu"),
+    *("ledger", "health", "instrumentation", "scrape", "attacks", "gpu"),
 )
 
 

@@ -1,13 +1,14 @@
 """Start the servers a benchmark talks to, each with a home of its own, and stop them."""
 
 import os
+import resource
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -28,18 +29,24 @@ def redis() -> Iterator[str]:
 
 
 @contextmanager
-def service(redis_url: str, patience: float = 300.0, **settings: str) -> Iterator[str]:
-    """`warpdesk serve` on that Redis, all of it compiled, also what waits until it is ready; gives its URL."""
-    with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
-        port = free_port()
-        settings = {"WARPDESK_HOME": home, "WARPDESK_REDIS_URL": redis_url, **settings}
-        with _running(
-            ["-m", "warpdesk.cli", "serve", "--port", str(port)], Path(home) / "serve.log", settings
-        ) as process:
-            url = f"http://127.0.0.1:{port}"
-            _wait(f"{url}/readyz", process, patience, Path(home) / "serve.log")
-            compiled(WorkerSettings(), patience)
-            yield url
+def service(
+    redis_url: str, patience: float = 300.0, *, home: Path | None = None, files: int | None = None, **settings: str
+) -> Iterator[str]:
+    """`warpdesk serve` on that Redis ("": its own), all of it compiled, also what waits until it is ready; gives its
+    URL. It may open so many `files`."""
+    with ExitStack() as stack:
+        if home is None:
+            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warpdesk-bench-")))
+        port, log = free_port(), home / "serve.log"
+        settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
+        command = ["-m", "warpdesk.cli", "serve", "--port", str(port)]
+        process = stack.enter_context(_running(command, log, settings))
+        if files is not None:
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (files, files))
+        url = f"http://127.0.0.1:{port}"
+        _wait(f"{url}/readyz", process, patience, log)
+        compiled(WorkerSettings(), patience)
+        yield url
 
 
 @contextmanager
@@ -80,6 +87,24 @@ def compiled(settings: WorkerSettings, patience: float = 300.0) -> None:
         if time.monotonic() > deadline:
             raise SystemExit(f"there is no {file} after {patience:.0f} s")
         time.sleep(0.1)
+
+
+def process_of_api(home: Path) -> int:
+    """The API process of the service of that home."""
+    for folder in Path("/proc").iterdir():
+        try:
+            command, own = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
+        except OSError:  # no process, another's, or gone
+            continue
+        if b"\0warpdesk.api\0" in command and f"WARPDESK_HOME={home}".encode() in own.split(b"\0"):
+            return int(folder.name)
+    raise SystemExit(f"there is no API process of {home}")
+
+
+def memory(process: int, kind: str) -> int:
+    """Bytes, as the kernel counts them: VmRSS, or VmHWM for the most there were."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{kind}:"))
 
 
 @contextmanager

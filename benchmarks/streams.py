@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 from redis import Redis
 
-from benchmarks.processes import api, redis
+from benchmarks.processes import api, memory, process_of_api, redis
 from benchmarks.report import Row, show
 from workers.protocol import EVENTS
 from workers.queue import JobQueue, connect
@@ -36,16 +36,16 @@ def main() -> None:
         api(redis_url, Path(home), WARPDESK_MAX_STREAMS=str(STREAMS)) as url,
         connect(redis_url) as connection,
     ):
-        show("event_streams", asyncio.run(_measure(url, _process(home), connection)))
+        show("event_streams", asyncio.run(_measure(url, process_of_api(Path(home)), connection)))
 
 
 async def _measure(url: str, process: int, connection: Redis) -> list[Row]:
     jobs = await asyncio.to_thread(_submit, url, STREAMS)
-    before = _memory(process, "VmRSS")
+    before = memory(process, "VmRSS")
     readers = [_Reader(url, job) for job in jobs]
     for some in range(0, STREAMS, 50):
         await asyncio.gather(*(reader.open() for reader in readers[some : some + 50]))
-    opened = _memory(process, "VmRSS")
+    opened = memory(process, "VmRSS")
     subscriptions = connection.pubsub_numsub(EVENTS)[0][1]
     assert subscriptions == 1, f"{subscriptions} subscriptions"
     queue = JobQueue(connection)
@@ -66,7 +66,7 @@ async def _measure(url: str, process: int, connection: Redis) -> list[Row]:
             "open event streams": STREAMS,
             "API MiB before": before / MIB,
             "with them": opened / MIB,
-            "at most": _memory(process, "VmHWM") / MIB,
+            "at most": memory(process, "VmHWM") / MIB,
             "KiB a stream": (opened - before) / STREAMS / 1024,
             "subscriptions": subscriptions,
             **_milliseconds("one job ends", one_by_one),
@@ -120,24 +120,6 @@ class _Reader:
 
 def _milliseconds(name: str, seconds: Sequence[float]) -> Row:
     return {f"{name}: median ms": 1e3 * statistics.median(seconds), f"{name}: worst ms": 1e3 * max(seconds)}
-
-
-def _process(home: str) -> int:
-    """The API process of the service of that home."""
-    for folder in Path("/proc").iterdir():
-        try:
-            command, own = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
-        except OSError:  # no process, another's, or gone
-            continue
-        if b"\0warpdesk.api\0" in command and f"WARPDESK_HOME={home}".encode() in own.split(b"\0"):
-            return int(folder.name)
-    raise SystemExit(f"there is no API process of {home}")
-
-
-def _memory(process: int, kind: str) -> int:
-    """Bytes, as the kernel counts them."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{kind}:"))
 
 
 if __name__ == "__main__":

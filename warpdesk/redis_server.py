@@ -149,6 +149,7 @@ class RedisServer:
         ]
         command += ["--aof-load-truncated", "yes"]  # a full disk cuts its last entry off, which nobody was told of
         command += ["--maxmemory-policy", "noeviction", "--logfile", self.log.resolve()]
+        command += ["--lua-time-limit", "1000"]  # a script that does not end is ended by the API after that and 2 s
         self._process = spawn(
             command,
             # Redis 7 exits at start when the environment names a locale the machine does not have.
