@@ -339,7 +339,8 @@ class _Http(HttpToolsProtocol):
         else:
             self.transport.write(STATUS_LINE[refusal.status] + head + b"\r\n" + bytes(answer.body))
             self._drop(last=True)
-            if under_way:  # its route learns that no more will come
+            if under_way:  # its route learns that no more will come, and asks for none
+                cycle.waiting_for_100_continue = False
                 cycle.disconnected = True
                 cycle.message_event.set()
         observe.log.info("refused before it had a path: %s", refusal.code, extra={"request_id": request_id})

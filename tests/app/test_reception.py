@@ -279,6 +279,18 @@ def test_who_sends_what_is_no_http_to_its_end_reads_why_it_was_refused(running: 
         assert answer.count(b"HTTP/1.1 ") == 1
 
 
+def test_a_body_that_is_refused_before_it_was_asked_for_is_an_error_of_nobody(
+    running: Live, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(running) as connection:
+        connection.sendall(upload("Transfer-Encoding: chunked\r\nExpect: 100-continue") + b"not hexadecimal\r\n")
+        answers = all_of(connection)
+    wait_until(lambda: running.app.state.desk.under_way.held() == 0)
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"400"]
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 def test_a_chunk_that_is_none_in_a_refused_body_gets_no_second_answer(running: Live) -> None:
     head = refused().replace(f"Content-Length: {REFUSED}".encode(), b"Transfer-Encoding: chunked")
     with connected(running) as connection:

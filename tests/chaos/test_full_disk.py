@@ -60,7 +60,7 @@ def test_a_full_disk_costs_no_job_and_the_service_is_back_by_itself(tmp_path: Pa
     back: list[float] = []  # seconds from the moment in which there was room
     done: list[float] = []
     with (
-        disk_of("256m", tmp_path) as disk,
+        disk_of("2g", tmp_path) as disk,
         History(tmp_path / "history.jsonl") as history,
         serve(disk / "home") as service,
     ):
