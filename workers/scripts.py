@@ -87,6 +87,7 @@ _RQ_EXECUTION_SECONDS = 30 * 24 * 3600
 TOMBSTONE_SECONDS = 24 * 3600
 DEAD_SECONDS = 7 * 24 * 3600
 IDEMPOTENCY_SECONDS = 24 * 3600
+_KEPT_FOR_NEWCOMERS = 20  # one part in so many of a shared queue is for owners that have no job live
 FORBIDDEN_SECONDS = 60
 HANDED_SECONDS = 60
 ERASED_SECONDS = 60
@@ -635,7 +636,8 @@ local waiting, live = redis.call('ZCARD', WAITING), redis.call('SCARD', LIVE .. 
 if most ~= '' and waiting >= tonumber(most) then return {{'full', waiting}} end
 if most_of_owner ~= '' and live >= tonumber(most_of_owner) then return {{'quota', live}} end
 local free = shared == '1' and tonumber(most) - waiting
-if free and live >= free then return {{'quota', live, free}} end
+local kept = free and live > 0 and free <= tonumber(most) / {_KEPT_FOR_NEWCOMERS}
+if free and (live >= free or kept) then return {{'quota', live, free}} end
 
 redis.call('HSET', JOB .. id, 'attempt', 0, 'submitted_at', seconds(now()), 'owner', owner, 'request', request,
   'mac', mac, 'inputs', inputs, 'result_ttl', result_ttl, 'lane', lane, 'key', key, 'items', items, 'bytes', bytes,

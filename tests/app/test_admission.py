@@ -184,11 +184,11 @@ def test_a_key_has_so_many_live_jobs_and_other_keys_are_served(serve_api: Callab
 def test_keys_share_the_queue_and_one_that_comes_later_finds_room(
     serve_api: Callable[..., Any], tmp_path: Path
 ) -> None:
-    tokens = [create_key(tmp_path / "home", name, ["submit", "read"]) for name in ("first", "second", "third")]
-    with serve_api(max_queue=12) as api:
+    tokens = [create_key(tmp_path / "home", name, ["submit", "read"]) for name in "abcdefg"]
+    with serve_api(max_queue=60) as api:
 
         def fill(token: str) -> tuple[int, httpx.Response]:
-            for taken in range(20):
+            for taken in range(60):
                 answer = api.http.post("/v1/jobs", json=unlike(), headers=bearer(token))
                 if answer.status_code != 202:
                     return taken, answer
@@ -196,9 +196,10 @@ def test_keys_share_the_queue_and_one_that_comes_later_finds_room(
 
         filled = [fill(token) for token in tokens]
 
-        assert [taken for taken, _ in filled] == [6, 3, 2]
-        assert {(answer.status_code, answer.json()["code"]) for _, answer in filled} == {(429, "quota-reached")}
-        detail = "6 jobs of the key are queued or running; that is its share of a queue of 12 as things are"
+        assert [taken for taken, _ in filled] == [30, 15, 8, 4, 1, 1, 1]
+        codes = [(answer.status_code, answer.json()["code"]) for _, answer in filled]
+        assert codes == [(429, "quota-reached")] * 6 + [(503, "queue-full")]
+        detail = "30 jobs of the key are queued or running; that is its share of a queue of 60 as things are"
         assert filled[0][1].json()["detail"] == detail
         assert 1 <= int(filled[0][1].headers["Retry-After"]) <= 60
 
