@@ -26,6 +26,7 @@ from typing import Any
 
 import redis
 from rq import Queue, Worker
+from rq import utils as rq_utils
 from rq import worker_registration as rq_registration
 from rq.command import parse_payload
 from rq.exceptions import StopRequested
@@ -320,7 +321,11 @@ class WarmWorker(Worker):
             if time.monotonic() - self._heartbeat_at < 5:
                 return
             self._heartbeat_at = time.monotonic()
-        super().heartbeat(timeout, pipeline)
+        # In whole seconds: the pulse that calls it is woken as a private job ends.
+        self.last_heartbeat = rq_utils.now().replace(microsecond=0)
+        connection = self.connection if pipeline is None else pipeline
+        connection.hset(self.key, "last_heartbeat", rq_utils.utcformat(self.last_heartbeat))
+        connection.expire(self.key, timeout or self.worker_ttl + 60)
 
     def check_for_suspension(self, burst: bool = False) -> None:
         """Take no job while `rq suspend` holds or arrays cannot be had. RQ's own waiting would not look after the GPU
