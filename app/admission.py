@@ -112,7 +112,7 @@ class Admission:
         seconds = self._until_turn(owner)
         self._require_room(self._turns, owner)
         if seconds > TURN_SECONDS:
-            sentence = f"Another submission of the key would wait {seconds:.2g} seconds for its turn"
+            sentence = f"Another submission of the key would wait longer than {TURN_SECONDS:g} seconds for its turn"
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
     def _require_room(self, turns: Places, owner: str) -> None:
@@ -155,9 +155,10 @@ class Admission:
         # What was seen is as old as a look, and what came since then may be done already.
         if left > 0 and seconds <= (left if wait is None else max(left, 2 * LOOK_SECONDS)):
             return
+        own = sum(self._view.by_owner.get(other, {}).get(owner, 0) for other in earlier)
         sentence = (
-            f"{ahead} jobs are ahead and {rate:.3g} are done a second: with some room that takes "
-            f"{seconds + deadline_s - left:.3g} seconds; the deadline is {deadline_s:.3g} seconds away"
+            f"{own} jobs of the key wait before it, and its deadline would pass before it is computed: that is "
+            f"{deadline_s:.3g} seconds away"
         )
         after = self.drain.retry_after(ahead + 1 - left / MARGIN * rate)
         raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
@@ -197,9 +198,13 @@ class Admission:
         """A job counts before the next look sees it."""
         self._view.count(owner, priority)
 
+    def retry_after(self, queued: tuple[str, Priority] | None) -> str:
+        """When to ask for a job again, as the value of a header. `queued`: whose newest job of which priority it is."""
+        return self.drain.retry_after(1 if queued is None else self._view.ahead(*queued))
+
     def full(self, waiting: int) -> Refusal:
         most = self._settings.max_queue
-        sentence = f"{waiting} jobs are waiting; the limit is {most}"
+        sentence = f"The queue is full: {most} jobs may wait"
         after = self.drain.retry_after(waiting - most + max(1, most // _ROOM))
         return Refusal("queue-full", sentence, headers={"Retry-After": after})
 
@@ -223,12 +228,8 @@ class Admission:
         self._over[owner] = (now + LOOK_SECONDS, live, free)
 
     def memory(self) -> Refusal:
-        view, share = self._view, self._settings.max_redis_memory
-        sentence = (
-            f"Redis holds {view.memory} of {view.max_memory} bytes; new jobs are taken below {share:.0%}"
-            if view.max_memory
-            else "Redis has no memory left for new jobs"
-        )
+        share = self._settings.max_redis_memory
+        sentence = f"Redis is too full for new jobs: they are taken below {share:.0%} of its memory"
         return Refusal("queue-memory", sentence, headers={"Retry-After": "10"})
 
     @property

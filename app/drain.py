@@ -82,6 +82,7 @@ class Drain:
         return len(self._took) * self._workers / took if took > 0 else None
 
     def retry_after(self, jobs: float) -> str:
-        """Seconds until so many jobs are done, as the value of a header: 1 to 60, and 1 while nothing is known."""
+        """Seconds until so many jobs are done, as the value of a header: a power of two, so that nobody can follow the
+        load of others by it, from 1, also while nothing is known, to 64."""
         seconds = 1.0 if self.rate is None else jobs / self.rate
-        return str(max(1, min(60, math.ceil(round(seconds, 3)))))
+        return str(2 ** min(6, math.ceil(math.log2(max(1.0, round(seconds, 3))))))

@@ -3,13 +3,15 @@
 import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import Response
 
 from app import schemas
-from app.auth import Key
+from app.auth import LOCAL, Key
 from app.errors import Refusal
 from app.shared import Desk
+from workers.protocol import JobRequest
 from workers.queue import JobQueue, JobRecord
 
 _JOB_ID = re.compile(schemas.JOB_ID)
@@ -61,10 +63,46 @@ def view(desk: Desk, record: JobRecord, position: int | None = None) -> schemas.
         result_expires_at=schemas.moment(expires_at),
         erased=record.erased,
         error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
-        provenance=record.provenance,
+        provenance=provenance(record),
         request_id=request.request_id,
         links=schemas.Links(self=at, result=f"{at}/result", events=f"{at}/events", cancel=f"{at}/cancel"),
     )
+
+
+def provenance(record: JobRecord) -> schemas.Provenance | None:
+    """How a job was computed, without what tells of other owners' jobs in its launch, and of whether there were any:
+    their number, the launch's times, of which the owner's jobs have their share, and what was said of its size.
+    """
+    how, request = record.provenance, record.request
+    if how is None:
+        return None
+    own = how.batch_own or 1
+    told: dict[str, Any] = how.model_dump(exclude={"batch_own"})
+    told |= {"batch_size": own, "batch_reason": _batch_reason(request, own)}
+    for name in ("copy_seconds", "kernel_seconds", "compute_seconds"):
+        if told[name] is not None:  # rounded in every case: more digits would tell what it was divided by
+            told[name] = round(told[name] * own / how.batch_size, 7)
+    if how.cost_dollars and how.compute_seconds:
+        told["cost_dollars"] = how.cost_dollars * how.batch_size / how.compute_seconds * told["compute_seconds"] / own
+    if request.together is not None and not (request.private or request.owner == LOCAL):
+        if how.backend_reason is not None:
+            what, numbers, _ = how.backend_reason.partition(":")
+            told["backend_reason"] = what if numbers else "predicted to be the quicker"
+        if how.fallback_reason is not None and " bytes" in how.fallback_reason:
+            told["fallback_reason"] = "out of memory"
+    return schemas.Provenance(**told)
+
+
+def _batch_reason(request: JobRequest, own: int) -> str | None:
+    """Why there were no more jobs in a launch, had it been of its owner's alone."""
+    together = request.together
+    if together is None:
+        return None
+    if own >= together.items:
+        return "full"
+    if (own + 1) * request.size > together.bytes:
+        return "bytes"
+    return "waited" if together.wait else "drained"
 
 
 def hides_times(desk: Desk, operation: str) -> bool:
@@ -83,6 +121,7 @@ def answer(desk: Desk, record: JobRecord, status: int, position: int | None, hea
 
 def pending(desk: Desk, record: JobRecord, position: int | None, headers: Mapping[str, str]) -> Response:
     """202: where the job is, and when to ask again."""
-    wait = desk.admission.drain.retry_after(1 if position is None else position + 1)
-    told = {"Location": f"/v1/jobs/{record.request.id}", "Retry-After": wait, **headers}
+    request = record.request
+    wait = desk.admission.retry_after(None if position is None else (request.owner, request.priority))
+    told = {"Location": f"/v1/jobs/{request.id}", "Retry-After": wait, **headers}
     return answer(desk, record, 202, position, told)

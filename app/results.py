@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 from app import arrays, bodies, downloads, errors, schemas
 from app.auth import Reader
 from app.errors import Refusal
-from app.records import own_job, pending
+from app.records import own_job, pending, provenance
 from app.shared import Desk, Shared
 from workers.protocol import ArrayOutput, ResultDocument, State
 from workers.queue import JobRecord
@@ -156,12 +156,13 @@ def _rendered(desk: Desk, record: JobRecord, *, at_once: bool = False) -> dict[s
                 raise _outlived() from None
             desk.allow(record.request.owner, found.id)
         outputs[key] = {"array": found.id, "dtype": found.dtype, "shape": list(found.shape)}
-    assert record.provenance is not None  # noqa: S101 - a job that succeeded says how
+    how = provenance(record)
+    assert how is not None  # noqa: S101 - a job that succeeded says how
     return {
         "job": record.request.id,
         "operation": record.request.operation,
         "outputs": outputs,
-        "provenance": record.provenance.model_dump(mode="json"),
+        "provenance": how.model_dump(mode="json"),
     }
 
 

@@ -18,7 +18,7 @@ from workers.protocol import (
     GpuState,
     MigSlice,
     Priority,
-    Provenance,
+    PublicProvenance,
     State,
     WorkerReport,
 )
@@ -197,6 +197,17 @@ class JobError(Reply):
     retryable: bool
 
 
+class Provenance(PublicProvenance):
+    """How an answer was computed. Of a launch that jobs share, `batch_size` counts the key's own, seconds are the share
+    of these, energy and cost that of the job; whether jobs of other keys were in it is told to nobody."""
+
+    batch_size: Annotated[int, Field(description="Jobs of the key in the same launch")] = 1
+    batch_reason: Annotated[
+        str | None,
+        Field(description="Why no more of them: full, bytes, waited, drained; of a launch of the key's jobs alone"),
+    ] = None
+
+
 class Result(Reply):
     """The answer. NaN is null, an infinity the string "Infinity" or "-Infinity"."""
 
@@ -222,7 +233,7 @@ class JobDescription(Reply):
         int,
         Field(description="0 until a worker has started it; of a job that an identical one was computed for, always"),
     ]
-    queue_position: Annotated[int | None, Field(description="Jobs ahead of it (0 = next); null once it is not queued")]
+    queue_position: Annotated[int | None, Field(description="The key's jobs ahead of it; null once it is not queued")]
     progress: Annotated[float | None, Field(description="Fraction done, where the operation reports one")]
     submitted_at: datetime
     started_at: Annotated[datetime | None, Field(description="Not told of `private` operations")]
@@ -455,7 +466,10 @@ class Health(Reply):
 
 
 class Readiness(Health):
-    store_free_bytes: Annotated[int, Field(description="bytes that are free on the disk of arrays and results")]
+    store_free_bytes: Annotated[
+        int,
+        Field(description="bytes that are free on the disk of arrays and results, at least: rounded to a power of two"),
+    ]
 
 
 class GpuHealth(Reply):
@@ -465,11 +479,17 @@ class GpuHealth(Reply):
     ]
     reasons: list[str]
     devices: list["GpuDevice"]
-    workers: list[WorkerReport]
+    workers: Annotated[
+        list[WorkerReport], Field(description="What each says of itself; none for a key without the scope `metrics`")
+    ]
 
 
 class GpuDevice(Reply):
-    """A worker's GPU in the worker's judgement."""
+    """A worker's GPU in the worker's judgement.
+
+    What the jobs of all keys do to it is for keys with the scope `metrics`: for others `reason` is null unless there is
+    no GPU, and so are times and faults of calls and canaries, and what the driver says of load.
+    """
 
     worker: str
     host: str
@@ -498,7 +518,7 @@ class GpuDevice(Reply):
     ]
     last_fault: str | None
     last_fault_at: datetime | None
-    faults: Annotated[dict[str, int], Field(description="By kind, since the worker started")]
+    faults: Annotated[dict[str, int] | None, Field(description="By kind, since the worker started")]
     slot: Annotated[int | None, Field(description="The worker's number in metrics")]
     dollars_per_hour: Annotated[float | None, Field(description="By the table of prices; null without one")]
     driver: Annotated["GpuDriver | None", Field(description="What the driver says of it")]
@@ -579,7 +599,8 @@ class GpuMemory(Reply):
 
 
 class GpuMemoryDevice(Reply):
-    """Bytes. Of the worker's process, which alone uses its pool; null until it has told, as while it restarts."""
+    """Bytes. Of the worker's process, which alone uses its pool; null until it has told, as while it restarts, and for
+    a key without the scope `metrics`, but for the device's total, the limit and what the driver keeps."""
 
     worker: str
     name: str

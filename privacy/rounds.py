@@ -357,8 +357,8 @@ class Rounds:
                     f"{vectors}; live rounds of one key may hold {bounds.owner_bytes} together, and the key's have "
                     f"{held}"
                 )
-            if (held := _bytes(connection, live)) + new.bytes > bounds.all_bytes:
-                raise NoRoom(f"{vectors}; live rounds may hold {bounds.all_bytes} together and have {held}")
+            if _bytes(connection, live) + new.bytes > bounds.all_bytes:
+                raise NoRoom(f"{vectors}; live rounds of all keys may hold {bounds.all_bytes} together")
             connection.execute(
                 insert(rounds).values(
                     id=round_id,

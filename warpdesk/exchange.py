@@ -31,6 +31,7 @@ from app.schemas import (
     OperationDescription,
     OperationList,
     Problem,
+    Provenance,
 )
 from app.schemas import Result as ResultBody
 from kernels.array import DTYPES
@@ -59,7 +60,7 @@ from warpdesk.errors import (
     refused,
 )
 from warpdesk.event_stream import EventStream
-from workers.protocol import BackendWish, Priority, Provenance, State
+from workers.protocol import BackendWish, Priority, State
 
 URL = "http://127.0.0.1:8000"
 LONGEST_WAIT = 55  # seconds the service holds a request open

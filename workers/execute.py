@@ -5,6 +5,7 @@ import logging
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -242,6 +243,7 @@ class _Batch:
             if self.took is not None and not first.private:
                 self.took(times)
         provenance, now = _provenance(launch, choice, self.found, watch, times), time.time()
+        of_owner = Counter(item.request.owner for item in launch.items)
         for item, own in zip(launch.items, launch.parts(outputs), strict=True):
             sizes = [array.nbytes for array in own.values() if isinstance(array, np.ndarray)]
             try:
@@ -252,7 +254,12 @@ class _Batch:
                 item.fail(error)
                 continue
             seed = item.request.seed if operation.randomness == "seed" else None
-            of_item = {"attempt": item.attempt, "seed": seed, "charge": item.request.charge}
+            of_item = {
+                "attempt": item.attempt,
+                "seed": seed,
+                "charge": item.request.charge,
+                "batch_own": of_owner[item.request.owner],
+            }
             digest = None if item.key is None else codec.digest(operation, own)
             size = sum(sizes) + sum(array.nbytes for array in item.inputs.values())
             how = provenance.model_copy(update=of_item)
@@ -362,7 +369,7 @@ def _compute(launch: _Launch, choice: Choice, watch: _Watch) -> dict[str, Any]:
 
 
 def _provenance(launch: _Launch, choice: Choice, found: Probe, watch: _Watch, times: Times | None) -> Provenance:
-    """What all jobs of a launch have in common; each has its own attempt and seed."""
+    """What all jobs of a launch have in common; each has its own attempt, seed and owner."""
     return Provenance(
         backend=choice.backend,
         device=_name(choice.device),

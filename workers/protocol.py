@@ -144,7 +144,7 @@ class Event(Message):
         return self.event not in ("queued", "running", "progress")
 
 
-class Provenance(Message):
+class PublicProvenance(Message):
     """How an answer was computed. Private operations leave the compute times out: a sampler's time leaks its noise."""
 
     backend: Literal["cpu", "gpu"]
@@ -152,7 +152,7 @@ class Provenance(Message):
     device_uuid: str | None = None  # of the GPU, where its driver told it
     fallback_reason: str | None = None  # why not the GPU, where nobody asked for the CPU and it was not chosen
     backend_reason: str | None = None  # by what prediction this backend was chosen where both could compute it
-    batch_size: int = 1  # jobs in the same launch
+    batch_size: int = 1  # jobs in the same launch; an owner is told of its own alone
     batch_reason: str | None = None  # why the batch grew no further: "full", "bytes", "waited", "drained"
     coalesced: bool = False  # an identical job of the same key, live at the time, was computed for this one too
     seed: int | None = None
@@ -165,6 +165,12 @@ class Provenance(Message):
     energy_joules: float | None = None  # of the GPU, this job's share of its launch; None where nobody can tell
     cost_dollars: float | None = None  # the same share of the launch's seconds at the device's price, if it has one
     charge: ChargeRef | None = None  # what the release was charged to
+
+
+class Provenance(PublicProvenance):
+    """The same as the worker knows it, of the whole launch. What its owner is told of it: `app.records.provenance`."""
+
+    batch_own: int | None = None  # of `batch_size`, jobs of the same owner; a release before this one told none
 
 
 class Transfers(Message):

@@ -420,7 +420,7 @@ class JobQueue:
                 pipe.execute()
 
     def position(self, job_id: str) -> int | None:
-        """Jobs that will be claimed before a queued job as things are (0 = next), None when it is not queued."""
+        """Jobs of its owner that will be claimed before a queued job as things are, None when it is not queued."""
         return cast(int | None, self._eval(scripts.POSITION, job_id))
 
     def cancel(self, job_id: str) -> State:

@@ -914,7 +914,7 @@ end
 """
 )
 
-# id  ->  jobs that will be claimed before it, as far as is known, or nil when it is not queued
+# id  ->  jobs of its owner that will be claimed before it, as far as is known, or nil when it is not queued
 POSITION = (
     _PRELUDE
     + f"""
@@ -925,22 +925,12 @@ if leader then
   id = leader
   if redis.call('HGET', JOB .. id, 'state') ~= 'queued' then return 0 end
 end
-local place = redis.call('LPOS', RQ_QUEUES .. lane .. '-' .. owner, id) or 0
-local ahead = place
-local function waits(name, but)
-  local sum = 0
-  for _, other in ipairs(redis.call('ZRANGE', RING .. name, 0, -1)) do
-    local length = redis.call('LLEN', RQ_QUEUES .. name .. '-' .. other)
-    if but == nil then sum = sum + length elseif other ~= but then sum = sum + math.min(length, place) end
-  end
-  return sum
-end
-local kind = string.find(lane, '-gpu', 1, true) and '-gpu' or ''
+local kind, ahead = string.find(lane, '-gpu', 1, true) and '-gpu' or '', 0
 for _, priority in ipairs({{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}) do
-  if priority .. kind == lane then break end
-  ahead = ahead + waits(priority .. kind, nil)
+  local list = RQ_QUEUES .. priority .. kind .. '-' .. owner
+  if priority .. kind == lane then return ahead + (redis.call('LPOS', list, id) or 0) end
+  ahead = ahead + redis.call('LLEN', list)
 end
-return ahead + waits(lane, owner)
 """
 )
 

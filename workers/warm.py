@@ -588,7 +588,7 @@ class WarmWorker(Worker):
             elif end is not End.TIMEOUT:
                 endings.append(_given_back(job, why if end is not End.RELEASED else _STOPPED))
             elif len(launch.jobs) > 1:
-                endings.append(Ending(job, how="apart", reason=f"a launch of {len(launch.jobs)} jobs took too long"))
+                endings.append(Ending(job, how="apart", reason="its launch took too long"))
             else:
                 late = f"an attempt may run {job.request.timeout:g} s, and this one ran longer"
                 endings.append(Ending(job, Failed(code="timeout", message=late)))
@@ -611,7 +611,7 @@ class WarmWorker(Worker):
             if job in launch.gone or not launch.sent:
                 endings.append(_given_back(job, why))
             elif len(launch.jobs) > 1:
-                endings.append(Ending(job, how="apart", reason=f"in a launch of {len(launch.jobs)} jobs {why}"))
+                endings.append(Ending(job, how="apart", reason=why))  # not in whose company
             else:
                 failure = Failed(code=kind, message=f"{why}, {MAX_STRIKES} times; the job was given up", retryable=True)
                 endings.append(Ending(job, how="struck", reason=why, failure=failure))

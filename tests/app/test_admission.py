@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,6 +37,14 @@ def submitted(api: Live, **wishes: Any) -> Any:
     return api.http.post("/v1/jobs", json={**unlike(), **wishes})
 
 
+def problem(connection: socket.socket) -> str:
+    """The answer that is a problem document; its head and body may come one after the other."""
+    answer = ""
+    while not answer.endswith("}") and (more := connection.recv(10_000).decode()):
+        answer += more
+    return answer
+
+
 def test_a_full_queue_is_refused_before_the_body_is_sent_and_without_asking_redis(
     tmp_path: Path, serve_api: Callable[..., Any]
 ) -> None:
@@ -51,13 +60,13 @@ def test_a_full_queue_is_refused_before_the_body_is_sent_and_without_asking_redi
                     b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                     b"Content-Length: 100000\r\n\r\n"
                 )
-                answer = connection.recv(10_000).decode()
+                answer = problem(connection)
         finally:
             os.kill(pid, signal.SIGCONT)
 
     assert answer.startswith("HTTP/1.1 503")
     assert '"code":"queue-full"' in answer
-    assert "2 jobs are waiting; the limit is 2" in answer
+    assert "The queue is full: 2 jobs may wait" in answer
 
 
 def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_are_sent(
@@ -77,7 +86,7 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
                         b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                         b"Content-Length: 100000\r\n\r\n"
                     )
-                    answer = connection.recv(10_000).decode()
+                    answer = problem(connection)
             finally:
                 os.kill(pid, signal.SIGCONT)
             assert [post.result().status_code for post in held] == [202] * 3
@@ -174,7 +183,7 @@ def test_a_key_has_so_many_live_jobs_and_other_keys_are_served(serve_api: Callab
             assert (answer.status_code, answer.json()["code"]) == (429, "quota-reached")
             assert answer.json()["detail"] == "2 jobs of the key are queued or running; the limit is 2"
             assert answer.json()["retryable"]
-            assert 1 <= int(answer.headers["Retry-After"]) <= 60
+            assert int(answer.headers["Retry-After"]).bit_count() == 1
         assert api.queued() == before
         assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(calm)).status_code == 202
         api.http.post(f"/v1/jobs/{first}/cancel")
@@ -201,7 +210,7 @@ def test_keys_share_the_queue_and_one_that_comes_later_finds_room(
         assert codes == [(429, "quota-reached")] * 6 + [(503, "queue-full")]
         detail = "30 jobs of the key are queued or running; that is its share of a queue of 60 as things are"
         assert filled[0][1].json()["detail"] == detail
-        assert 1 <= int(filled[0][1].headers["Retry-After"]) <= 60
+        assert int(filled[0][1].headers["Retry-After"]).bit_count() == 1
 
 
 def test_a_burst_of_one_key_does_not_take_the_turns_of_another(
@@ -248,7 +257,8 @@ def test_redis_near_its_limit_takes_no_new_job_and_finishes_old_ones(
 
         assert (refused.status_code, refused.json()["code"]) == (503, "queue-memory")
         assert "Retry-After" in refused.headers
-        assert "bytes; new jobs are taken below 80%" in refused.json()["detail"]
+        detail = "Redis is too full for new jobs: they are taken below 80% of its memory"
+        assert refused.json()["detail"] == detail
         assert done.status_code == 200
         wait_until(lambda: submitted(api).status_code == 202)
 
@@ -313,9 +323,12 @@ def test_a_deadline_that_passes_while_others_are_computed_is_refused(serve_api: 
         )
 
         assert (late.status_code, late.json()["code"]) == (503, "deadline-unreachable")
-        assert re.match("2[1-9] jobs are ahead and [0-9.]+ are done a second", late.json()["detail"])
-        assert late.json()["detail"].endswith("the deadline is 5 seconds away")
-        assert 1 <= int(late.headers["Retry-After"]) <= 60
+        assert re.fullmatch(
+            "2[0-9] jobs of the key wait before it, and its deadline would pass before it is computed: "
+            "that is 5 seconds away",
+            late.json()["detail"],
+        )
+        assert 32 <= int(late.headers["Retry-After"]) <= 64
         assert patient.status_code == first.status_code == 202
         assert last.json()["code"] == "deadline-unreachable"
 
@@ -353,7 +366,7 @@ def test_health_says_why_new_jobs_are_refused(serve_api: Callable[..., Any]) -> 
         wait_until(lambda: api.http.get("/readyz").json()["status"] == "degraded")
 
         answer = api.http.get("/readyz")
-        assert (answer.status_code, answer.json()["reasons"]) == (200, ["1 jobs are waiting; the limit is 1"])
+        assert (answer.status_code, answer.json()["reasons"]) == (200, ["The queue is full: 1 jobs may wait"])
 
 
 def test_refusals_and_replays_are_counted(serve_api: Callable[..., Any]) -> None:

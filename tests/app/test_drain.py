@@ -44,8 +44,7 @@ def test_while_jobs_wait_the_rate_is_what_ends() -> None:
     drain, _ = drained(seconds=4, each_look=20)
 
     assert drain.rate == pytest.approx(100)
-    assert drain.retry_after(1000) == "10"
-    assert [drain.retry_after(jobs) for jobs in (1, 100_000)] == ["1", "60"]
+    assert [drain.retry_after(jobs) for jobs in (1, 100, 110, 400, 1000, 100_000)] == ["1", "1", "2", "4", "16", "64"]
 
 
 @pytest.mark.parametrize("idle", [5.0, 40.0])
@@ -77,7 +76,7 @@ def test_a_queue_of_which_nothing_ends_is_slow_and_not_unknown() -> None:
     drain, _ = drained(seconds=10, each_look=0)
 
     assert drain.rate == pytest.approx(0.1)
-    assert drain.retry_after(5) == "50"
+    assert drain.retry_after(5) == "64"
 
 
 def test_a_queue_that_became_slower_is_known_to_be_at_worst_as_slow_as_lately() -> None:

@@ -380,8 +380,8 @@ def test_a_full_queue_refuses_and_says_when_to_come_back(serve_api: Callable[...
         refused = api.http.post("/v1/jobs", json=SCALE)
 
         assert (refused.status_code, refused.json()["code"]) == (503, "queue-full")
-        assert refused.json()["detail"] == "2 jobs are waiting; the limit is 2"
-        assert 1 <= int(refused.headers["Retry-After"]) <= 60
+        assert refused.json()["detail"] == "The queue is full: 2 jobs may wait"
+        assert int(refused.headers["Retry-After"]).bit_count() == 1
         assert api.queued() == before
 
 

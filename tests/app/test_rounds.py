@@ -288,7 +288,7 @@ def test_rounds_have_limits_with_their_numbers(serve_api: Callable[..., Any]) ->
     with serve_api(max_round_bytes=10_000, max_round_bytes_per_key=20_000) as api:
         full = api.http.post(PATH, json=ASKED)
         assert problem(full)[:2] == (503, "storage-full")
-        assert "are 4800 bytes; live rounds may hold 10000 together and have 9600" in problem(full)[2]
+        assert "are 4800 bytes; live rounds of all keys may hold 10000 together" in problem(full)[2]
         assert int(full.headers["Retry-After"]) >= 1
 
 

@@ -210,12 +210,12 @@ def test_very_many_late_jobs_are_passed_in_several_claims(queue: JobQueue, conne
     assert taken == jobs(2)
 
 
-def test_positions_count_what_will_be_claimed_before(queue: JobQueue) -> None:
+def test_positions_count_what_will_be_claimed_before_of_the_same_owner_alone(queue: JobQueue) -> None:
     enqueue(queue, *(request(number) for number in (1, 2, 3)))
     assert [queue.position(job_id) for job_id in jobs(1, 2, 3)] == [0, 1, 2]
     enqueue(queue, *(request(number, owner="key_b") for number in (4, 5)), request(6, priority="realtime"))
-    assert [queue.position(job_id) for job_id in jobs(1, 2, 3)] == [1, 3, 5]
-    assert [queue.position(job_id) for job_id in jobs(4, 5, 6)] == [1, 3, 0]
+    assert [queue.position(job_id) for job_id in jobs(1, 2, 3)] == [1, 2, 3]
+    assert [queue.position(job_id) for job_id in jobs(4, 5, 6)] == [0, 1, 0]
     queue.cancel("job_0001")
     assert [queue.position(job_id) for job_id in jobs(1, 2)] == [None, 1]
     assert queue.position("job_9999") is None
