@@ -28,7 +28,7 @@ from app.limits import Limits, network
 
 log = logging.getLogger("warpdesk.api")
 
-Scope = Literal["submit", "realtime", "read", "cancel", "admin", "worker"]
+Scope = Literal["submit", "realtime", "read", "cancel", "metrics", "admin", "worker"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 # Of the key file. In files without a version, of releases before there was the scope, `submit` includes `realtime`.
@@ -431,5 +431,6 @@ submitter = Needs("submit")
 Submitter = Annotated[Key, Depends(submitter)]
 reader = Needs("read")
 Reader = Annotated[Key, Depends(reader)]
+Watcher = Annotated[Key, Depends(Needs("metrics"))]  # of the service, and so of what all keys do
 Canceler = Annotated[Key, Depends(Needs("cancel"))]
 Worker = Annotated[Key, Depends(Needs("worker"))]

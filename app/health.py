@@ -11,13 +11,24 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from app import errors, performance, schemas
 from app.admission import ABLE
-from app.auth import Reader
+from app.auth import Reader, Watcher
 from app.errors import Refusal
 from app.schemas import moment
 from app.shared import Desk, Shared
 from workers.protocol import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
 
 router = APIRouter(tags=["health"])
+
+# What tells how much all keys compute, and is null to a key without the scope `metrics`.
+_LOAD_OF_DEVICE = ("call_since", "canary_at", "canary_age_seconds", "last_fault", "last_fault_at", "faults")
+_LOAD_OF_DRIVER = (
+    "utilization", "temperature_celsius", "power_watts", "energy_joules", "sm_clock_hertz", "memory_clock_hertz",
+    "clock_reasons", "processes", "sm_activity", "sm_occupancy", "tensor_activity", "dram_activity",
+)  # fmt: skip
+_LOAD_OF_MEMORY = (
+    "used_bytes", "held_bytes", "stuck_bytes", "outside_bytes", "peak_bytes", "device_used_bytes", "device_free_bytes",
+    "process_bytes", "others_bytes", "processes",
+)  # fmt: skip
 
 # A worker replaces its child after a cancel or a time-out, by its own will: within so many seconds jobs wait, no more.
 _REPLACING_SECONDS = 5.0
@@ -59,7 +70,8 @@ async def _health(desk: Desk) -> schemas.Readiness:
     health = await _without_disk(desk)
     if trouble is not None:
         health = schemas.Health(status="unavailable", reasons=[trouble, *health.reasons])
-    return schemas.Readiness(status=health.status, reasons=health.reasons, store_free_bytes=left)
+    about = 1 << (left.bit_length() - 1) if left else 0  # exactly, it would tell the sizes of others' arrays
+    return schemas.Readiness(status=health.status, reasons=health.reasons, store_free_bytes=about)
 
 
 async def _without_disk(desk: Desk) -> schemas.Health:
@@ -137,27 +149,37 @@ def _told(worker: WorkerReport, failures: Iterable[FailedExample]) -> list[str]:
 @router.get(
     "/gpu-health", summary="What each worker says of its device", response_model=schemas.GpuHealth, responses=_CALLER
 )
-async def gpu_health(_: Reader, desk: Shared) -> schemas.GpuHealth:
+async def gpu_health(caller: Reader, desk: Shared) -> schemas.GpuHealth:
+    """Which keys compute, and how much, is told to those with the scope `metrics` alone."""
     workers = list(await desk.queue(lambda jobs: jobs.workers()))
     if not workers:
         return schemas.GpuHealth(status="unknown", reasons=["No worker is alive"], devices=[], workers=[])
-    devices = [_device(worker, worker.gpu) for worker in workers if worker.gpu is not None]
+    devices, shown = [_device(worker, worker.gpu) for worker in workers if worker.gpu is not None], workers
+    if not caller.allows("metrics"):
+        devices, shown = [_without_load(device) for device in devices], []
     if not devices:
         reason = f"None of {len(workers)} live workers has said yet whether it has a GPU"
-        return schemas.GpuHealth(status="unknown", reasons=[reason], devices=[], workers=workers)
+        return schemas.GpuHealth(status="unknown", reasons=[reason], devices=[], workers=shown)
     present = [device for device in devices if device.state != "absent"]
     if not present:
         why = sorted({device.reason for device in devices if device.reason})
-        return schemas.GpuHealth(status="none", reasons=why, devices=devices, workers=workers)
+        return schemas.GpuHealth(status="none", reasons=why, devices=devices, workers=shown)
     reasons = [
-        f"{device.worker} is {device.state}: {device.reason or 'no fault reported'}"
+        f"{device.worker} is {device.state}" + (f": {device.reason}" if device.reason else "")
         for device in present
         if device.state != "healthy"
     ]
     for worker in workers:
         reasons += _told(worker, (failure for failure in worker.failed_examples if failure.backend == "gpu"))
     status: Literal["ok", "degraded"] = "degraded" if reasons else "ok"
-    return schemas.GpuHealth(status=status, reasons=reasons, devices=devices, workers=workers)
+    return schemas.GpuHealth(status=status, reasons=reasons, devices=devices, workers=shown)
+
+
+def _without_load(device: schemas.GpuDevice) -> schemas.GpuDevice:
+    """The same without what jobs of all keys do to it. So do its reasons: why it restarts, what hangs."""
+    driver = device.driver and device.driver.model_copy(update=dict.fromkeys(_LOAD_OF_DRIVER))
+    hidden = _LOAD_OF_DEVICE if device.state == "absent" else ("reason", *_LOAD_OF_DEVICE)
+    return device.model_copy(update={**dict.fromkeys(hidden), "driver": driver})
 
 
 def _device(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuDevice:
@@ -245,15 +267,17 @@ def _age(worker: WorkerReport, driver: GpuReport | None) -> float | None:
 
 
 @router.get("/gpu-memory", summary="Memory of each GPU", response_model=schemas.GpuMemory, responses=_CALLER)
-async def gpu_memory(_: Reader, desk: Shared) -> schemas.GpuMemory:
+async def gpu_memory(caller: Reader, desk: Shared) -> schemas.GpuMemory:
+    """How much of it is in use is told to keys with the scope `metrics` alone."""
     workers = await desk.queue(lambda jobs: jobs.workers())
-    return schemas.GpuMemory(
-        devices=[
-            _memory(worker, worker.gpu)
-            for worker in workers
-            if worker.gpu is not None and worker.gpu.state not in ("absent", "quarantined")
-        ]
-    )
+    devices = [
+        _memory(worker, worker.gpu)
+        for worker in workers
+        if worker.gpu is not None and worker.gpu.state not in ("absent", "quarantined")
+    ]
+    if not caller.allows("metrics"):
+        devices = [device.model_copy(update=dict.fromkeys(_LOAD_OF_MEMORY)) for device in devices]
+    return schemas.GpuMemory(devices=devices)
 
 
 def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
@@ -290,7 +314,7 @@ def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
     ),
 )
 async def performance_metrics(
-    _: Reader,
+    _: Watcher,
     desk: Shared,
     hours: Annotated[int, Query(ge=1, le=24, description="How many whole clock hours to look at, beside this one")] = 1,
 ) -> schemas.Performance:
@@ -306,7 +330,7 @@ async def performance_metrics(
         **errors.documented("unauthorized", "missing-scope", "foreign-host"),
     },
 )
-async def metrics(caller: Reader, desk: Shared) -> Response:
+async def metrics(caller: Watcher, desk: Shared) -> Response:
     """Metrics of budgets and rounds name datasets: only a key with the scope `admin` and the private port get them."""
     told = await anyio.to_thread.run_sync(lambda: desk.metrics.exposition(budgets=caller.allows("admin")))
     return Response(told, headers={"Content-Type": CONTENT_TYPE_LATEST})

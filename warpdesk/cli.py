@@ -148,8 +148,8 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument(
         "--scopes",
         default="submit,read,cancel",
-        help="of submit, realtime (to submit with that priority), read, cancel, admin (all of these and more); or "
-        "worker alone (default: %(default)s)",
+        help="of submit, realtime (to submit with that priority), read, cancel, metrics (what the service does for "
+        "all keys), admin (all of these and more); or worker alone (default: %(default)s)",
     )
     create.set_defaults(run=_create_key)
     keys.add_parser("list", help="list the keys").set_defaults(run=_list_keys)

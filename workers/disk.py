@@ -51,18 +51,18 @@ def reserve(path: Path) -> int:
 class Reserved(OSError):
     """What would be written would take of the bytes that are kept free. Its errno is that of a full disk."""
 
-    def __init__(self, more: int, left: int, kept: int) -> None:
+    def __init__(self, more: int, kept: int) -> None:
+        # How much is free is of all owners, and the sentence goes to one.
         self.sentence = (
-            f"The disk has {left} bytes free; {more} more would not leave the {kept} that are kept for Redis and the "
-            "ledger"
+            f"{more} bytes more would not leave the {kept} bytes of the disk that are kept for Redis and the ledger"
         )
         super().__init__(errno.ENOSPC, self.sentence)
 
 
 def require_room(path: Path | int, more: int, kept: int) -> None:
     """Raise Reserved where so many bytes more would take of what is kept free."""
-    if kept and (left := free(path)) - more < kept:
-        raise Reserved(more, left, kept)
+    if kept and free(path) - more < kept:
+        raise Reserved(more, kept)
 
 
 def force(*paths: Path) -> None:

@@ -337,10 +337,9 @@ class SpoolStore:
 
     def trouble(self) -> str | None:
         """Why nothing should be stored now: the disk has no more free than what is kept free."""
-        left = free(self._root)
-        if left >= self._kept_free:
+        if free(self._root) >= self._kept_free:
             return None
-        return f"The disk of the store has {left} bytes free; {self._kept_free} are kept for Redis and the ledger"
+        return f"The disk of the store has less free than is kept for Redis and the ledger, {self._kept_free} bytes"
 
     def require_room(self, size: int) -> None:
         """Raise OSError where so many bytes would take of what is kept free."""

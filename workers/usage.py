@@ -305,7 +305,7 @@ class Usage:
             )
         if everyones + size > self.quota.in_all:
             return StoreFull(
-                f"The service stores {everyones} bytes and would store {size} more; its limit is {self.quota.in_all}"
+                f"{size} bytes more would be over the limit of what all keys store together, {self.quota.in_all}"
             )
         return None
 

@@ -38,7 +38,7 @@ def test_the_key_file_holds_hashes_and_is_private(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scopes", [[], ["root"], ["read", "write"]])
 def test_a_key_has_known_scopes(tmp_path: Path, scopes: list[str]) -> None:
-    with pytest.raises(ValueError, match="scopes are submit, realtime, read, cancel, admin, worker"):
+    with pytest.raises(ValueError, match="scopes are submit, realtime, read, cancel, metrics, admin, worker"):
         create_key(tmp_path, "desk", scopes)
 
 
@@ -254,6 +254,24 @@ def test_only_a_key_with_the_scope_submits_realtime_jobs(serve_api: Callable[...
         assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(plain)).status_code == 202
         for token in (quick, admin):
             assert api.http.post("/v1/jobs", json=urgent, headers=bearer(token)).status_code == 202
+
+
+def test_what_the_service_does_for_all_keys_is_told_to_those_with_the_scope(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    scopes = ["submit", "read", "cancel"], ["metrics"], ["admin"], ["worker"]
+    plain, watcher, admin, worker = (create_key(tmp_path / "home", "key", given) for given in scopes)
+    with serve_api() as api:
+        for path in ("/metrics", "/performance-metrics"):
+            answers = [api.http.get(path, headers=bearer(token)) for token in (plain, watcher, admin, worker)]
+
+            assert [answer.status_code for answer in answers] == [403, 200, 200, 403]
+            assert answers[0].json()["code"] == "missing-scope"
+            detail = "This needs the scope 'metrics'; the key has submit, read, cancel"
+            assert answers[0].json()["detail"] == detail
+        assert api.http.get("/v1/jobs", headers=bearer(watcher)).status_code == 403
+        open_to_all = [api.http.get(path).status_code for path in ("/livez", "/readyz", "/health")]
+        assert open_to_all == [200, 503, 503]  # there is no worker
 
 
 def test_a_key_of_a_release_before_the_scope_submits_realtime_jobs_and_a_new_one_beside_it_does_not(

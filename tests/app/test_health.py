@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from app import main
+from app.auth import create_key
 from tests.app.computations import COMPUTATIONS, fail, work
 from tests.app.conftest import SCALE, Live, live, unlike, wait_until
 from tests.app.test_uploads import NPY, npy
@@ -23,7 +24,16 @@ from tests.conftest import free_port
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk.redis_server import RedisServer
-from workers.protocol import BreakerReport, DeviceMemory, DeviceReport, FailedExample, GpuCondition, WorkerReport
+from workers.protocol import (
+    BreakerReport,
+    DeviceMemory,
+    DeviceReport,
+    FailedExample,
+    GpuCondition,
+    GpuReading,
+    GpuReport,
+    WorkerReport,
+)
 from workers.store import ArrayWriter, Store
 
 
@@ -276,6 +286,70 @@ def test_gpu_health_says_what_the_workers_reported(api: Live) -> None:
         "degraded",
         ["gpu is restarting: error 700: illegal address"],
     )
+
+
+# What tells nothing of the jobs of others, whatever is read.
+STEADY = {
+    "device": {"worker", "host", "name", "uuid", "state", "since", "next_probe_at", "breakers", "slot",
+               "dollars_per_hour", "driver"},
+    "driver": {"state", "findings", "hung_since", "age_seconds", "index", "mig", "driver", "cuda", "architecture",
+               "slowdown_temperature_celsius", "power_limit_watts", "memory_bus_bits",
+               "peak_memory_bandwidth_bytes_per_second", "ecc_corrected", "ecc_uncorrected", "rows_remapped",
+               "rows_remapped_uncorrected", "remap_pending", "remap_failed", "pages_retired", "retirement_pending",
+               "recovery_action", "xids"},
+    "memory": {"worker", "name", "uuid", "memory_bytes", "limit_bytes", "device_reserved_bytes", "age_seconds"},
+}  # fmt: skip
+
+
+def test_what_jobs_do_to_a_gpu_is_told_to_keys_that_may_see_what_all_keys_do(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    numbers = dict.fromkeys(GpuReading.model_fields, 1)
+    reading = GpuReading(
+        **{**numbers, "uuid": "GPU-1", "name": "H200", "mig": None, "clock_reasons": ("idle",), "architecture": "sm_90",
+           "driver": "570", "cuda": "12.8", "recovery_action": "none"}
+    )  # fmt: skip
+    busy = condition(
+        "degraded",
+        reason="a job has been in one call of it",
+        name="H200",
+        uuid="GPU-1",
+        canary_at=1.8e9,
+        call_since=1.8e9,
+        last_fault="out of memory",
+        last_fault_at=1.8e9,
+        faults={"out-of-memory": 1},
+        memory=DeviceMemory(used=1, held=2, limit=20 << 30, stuck=3, outside=4, peak=5),
+        driver=GpuReport(state="healthy", reading=reading, age_seconds=0.5),
+    )
+    scopes = (["read"], ["read", "metrics"], ["admin"])
+    tokens = [create_key(tmp_path / "home", "key", given) for given in scopes]
+    with serve_api() as api:
+        api.queue.report(report("one", "busy", "gpu", memory_bytes=24 << 30).model_copy(update={"gpu": busy}), ttl=60)
+
+        def ask(path: str) -> list[Any]:
+            return [api.http.get(path, headers={"X-API-Key": token}).json() for token in tokens]
+
+        health, memory = ask("/gpu-health"), ask("/gpu-memory")
+
+    for whole in health[1:]:
+        assert [worker["state"] for worker in whole["workers"]] == ["busy"]
+        assert whole["reasons"] == ["one is degraded: a job has been in one call of it"]
+        assert (whole["devices"][0]["call_since"], whole["devices"][0]["driver"]["utilization"]) == (
+            "2027-01-15T08:00:00Z",
+            1.0,
+        )
+    assert [told["devices"][0]["used_bytes"] for told in memory] == [None, 1, 1]
+    assert (health[0]["workers"], health[0]["reasons"]) == ([], ["one is degraded"])
+    for kind, plain, whole in (
+        ("device", health[0]["devices"][0], health[1]["devices"][0]),
+        ("driver", health[0]["devices"][0]["driver"], health[1]["devices"][0]["driver"]),
+        ("memory", memory[0]["devices"][0], memory[1]["devices"][0]),
+    ):
+        assert plain.keys() == whole.keys()
+        assert {name for name in plain if plain[name] is None} == {
+            name for name in whole if whole[name] is None or name not in STEADY[kind]
+        }
 
 
 def test_a_kernel_that_is_kept_off_a_gpu_is_told_with_its_next_probe_and_why_only_to_keys(api: Live) -> None:

@@ -467,12 +467,12 @@ def test_more_datasets_than_are_told_are_counted(
 
 def test_budgets_are_told_to_admins_and_on_the_private_port_alone(tmp_path: Path, redis_url: str) -> None:
     port = free_port()
-    admin, reader = (create_key(tmp_path / "home", scope, [scope]) for scope in ("admin", "read"))
+    admin, watcher = (create_key(tmp_path / "home", scope, [scope]) for scope in ("admin", "metrics"))
     with live(tmp_path / "home", redis_url, OPERATIONS, metrics_port=port) as api:
         api.http.headers.update(bearer(admin))
         dataset = create(api.http)["dataset"]
         api.app.state.desk.metrics._ledger.ask(20.0)
-        seen = api.http.get("/metrics", headers=bearer(reader)).text
+        seen = api.http.get("/metrics", headers=bearer(watcher)).text
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 200)
         on_port = httpx.get(f"http://127.0.0.1:{port}/metrics").text
         by_admin = text(api)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from kernels.array import ArrayInfo
-from kernels.indicators.spec import SMA
+from kernels.indicators.spec import RSI, SMA
 from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
 from kernels.spend import BudgetId, Spend
 
@@ -178,6 +178,9 @@ PAID = {
 
 # A sampler whose time the test decides.
 LINGERING = {"linger": OPERATIONS["linger"]}
+
+# Its jobs share launches.
+SHARED = {"rsi": RSI}
 
 # Nothing works here.
 NOTHING_WORKS = {name: OPERATIONS[name] for name in ("stumble", "hoard")}
