@@ -150,7 +150,7 @@ def _told(worker: WorkerReport, failures: Iterable[FailedExample]) -> list[str]:
     "/gpu-health", summary="What each worker says of its device", response_model=schemas.GpuHealth, responses=_CALLER
 )
 async def gpu_health(caller: Reader, desk: Shared) -> schemas.GpuHealth:
-    """Which keys compute, and how much, is told to those with the scope `metrics` alone."""
+    """What jobs do to it is told to keys with the scope `metrics` alone."""
     workers = list(await desk.queue(lambda jobs: jobs.workers()))
     if not workers:
         return schemas.GpuHealth(status="unknown", reasons=["No worker is alive"], devices=[], workers=[])
@@ -318,6 +318,7 @@ async def performance_metrics(
     desk: Shared,
     hours: Annotated[int, Query(ge=1, le=24, description="How many whole clock hours to look at, beside this one")] = 1,
 ) -> schemas.Performance:
+    """For keys with the scope `metrics`: it is of the jobs of all keys."""
     return performance.told(await desk.queue(lambda jobs: desk.history.read(jobs, hours)))
 
 
@@ -331,6 +332,7 @@ async def performance_metrics(
     },
 )
 async def metrics(caller: Watcher, desk: Shared) -> Response:
-    """Metrics of budgets and rounds name datasets: only a key with the scope `admin` and the private port get them."""
+    """For keys with the scope `metrics`. Metrics of budgets and rounds name datasets: only a key with the scope `admin`
+    and the private port get them."""
     told = await anyio.to_thread.run_sync(lambda: desk.metrics.exposition(budgets=caller.allows("admin")))
     return Response(told, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -20,8 +20,8 @@ class ProgressBar:
         with ProgressBar() as bar:
             client.run("monte_carlo", ..., progress=bar)
 
-    Where `out` is no terminal it draws nothing. `place` tells how many jobs will be taken before one that is queued,
-    and is asked in a thread of its own.
+    Where `out` is no terminal it draws nothing. `place` tells how many of the key's jobs will be taken before one that
+    is queued, and is asked in a thread of its own.
     """
 
     def __init__(self, out: TextIO | None = None, place: Callable[[], int | None] | None = None) -> None:
@@ -83,7 +83,7 @@ def line(event: JobEvent, before: int | None, seconds: float) -> str:
         done = round(WIDTH * event.progress)
         told = f"[{'#' * done}{'-' * (WIDTH - done)}] {100 * event.progress:3.0f} %"
     elif event.event == "queued":
-        places = "" if before is None else ", next" if before == 0 else f", {before} before it"
+        places = "" if before is None else ", next of yours" if before == 0 else f", {before} of yours before it"
         reason = "".join(letter for letter in event.reason or "" if letter.isprintable())
         again = f" again ({reason})" if reason else ""
         told = f"queued{again}{places}"

@@ -6,6 +6,7 @@ The worker is suspended, so that jobs of both keys wait for the same launch.
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,24 +81,13 @@ class Tenants:
         ask("GET", "/v1/jobs?limit=3")
         return told, jobs
 
-    def suspended(self) -> "Suspended":
-        return Suspended(self)
-
-
-class Suspended:
-    """No worker takes a job."""
-
-    def __init__(self, tenants: Tenants) -> None:
-        self._tenants = tenants
-
-    def __enter__(self) -> None:
-        with connect(self._tenants.api.redis_url) as redis:
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """No worker takes a job."""
+        with connect(self.api.redis_url) as redis:
             suspend(redis)
-            states = lambda: {worker.get_state() for worker in Worker.all(redis)}  # noqa: E731
-            self._tenants.desk.until(lambda: states() == {"suspended"}, "it works")
-
-    def __exit__(self, *_: object) -> None:
-        with connect(self._tenants.api.redis_url) as redis:
+            self.desk.until(lambda: {worker.get_state() for worker in Worker.all(redis)} == {"suspended"}, "it works")
+            yield
             resume(redis)
 
 

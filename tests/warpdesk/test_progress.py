@@ -114,9 +114,9 @@ def test_a_terminal_shows_the_place_and_the_progress_and_nothing_is_left_of_it(
         operation="scale", params={"factor": 1.0}, inputs={"values": {"data": [1.0]}}, priority="realtime"
     )
     shown = terminal(*submit)
-    shown.shows(r"queued, 1 before it, \d+ s")
+    shown.shows(r"queued, 1 of yours before it, \d+ s")
     api.queue.cancel(before)
-    shown.shows(r"queued, next, \d+ s")
+    shown.shows(r"queued, next of yours, \d+ s")
     job_id = newest(api)
     held = take(api.queue, job_id)
     shown.shows(r"running, \d+ s")
@@ -201,12 +201,12 @@ def event(name: Any, **fields: Any) -> JobEvent:
     ("told", "before", "expected"),
     [
         (event("queued"), None, "queued, 4 s"),
-        (event("queued"), 0, "queued, next, 4 s"),
-        (event("queued"), 12, "queued, 12 before it, 4 s"),
+        (event("queued"), 0, "queued, next of yours, 4 s"),
+        (event("queued"), 12, "queued, 12 of yours before it, 4 s"),
         (
             event("queued", attempt=1, reason="its worker\x1b[2J died"),
             0,
-            "queued again (its worker[2J died), next, 4 s",
+            "queued again (its worker[2J died), next of yours, 4 s",
         ),
         (event("running", attempt=1), None, "running, 4 s"),
         (event("running", attempt=3), None, "running, attempt 3, 4 s"),
