@@ -5,6 +5,7 @@ import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -39,8 +40,9 @@ def answer(connection: socket.socket, request: bytes = b"") -> tuple[int, bytes]
     """The status and the body of the next answer; status 0 where the connection was closed instead."""
     with suppress(ConnectionError):
         connection.sendall(request)
-        head, _, body = connection.recv(65536).partition(b"\r\n\r\n")
-        return (int(head.split()[1]) if head else 0), body
+        response = HTTPResponse(connection)
+        response.begin()
+        return response.status, response.read()
     return 0, b""
 
 

@@ -23,6 +23,7 @@ API_STEPS = ("before the charge", "after the charge", "after the queue")
 LONG = 200  # of `make chaos`, all steps together
 
 
+@pytest.mark.timeout(600)  # a busy machine starts processes slowly
 def test_a_worker_killed_at_any_step_costs_a_release_time_and_nothing_else(desk: Desk) -> None:
     till = Till(desk)
     for step in WORKER_STEPS:
@@ -31,6 +32,7 @@ def test_a_worker_killed_at_any_step_costs_a_release_time_and_nothing_else(desk:
     till.engine.dispose()
 
 
+@pytest.mark.timeout(600)
 def test_an_api_killed_at_any_step_charges_a_request_once(desk: Desk) -> None:
     for step in API_STEPS:
         crash_an_api(desk, step)
