@@ -14,6 +14,9 @@ ENOUGH = 25  # Cochran's, where the skewness is known
 # Where it is the sample's. Rare large payoffs that no path had are missing from that, so it is too small, and the count
 # is too large. The README has the coverage measured.
 ENOUGH_SEEN = 2 * ENOUGH
+# An average less its control, the geometric average, is about twice as skewed as the price at expiry: 1.4 to 3.4 times
+# where the log price has a standard deviation of 1 to 1.7 and there are 2 to 50 fixings, by the moments of both.
+CONTROLLED = 2
 
 
 def deciding_paths(n: float, total: float, squares: float, cubes: float) -> int:
@@ -31,7 +34,8 @@ def warnings(
 ) -> list[str]:
     """Return sentences that say why the price or its error is not to be trusted."""
     knocked_out = knocked_at_start and params.payoff.endswith("_out")
-    if params.volatility == 0.0 or knocked_out or _worthless(params):  # every path is the same, and so is the option
+    # Every path is the same, and so is the option.
+    if params.volatility == 0.0 or knocked_out or _worthless(params) or _is_its_control(params):
         return []
     if variance == 0.0:
         seen = "no path paid" if paying == 0 else "every path paid the same"
@@ -63,12 +67,24 @@ def _worthless(params: MonteCarloParams) -> bool:
     return params.payoff == "barrier_down_out" and params.option == "put" and params.strike <= params.barrier
 
 
+def _is_its_control(params: MonteCarloParams) -> bool:
+    """Return whether an average has one fixing: its control is the option itself, whose price is exact."""
+    only = params.steps == 1 and not params.include_spot
+    return params.payoff == "asian_arithmetic" and params.control_variate and only
+
+
 def _paths_needed(params: MonteCarloParams) -> float:
-    """Return how many paths the skewness of the price itself asks for, which a payoff that grows with it has too."""
+    """Return how many paths the skewness of the price itself asks for, which a payoff that grows with it has too.
+
+    An arithmetic mean has the tail of the last price, since that is a part of it. A geometric mean is lognormal itself.
+    """
     if params.option == "put" or params.payoff == "barrier_up_out":
         return 0.0  # bounded: the sample shows what there is
     deviation = params.volatility * sqrt(params.maturity)
-    if params.is_asian:
+    if params.payoff == "asian_geometric":
         _, deviation = geometric_mean(0.0, params.volatility, params.maturity, params.steps, params.include_spot)
     growth = exp(deviation * deviation) - 1.0
-    return ENOUGH * (growth + 3.0) ** 2 * growth  # the squared skewness of a lognormal number
+    skewness = (growth + 3.0) * sqrt(growth)  # of a lognormal number
+    if params.payoff == "asian_arithmetic" and params.control_variate:
+        skewness *= CONTROLLED
+    return ENOUGH * skewness * skewness
