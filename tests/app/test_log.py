@@ -53,13 +53,12 @@ def test_a_service_that_is_not_asked_writes_nothing_of_requests(tmp_path: Path, 
 
 
 def test_an_api_in_a_process_leaves_the_log_handlers_of_others_open(serve_api: Any, tmp_path: Path) -> None:
-    handlers = pytest.importorskip("absl.logging", reason="absl comes with dp-accounting, the extra `reports`")
-    with (tmp_path / "log").open("w") as stream:
-        handler = handlers.PythonHandler(stream)
-        with serve_api():
-            pass
-        assert not stream.closed
-        handler.close()
+    handler = logging.FileHandler(tmp_path / "log")
+    stream = handler.stream
+    with serve_api():
+        pass
+    assert not stream.closed
+    handler.close()
 
 
 def test_a_level_that_does_not_exist_stops_the_start(tmp_path: Path) -> None:
