@@ -8,10 +8,11 @@ import pydantic_core
 from fastapi import APIRouter, Query, Request, Response
 
 from app import auth, bodies, errors, results, schemas
-from app.auth import Canceler, Reader
+from app.auth import Canceler, Key, Reader
 from app.errors import Refusal
 from app.observe import after_private
-from app.records import answer, own_job, pending, view
+from app.queue import Watch
+from app.records import answer, own_job, pending, require_own, view
 from app.shared import Desk, Shared
 from workers.protocol import State
 from workers.queue import JobQueue, JobRecord
@@ -41,6 +42,16 @@ NOT_DONE: dict[str, Any] = {
         **APPLIED,
     },
 }
+
+
+async def until_done(
+    desk: Desk, request: Request, caller: Key, watch: Watch, record: JobRecord, wait: int
+) -> JobRecord:
+    """The caller's job once it is done or the wait is over."""
+    found = await desk.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
+    after_private.set(record.request.private)  # a refusal's time tells of it too
+    auth.require_still(request)
+    return require_own(found, caller, watch.job_id)
 
 
 async def waited(desk: Desk, record: JobRecord, wait: int, headers: Mapping[str, str]) -> Response:
@@ -85,8 +96,7 @@ async def job(job_id: str, request: Request, caller: Reader, desk: Shared) -> Re
     with desk.waits.take(caller.id), desk.completions.watch(job_id, auth.still(request)) as watch:
         record = await own_job(desk, caller, job_id)
         if not record.state.final:
-            record = await desk.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
-    auth.require_still(request)
+            record = await until_done(desk, request, caller, watch, record, wait)
     return await waited(desk, record, wait, {})
 
 

@@ -24,7 +24,7 @@ async def own_job(desk: Desk, caller: Key, job_id: str) -> JobRecord:
 
 
 def require_own(record: JobRecord | None, caller: Key, job_id: str) -> JobRecord:
-    if record is None or record.request.owner != caller.id:
+    if record is None or (record.request.id, record.request.owner) != (job_id, caller.id):
         raise Refusal("unknown-job", f"There is no job {job_id[:80]!r}")
     return record
 

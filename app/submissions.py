@@ -19,7 +19,7 @@ from redis.exceptions import RedisError, ResponseError
 from app import arrays, auth, bodies, charges, durability, errors, operations, queries, schemas, shared, storage
 from app.auth import Key
 from app.errors import Refusal
-from app.jobs import APPLIED, CALLER, NOT_DONE, PREFER, waited
+from app.jobs import APPLIED, CALLER, NOT_DONE, PREFER, until_done, waited
 from app.operations import Checked
 from app.queue import Watch
 from app.records import own_job, pending, positioned
@@ -324,8 +324,7 @@ async def _waited_for(
         except Refusal:
             return pending(desk, record, None, headers)
         with share:
-            record = await desk.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
-        auth.require_still(request)
+            record = await until_done(desk, request, caller, watch, record, wait)
     return await waited(desk, record, wait, headers)
 
 

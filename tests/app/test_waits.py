@@ -190,3 +190,22 @@ def test_waits_and_streams_end_when_their_key_is_revoked_or_their_token_expires(
     assert [line for line in events.splitlines() if line.startswith("event:")] == ["event: queued"]
     assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(401, "unauthorized")] * 2
     assert "while the request waited" in answers[0].json()["detail"]
+
+
+def test_the_time_of_a_private_job_is_not_told_by_a_wait_that_is_refused(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    token = create_key(tmp_path / "home", "desk", ["submit", "read"])
+    hide = {"operation": "hide", "params": {"count": 1}, "inputs": {"values": {"data": [1.0]}}}
+    with serve_api() as api, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        api.http.headers.update(bearer(token))
+        job_id = api.submit(**hide)
+        waits = [
+            pool.submit(api.http.get, f"/v1/jobs/{job_id}", headers=WAIT),
+            pool.submit(api.http.post, "/v1/jobs", json=hide, headers=WAIT),
+        ]
+        wait_until(lambda: api.app.state.desk.waits.held() == 2)
+        revoke_key(tmp_path / "home" / "keys.json", token.split("_")[1])
+        answers = [wait.result(25) for wait in waits]
+        assert "server-timing" in api.http.get("/v1/jobs").headers  # of a refusal that tells of no job
+    assert [(answer.status_code, "server-timing" in answer.headers) for answer in answers] == [(401, False)] * 2
