@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -64,6 +64,7 @@ log = logging.getLogger("warpdesk.api")
 
 _LAST_WORDS = 2.0  # seconds that what was counted last may take to reach Redis
 _PORT_EVERY = 5.0
+_AGAIN = 1.0  # seconds until what failed is begun again
 OWNERS = 20  # keys that may have all the waits and streams that one key may, at the same time
 TURN_EVERY = 0.5  # seconds after which the event loop says that it turns
 KEYS_EVERY = 2.0  # seconds after which a key that was taken out of the file stops working
@@ -128,22 +129,22 @@ def create_app(
             Shares("CSV files that are read", each=CSV_PER_KEY, whole=CSV_IN_ALL),
             Shares("Bytes of uploads", each=UNWRITTEN_PER_KEY, whole=UNWRITTEN_IN_ALL),
         )  # fmt: skip
-        signing = asyncio.create_task(_sign_older(queue, settings.store_directory / "records-signed"), name="sign")
-        await asyncio.wait([signing], timeout=1.0)  # before a worker asks, unless Redis is away
-        tasks = [
-            asyncio.create_task(watchdog.watch(), name="watchdog"),
-            signing,
-            asyncio.create_task(admission.look(), name="admission"),
-            asyncio.create_task(completions.listen(), name="listen"),
-            asyncio.create_task(storage.sweep(kept, queue.jobs, settings.sweep_every), name="sweep"),
-            asyncio.create_task(storage.keep_count(kept), name="storage"),
-            asyncio.create_task(charges.look(desk), name="charges"),
-            asyncio.create_task(_watch_keys(api.state.gate, completions), name="keys"),
-            asyncio.create_task(aggregation.drive(desk), name="rounds"),
-            asyncio.create_task(_turn(metrics), name="turn"),
-        ]
-        if settings.metrics_port is not None:
-            tasks.append(asyncio.create_task(_serve_metrics(metrics, settings.metrics_host, settings.metrics_port)))
+        running: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "sign": lambda: _sign_older(queue, settings),
+            "watchdog": watchdog.watch,
+            "admission": admission.look,
+            "listen": completions.listen,
+            "sweep": lambda: storage.sweep(kept, queue.jobs, settings.sweep_every),
+            "storage": lambda: storage.keep_count(kept),
+            "charges": lambda: charges.look(desk),
+            "keys": lambda: _watch_keys(api.state.gate, completions),
+            "rounds": lambda: aggregation.drive(desk),
+            "turn": lambda: _turn(metrics),
+        }
+        if (port := settings.metrics_port) is not None:
+            running["metrics"] = lambda: _serve_metrics(metrics, settings.metrics_host, port)
+        tasks = [asyncio.create_task(_keep_going(name, work), name=name) for name, work in running.items()]
+        await asyncio.wait(tasks[:1], timeout=1.0)  # before anyone asks for what was signed, unless Redis is away
         for collector in (seen_of_redis, seen_of_ledger):
             collector.start()
         try:
@@ -213,8 +214,20 @@ def create_app(
     return api
 
 
-async def _sign_older(queue: Queue, done: Path) -> None:
+async def _keep_going(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """What runs beside requests: where it fails it is begun again, for as long as the API runs or until it is done."""
+    while True:
+        try:
+            await work()
+            return
+        except Exception:
+            log.exception("%r failed, and begins again in %g s", name, _AGAIN)
+        await asyncio.sleep(_AGAIN)
+
+
+async def _sign_older(queue: Queue, settings: Settings) -> None:
     """Once in the life of a store: sign what a release without MACs has queued."""
+    done = settings.store_directory / "records-signed"
     while not await anyio.to_thread.run_sync(done.exists):
         try:
             await anyio.to_thread.run_sync(queue.jobs.sign_older)

@@ -13,7 +13,7 @@ from app.operations import Checked
 from app.settings import Settings
 from workers import disk
 from workers.queue import JobQueue, JobRecord
-from workers.store import BLOCK, Quota, QuotaPassed, SpoolStore, Store, StoreFull, on_disk
+from workers.store import BLOCK, Quota, QuotaPassed, SpoolStore, Store, StoreFull, attempt_of, on_disk
 
 log = logging.getLogger("warpdesk.api")
 
@@ -58,7 +58,19 @@ def result_bytes(checked: Checked) -> int:
 def ended(store: Store, record: JobRecord) -> None:
     """A job has ended: what it was promised and did not take is free again. A dead letter may be run again."""
     if record.state.final and not record.dead:
-        store.ended({record.request.id: record.result}, measured=record.request.size > _MEASURED)
+        store.ended({record.request.id: _name(record)}, measured=record.request.size > _MEASURED)
+
+
+def _name(record: JobRecord) -> str | None:
+    """The result of a job, where there is one by that name: a worker has told it."""
+    if record.result is None:
+        return None
+    try:
+        attempt_of(record.result)
+    except ValueError as error:
+        log.error("the result of %s: %s", record.request.id, error)
+        return None
+    return record.result
 
 
 async def keep_count(store: Store) -> None:

@@ -1,6 +1,7 @@
 """What a key may store, and how room comes back: quotas, the part of the disk that is kept free, a sweep without
 Redis."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,15 +11,18 @@ import httpx
 import numpy as np
 import pytest
 
+from app import main
 from app.arrays import NpyUpload
 from app.auth import create_key
+from app.storage import ended
 from kernels.array import DType
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, wait_until
 from tests.app.test_uploads import NPY, npy
+from tests.claims import request
 from warpdesk.redis_server import RedisServer
-from workers.protocol import JobRequest
-from workers.queue import InputsGone
+from workers.protocol import JobRequest, State
+from workers.queue import InputsGone, JobRecord
 from workers.store import ArrayWriter, Quota, SpoolStore
 
 MIB = 1 << 20
@@ -274,3 +278,29 @@ def test_a_key_without_room_to_store_an_input_again_is_told_so(
         monkeypatch.setattr(jobs, "enqueue", gone)
         assert told(api.http.post("/v1/jobs", json=SCALE)) == (429, "storage-quota")
         assert api.app.state.desk.queue.usable
+
+
+def test_a_result_by_a_name_that_is_none_stops_no_counting(tmp_path: Path) -> None:
+    store = SpoolStore(tmp_path, quota=Quota(10**9, 10**9))
+    job = request(size=1 << 30)
+    store.promise(job, 1 << 20)
+    ended(store, JobRecord(job, State.SUCCEEDED, 1, 0.0, result="../../etc"))
+    store.sync()
+    assert store.unended() == []
+    store.close()
+
+
+def test_what_runs_beside_requests_begins_again_where_it_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(main, "_AGAIN", 0.0)
+    begun = []
+
+    async def work() -> None:
+        begun.append(1)
+        if len(begun) < 3:
+            raise ValueError("an odd record")
+
+    asyncio.run(main._keep_going("storage", work))
+    assert len(begun) == 3
+    assert caplog.text.count("'storage' failed") == 2
