@@ -36,18 +36,22 @@ def evaluate(connection: Redis, script: str, *arguments: Any) -> Any:
         try:
             return connection.evalsha(digest_of(script), 0, *arguments)
         except NoScriptError:
+            with suppress(NoPermissionError):  # a worker's account: an API process does it
+                load(connection)
             raise ScriptsMissing("Redis lacks a script: an API process of this release has to load it") from None
-
-    def load_all(_: Exception | None = None) -> None:
-        with suppress(NoPermissionError):  # a worker's account: an API process does it
-            load(connection)
 
     try:
         return call()
     except ScriptsMissing:
-        load_all()
-    retry = connection.get_retry()
-    return call() if retry is None else retry.call_with_retry(call, load_all)
+        retry = connection.get_retry()
+    if retry is None:
+        return call()
+    # All else was tried again by the connection itself.
+    return retry.call_with_retry(call, _nothing, lambda error: isinstance(error, ScriptsMissing))
+
+
+def _nothing(_: Exception) -> None:
+    """There is no connection to close."""
 
 
 def load(connection: Redis, scripts: Sequence[str] = SCRIPTS) -> None:
