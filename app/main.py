@@ -39,7 +39,7 @@ from app import (
 from app.admission import Admission
 from app.amounts import Amounts
 from app.audit import Audit
-from app.auth import Gate
+from app.auth import LOCAL, Gate, read_keys
 from app.collector import Collector
 from app.connections import most_connections
 from app.drain import Drain
@@ -229,8 +229,9 @@ async def _sign_older(queue: Queue, settings: Settings) -> None:
     """Once in the life of a store: sign what a release without MACs has queued."""
     done = settings.store_directory / "records-signed"
     while not await anyio.to_thread.run_sync(done.exists):
+        owners = [LOCAL, *read_keys(settings.keys_path)]
         try:
-            await anyio.to_thread.run_sync(queue.jobs.sign_older)
+            await anyio.to_thread.run_sync(queue.jobs.sign_older, owners)
             await anyio.to_thread.run_sync(done.touch)
         except (RedisError, OSError) as error:
             log.warning("jobs of an earlier release are not signed yet: %s", error)

@@ -21,7 +21,7 @@ from redis.exceptions import RedisError
 from app import threads
 from app.errors import Refusal
 from workers.protocol import EVENTS, Event
-from workers.queue import JobQueue, JobRecord, connect, told
+from workers.queue import JobQueue, JobRecord, connect
 
 log = logging.getLogger("warpdesk.api")
 
@@ -378,11 +378,8 @@ class Completions:
         for feed in self._feeds.get(event.job, ()):
             feed.put(event)
         if event.final:
-            try:
-                ended = told(record) if record else None
-            except (ValueError, KeyError):  # of another release, say: what can be read of it is looked up
-                ended = None
-            if ended is None:
+            ended = self._queue.jobs.told(event.job, record) if record else None
+            if ended is None or not ended.state.final:  # whoever may publish may say anything: it is looked up
                 self._ended[event.job] = None
                 self._any_to_read.set()
             else:
@@ -422,20 +419,20 @@ class Completions:
             wanted = list(dict.fromkeys((*self._asked, *self._ended)))[:AT_ONCE]
             asked = {job_id: self._asked.pop(job_id) for job_id in wanted if job_id in self._asked}
             try:
-                records = await self._queue(lambda jobs: _readable(jobs, wanted)) if wanted else {}  # noqa: B023
-            except Refusal:
+                records = await self._queue(lambda jobs: jobs.records(wanted)) if wanted else []  # noqa: B023
+            except BaseException as error:  # whoever asked must not wait for what nobody reads
                 for future in asked.values():
                     future.set_result(None)
+                if not isinstance(error, Refusal):
+                    raise
                 await asyncio.sleep(1.0)
                 continue
-            for job_id in wanted:
-                record = records.get(job_id)
-                done = record is not None and record.state.final
-                if done or (record is None and job_id in records):  # or forgotten
+            for job_id, record in zip(wanted, records, strict=True):
+                if record is None or record.state.final:  # or forgotten
                     self._wake(job_id, record)
                 if job_id in self._ended:
                     del self._ended[job_id]
-                    if record is not None and done:
+                    if record is not None and record.state.final:
                         self._over.append(record)
                         self._any_over.set()
                 if job_id in asked:
@@ -455,18 +452,6 @@ class Completions:
                     await self._seen(record)
                 except Exception:  # a disk that fails, say: those of other jobs must still be told
                     log.exception("what follows the end of %s", record.request.id)
-
-
-def _readable(jobs: JobQueue, job_ids: list[str]) -> dict[str, JobRecord | None]:
-    """The records, without those that this release cannot read."""
-    try:
-        return dict(zip(job_ids, jobs.records(job_ids), strict=True))
-    except (ValueError, KeyError):
-        if len(job_ids) == 1:
-            log.warning("the record of %s cannot be read", job_ids[0], exc_info=True)
-            return {}
-        half = len(job_ids) // 2
-        return {**_readable(jobs, job_ids[:half]), **_readable(jobs, job_ids[half:])}
 
 
 L = TypeVar("L", Watch, Feed)

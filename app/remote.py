@@ -7,7 +7,6 @@ two processes of one release (`workers/remote.py` is the other end) and no part 
 
 import json
 import logging
-import math
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -141,16 +140,16 @@ async def take_results(request: Request, _: Worker, desk: Shared) -> dict[str, d
     }
     # Canceled or erased meanwhile: the outcome will be refused, and nobody would ask for this again. A result that
     # another request brought is not this one's to delete.
-    unwanted = [name for name in late.keys() & moved if await _is_no_answer(desk, name, after[name], claims[name])]
+    unwanted = [name for name in late.keys() & moved if _is_unwanted(name, after[name])]
     await anyio.to_thread.run_sync(_delete, desk, unwanted)
     return {"refused": {name: {"code": why.code, "detail": why.detail} for name, why in {**late, **refused}.items()}}
 
 
 @router.delete("/results/{attempt}")
 async def delete_result(attempt: str, request: Request, _: Worker, desk: Shared) -> Response:
-    """Delete what an attempt sent that is no answer, neither its job's nor another's that it was computed for too."""
+    """Delete what an attempt sent that is no answer, for who claimed it. What nobody deletes is swept in time."""
     record = (await _records(desk, [attempt]))[attempt]
-    if not await _is_no_answer(desk, attempt, record, request.headers.get(CLAIM, "")):
+    if not _is_to_delete(attempt, record, request.headers.get(CLAIM, "")):
         raise Refusal("result-committed", f"{attempt} is an answer, or may be one")
     await anyio.to_thread.run_sync(desk.store.delete_result, attempt)
     return Response(status_code=204)
@@ -160,7 +159,7 @@ async def delete_result(attempt: str, request: Request, _: Worker, desk: Shared)
 async def delete_secrets(job_id: str, _: Worker, desk: Shared) -> Response:
     """Erase the secret inputs of a job that is done, unless another live job reads them."""
     (record,) = await desk.queue(lambda jobs: jobs.checked([job_id]))
-    if record is not None and record.authentic and record.state.final:
+    if record is not None and record.state.final:
         await erase_secrets(desk, record)
     return Response(status_code=204)
 
@@ -198,15 +197,12 @@ async def _records(desk: Desk, names: Iterable[str]) -> dict[str, JobRecord | No
 def _running(name: str, record: JobRecord | None, token: str) -> JobRecord | Refusal:
     """The job of an attempt, where the attempt is the one that runs, by the claim that has this token.
 
-    Workers may write the record: that it runs is theirs to say, but not what it is, nor that what the API has ended
-    runs again.
+    Workers may write the record: that it runs is theirs to say, but not what it asks for, nor that what the API has
+    ended runs again.
     """
     if record is None or record.state is not State.RUNNING or record.attempt != _attempt(name)[1]:
         return Refusal("stale-attempt", f"{name} is not the attempt that runs")
-    if not record.authentic:
-        log.error("%s: this service did not write the job's record, and gives its inputs to no worker", name)
-        return Refusal("stale-attempt", f"{name} is of no job of this service")
-    if record.closed or (record.request.deadline or math.inf) <= time.time():
+    if record.closed:
         return Refusal("stale-attempt", f"{name} was canceled, or is past its deadline")
     if not record.is_held_by(token):
         return Refusal("stale-attempt", f"{name} was claimed by another worker")
@@ -218,21 +214,29 @@ async def _found(desk: Desk, claims: Mapping[str, str]) -> dict[str, JobRecord |
     return {name: _running(name, record, claims[name]) for name, record in (await _records(desk, claims)).items()}
 
 
-async def _is_no_answer(desk: Desk, name: str, record: JobRecord | None, token: str) -> bool:
-    """Whether an attempt's result is nobody's answer, and will be none: while the attempt runs, who claimed it tells.
-    The sweep deletes in time what nobody can tell of.
+def _is_to_delete(name: str, record: JobRecord | None, token: str) -> bool:
+    """Whether who claimed an attempt, which the token shows, may delete its result: until it is the answer.
 
-    The ledger may give the next attempt that of an earlier one, where a budget was charged for it. An answer of several
-    jobs outlives the erasing of the one that was computed.
+    The ledger may give the next attempt that of an earlier one, where a budget was charged for it.
     """
-    number = _attempt(name)[1]
-    if record is None or record.request.charge is not None or number > record.attempt:
-        return False
-    if number == record.attempt and record.state is State.RUNNING:
-        return record.is_held_by(token)
-    if number < record.attempt or record.state is not State.SUCCEEDED:
-        return True
-    return record.erased and not await desk.queue(lambda jobs: jobs.is_shared(name))
+    return (
+        record is not None
+        and record.request.charge is None
+        and record.attempt == _attempt(name)[1]
+        and record.state is not State.SUCCEEDED
+        and record.is_held_by(token)
+    )
+
+
+def _is_unwanted(name: str, record: JobRecord | None) -> bool:
+    """Whether what came too late will be nobody's answer. While the attempt runs another request may have been told
+    that it is kept, and its end may be under way."""
+    return (
+        record is not None
+        and record.request.charge is None
+        and record.attempt >= _attempt(name)[1]
+        and (record.attempt > _attempt(name)[1] or record.state not in (State.RUNNING, State.SUCCEEDED))
+    )
 
 
 class _Body:

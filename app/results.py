@@ -181,21 +181,22 @@ def _document(desk: Desk, record: JobRecord, read: Callable[[Path], bytes] = Pat
     """What the job's result says. Workers may write the record, which names it: another owner's is none."""
     try:
         document = ResultDocument.model_validate_json(read(desk.store.result(available(record)) / "result.json"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # or it is no result's name, or cut short
         raise _outlived() from None
-    if document.owner not in ("", record.request.owner):
+    if document.owner != record.request.owner:
         log.error("%s names the result of a job of another key", record.request.id)
         raise _outlived()
     return document
 
 
 def is_of(desk: Desk, name: str, owner: str) -> bool:
-    """Whether a result may be deleted for this owner. Reads a file: call it in a thread."""
+    """Whether a result may be deleted for this owner. What is not whole is nobody's: it is swept. Reads a file: call it
+    in a thread."""
     try:
         document = ResultDocument.model_validate_json((desk.store.result(name) / "result.json").read_bytes())
-    except (FileNotFoundError, ValueError):  # it is not whole
-        return True
-    return document.owner in ("", owner)
+    except (FileNotFoundError, ValueError):
+        return False
+    return document.owner == owner
 
 
 def _load(file: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> arrays.Numbers:
@@ -250,11 +251,7 @@ def _is_current(request: Request, tag: str) -> bool:
 async def erase_secrets(desk: Desk, record: JobRecord) -> None:
     """Delete the secret inputs of a job that is done, however often it ran, unless another live job reads them."""
     operation = desk.operations.get(record.request.operation)
-    secrets = [
-        record.request.inputs[expected.name]
-        for expected in (operation.inputs if operation is not None else ())
-        if expected.secret and expected.name in record.request.inputs
-    ]
+    secrets = [] if operation is None else operation.secrets(record.request.inputs)
     owner, ended_at = record.request.owner, record.ended_at or 0.0
 
     def left() -> list[str]:

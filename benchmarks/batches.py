@@ -42,7 +42,8 @@ _numbers = itertools.count()
 
 def main() -> None:
     with redis() as url, tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home, connect(url) as connection:
-        store, queue = SpoolStore(Path(home) / "store"), JobQueue(connection)
+        store = SpoolStore(Path(home) / "store")
+        queue = JobQueue(connection, store.mac_of)
         closes = sp500().close[:1000]
         arrays = [keep(store, closes + turn) for turn in range(JOBS)]
         simple = Queue("bench-simple", connection=connection)

@@ -72,8 +72,8 @@ class _Desk:
     """Submit jobs past the API, and look at what becomes of them."""
 
     def __init__(self, redis_url: str, home: Path, fault: str) -> None:
-        self.queue = JobQueue(connect(redis_url))
         self.store = SpoolStore(home / "store")
+        self.queue = JobQueue(connect(redis_url), self.store.mac_of)
         folder = home / "faults"
         self.marker = folder / f"{fault.partition('=')[0].partition('@')[0]}-any-1"
         self._happened = folder / HAPPENED

@@ -116,7 +116,8 @@ def _service() -> Iterator[_Service]:
         worker(redis_url, Path(home), {"WARPDESK_DEVICE": "cpu"}, through),
         connect(redis_url) as connection,
     ):
-        queue, store = JobQueue(connection), SpoolStore(Path(home) / "store")
+        store = SpoolStore(Path(home) / "store")
+        queue = JobQueue(connection, store.mac_of)
         until(lambda: any(report.state == "ready" for report in queue.workers()))
         closes = sp500().close[:1000]
         arrays = [keep(store, closes + turn) for turn in range(BACKLOG)]

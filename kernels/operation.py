@@ -255,6 +255,10 @@ class Operation:
         with those of their own owner at most."""
         return self.randomness == "private" or any(given.secret for given in self.inputs)
 
+    def secrets(self, inputs: Mapping[str, str]) -> list[str]:
+        """Of the arrays that a job reads, by input, those that nobody keeps once it is done."""
+        return [inputs[given.name] for given in self.inputs if given.secret and given.name in inputs]
+
     @property
     def coalescible(self) -> bool:
         """Whether one computation may answer several identical jobs: equal parameters, input arrays and chosen seed. A

@@ -1,5 +1,6 @@
 """Turn a job's array ids into arrays, and what an operation returned into files."""
 
+import errno
 import hashlib
 import json
 import math
@@ -44,6 +45,10 @@ def decode(
             arrays[name], info = _read(store.path(request.owner, array_id), mapped=operation.confidential)
         except (FileNotFoundError, ValueError):
             raise refuse(f"/inputs/{name}", "the array was erased, or its time was over, before the job ran") from None
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            raise refuse(f"/inputs/{name}", error.strerror or "it cannot be had") from None
         described[name] = info if stored is None else stored.info
     key = operation.name, json.dumps(request.params), *described.items()
     params = known.get(key)

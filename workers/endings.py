@@ -113,10 +113,6 @@ class Endings:
         """Delete secret inputs as soon as no live job reads them: not before a retry could need them, never later. From
         then on none can be enqueued with them."""
         operation = self._operations.get(request.operation)
-        secrets = [
-            request.inputs[expected.name]
-            for expected in (operation.inputs if operation is not None else ())
-            if expected.secret and expected.name in request.inputs
-        ]
+        secrets = [] if operation is None else operation.secrets(request.inputs)
         unused = [array_id for array_id in secrets if self._queue.forbid(request.owner, array_id)]
         self._store.erase_secrets(request, unused)

@@ -63,11 +63,17 @@ class Beating(Protocol):
 class Pulse(threading.Thread):
     """Started once the worker has a name; `beat` makes it report at once."""
 
-    def __init__(self, url: str, worker: Beating, endings: Callable[[JobQueue], Endings]) -> None:
+    def __init__(
+        self,
+        url: str,
+        worker: Beating,
+        endings: Callable[[JobQueue], Endings],
+        mac_of: Callable[[str], str] | None = None,
+    ) -> None:
         super().__init__(name="pulse", daemon=True)
         self._worker = worker
         self._redis = connect(url, retry=Retry(NoBackoff(), 0), timeout=LEASE_SECONDS / 3)
-        self._queue = JobQueue(self._redis)
+        self._queue = JobQueue(self._redis, mac_of)
         self._recovery = Recovery(self._queue, endings(self._queue), worker.tally)
         self._slot = Slot(self._redis, worker.name)
         self._wanted = threading.Event()

@@ -9,10 +9,10 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
-from math import ceil, nan
+from functools import cache, cached_property, lru_cache
+from math import ceil, inf, nan
 from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import ValidationError
@@ -29,7 +29,6 @@ from workers.counts import COUNTS, Tally, numbers
 from workers.lua import digest_of, evaluate
 from workers.process import is_dead
 from workers.protocol import (
-    LEASES,
     MAX_ATTEMPTS,
     QUEUE,
     TASK,
@@ -63,6 +62,10 @@ Finish = Literal["done", "queued", "dead", "stale"]
 GIVEN_UP = Failed(
     code="worker-died", message=f"{MAX_ATTEMPTS} workers took the job and were gone or gave it back", retryable=True
 )
+
+
+# What a record ends with that this service did not write. Its owner is told of no such job.
+_ODD = Failed(code="invalid-input", message="The job's request is not what this service wrote")
 
 
 class QueueFull(Exception):
@@ -140,15 +143,13 @@ class JobRecord:
     dead: bool = False  # given up, and kept to be looked at and run again
     error: Failed | None = None
     provenance: Provenance | None = None
-    authentic: bool = False  # the API wrote its request; told by `JobQueue.checked` alone
-    closed: bool = False  # the API canceled or erased it; the same
+    closed: bool = False  # the API canceled or erased it, or it is past its deadline; told by `JobQueue.checked` alone
     claim: str = ""  # the attempt that was claimed last, and the digest of that claim's token
 
     def is_held_by(self, token: str) -> bool:
-        """Whether the attempt that runs was claimed by who has this token. A worker of the release before has none, nor
-        has who was handed a job by an API of it."""
-        attempt, _, digest = self.claim.partition(" ")
-        return attempt != str(self.attempt) or hmac.compare_digest(digest, digest_of_claim(token))
+        """Whether the attempt was claimed by who has this token."""
+        expected = f"{self.attempt} {digest_of_claim(token)}"
+        return hmac.compare_digest(self.claim.encode(), expected.encode())
 
 
 @dataclass(frozen=True)
@@ -304,10 +305,13 @@ def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redi
 
 
 class JobQueue:
-    """Jobs of every owner. Synchronous: the API calls it in threads."""
+    """Jobs of every owner. Synchronous: the API calls it in threads.
+
+    Accounts of workers may write any record. Who has the store has `mac_of`, a digest by a key that no account of Redis
+    tells: it signs the requests that it queues, and to it what was not signed, or is of another job, is no job.
+    """
 
     def __init__(self, connection: Redis, mac_of: Callable[[str], str] | None = None) -> None:
-        """The API's has `mac_of`: it signs what it asks for by a key that workers have not."""
         self._redis = connection
         self._mac_of = mac_of
 
@@ -330,7 +334,7 @@ class JobQueue:
             request.owner,
             request.operation,
             text,
-            "" if self._mac_of is None else self._mac_of(text),
+            self._signed(text),
             json.dumps(sorted(set(request.inputs.values()))),
             repr(request.result_ttl),
             "" if request.deadline is None else repr(request.deadline),
@@ -383,52 +387,56 @@ class JobQueue:
         return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
 
     def checked(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
-        """The records as they are, with what only the API can say of them: `authentic` and `closed`."""
+        """The records as they are, with what no worker can take back: `closed`."""
         with self._redis.pipeline(transaction=False) as pipe:
+            pipe.time()
             for job_id in job_ids:
                 pipe.hgetall(job_key(job_id))
                 pipe.exists(f"{scripts.CLOSED}{job_id}")
-            found = pipe.execute()
-        records: list[JobRecord | None] = []
-        for job_id, read, closed in zip(job_ids, found[::2], found[1::2], strict=True):
-            fields = _text(read)
-            record = _record(fields) if fields else None
-            if record is not None:
-                authentic = self._is_authentic(fields) and record.request.id == job_id
-                record = replace(record, authentic=authentic, closed=bool(closed))
+            (seconds, microseconds), *found = pipe.execute()
+        now, records = seconds + microseconds / 1e6, list[JobRecord | None]()
+        for job_id, fields, closed in zip(job_ids, found[::2], found[1::2], strict=True):
+            record = self._read(job_id, _text(fields))
+            if record is not None and (closed or (record.request.deadline or inf) <= now):
+                record = replace(record, closed=True)
             records.append(record)
         return records
 
-    def sign_older(self) -> None:
-        """Sign the requests of live jobs and dead letters that have no MAC, as the release before wrote none."""
-        mac_of = self._mac_of
-        assert mac_of is not None  # noqa: S101
-        kept = (scripts.WAITING, LEASES, scripts.DEAD)
-        ids = [job_id.decode() for key in kept for job_id in cast(list[bytes], self._redis.zrange(key, 0, -1))]
-        for some in _in_thousands(ids):
-            with self._redis.pipeline(transaction=False) as pipe:
-                for job_id in some:
-                    pipe.smembers(f"{scripts.FOLLOWERS}{job_id}")
-                ids += [follower.decode() for followers in pipe.execute() for follower in followers]
-        for some in _in_thousands(ids):
-            with self._redis.pipeline(transaction=False) as pipe:
-                for job_id in some:
-                    pipe.hget(job_key(job_id), "request")
-                for job_id, request in zip(some, pipe.execute(), strict=True):
-                    if request is not None:
-                        pipe.hsetnx(job_key(job_id), "mac", mac_of(request.decode()))
-                pipe.execute()
+    def told(self, job_id: str, record: str) -> JobRecord | None:
+        """The record that was published with a job's last event. None where it cannot be relied on."""
+        try:
+            fields = json.loads(record)
+        except ValueError:
+            return None
+        if not isinstance(fields, dict):
+            return None
+        return self._read(job_id, {name: str(value) for name, value in fields.items()})
+
+    def sign_older(self, owners: Iterable[str]) -> None:
+        """Sign the requests of these owners' jobs that have no MAC, as the release before wrote none."""
+        for owner in owners:
+            ids = [job_id.decode() for job_id in cast(list[bytes], self._redis.zrange(owner_key(owner), 0, -1))]
+            for first in range(0, len(ids), 1000):
+                some = ids[first : first + 1000]
+                with self._redis.pipeline(transaction=False) as pipe:
+                    for job_id in some:
+                        pipe.hget(job_key(job_id), "request")
+                    for job_id, request in zip(some, pipe.execute(), strict=True):
+                        if request is not None:
+                            pipe.hsetnx(job_key(job_id), "mac", self._signed(request.decode(errors="replace")))
+                    pipe.execute()
 
     def position(self, job_id: str) -> int | None:
         """Jobs of its owner that will be claimed before a queued job as things are, None when it is not queued."""
         return cast(int | None, self._eval(scripts.POSITION, job_id))
 
-    def cancel(self, job_id: str) -> State:
+    def cancel(self, job_id: str, *, by_worker: bool = False) -> State:
         """Queued: canceled at once, never runs. Running: the same, and its worker is told to stop. Final: unchanged.
 
-        Raises KeyError for a job that does not exist.
+        What the API cancels it notes where no worker may write. Raises KeyError for a job that does not exist.
         """
-        state = self._eval(scripts.CANCEL if self._mac_of is None else scripts.CANCEL_AND_CLOSE, job_id)
+        closing = self._mac_of is not None and not by_worker
+        state = self._eval(scripts.CANCEL_AND_CLOSE if closing else scripts.CANCEL, job_id)
         if state is None:
             raise KeyError(job_id)
         return State(state.decode())
@@ -437,13 +445,13 @@ class JobQueue:
         """Cancel if live, and forget parameters, inputs, result, provenance and error; how it ended stays. Returns the
         result's name and the array ids that no other live job of the owner uses, for the store to delete: for a minute,
         so that a caller who was not told, or died before it deleted them, can ask again."""
-        fields = self._fields(job_id)
-        if not fields:
+        record = self._read(job_id, self._fields(job_id))
+        if record is None:
             return None, ()
-        request = JobRequest.model_validate_json(fields["request"])
         nothing: dict[str, Any] = {"params": {}, "inputs": {}, "seed": None, "together": None, "work": 0.0, "size": 0}
-        stripped = request.model_copy(update=nothing)
-        result, *arrays = self._eval(scripts.ERASE, job_id, stripped.model_dump_json())
+        stripped = record.request.model_copy(update=nothing).model_dump_json()
+        inputs = json.dumps(sorted(set(record.request.inputs.values())))
+        result, *arrays = self._eval(scripts.ERASE, job_id, stripped, self._signed(stripped), inputs)
         return (result.decode() or None), tuple(array.decode() for array in arrays)
 
     def jobs(self, owner: str, limit: int, before: str | None = None) -> Sequence[JobRecord]:
@@ -462,9 +470,9 @@ class JobQueue:
                 break
             before = ids[-1]
             for job_id, record in zip(ids, self.records(ids), strict=True):
-                if record is not None:
+                if record is not None and record.request.owner == owner:  # the list is not signed
                     records.append(record)
-                else:  # the record's time is over
+                elif not self._redis.exists(job_key(job_id)):  # the record's time is over
                     self._redis.zrem(key, job_id)
         return records
 
@@ -503,14 +511,12 @@ class JobQueue:
 
         Raises InputsGone where they were not kept because they are private.
         """
-        fields = self._fields(job_id)
-        if "dead" not in fields:
+        record = self._read(job_id, self._fields(job_id))
+        if record is None or not record.dead:
             return False
-        request = JobRequest.model_validate_json(fields["request"]).model_copy(update={"deadline": None})
-        text, mac = request.model_dump_json(), ""
-        if self._mac_of is not None and self._is_authentic(fields) and request.id == job_id:
-            mac = self._mac_of(text)
-        done = int(self._eval(scripts.RERUN, job_id, text, mac, *self._for_rq(request)))
+        request = record.request.model_copy(update={"deadline": None})
+        text = request.model_dump_json()
+        done = int(self._eval(scripts.RERUN, job_id, text, self._signed(text), *self._for_rq(request)))
         if done < 0:
             raise InputsGone(*sorted(set(request.inputs.values())))
         return bool(done)
@@ -548,11 +554,16 @@ class JobQueue:
 
     def claim(self, claim: Claim) -> Batch | None:
         """Take jobs that run together; None when there is nothing to do. The same claim again has the same answer."""
-        return _batch(self._eval(scripts.CLAIM, *claim.arguments()), claim)
+        return self._batch(self._eval(scripts.CLAIM, *claim.arguments()), claim)
 
     def leave(self, claim: Claim) -> Batch | None:
         """Wait no more by this claim, which found nothing: what it was handed since, if anything."""
-        return _batch(self._eval(scripts.LEAVE, claim.worker, claim.digest), claim)
+        return self._batch(self._eval(scripts.LEAVE, claim.worker, claim.digest), claim)
+
+    def handed(self, claim: Claim, message: bytes) -> Batch | None:
+        """What a worker that waits finds in its list; None where that was for a claim it has left."""
+        told = json.loads(message)
+        return self._batch(told["batch"], claim) if told["token"] == claim.digest else None
 
     def renew(self, held: Sequence[Held]) -> list[Held]:
         """Extend the claims; returns those that are no longer the worker's (canceled, expired, taken over)."""
@@ -579,7 +590,7 @@ class JobQueue:
                 finished, claimed = pipe.execute()
             except NoScriptError:
                 return _finished(self._eval(scripts.FINISH, worker, 0, *told), self.claim(then))
-        return _finished(finished, _batch(claimed, then))
+        return _finished(finished, self._batch(claimed, then))
 
     def progress(self, job_id: str, attempt: int, done: float) -> None:
         """How far a running job is, 0 to 1; nothing when the attempt is stale."""
@@ -595,16 +606,16 @@ class JobQueue:
         most: int = 256,
     ) -> list[Reaped]:
         """Return the jobs of dead workers and, if leases may be judged, of late ones to the queue; expire queued jobs
-        past their deadline; wake those whose backoff is over; forget old dead letters.
+        past their deadline; wake those whose backoff is over; forget old dead letters. What was no job of this service
+        is not told.
 
         By a clock that shows more than `until` no lease is judged. Where it has `jumped` all backoffs are over.
         """
         judged_until = repr(until if judge_leases else 0.0)
-        told = judged_until, int(jumped), repr(LEASE_SECONDS), GIVEN_UP.model_dump_json(), most
-        ended = self._eval(scripts.REAP, *told, *dead)
-        return [
-            Reaped(JobRequest.model_validate_json(request), attempt, how.decode()) for _, request, attempt, how in ended
-        ]
+        given = judged_until, int(jumped), repr(LEASE_SECONDS), GIVEN_UP.model_dump_json(), most
+        ended = self._eval(scripts.REAP, *given, *dead)
+        told = [(self._request(*_texts(signed)), attempt, how.decode()) for *signed, attempt, how in ended]
+        return [Reaped(request, attempt, how) for request, attempt, how in told if request is not None]
 
     def count(self, tally: Tally, *, ask: bool = False) -> None:
         """Add what a process counted by itself, once however often it is sent, and let it hear the counts of all if it
@@ -679,18 +690,55 @@ class JobQueue:
     def _fields(self, job_id: str) -> dict[str, str]:
         return _text(cast(dict[bytes, bytes], self._redis.hgetall(job_key(job_id))))
 
-    def _is_authentic(self, fields: dict[str, str]) -> bool:
-        """Whether the API wrote the request that is in a record."""
-        if self._mac_of is None:
-            return False
-        expected = self._mac_of(fields.get("request", ""))
-        return hmac.compare_digest(expected.encode(), fields.get("mac", "").encode())
+    def _signed(self, request: str) -> str:
+        return "" if self._mac_of is None else self._mac_of(request)
+
+    def _request(self, job_id: str, request: str, mac: str) -> JobRequest | None:
+        """What a job asks for; None where nobody who has the key wrote that, or it is another job's."""
+        if self._mac_of is None or hmac.compare_digest(self._mac_of(request).encode(), mac.encode()):
+            try:
+                read = JobRequest.model_validate_json(request)
+            except ValidationError as error:
+                _tell_odd(job_id, f"its request cannot be read at {error.errors()[0]['loc']}")
+                return None
+            if read.id == job_id:
+                return read
+        _tell_odd(job_id, "its request is not what this service wrote")
+        return None
+
+    def _read(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
+        """The record with these fields, if it is one."""
+        if not fields:
+            return None
+        request = self._request(job_id, fields.get("request", ""), fields.get("mac", ""))
+        try:
+            return None if request is None else _record(request, fields)
+        except (ValueError, KeyError) as error:  # of another release, or a worker's account wrote it
+            _tell_odd(job_id, repr(error))
+            return None
+
+    def _batch(self, claimed: list[Any], claim: Claim) -> Batch | None:
+        """None also where a repeated claim finds that all its jobs were taken from it meanwhile."""
+        reason, at, *jobs = claimed or ("drained", 0.0)
+        ahead = time.monotonic() - float(at)  # of Redis' clock
+        held, odd = list[Held](), list[tuple[str | int, ...]]()
+        for *signed, attempt, strikes, submitted, started in jobs:
+            job_id, text, mac = _texts(signed)
+            request = self._request(job_id, text, mac)
+            if request is None:
+                odd.append((job_id, attempt, claim.digest, "failed", _ODD.model_dump_json(), "", "", ""))
+                continue
+            times = float(submitted or nan), float(started or nan)
+            held.append(Held(request, attempt, strikes, ahead, *times, claim.token))
+        if odd:  # whoever claims it next would find the same
+            self._eval(scripts.FINISH, "", 0, *(part for ending in odd for part in ending))
+        return Batch(tuple(held), _texts([reason])[0]) if held else None
 
     def _current(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
         if fields.get("state") == State.QUEUED and "deadline" in fields:
             self._eval(scripts.EXPIRE_IF_OVERDUE, job_id)
             fields = self._fields(job_id)
-        return _record(fields) if fields else None
+        return self._read(job_id, fields)
 
     def _for_rq(self, request: JobRequest) -> list[Any]:
         """RQ's own record of a queued job, as field, value, field, value."""
@@ -713,10 +761,6 @@ class JobQueue:
         return evaluate(self._redis, script, *arguments)
 
 
-def _in_thousands(ids: Sequence[str]) -> list[Sequence[str]]:
-    return [ids[first : first + 1000] for first in range(0, len(ids), 1000)]
-
-
 def _readable(report: bytes) -> WorkerReport | None:
     """None of one that a later release wrote and this one does not understand: what others say still counts."""
     try:
@@ -724,6 +768,12 @@ def _readable(report: bytes) -> WorkerReport | None:
     except ValidationError as error:
         _tell_unreadable(error.errors()[0]["loc"])
         return None
+
+
+@lru_cache(maxsize=1024)
+def _tell_odd(job_id: str, why: str) -> None:
+    """Once of each: who waits for a job asks every few seconds."""
+    log.error("the record of %s is taken for none: %s", job_id, why)
 
 
 @cache
@@ -740,43 +790,23 @@ def handed_key(worker: str) -> str:
     return f"{scripts.HANDED}{worker}"
 
 
-def handed(claim: Claim, message: bytes) -> Batch | None:
-    """What a worker that waits finds in its list; None where that was for a claim it has left."""
-    told = json.loads(message)
-    reason, *rest = told["batch"]
-    return _batch([reason.encode(), *rest], claim) if told["token"] == claim.digest else None
-
-
-def _batch(claimed: list[Any], claim: Claim) -> Batch | None:
-    """None also where a repeated claim finds that all its jobs were taken from it meanwhile."""
-    if len(claimed) < 3:
-        return None
-    reason, at, *jobs = claimed
-    ahead = time.monotonic() - float(at)  # of Redis' clock
-    held = []
-    for request, attempt, strikes, *times in jobs:  # no times where an API of the release before handed it over
-        submitted, started = map(float, times or (nan, nan))
-        asked = JobRequest.model_validate_json(request)
-        held.append(Held(asked, attempt, strikes, ahead, submitted, started, claim.token))
-    return Batch(tuple(held), reason.decode())
-
-
 def _finished(told: tuple[list[bytes], bytes, list[list[bytes]]], then: Batch | None) -> Finished:
     answers, at, shared = told
     followed = [Followed(queue.decode(), state.decode(), *map(float, times)) for queue, state, *times in shared]
     return Finished([cast(Finish, answer.decode()) for answer in answers], then, float(at), followed)
 
 
+def _texts(told: Sequence[bytes | str]) -> list[str]:
+    """Redis tells bytes, and a list that was handed over text."""
+    return [part if isinstance(part, str) else part.decode(errors="replace") for part in told]
+
+
 def _text(fields: dict[bytes, bytes]) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in fields.items()}
+    """What is no text, which a worker's account may write, becomes text that is not what was meant."""
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
 
 
-def told(record: str) -> JobRecord:
-    """The record that was published with a job's last event."""
-    return _record(json.loads(record))
-
-
-def _record(fields: dict[str, str]) -> JobRecord:
+def _record(request: JobRequest, fields: dict[str, str]) -> JobRecord:
     def number(name: str) -> float | None:
         return float(fields[name]) if name in fields else None
 
@@ -786,7 +816,7 @@ def _record(fields: dict[str, str]) -> JobRecord:
         waited = max(0.0, round(started_at - submitted_at, 6))
         provenance = provenance.model_copy(update={"queue_seconds": waited, "coalesced": "coalesced" in fields})
     return JobRecord(
-        request=JobRequest.model_validate_json(fields["request"]),
+        request=request,
         state=State(fields["state"]),
         attempt=int(fields["attempt"]),
         submitted_at=submitted_at,

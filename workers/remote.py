@@ -107,6 +107,7 @@ class RemoteStore:
         fcntl.flock(self._users, fcntl.LOCK_SH)
         for directory in (self._runs, self._caches, self._cache):
             directory.mkdir(mode=0o700, exist_ok=True)
+        self.mac_of: Callable[[str], str] | None = None  # the secret is the API's
         self._inputs: dict[tuple[str, str], _Input] = {}
         self._tokens: Mapping[str, str] = {}  # of the claims of the attempts that were at hand last
         self._run: tuple[Path, int] | None = None
@@ -198,11 +199,12 @@ class RemoteStore:
         }
 
     def delete_result(self, name: str, token: str = "") -> None:
-        """Delete it here, also where a child left it that is gone, and soon in the store."""
+        """Delete it here, also where a child left it that is gone; soon in the store, for who has its claim's token."""
         attempt_of(name)
         for directory in self._runs.glob(f"*/{name}"):
             shutil.rmtree(directory, ignore_errors=True)
-        self._beside.add(lambda: self._api.delete(f"results/{name}", token))
+        if token:
+            self._beside.add(lambda: self._api.delete(f"results/{name}", token))
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
         """Have the API erase the secret inputs of the job that no live job reads; soon."""
@@ -271,7 +273,9 @@ class RemoteStore:
             file.close()
             temporary.unlink(missing_ok=True)
             if isinstance(error, _Refused):
-                return _Input()
+                if error.code == "unknown-array":
+                    return _Input()
+                error = OSError(errno.ESTALE, f"the API gives it to no worker: {error}")
             log.error("an input cannot be kept here: %s", error)
             return _Input(error=error)
         return _Input(file, _stored(array_id, info))

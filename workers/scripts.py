@@ -86,6 +86,8 @@ _RQ_EXECUTION_SECONDS = 30 * 24 * 3600
 # Redis must hold the records of every job of that time.
 TOMBSTONE_SECONDS = 24 * 3600
 DEAD_SECONDS = 7 * 24 * 3600
+# Longer than a result may be kept (`app.schemas.WEEK`), and its record for a day more.
+CLOSED_SECONDS = 8 * 24 * 3600
 IDEMPOTENCY_SECONDS = 24 * 3600
 _KEPT_FOR_NEWCOMERS = 20  # one part in so many of a shared queue is for owners that have no job live
 FORBIDDEN_SECONDS = 60
@@ -354,16 +356,11 @@ local function settle(id, state, dead)
   if result then redis.call('EXPIRE', SHARED .. result, redis.call('TTL', JOB .. id)) end
 end
 
--- Whether an attempt was claimed with another token than the one of this digest, as the same number is once a Redis
--- has lost its memory. Claims by scripts of the release before this one have none.
-local function is_others(claim, attempt, digest)
-  return claim and string.match(claim, '^%d+') == attempt and claim ~= attempt .. ' ' .. digest
-end
-
--- True when the attempt is the one that runs now, by this claim; any other is a stale fence.
+-- True when the attempt is the one that runs now, by the claim whose token has this digest; any other is a stale fence.
+-- The number alone tells not enough: a Redis that has lost its memory gives it twice.
 local function runs(id, attempt, digest)
   local state, current, claim = get(id, 'state', 'attempt', 'claim')
-  return state == 'running' and current == attempt and not is_others(claim, attempt, digest)
+  return state == 'running' and current == attempt and claim == attempt .. ' ' .. digest
 end
 
 -- How often it was claimed, since it was run again as a dead letter if it was.
@@ -406,16 +403,12 @@ _CLAIMING = f"""
 local PRIORITIES = {{{", ".join(f"'{priority}'" for priority in PRIORITIES)}}}
 local AGING = {{{", ".join(f"{name} = {time}" for name, time in AGING_SECONDS.items())}}}
 
--- What a worker is told of an attempt: when it was submitted and when it began too, except to a worker of the release
--- before this one. Of a dead letter that was run again no times are counted.
-local function claimed(id, attempt, timed)
-  local request, strikes, submitted, started, forgiven = get(id, 'request', 'strikes', 'submitted_at', 'started_at',
-    'forgiven')
-  local told = {{request, attempt, tonumber(strikes or 0)}}
-  if timed and not forgiven then
-    told[4], told[5] = submitted, started
-  end
-  return told
+-- What a worker is told of an attempt. Of a dead letter that was run again no times are counted.
+local function claimed(id, attempt)
+  local request, mac, strikes, submitted, started, forgiven = get(id, 'request', 'mac', 'strikes', 'submitted_at',
+    'started_at', 'forgiven')
+  if forgiven then submitted, started = '', '' end
+  return {{id, request or '', mac or '', attempt, tonumber(strikes or 0), submitted, started}}
 end
 
 -- What the worker's latest claim got, as far as it still has it; nil when that was another claim.
@@ -426,7 +419,7 @@ local function remembered(worker, token)
   local answer = {{before.reason, seconds(now())}}
   for at, id in ipairs(before.ids) do
     if runs(id, before.attempts[at], token) then
-      table.insert(answer, claimed(id, tonumber(before.attempts[at]), true))
+      table.insert(answer, claimed(id, tonumber(before.attempts[at])))
     end
   end
   return answer
@@ -574,7 +567,7 @@ local function claim(wish, rq_now)
       'worker_name', worker)
     tell(id, 'running')
     if attempt > 1 and claims(id) > 1 then count('job_retries_total|' .. operation_of(id)) end
-    table.insert(answer, claimed(id, attempt, wish.timed))
+    table.insert(answer, claimed(id, attempt))
     table.insert(ids, id)
     table.insert(attempts, tostring(attempt))
   end
@@ -700,8 +693,8 @@ return {{'ok', id}}
 # worker, process, digest of this claim's token, lease seconds, 'any' or 'any gpu', now as RQ writes it, '1' if it waits
 # to be handed what comes where there is nothing now, key or '' for any, most items, most bytes (both of a claim for a
 # key)
-#   ->  {why the batch ends, the time, {request, attempt, strikes, submitted at, started at} of each job}; {} when there
-#       is nothing to claim
+#   ->  {why the batch ends, the time, {id, request, its MAC, attempt, strikes, submitted at, started at} of each job};
+#       {} when there is nothing to claim. The times are '' where none are counted
 CLAIM = (
     _PRELUDE
     + _CLAIMING
@@ -709,14 +702,15 @@ CLAIM = (
 local worker, process, token, lease, kinds, rq_now, waits, only, items, bytes = unpack(ARGV)
 redis.call('DEL', HANDED .. worker)
 local before = remembered(worker, token)
-if before then  -- the same claim again, after a lost reply
+-- The same claim again, after a lost reply. One that waits goes on waiting where what it was handed was taken back.
+if before and (#before > 2 or waits ~= '1') then
   redis.call('ZREM', IDLE, worker)
   ring_for_others(kinds)
   return before
 end
 wake_delayed()
 local wish = {worker = worker, process = process, token = token, lease = lease, kinds = kinds, only = only,
-  items = items, bytes = bytes, timed = true}
+  items = items, bytes = bytes}
 local answer = claim(wish, rq_now)
 if #answer == 0 and waits == '1' then
   local known = redis.call('HGET', WISHES, worker)
@@ -782,7 +776,7 @@ local function finish(id, attempt, digest, how, value, provenance, reason, delay
   if not runs(id, attempt, digest) then
     local state, current, before, dead, claim = get(id, 'state', 'attempt', field, 'dead', 'claim')
     -- The same finish again, after a lost reply, is the same commit.
-    if current ~= attempt or is_others(claim, attempt, digest) then return 'stale' end
+    if current ~= attempt or claim ~= attempt .. ' ' .. digest then return 'stale' end
     if state == how and (how == 'expired' or before == value) then return 'done' end
     if how ~= 'returned' and how ~= 'apart' and how ~= 'struck' and how ~= 'retry' then return 'stale' end
     if state == 'queued' then return 'queued' end
@@ -840,7 +834,7 @@ return {answer, seconds(now()), followed}
 
 # the time after which leases are not judged, '1' if the clock has jumped, the longest lease, the error of a job that is
 # given up, the most it looks at, then the names of dead workers
-#   ->  {id, request, attempt, 'queued' | 'dead' | 'gone'} of each attempt that was ended
+#   ->  {id, request, its MAC, attempt, 'queued' | 'dead' | 'gone'} of each attempt that was ended
 REAP = (
     _PRELUDE
     + f"""
@@ -851,7 +845,7 @@ for place = 6, #ARGV do dead[ARGV[place]] = true end
 local leases = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')
 for place = #leases - 1, 1, -2 do  -- as finish does
   local id = leases[place]
-  local state, worker, request, attempt, lane = get(id, 'state', 'worker', 'request', 'attempt', 'lane')
+  local state, worker, request, mac, attempt, lane = get(id, 'state', 'worker', 'request', 'mac', 'attempt', 'lane')
   local ends = tonumber(leases[place + 1])
   local late = judge and ends < at
   if ends > at + longest then  -- it began before the clock was set back
@@ -862,16 +856,16 @@ for place = #leases - 1, 1, -2 do  -- as finish does
   elseif #ended < most and (late or dead[worker]) then
     local why = dead[worker] and 'its worker is gone' or 'its worker did not renew its claim'
     count('leases_expired_total')
-    table.insert(ended, {{id, request, tonumber(attempt), give_back(id, why, failure)}})
+    table.insert(ended, {{id, request, mac or '', tonumber(attempt), give_back(id, why, failure)}})
   end
 end
 wake_delayed(jumped and '+inf')  -- how much of a backoff is over nobody knows then
 local left = most - #ended
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', seconds(at), 'LIMIT', 0, left)) do
-  local state, lane, request, attempt = get(id, 'state', 'lane', 'request', 'attempt')
+  local state, lane, request, mac, attempt = get(id, 'state', 'lane', 'request', 'mac', 'attempt')
   if state == 'queued' and lane then
     settle(id, 'expired')
-    table.insert(ended, {{id, request, tonumber(attempt), 'gone'}})
+    table.insert(ended, {{id, request, mac or '', tonumber(attempt), 'gone'}})
   else
     redis.call('ZREM', DEADLINES, id)
   end
@@ -1014,10 +1008,10 @@ return state
 )
 
 _CLOSE = f"""
--- What the API ended stays ended for its workers' routes: a worker's account may write the record, and not this.
+-- What the API ended stays ended for its workers' routes: a worker's account may write the record, and not this. It is
+-- noted before anything that an odd record could make fail.
 local function close(id)
-  local result_ttl = redis.call('HGET', JOB .. id, 'result_ttl')
-  redis.call('SET', '{CLOSED}' .. id, 1, 'EX', math.ceil(tonumber(result_ttl)) + {TOMBSTONE_SECONDS})
+  redis.call('SET', '{CLOSED}' .. id, 1, 'EX', {CLOSED_SECONDS})
 end
 """
 
@@ -1027,27 +1021,29 @@ CANCEL_AND_CLOSE = (
     + _STOP
     + _CLOSE
     + """
+local before = get(ARGV[1], 'state')
+if before == 'queued' or before == 'running' then close(ARGV[1]) end
 local state = stop(ARGV[1])
-if state == 'canceled' or state == 'expired' then close(ARGV[1]) end
 pcall(keep_counts)
 return state
 """
 )
 
-# id, the request without parameters and inputs
+# id, the request without parameters and inputs, its MAC or '', the inputs there were
 #   ->  {result no other job has or '', array ids no live job of the owner reads}
 ERASE = (
     _PRELUDE
     + _STOP
     + _CLOSE
     + f"""
-local id, stripped = unpack(ARGV)
+local id, stripped, mac, inputs = unpack(ARGV)
 local key, remembered = JOB .. id, 'warpdesk:erased:' .. id
-stop(id)
-pcall(keep_counts)
-local owner, inputs, result, dead, result_ttl = get(id, 'owner', 'inputs', 'result', 'dead', 'result_ttl')
+local owner = get(id, 'owner')
 if not owner then return {{''}} end
 close(id)
+stop(id)
+pcall(keep_counts)
+local result, dead, result_ttl = get(id, 'result', 'dead', 'result_ttl')
 release_inputs(id)
 if result then redis.call('SREM', SHARED .. result, id) end
 local before = redis.call('GET', remembered)
@@ -1062,9 +1058,8 @@ for _, array in ipairs(cjson.decode(inputs)) do
   if redis.call('SCARD', USES .. owner .. ':' .. array) == 0 then table.insert(answer, array) end
 end
 -- Errors quote data, and digests of parameters can be guessed.
-redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead', 'key', 'same', 'size',
-  'mac')
-redis.call('HSET', key, 'request', stripped, 'inputs', '[]', 'erased', 1)
+redis.call('HDEL', key, 'result', 'result_expires_at', 'error', 'provenance', 'progress', 'dead', 'key', 'same', 'size')
+redis.call('HSET', key, 'request', stripped, 'mac', mac, 'inputs', '[]', 'erased', 1)
 redis.call('DEL', EVENTS .. id)
 if dead then
   redis.call('ZREM', DEAD, id)

@@ -126,7 +126,8 @@ class WorkerStore(Protocol):
     def find(self, owner: str, array_id: str) -> StoredArray | None: ...
 
     def path(self, owner: str, array_id: str) -> Path:
-        """The array as an .npy file."""
+        """The array as an .npy file. Raises FileNotFoundError where it is gone, and OSError with ESTALE where it is not
+        given for this attempt."""
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
         """The id these bytes have as an array of this owner."""
@@ -147,10 +148,14 @@ class WorkerStore(Protocol):
         """
 
     def delete_result(self, name: str, token: str = "") -> None:
-        """Delete what an attempt wrote. Who deletes it before its end is told has the token of its claim."""
+        """Delete what an attempt wrote. Elsewhere it is deleted for who has the token of its claim, and else swept."""
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
         """Delete secret inputs of a job that is done, which no live job reads."""
+
+    @property
+    def mac_of(self) -> Callable[[str], str] | None:
+        """A keyed digest of a text. Only who has the store's secret can compute it; None where that is elsewhere."""
 
     def require_room(self, size: int) -> None:
         """Raise OSError where so many bytes would take of what is kept free of the disk."""
@@ -177,8 +182,8 @@ class Store(WorkerStore, Protocol):
     def intact(self, owner: str, array_id: str) -> bool:
         """Whether an array's content is still what its id says. Reads all of it."""
 
-    def mac_of(self, text: str) -> str:
-        """A keyed digest of a text. Only who has the store's secret can compute it."""
+    @property
+    def mac_of(self) -> Callable[[str], str]: ...
 
     def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
         """Delete an array if `unread` says so, which is asked while nobody can publish an array of the owner. Returns
@@ -274,6 +279,7 @@ class SpoolStore:
         self._usage = None if quota is None else Usage(root / "usage", quota)
         self._ended: deque[tuple[Mapping[str, str | None], bool]] = deque()
         self._secret = known_secret(root) or _new_secret(root / "secret")
+        self._record_key = self._keyed(b"record|", "")
         self._directories: dict[str, Path] = {}  # of owners who were asked for: API keys are few
 
     def writer(
@@ -308,7 +314,7 @@ class SpoolStore:
 
     def mac_of(self, text: str) -> str:
         """A keyed digest of a text, under a key of its own."""
-        return blake3(text.encode(), key=self._keyed(b"record|", "")).hexdigest()
+        return blake3(text.encode(), key=self._record_key).hexdigest()
 
     def path(self, owner: str, array_id: str) -> Path:
         """The array as an .npy file. Raises ValueError for a malformed id."""

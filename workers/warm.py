@@ -47,7 +47,7 @@ from workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
 from workers.process import identity
 from workers.protocol import MAX_STRIKES, QUEUE, Failed, Succeeded, WorkerReport, WorkerState
 from workers.pulse import Pulse
-from workers.queue import Batch, Claim, Ending, Held, JobQueue, connect, handed, handed_key
+from workers.queue import Batch, Claim, Ending, Held, JobQueue, connect, handed_key
 from workers.scripts import BELL
 from workers.settings import WorkerSettings
 from workers.stores import open_store
@@ -135,11 +135,13 @@ class WarmWorker(Worker):
             log_job_description=False,
         )
         self.log_result_lifespan = False
-        self._jobs = JobQueue(connection)
+        self._jobs = JobQueue(connection, self._store.mac_of)
         self._bell = Bell(connection, WAIT_SECONDS)
         self._charges = Charges(settings, operations)
         self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays, self._charges, self.tally)
-        self._pulse = Pulse(settings.redis_url, self, lambda queue: Endings(queue, self._store, operations))
+        self._pulse = Pulse(
+            settings.redis_url, self, lambda queue: Endings(queue, self._store, operations), self._store.mac_of
+        )
 
     def work(self) -> None:
         """Claim and run jobs until asked to stop."""
@@ -188,7 +190,7 @@ class WarmWorker(Worker):
             ready = wait([*rope, self._horse.pipe, self._wake_reader], WAIT_SECONDS)
             heard = self._bell.hear() if rope and rope[0] in ready else None
             if heard is not None and heard[0] not in bells:
-                batch = handed(claim, heard[1])
+                batch = self._jobs.handed(claim, heard[1])
             self._drain_wake()
             if self._horse.pipe in ready and (not self._children.listen() or self._horse.lost is not None):
                 self._take(batch)
@@ -583,7 +585,7 @@ class WarmWorker(Worker):
                 endings.append(Ending(job, how="expired"))
             elif job in launch.gone:
                 if job in self._stopped_in_rq:
-                    self._jobs.cancel(job.request.id)  # unchanged, unless it was RQ's command that stopped it
+                    self._jobs.cancel(job.id, by_worker=True)  # unchanged, unless RQ's command stopped it
                 endings.append(_given_back(job))  # stale: what it wrote is deleted
             elif end is not End.TIMEOUT:
                 endings.append(_given_back(job, why if end is not End.RELEASED else _STOPPED))

@@ -84,7 +84,8 @@ def live(
             assert time.monotonic() < deadline, "the API did not start within 60 seconds"
             time.sleep(0.005)
         with httpx.Client(base_url=url, timeout=30) as http, connect(redis_url) as connection:
-            yield Live(http, url, app, JobQueue(connection), SpoolStore(chosen.store_directory), chosen, redis_url)
+            store = SpoolStore(chosen.store_directory)
+            yield Live(http, url, app, JobQueue(connection, store.mac_of), store, chosen, redis_url)
     finally:
         server.should_exit = True
         thread.join(20)

@@ -19,7 +19,6 @@ from privacy.ledger import DatabaseUnavailable, Ledger
 from tests.app.conftest import Live, live, wait_until
 from tests.app.test_uploads import npy
 from warpdesk.redis_server import RedisServer
-from workers.queue import JobQueue
 from workers.scripts import IDEMPOTENCY
 
 VALUES = {"values": {"data": [12.5, 99.0, 3.25], "dtype": "float64"}}
@@ -536,4 +535,4 @@ def _request_of(desk: Live, job_id: str) -> Any:
 
 def _look_once(desk: Live) -> None:
     state = desk.app.state.desk
-    charges.look_once(state.ledger, JobQueue(desk.queue._redis), state.store, 0.0)
+    charges.look_once(state.ledger, desk.queue, state.store, 0.0)

@@ -21,7 +21,8 @@ import pytest
 import redis
 
 from app.auth import create_key
-from app.remote import RESULTS
+from app.remote import RESULTS, _is_unwanted
+from kernels.operation import InvalidRequest
 from tests.app.computations import COMPUTATIONS, compute
 from tests.app.conftest import SCALE, Live, live, wait_until
 from tests.app.test_uploads import NPY, npy
@@ -32,7 +33,7 @@ from tests.workers.operations import OPERATIONS
 from tests.workers.seen import Seen
 from workers import codec, execute
 from workers.device import without_gpu
-from workers.protocol import CLAIM, ChargeRef, Failed, Provenance, Succeeded, digest_of_claim, job_key
+from workers.protocol import CLAIM, ChargeRef, Failed, Provenance, State, Succeeded, digest_of_claim, job_key
 from workers.queue import Held, JobQueue
 from workers.remote import RemoteStore
 from workers.settings import WorkerSettings
@@ -431,13 +432,30 @@ def test_what_a_worker_has_claimed_no_other_key_reads_writes_or_deletes(host: Ho
     assert host.total(job) == 8.0
 
 
-def test_a_claim_of_the_release_before_has_no_token_and_is_served(host: Host) -> None:
+def test_an_input_that_the_service_refuses_is_told_as_refused(host: Host) -> None:
     job = host.claim()
     with redis.Redis.from_url(host.api.redis_url) as connection:
-        connection.hset(job_key(job.id), "claim", "0 of-an-earlier-attempt")
-    path = f"/v1/worker/inputs/{job.id}.1/values"
-    assert host.worker.get(path).status_code == 200
-    assert finish(host.api.queue, replace(job, token=""), succeeded(job)) == "done"
+        connection.hdel(job_key(job.id), "claim")
+    with open_at(host) as store, at_hand(store, job), pytest.raises(InvalidRequest, match="was claimed by another"):
+        codec.decode(COMPUTATIONS["scale"], job.request, store, {})
+
+
+@pytest.mark.parametrize(
+    ("state", "attempt", "unwanted"),
+    [
+        (State.RUNNING, 1, False),  # past its deadline: another request may have been told that it is kept
+        (State.SUCCEEDED, 1, False),
+        (State.CANCELED, 1, True),
+        (State.RUNNING, 2, True),
+        (State.QUEUED, 0, False),  # Redis has lost its memory
+    ],
+)
+def test_what_came_too_late_is_deleted_only_where_nobody_can_commit_it(
+    host: Host, state: State, attempt: int, unwanted: bool
+) -> None:
+    record = host.api.queue.get(host.submit())
+    assert record is not None
+    assert _is_unwanted(f"{record.request.id}.1", replace(record, state=state, attempt=attempt)) is unwanted
 
 
 def document(held: Held, **changes: Any) -> dict[str, Any]:

@@ -502,7 +502,7 @@ class Processes:
             connect(settings.redis_url) as redis,
         ):
             store = SpoolStore(settings.store_directory)
-            yield Live(http, url, None, JobQueue(redis), store, settings, settings.redis_url)
+            yield Live(http, url, None, JobQueue(redis, store.mac_of), store, settings, settings.redis_url)
 
 
 @pytest.fixture

@@ -155,7 +155,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         door = stack.enter_context(Link("127.0.0.1", port, at=wire.here))
         client = httpx.Client(base_url=api.url, headers={"Authorization": f"Bearer {owner}"}, timeout=60)
         connection = connect(secured.url("worker"))
-        desk = Desk(secured.url("worker"), tmp_path, JobQueue(connection), SpoolStore(home / "store"))
+        store = SpoolStore(home / "store")
+        desk = Desk(secured.url("worker"), tmp_path, JobQueue(connection, store.mac_of), store)
         for close in (connection.close, client.close, desk.close):
             stack.callback(close)
         made = Hosts(api, client, desk, secured, wire, door, tmp_path / "far")

@@ -57,7 +57,8 @@ def api(empty: Secured, tmp_path: Path) -> Iterator[Live]:
 def desk(empty: Secured, tmp_path: Path) -> Iterator[Desk]:
     """Workers as the worker's user; the store is that of the API."""
     with connect(empty.url("worker")) as connection:
-        made = Desk(empty.url("worker"), tmp_path, JobQueue(connection), SpoolStore(tmp_path / "store"))
+        store = SpoolStore(tmp_path / "store")
+        made = Desk(empty.url("worker"), tmp_path, JobQueue(connection, store.mac_of), store)
         yield made
         made.close()
 

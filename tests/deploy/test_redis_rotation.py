@@ -35,7 +35,8 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
 def running(secured: Secured, tmp_path: Path) -> Iterator[tuple[Live, Desk]]:
     """An API and a worker, each by its own user."""
     with live(tmp_path, secured.url("api"), OPERATIONS) as api, connect(secured.url("operator")) as connection:
-        desk = Desk(secured.url("worker"), tmp_path, JobQueue(connection), SpoolStore(tmp_path / "store"))
+        store = SpoolStore(tmp_path / "store")
+        desk = Desk(secured.url("worker"), tmp_path, JobQueue(connection, store.mac_of), store)
         desk.start_worker()
         yield api, desk
         desk.close()
@@ -127,7 +128,8 @@ def test_a_redis_that_wants_certificates_of_clients_gets_them_from_api_worker_an
     assert broker(Settings(home=tmp_path, redis_url=secured.url("api"))).status == "failed"
     assert broker(Settings(home=tmp_path, redis_url=certified("worker"))).status == "ok"
     with live(tmp_path, certified("api"), OPERATIONS) as api, connect(certified("worker")) as connection:
-        desk = Desk(certified("worker"), tmp_path, JobQueue(connection), SpoolStore(tmp_path / "store"))
+        store = SpoolStore(tmp_path / "store")
+        desk = Desk(certified("worker"), tmp_path, JobQueue(connection, store.mac_of), store)
         desk.start_worker()
         (job,) = submitted(api, 1.0)
         assert desk.wait(job).state is State.SUCCEEDED
@@ -152,7 +154,8 @@ def test_the_wrong_authority_is_named_by_api_worker_and_doctor(secured: Secured,
     with live(tmp_path, distrusted("api"), OPERATIONS) as api:
         refused = api.http.get("/v1/jobs")
         assert (refused.status_code, refused.json()["code"]) == (503, "queue-unavailable")
-    desk = Desk(distrusted("worker"), tmp_path, JobQueue(connect(distrusted("worker"))), SpoolStore(tmp_path / "store"))
+    store = SpoolStore(tmp_path / "store")
+    desk = Desk(distrusted("worker"), tmp_path, JobQueue(connect(distrusted("worker")), store.mac_of), store)
     desk.start_worker(ready=False)
     log = tmp_path / "worker.log"
     wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in log.read_text())

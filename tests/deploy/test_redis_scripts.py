@@ -50,7 +50,8 @@ def each(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def desk(secured: Secured, tmp_path: Path) -> Iterator[Desk]:
     """Nobody here may load a script: neither the workers nor who looks at them."""
     with connect(secured.url("worker")) as connection:
-        made = Desk(secured.url("worker"), tmp_path, JobQueue(connection), SpoolStore(tmp_path / "store"))
+        store = SpoolStore(tmp_path / "store")
+        made = Desk(secured.url("worker"), tmp_path, JobQueue(connection, store.mac_of), store)
         yield made
         made.close()
 

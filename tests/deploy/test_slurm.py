@@ -84,7 +84,8 @@ def cluster(tmp_path: Path, redis_url: str) -> Iterator[Cluster]:
             "WARPDESK_IDLE_SECONDS": "2",
             "WARPDESK_DRAIN_SECONDS": "20",
         }
-        desk = Desk(redis_url, tmp_path, JobQueue(connection), SpoolStore(home / "store"))
+        store = SpoolStore(home / "store")
+        desk = Desk(redis_url, tmp_path, JobQueue(connection, store.mac_of), store)
         yield Cluster(Slurm(tmp_path / "slurm", told), desk, client, user)
 
 

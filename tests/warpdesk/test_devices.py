@@ -118,7 +118,7 @@ def enqueue_double(service: Service, redis_url: str) -> str:
         result_ttl=600.0,
     )
     connection = connect(redis_url)
-    JobQueue(connection).enqueue(request)
+    JobQueue(connection, store.mac_of).enqueue(request)
     connection.close()
     return request.id
 

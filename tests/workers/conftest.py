@@ -172,7 +172,8 @@ def queue(connection: Redis) -> JobQueue:
 @pytest.fixture
 def desk(redis_url: str, tmp_path: Path) -> Iterator[Desk]:
     connection = connect(redis_url)
-    made = Desk(redis_url, tmp_path, JobQueue(connection), SpoolStore(tmp_path / "store"))
+    store = SpoolStore(tmp_path / "store")
+    made = Desk(redis_url, tmp_path, JobQueue(connection, store.mac_of), store)
     yield made
     made.close()
     connection.close()

@@ -1,7 +1,5 @@
 """A worker that waits is handed the next job in the step in which it is enqueued."""
 
-import json
-from math import isnan
 from typing import Any, cast
 
 import pytest
@@ -13,7 +11,7 @@ from tests.workers.conftest import Desk
 from workers import scripts
 from workers.lua import digest_of
 from workers.protocol import LEASES, State
-from workers.queue import LEASE_SECONDS, Batch, Claim, Ending, JobQueue, handed, handed_key
+from workers.queue import LEASE_SECONDS, Batch, Claim, Ending, JobQueue, handed_key
 
 FIRST = ["job_0001"]
 
@@ -27,7 +25,7 @@ def waits(queue: JobQueue, worker: str = "w1", **wish: Any) -> Claim:
 
 def received(connection: Redis, claim: Claim) -> Batch | None:
     message = cast(bytes | None, connection.lpop(handed_key(claim.worker)))
-    return None if message is None else handed(claim, message)
+    return None if message is None else JobQueue(connection).handed(claim, message)
 
 
 def test_a_job_is_handed_to_who_waits_longest_and_nobody_is_rung_for(queue: JobQueue, connection: Redis) -> None:
@@ -45,22 +43,15 @@ def test_a_job_is_handed_to_who_waits_longest_and_nobody_is_rung_for(queue: JobQ
     assert finish(queue, batch.jobs[0], succeeded(batch.jobs[0])) == "done"
 
 
-def test_a_worker_or_an_api_of_the_release_before_hands_over_no_times(queue: JobQueue, connection: Redis) -> None:
-    old, new = waits(queue, "w1"), waits(queue, "w2")
-    wish = json.loads(cast(bytes, connection.hget(scripts.WISHES, "w1")))
-    assert wish.pop("timed")
-    connection.hset(scripts.WISHES, "w1", json.dumps(wish))
+def test_a_wait_whose_job_was_taken_back_unheard_goes_on(queue: JobQueue) -> None:
+    waiting = waits(queue)
     queue.enqueue(request(1))
-    message = cast(bytes, connection.lpop(handed_key("w1")))
-    ((_, *job),) = json.loads(message)["batch"][2:]
-    assert job == [1, 0]
-    batch = handed(old, message)  # as it comes from an API of that release to a worker of this one
-    assert batch is not None
-    assert isnan(batch.jobs[0].submitted_at)
+    queue.cancel("job_0001")
+    assert queue.claim(waiting) is None
     queue.enqueue(request(2))
-    batch = received(connection, new)
+    batch = queue.claim(waiting)
     assert batch is not None
-    assert batch.jobs[0].submitted_at == batch.jobs[0].started_at
+    assert ids(batch) == ["job_0002"]
 
 
 def test_one_wait_is_for_one_hand(queue: JobQueue, connection: Redis) -> None:

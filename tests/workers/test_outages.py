@@ -27,7 +27,8 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 def away(server: RedisServer, tmp_path: Path) -> Iterator[Desk]:
     """A desk at that Redis, which is not there yet."""
     connection = connect(server.url)
-    desk = Desk(server.url, tmp_path, JobQueue(connection), SpoolStore(tmp_path / "store"))
+    store = SpoolStore(tmp_path / "store")
+    desk = Desk(server.url, tmp_path, JobQueue(connection, store.mac_of), store)
     yield desk
     desk.close()
     connection.close()

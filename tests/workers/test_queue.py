@@ -1,5 +1,6 @@
 """A job's transitions: each happens once, stale fences are refused, a repeat changes nothing and answers the same."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from redis import Redis
 
 from tests.claims import ARRAY, OTHER, claim, finish, request, succeeded, take
 from tests.workers.seen import Seen
-from workers.protocol import EVENTS, Event, Failed, State, Together, WorkerReport
+from workers.protocol import EVENTS, LEASES, Event, Failed, State, Together, WorkerReport
 from workers.queue import (
     Bounds,
     Claim,
@@ -23,7 +24,6 @@ from workers.queue import (
     QueueFull,
     QuotaReached,
 )
-from workers.queue import told as told_record
 
 DIED = Failed(code="worker-died", message="gone")
 KEY = IdempotencyKey("its-key", "its-body")
@@ -429,7 +429,7 @@ def test_each_transition_is_an_event_with_the_next_number_and_all_but_the_first_
     told = queue.events("job_0001")
     assert [Event.model_validate_json(event) for event, _, _ in said] == told[1:]
     assert [bool(record) for _, _, record in said] == [False] * 4 + [True]
-    assert told_record(said[-1][2]) == queue.get("job_0001")  # nobody has to ask for it
+    assert queue.told("job_0001", said[-1][2]) == queue.get("job_0001")  # nobody has to ask for it
     assert [(event.event, event.attempt, event.progress, event.reason) for event in told] == [
         ("queued", 0, None, None),
         ("running", 1, None, None),
@@ -562,3 +562,77 @@ def test_what_a_later_release_adds_to_a_message_keeps_no_job_from_a_worker_of_th
     batch = queue.claim(Claim("w1"))
     assert batch is not None
     assert batch.jobs[0].request == asked
+
+
+def mac_of(text: str) -> str:
+    return hashlib.sha256(f"key {text}".encode()).hexdigest()
+
+
+def test_to_who_has_the_key_what_was_not_signed_is_no_job(queue: JobQueue, connection: Redis) -> None:
+    signed = JobQueue(connection, mac_of)
+    signed.enqueue(request(1))
+    queue.enqueue(request(2))
+    copy = connection.hgetall("warpdesk:job:job_0001")
+    connection.hset("warpdesk:job:job_0003", mapping=copy)  # a copy is of another id
+    connection.hset("warpdesk:job:job_0004", mapping={**copy, b"submitted_at": b"\xff"})
+    ids = [f"job_{number:04d}" for number in range(1, 6)]
+    for read in (signed.records, signed.checked, lambda ids: [signed.get(job_id) for job_id in ids]):
+        assert [None if found is None else found.request.id for found in read(ids)] == [ids[0], *[None] * 4]
+    assert [record.request.id for record in signed.jobs("key_a", 10)] == [ids[0]]
+    text = json.dumps({name.decode(): value.decode() for name, value in copy.items()})
+    assert signed.told("job_0001", text) == signed.get("job_0001")
+    for odd in ("", "[]", "{}", text.replace('"queued"', "[]")):
+        assert signed.told("job_0001", odd) is None
+    assert signed.told("job_0002", text) is None
+    assert signed.erase("job_0002") == (None, ())
+
+
+def test_to_who_has_the_key_what_was_not_signed_is_not_claimed_and_nobody_claims_it_again(
+    queue: JobQueue, connection: Redis
+) -> None:
+    signed = JobQueue(connection, mac_of)
+    queue.enqueue(request(1))
+    assert signed.claim(Claim("w1")) is None
+    record = queue.get("job_0001")
+    assert record is not None
+    assert record.error is not None
+    assert (record.state, record.error.message) == (State.FAILED, "The job's request is not what this service wrote")
+    waiting = Claim("w1", waits=True)
+    assert signed.claim(waiting) is None
+    queue.enqueue(request(2))  # it is handed over
+    assert signed.claim(waiting) is None
+    signed.enqueue(request(3))
+    batch = signed.claim(waiting)
+    assert batch is not None
+    assert [job.id for job in batch.jobs] == ["job_0003"]
+
+
+def test_of_what_is_reaped_what_was_not_signed_is_not_told(queue: JobQueue, connection: Redis) -> None:
+    signed = JobQueue(connection, mac_of)
+    for made, number in ((signed, 1), (queue, 2), (signed, 3)):
+        made.enqueue(request(number))
+        take(queue, f"job_{number:04d}")
+    connection.hset("warpdesk:job:job_0003", mapping={"request": request(1).model_dump_json()})
+    reaped = signed.reap(["a test"], judge_leases=False)
+    assert [(one.request.id, one.how) for one in reaped] == [("job_0001", "queued")]
+    assert connection.zcard(LEASES) == 0
+
+
+def test_jobs_without_a_mac_are_signed_once_and_what_is_no_text_is_passed_over(
+    queue: JobQueue, connection: Redis
+) -> None:
+    for number in (1, 2):
+        queue.enqueue(request(number))
+        connection.hdel(f"warpdesk:job:job_{number:04d}", "mac")
+    connection.hset("warpdesk:job:job_0001", "request", b"\xff")
+    signed = JobQueue(connection, mac_of)
+    assert signed.get("job_0002") is None
+    signed.sign_older(["key_a", "nobody"])
+    assert signed.get("job_0001") is None
+    assert signed.get("job_0002") == queue.get("job_0002")
+
+
+def test_what_is_past_its_deadline_by_redis_clock_is_closed(queue: JobQueue) -> None:
+    queue.enqueue(request(1, deadline=queue.time() - 1))
+    queue.enqueue(request(2, deadline=queue.time() + 600))
+    assert [record and record.closed for record in queue.checked(["job_0001", "job_0002"])] == [True, False]

@@ -55,7 +55,6 @@ from workers.queue import (
     QueueFull,
     QuotaReached,
     connect,
-    handed,
     handed_key,
 )
 
@@ -260,10 +259,10 @@ class Service(RuleBasedStateMachine):
             (worker,) = found
             assert worker in able
             wish, message = self.waiting.pop(worker), cast(bytes, self.redis.lpop(handed_key(worker)))
-            batch = handed(wish, message)
+            batch = self.queue.handed(wish, message)
             assert batch is not None
             assert self.redis.zscore(scripts.IDLE, worker) is None  # it is handed nothing more
-            assert handed(Claim(worker), message) is None  # it was for another claim
+            assert self.queue.handed(Claim(worker), message) is None  # it was for another claim
             assert self.queue.leave(wish) == batch  # whoever did not hear of it
             assert self.queue.claim(wish) == batch
             self.claimed(wish, batch.jobs)

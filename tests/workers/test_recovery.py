@@ -9,7 +9,8 @@ from tests.workers.operations import OPERATIONS
 from workers.counts import Tally
 from workers.endings import Endings
 from workers.process import identity
-from workers.protocol import State
+from workers.protocol import State, job_key
+from workers.queue import JobQueue
 from workers.recovery import Recovery
 
 DEAD = "|".join([*identity().split("|")[:2], "1"])  # this process' number with another start time
@@ -128,3 +129,18 @@ def test_a_dead_worker_is_forgotten_with_all_its_jobs(desk: Desk, recovery: Reco
     assert not connection.exists("warpdesk:leases")
     assert desk.queue.length() == 300
     assert desk.queue.processes() == {}
+
+
+def test_a_worker_beside_the_store_believes_no_record_that_was_not_signed(desk: Desk, connection: Redis) -> None:
+    desk.start_worker()
+    answered = desk.submit()
+    record = desk.wait(answered)
+    unsigned, forged = desk.request(), "job_of_another"
+    JobQueue(connection).enqueue(unsigned)
+    connection.hset(job_key(forged), mapping=connection.hgetall(job_key(answered)))  # what it asks for is the other's
+    connection.hset(job_key(forged), mapping={"state": "running", "worker": worker(connection)})
+    lapse(connection, forged)
+    for job_id in (unsigned.id, forged):  # the one is claimed, the other reaped and then claimed
+        desk.until(lambda: connection.hget(job_key(job_id), "state") == b"failed", f"{job_id} did not fail")  # noqa: B023
+    assert desk.doubled(record) == [2.0, 4.0, 6.0]
+    assert desk.results() == [record.result]
