@@ -407,11 +407,12 @@ class Needs:
         key = await gate.identify(request)
         require(key, self.scope, "This")
         request.state.owner = key.id
-        if "worker" not in key.scopes:  # how much workers ask is set by the jobs they are given
-            desk = request.app.state.desk
+        desk, worker = request.app.state.desk, "worker" in key.scopes
+        if not worker:  # how often workers ask is set by the jobs they are given
             desk.requests.take(key.id)
-            if not hasattr(request.state, "share"):
-                request.state.share = desk.under_way.take(key.id)  # until the request ends (`observe`)
+        if not hasattr(request.state, "shares"):
+            under_way = desk.under_way_of_workers if worker else desk.under_way
+            request.state.shares = [under_way.take(key.id)]  # until the request ends (`observe`)
         return key
 
 

@@ -38,14 +38,16 @@ def require_length(request: Request, limit: int) -> None:
 
 
 @asynccontextmanager
-async def read(request: Request, limit: int) -> AsyncIterator[bytes]:
+async def read(request: Request, limit: int, supply: limits.Shares | None = None) -> AsyncIterator[bytes]:
     """The whole body, refused as soon as it passes the limit, or its caller holds too many bytes of bodies at once.
 
-    The bytes count until the block is left. A declared length counts before the first byte is read.
+    The bytes count until the block is left, in `supply` or as bodies do. A declared length counts before the first byte
+    is read.
     """
     require_length(request, limit)
     declared = declared_length(request) or 0
-    with request.app.state.desk.buffers.take(_sender(request), declared) as share:
+    buffers = supply or request.app.state.desk.buffers
+    with buffers.take(_sender(request), declared) as share:
         body = bytearray()
         async for piece in request.stream():
             if len(body) + len(piece) > limit:

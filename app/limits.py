@@ -23,9 +23,18 @@ CSV_PER_KEY = 1  # read at once
 CSV_IN_ALL = 2
 CSV_WAIT = 20.0  # seconds that one more waits for its turn
 
-# Bytes of .npy uploads that may wait to be written. What is more waits for nothing.
+# Bytes that may wait to be written: of .npy uploads, of rounds' vectors and of workers' results. What is more waits for
+# nothing. A piece is an object, and a caller decides how finely a body is cut: each counts as so many at the least.
 UNWRITTEN_PER_KEY = 32 << 20
 UNWRITTEN_IN_ALL = 96 << 20
+PIECE = 1024
+
+# Bytes in memory for workers of other hosts, beside those: documents of results, and inputs on their way to them.
+FOR_WORKERS_PER_KEY = 48 << 20  # one of the largest, and some small ones
+FOR_WORKERS_IN_ALL = 64 << 20
+
+# Part of the connections that all workers together may have requests on; one key half as many. Hosts share keys.
+WORKERS_PART = 2
 
 _MOST = 10_000  # buckets that are kept
 
@@ -128,6 +137,14 @@ class Share:
         """Take more of the same supply, or refuse as `Shares.take` does and hold what is held."""
         self._shares._add(self._owner, amount)
         self.amount += amount
+
+    def fits(self, amount: int) -> bool:
+        """Take more where that is free; returns whether it was."""
+        try:
+            self.grow(amount)
+        except Refusal:
+            return False
+        return True
 
     def shrink(self, amount: int) -> None:
         """Give some of it back."""

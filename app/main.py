@@ -43,7 +43,17 @@ from app.auth import LOCAL, Gate, read_keys
 from app.collector import Collector
 from app.connections import most_connections
 from app.drain import Drain
-from app.limits import CSV_IN_ALL, CSV_PER_KEY, UNWRITTEN_IN_ALL, UNWRITTEN_PER_KEY, Limits, Shares
+from app.limits import (
+    CSV_IN_ALL,
+    CSV_PER_KEY,
+    FOR_WORKERS_IN_ALL,
+    FOR_WORKERS_PER_KEY,
+    UNWRITTEN_IN_ALL,
+    UNWRITTEN_PER_KEY,
+    WORKERS_PART,
+    Limits,
+    Shares,
+)
 from app.memory import keep_freed_memory
 from app.metrics import Metrics
 from app.performance import History
@@ -98,6 +108,8 @@ def create_app(
         places = most_connections(settings.max_connections)
         each = min(settings.max_requests_per_key, max(1, places // 2))
         under_way = Shares("Requests under way", each=each, whole=places)
+        of_workers = max(2, places // WORKERS_PART)
+        under_way_of_workers = Shares("Requests of workers under way", each=of_workers // 2, whole=of_workers)
         waits = Shares("Requests with `Prefer: wait`", each=settings.max_waits, whole=OWNERS * settings.max_waits)
         streams = Shares("Event streams", each=settings.max_streams, whole=OWNERS * settings.max_streams)
         drain = Drain()
@@ -122,12 +134,13 @@ def create_app(
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
         ledger_threads = ThreadPoolExecutor(LEDGER_THREADS, thread_name_prefix="ledger")
         desk = api.state.desk = Desk(
-            settings, offered, kept, queue, completions, metrics, History(), limits, requests, under_way, waits,
-            streams, admission, Turns(), threads, Amounts(offered), database, ledger, ledger_threads,
-            rounds_kept, asyncio.Event(),
+            settings, offered, kept, queue, completions, metrics, History(), limits, requests, under_way,
+            under_way_of_workers, waits, streams, admission, Turns(), threads, Amounts(offered), database, ledger,
+            ledger_threads, rounds_kept, asyncio.Event(),
             Shares("Bytes of bodies", each=settings.buffered_per_key, whole=settings.buffered_in_all),
             Shares("CSV files that are read", each=CSV_PER_KEY, whole=CSV_IN_ALL),
-            Shares("Bytes of uploads", each=UNWRITTEN_PER_KEY, whole=UNWRITTEN_IN_ALL),
+            Shares("Bytes of arrays", each=UNWRITTEN_PER_KEY, whole=UNWRITTEN_IN_ALL),
+            Shares("Bytes for workers", each=FOR_WORKERS_PER_KEY, whole=FOR_WORKERS_IN_ALL),
         )  # fmt: skip
         running: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "sign": lambda: _sign_older(queue, settings),

@@ -74,7 +74,7 @@ class Observe:
             answer = errors.unforeseen(scope["method"], scope["path"], error)
             await answer(scope, receive, send_with_headers)
         finally:
-            if share := scope["state"].get("share"):
+            for share in scope["state"].get("shares", ()):
                 share.close()
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "unmatched")  # the template: no ids in labels

@@ -15,12 +15,14 @@ from importlib.metadata import version
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
-from app import bodies, downloads
+from app import bodies, downloads, limits
 from app.arrays import MAX_RANK
 from app.auth import Worker
 from app.errors import Refusal
+from app.limits import Share
 from app.observe import after_private
 from app.results import erase_secrets
 from app.shared import Desk, Shared
@@ -52,6 +54,7 @@ MAX_RESULTS = 1024  # of one request
 MAX_WANTED = 1 << 20  # bytes of a list of inputs
 AT_ONCE = 8 << 20  # bytes of inputs in one answer
 _HELD = 4 << 20  # bytes of arrays that wait to be written
+_PIECE = 256 << 10  # of inputs: what the connection holds of them counts as sent
 
 
 @router.get("")
@@ -79,18 +82,21 @@ async def read_input(attempt: str, name: str, request: Request, _: Worker, desk:
 
 
 @router.post("/inputs")
-async def read_inputs(request: Request, _: Worker, desk: Shared) -> Response:
+async def read_inputs(request: Request, caller: Worker, desk: Shared) -> Response:
     """Small inputs of attempts that run, in one answer: a length in four bytes, a SentInputs, then the .npy files that
     it tells of. What it tells nothing of is to be asked for alone."""
     try:
-        async with bodies.read(request, MAX_WANTED) as body:
+        async with bodies.read(request, MAX_WANTED, desk.for_workers) as body:
             asked = WantedInputs.model_validate_json(body)
     except ValidationError as error:
         raise Refusal("invalid-request", f"The list of inputs is malformed in {error.error_count()} places") from None
     wanted = asked.inputs
     records = await _found(desk, {attempt: asked.claims.get(attempt, "") for attempt, _name in wanted})
 
-    def read() -> bytes:
+    share = desk.for_workers.take(caller.id, AT_ONCE)
+    request.state.shares.append(share)
+
+    def read() -> list[bytes]:
         told, files, room = list[ArrayInfo | None](), list[bytes](), AT_ONCE
         for attempt, name in wanted:
             content, found = None, records[attempt]
@@ -105,13 +111,16 @@ async def read_inputs(request: Request, _: Worker, desk: Shared) -> Response:
                     room -= len(content)
             told.append(info if content is not None else None)
         head = SentInputs(arrays=tuple(told)).model_dump_json().encode()
-        return b"".join([len(head).to_bytes(4, "big"), head, *files])
+        return [len(head).to_bytes(4, "big") + head, *files]
 
-    return Response(await anyio.to_thread.run_sync(read), media_type=RESULTS)
+    content = await anyio.to_thread.run_sync(read)
+    length = sum(map(len, content))
+    share.shrink(max(0, AT_ONCE - length))
+    return StreamingResponse(_pieces(content), headers={"Content-Length": str(length)}, media_type=RESULTS)
 
 
 @router.post("/results")
-async def take_results(request: Request, _: Worker, desk: Shared) -> dict[str, dict[str, dict[str, str]]]:
+async def take_results(request: Request, caller: Worker, desk: Shared) -> dict[str, dict[str, dict[str, str]]]:
     """Take what attempts that run have written: a length in four bytes, a SentResults, then the files in its order.
 
     The answer comes once they are kept as surely as everything else, and names those that are not, with a problem each.
@@ -119,14 +128,16 @@ async def take_results(request: Request, _: Worker, desk: Shared) -> dict[str, d
     """
     bodies.require_media_type(request, RESULTS)
     body = _Body(request.stream())
-    sent = await _manifest(body, desk.settings.max_job_bytes)
+    documents, unwritten = desk.for_workers.take(caller.id, 0), desk.unwritten.take(caller.id, 0)
+    request.state.shares += [documents, unwritten]
+    sent = await _manifest(body, desk.settings.max_job_bytes, documents)
     claims = {result.name: result.claim for result in sent.results}
     records = await _found(desk, claims)
     after_private.set(any(isinstance(found, JobRecord) and found.request.private for found in records.values()))
     incoming = list[_Incoming]()
     try:
         await anyio.to_thread.run_sync(_begin, desk, sent, records, incoming)
-        await _receive(body, incoming)
+        await _receive(body, incoming, unwritten)
         await body.end()
         moved = await anyio.to_thread.run_sync(_keep, desk, incoming)
     finally:
@@ -162,6 +173,12 @@ async def delete_secrets(job_id: str, _: Worker, desk: Shared) -> Response:
     if record is not None and record.state.final:
         await erase_secrets(desk, record)
     return Response(status_code=204)
+
+
+async def _pieces(content: Iterable[bytes]) -> AsyncIterator[memoryview]:
+    for whole in content:
+        for at in range(0, len(whole), _PIECE):
+            yield memoryview(whole)[at : at + _PIECE]
 
 
 def _place(record: JobRecord, name: str) -> tuple[str, str]:
@@ -256,11 +273,11 @@ class _Body:
         taken, self._left = self._left[:most], self._left[most:]
         return taken
 
-    async def exactly(self, size: int) -> bytes:
+    async def exactly(self, size: int) -> bytearray:
         taken = bytearray()
         while len(taken) < size:
             taken += await self.some(size - len(taken))
-        return bytes(taken)
+        return taken
 
     async def end(self) -> None:
         """Refuse what comes after the end."""
@@ -272,11 +289,12 @@ class _Body:
         raise Refusal("malformed-result", "The body goes on after what it announces")
 
 
-async def _manifest(body: _Body, limit: int) -> SentResults:
-    """What the body begins with, whose every file has a length that can be told."""
+async def _manifest(body: _Body, limit: int, share: Share) -> SentResults:
+    """What the body begins with, whose every file has a length that can be told. It counts before it is read."""
     size = int.from_bytes(await body.exactly(4), "big")
     if size > MAX_MANIFEST:
         raise Refusal("body-too-large", f"The documents are {size} bytes; the limit is {MAX_MANIFEST}")
+    share.grow(size)
     text = await body.exactly(size)
     try:
         sent = await anyio.to_thread.run_sync(SentResults.model_validate_json, text)
@@ -384,16 +402,16 @@ def _begin(
     incoming.extend(_Incoming(desk, result, records[result.name]) for result in sent.results)
 
 
-async def _receive(body: _Body, incoming: Sequence[_Incoming]) -> None:
-    """Hash each piece as it comes, and write many at once."""
-    held, waiting = 0, list[_Incoming]()
+async def _receive(body: _Body, incoming: Sequence[_Incoming], share: Share) -> None:
+    """Hash each piece as it comes, and write many at once; each at once where the share has no room for it."""
+    waiting = list[_Incoming]()
     for result in incoming:
         waiting.append(result)
         async for size in result.receive(body):
-            held += size
-            if held >= _HELD:
+            if not share.fits(max(size, limits.PIECE)) or share.amount >= _HELD:
                 await anyio.to_thread.run_sync(_write, waiting)
-                held, waiting = 0, [result]
+                waiting = [result]
+                share.close()
 
 
 def _write(incoming: Sequence[_Incoming]) -> None:

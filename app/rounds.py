@@ -11,10 +11,11 @@ import pydantic_core
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, ValidationError
 
-from app import amounts, audit, auth, bodies, charges, errors, results, schemas, threads
+from app import amounts, audit, auth, bodies, charges, errors, limits, results, schemas, threads
 from app.audit import Audited
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
+from app.limits import Share
 from app.records import own_job
 from app.schemas import WEEK, Body, Reply
 from app.shared import Desk, Shared
@@ -30,7 +31,7 @@ router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audi
 
 BINARY = "application/octet-stream"
 
-_WRITTEN_AT_ONCE = 2 << 20  # bytes of a masked vector that are held at the most, and a piece
+_WRITTEN_AT_ONCE = 2 << 20  # bytes of a masked vector that are held at the most
 
 # Where each shares with each, a client sends a ciphertext and two commitments under their number, for every other.
 _KEYS_PER_CLIENT = 4
@@ -453,8 +454,8 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
         sentence = f"Client {member.client} is sending its masked vector already: look again when that has ended"
         raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
     try:
-        with anyio.move_on_after(place.seconds) as in_time:
-            await _receive(request, row, place.row_bytes)
+        with anyio.move_on_after(place.seconds) as in_time, desk.unwritten.take(place.owner, 0) as share:
+            await _receive(request, row, place.row_bytes, share)
         if in_time.cancelled_caught:
             raise Refusal("phase-over", "The time for masked vectors ended before this one was whole")
         with anyio.CancelScope(shield=True):  # once it is asked, the answer decides what becomes of the row
@@ -640,19 +641,19 @@ async def _erase_unless_counted(desk: Desk, member: Member, row: Row) -> None:
         await anyio.to_thread.run_sync(row.erase)
 
 
-async def _receive(request: Request, row: Row, size: int) -> None:
-    """Write pieces as they come; no more than a few are held."""
-    received = waiting = 0
+async def _receive(request: Request, row: Row, size: int, share: Share) -> None:
+    """Write pieces as they come; few are held, and none where the share has no room for them."""
+    received = 0
     pieces = list[bytes]()
     async for piece in request.stream():
         received += len(piece)
         if received > size:
             raise _wrong_length(received, size, "at least ")
         pieces.append(piece)
-        waiting += len(piece)
-        if waiting >= _WRITTEN_AT_ONCE:
+        if not share.fits(max(len(piece), limits.PIECE)) or share.amount >= _WRITTEN_AT_ONCE:
             await anyio.to_thread.run_sync(row.write, pieces)
-            pieces, waiting = [], 0
+            pieces = []
+            share.close()
     if received < size:
         raise _wrong_length(received, size)
 

@@ -40,6 +40,7 @@ class Desk:
     limits: Limits  # of submissions
     requests: Limits  # of all that comes with a key or a join token
     under_way: Shares  # requests of a key, but a worker's
+    under_way_of_workers: Shares
     waits: Shares
     streams: Shares
     admission: Admission
@@ -53,7 +54,8 @@ class Desk:
     rounds_moved: asyncio.Event  # there may be something to do for a round
     buffers: Shares  # bytes of bodies that are read whole into memory
     csvs: Shares  # processes that read a CSV
-    unwritten: Shares  # bytes of .npy uploads that wait to be written
+    unwritten: Shares  # bytes of arrays that wait to be written
+    for_workers: Shares  # bytes of documents and inputs of workers of other hosts
 
     def require_redis(self) -> None:
         """Refuse what needs Redis while it is away by all that is known: nobody has to wait to find out again."""

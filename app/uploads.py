@@ -26,9 +26,6 @@ _BACKLOG = 8 << 20
 
 _TURN_EVERY = 0.05  # seconds after which a CSV that waits looks whether it may be read
 
-# What a piece counts at least: it is an object, and a caller decides how finely a body is cut.
-_SMALLEST = 1024
-
 _CURSOR = r"^[0-9]{1,12}-[0-9a-f]{64}$"
 _CALLER = ("unauthorized", "missing-scope", "foreign-host")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -136,9 +133,9 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
             if incoming.end is not None and received > incoming.end:
                 raise incoming.overlong()
             incoming.take(piece)
-            size = max(len(piece), _SMALLEST)
+            size = max(len(piece), limits.PIECE)
             waiting += size
-            crowded = not _fits(share, size)  # then nothing waits
+            crowded = not share.fits(size)  # then nothing waits
             if not crowded and (waiting < _FLUSHED_AT_ONCE or (thread and waiting < _BACKLOG and not thread.done())):
                 continue
             if thread is not None:
@@ -161,15 +158,6 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
     finally:
         share.close()
     return stored
-
-
-def _fits(share: Share, size: int) -> bool:
-    """Whether its owner may hold so many bytes more, which it then does."""
-    try:
-        share.grow(size)
-    except Refusal:
-        return False
-    return True
 
 
 def _npy_upload(desk: Desk, caller: Key, length: int | None) -> arrays.NpyUpload:

@@ -301,6 +301,7 @@ class Place:
     rows: int
     row_bytes: int
     seconds: float  # that are left for it
+    owner: str  # of the round
 
 
 @dataclass(frozen=True)
@@ -512,7 +513,7 @@ class Rounds:
                 raise AlreadySent(f"client {member.client} has sent its masked vector")
             sharers = _clients(connection, member.round_id, members.c.shared)
             size, left = found.dimension * found.modulus_bits // 8, found.phase_ends - self._clock()
-            return Place(sharers.index(member.client), len(sharers), size, left)
+            return Place(sharers.index(member.client), len(sharers), size, left, found.owner)
 
     def counts_masked(self, member: Member) -> bool:
         """Whether the member's masked vector is one of those that are summed, whatever the phase."""

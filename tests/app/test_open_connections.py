@@ -116,6 +116,27 @@ def test_a_key_has_so_many_requests_under_way_and_another_key_is_served(
     assert served.status_code == 200
 
 
+def test_workers_have_a_share_of_requests_of_their_own(serve_api: Callable[..., Live], tmp_path: Path) -> None:
+    worker, calm = (create_key(tmp_path / "home", scope, [scope]) for scope in ("worker", "read"))
+    half = (
+        f"POST /v1/worker/results HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {worker}\r\n"
+        "Content-Type: application/octet-stream\r\nContent-Length: 9\r\n\r\n"
+    )
+    with serve_api(max_connections=8) as api:
+        under_way = api.app.state.desk.under_way_of_workers
+        with connections(api.url, 2) as results:
+            for connection in results:
+                connection.sendall(half.encode())
+            wait_until(lambda: under_way.held() == 2)
+            refused = api.http.get("/v1/worker", headers=bearer(worker))
+            served = api.http.get("/v1/jobs", headers=bearer(calm))
+        wait_until(lambda: under_way.held() == 0)
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "share-used-up")
+    assert refused.json()["detail"].startswith("Requests of workers under way: one key may hold 2 at once")
+    assert served.status_code == 200
+
+
 def test_an_answer_that_nobody_reads_is_given_up(serve_api: Callable[..., Live]) -> None:
     body = npy(np.zeros(8_000_000))  # more than the sockets' buffers hold
     with serve_api(idle_seconds=0.3) as api:

@@ -3,13 +3,14 @@
 import errno
 import json
 import os
+import socket
 import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -21,10 +22,11 @@ import pytest
 import redis
 
 from app.auth import create_key
-from app.remote import RESULTS, _is_unwanted
+from app.remote import AT_ONCE, MAX_MANIFEST, RESULTS, _is_unwanted
 from kernels.operation import InvalidRequest
 from tests.app.computations import COMPUTATIONS, compute
-from tests.app.conftest import SCALE, Live, live, wait_until
+from tests.app.conftest import SCALE, Live, connected, live, wait_until
+from tests.app.test_bodies import answer as answered
 from tests.app.test_uploads import NPY, npy
 from tests.claims import finish, succeeded, take
 from tests.conftest import ROOT
@@ -33,7 +35,17 @@ from tests.workers.operations import OPERATIONS
 from tests.workers.seen import Seen
 from workers import codec, execute
 from workers.device import without_gpu
-from workers.protocol import CLAIM, ChargeRef, Failed, Provenance, State, Succeeded, digest_of_claim, job_key
+from workers.protocol import (
+    CLAIM,
+    ChargeRef,
+    Failed,
+    Provenance,
+    State,
+    Succeeded,
+    WantedInputs,
+    digest_of_claim,
+    job_key,
+)
 from workers.queue import Held, JobQueue
 from workers.remote import RemoteStore
 from workers.settings import WorkerSettings
@@ -529,6 +541,72 @@ def test_a_body_that_is_not_what_it_announces_is_refused_and_leaves_nothing(
     answer = post(host, sent) if isinstance(sent, bytes) else send(host, job, *sent)
     assert answer.json()["code"] == code, answer.text
     assert host.spool() == []
+
+
+def head_of(host: Host, path: str, length: int) -> bytes:
+    return (
+        f"POST /v1/worker/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {host.token}\r\n"
+        f"Content-Type: {RESULTS}\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def test_documents_of_results_count_before_they_are_read_and_until_the_request_ends(host: Host) -> None:
+    held = host.api.app.state.desk.for_workers.held
+    announced = head_of(host, "results", 4 + MAX_MANIFEST) + struct.pack(">I", MAX_MANIFEST)
+    with connected(host.api) as first, connected(host.api) as second:
+        first.sendall(announced)
+        wait_until(lambda: held() == MAX_MANIFEST)
+        second.sendall(announced)
+        status, problem = answered(second)
+        host.submit()  # is served
+    wait_until(lambda: held() == 0)
+    assert (status, problem["code"]) == (429, "share-used-up")
+    assert problem["detail"].startswith("Bytes for workers: one key may hold 50331648 at once; it holds 33554432 and")
+
+    job = host.claim()
+    body = manifest(job, large(job))
+    with connected(host.api) as connection:
+        connection.sendall(head_of(host, "results", len(body) + len(LARGE)) + body)  # and nothing of the array
+        wait_until(lambda: held() == len(body) - 4)
+    wait_until(lambda: held() == 0)
+
+
+def test_pieces_of_a_result_count_while_they_wait_and_where_none_may_wait_each_is_written(host: Host) -> None:
+    unwritten = host.api.app.state.desk.unwritten
+    job = host.claim()
+    body = manifest(job, large(job)) + LARGE
+    with connected(host.api) as connection:
+        connection.sendall(head_of(host, "results", len(body)) + body[: 2 << 20])
+        wait_until(lambda: unwritten.held() > 1 << 20)
+    wait_until(lambda: unwritten.held() == 0)
+
+    with ExitStack() as stack:
+        for other in "abc":
+            stack.enter_context(unwritten.take(other, unwritten.each))
+        assert unwritten.held() == unwritten.whole
+        assert post(host, body).json() == {"refused": {}}
+    assert np.load(host.api.store.result(f"{job.id}.1") / "scaled.npy").shape == (1 << 20,)
+
+
+def test_inputs_on_their_way_to_a_worker_count_until_it_has_read_them(host: Host) -> None:
+    supply = host.api.app.state.desk.for_workers
+    job = host.claim(inputs={"values": {"array": host.upload(np.zeros(AT_ONCE // 8))}})
+    attempt = result_name(job.id, job.attempt)
+    body = WantedInputs(inputs=((attempt, "values"),), claims={attempt: job.token}).model_dump_json().encode()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that the API has to wait with the most
+        connection.connect((httpx.URL(host.api.url).host, httpx.URL(host.api.url).port))
+        connection.sendall(head_of(host, "inputs", len(body)) + body)
+        wait_until(lambda: supply.held() == AT_ONCE)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert supply.held() == AT_ONCE
+    wait_until(lambda: supply.held() == 0)
+
+    assert len(host.worker.post("/v1/worker/inputs", content=body).content) > AT_ONCE
+    wait_until(lambda: supply.held() == 0)
+    with supply.take(host.token.split("_")[1], supply.each):
+        refused = host.worker.post("/v1/worker/inputs", content=body)
+    assert (refused.status_code, refused.json()["code"]) == (429, "share-used-up")
 
 
 def test_what_an_attempt_sends_again_is_dropped_and_the_first_stays(host: Host) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -381,6 +381,37 @@ def test_a_masked_vector_is_never_held_whole(api: Live, play: Play, monkeypatch:
     assert answer.status_code == 204
     assert sum(written) == 20_000_000
     assert max(written) < rounds._WRITTEN_AT_ONCE + (1 << 20)
+
+
+def test_pieces_of_masked_vectors_that_wait_count_for_the_rounds_owner(
+    api: Live, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unwritten = api.app.state.desk.unwritten
+    played = play(api, {"dimension": 2_000_000})
+    played.until_masked()
+    with ExitStack() as stack:
+        for client in range(3):
+            connection = stack.enter_context(connected(api))
+            head = (
+                f"PUT {played.url}/masked HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/octet-stream\r\n"
+                f"Authorization: Bearer {played.tokens[client]}\r\nContent-Length: 8000000\r\n\r\n"
+            )
+            connection.sendall(head.encode() + bytes(1_500_000))
+        wait_until(lambda: unwritten.held("local") == 3 * 1_500_000)
+    wait_until(lambda: unwritten.held() == 0)
+
+    written = list[int]()
+    write = Row.write
+
+    def noted(row: Row, pieces: Sequence[bytes]) -> None:
+        written.append(len(pieces))
+        write(row, pieces)
+
+    monkeypatch.setattr(Row, "write", noted)
+    with unwritten.take("local", unwritten.each), played.as_client(3) as http:
+        answer = http.put("masked", content=bytes(8_000_000), headers={"Content-Type": "application/octet-stream"})
+    assert answer.status_code == 204
+    assert max(written) == 1  # none waited for another
 
 
 def test_a_vector_that_is_still_on_its_way_when_the_phase_ends_is_discarded_for_good(api: Live, play: Play) -> None:
