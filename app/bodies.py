@@ -3,15 +3,21 @@
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import anyio.to_thread
 import jiter
 from fastapi import Request
+from pydantic import BaseModel, ValidationError
 from starlette.types import Receive
 
-from app import limits
+from app import errors, limits
 from app.errors import Refusal, refuse_at
 from app.limits import network
+from kernels.operation import problems_of
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 # A body up to this size is parsed on the event loop: a thread would take longer than the parsing.
 SMALL = 64 * 1024
@@ -71,23 +77,26 @@ def _sender(request: Request) -> str:
     return owner or network(request.client.host if request.client else "")
 
 
-async def read_json(
-    request: Request, limit: int, form: Callable[[bytes], object] | None = None, *, keys: int = limits.JSON_KEYS
-) -> object:
-    """The body as JSON (RFC 8259): UTF-8, no NaN, nested at most 200 deep, no key twice in an object. `form` parses it
-    where numbers are not to become floats. A body of too many parts is refused before it is parsed."""
-    require_media_type(request, "application/json")
-    values = limits.JSON_VALUES * request.app.state.desk.settings.max_inline_numbers + 2 * keys
+async def read_json(request: Request, limit: int, form: Callable[[bytes], T], *, keys: int = limits.JSON_KEYS) -> T:
+    """What `form` makes of a body of JSON (RFC 8259): UTF-8, no NaN, at most 200 deep, no key twice in an object.
 
-    def parsed(body: bytes) -> object:
+    `form` parses it, and may judge it. A body of too many parts is refused before that. Of large ones few are looked at
+    at once, and callers have their turns.
+    """
+    require_media_type(request, "application/json")
+    desk = request.app.state.desk
+    values = limits.JSON_VALUES * desk.settings.max_inline_numbers + 2 * keys
+
+    def formed(body: bytes) -> T:
         _require_few_parts(body, keys, values)
-        return (form or parse)(body)
+        return form(body)
 
     async with read(request, limit) as body:
         try:
             if len(body) <= SMALL:
-                return parsed(body)
-            return await anyio.to_thread.run_sync(parsed, body)
+                return formed(body)
+            async with desk.large_json.take(_sender(request)):
+                return await anyio.to_thread.run_sync(formed, body)
         except ValueError as error:
             twice = _TWICE.fullmatch(str(error))
             if twice:
@@ -114,6 +123,17 @@ def _require_few_parts(body: bytes, keys: int, values: int) -> None:
         if others > values:
             sentence = f"The body has more than {values} values and lists, which is the limit"
             raise refuse_at("invalid-request", "", f"{sentence}; upload arrays with PUT /v1/arrays")
+
+
+def fitted(model: type[M], sent: object, omit: frozenset[str] = frozenset()) -> M:
+    """What was sent as this model, or the refusal with what is wrong in it, the names of places in `omit` left out."""
+    try:
+        return model.model_validate(sent)
+    except ValidationError as error:
+        if (count := error.error_count()) > limits.PROBLEMS:
+            raise refuse_at("invalid-request", "", f"{count} things are wrong") from None
+        problems, count = problems_of(error.errors(include_url=False), omit=omit)
+        raise Refusal("invalid-request", errors.sentence_of(problems, count), *problems) from None
 
 
 def parse(body: bytes) -> object:

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import ValidationError
 
 from app import amounts, audit, bodies, charges, errors, operations, schemas
 from app.audit import Admin, Audited
@@ -52,13 +51,11 @@ _BODY = ("malformed-json", "duplicate-key", "body-too-large", "unsupported-media
 async def create(request: Request, caller: Admin, desk: Shared) -> Response:
     """What a budget holds is never changed afterwards. A dataset has one open budget at a time, whoever uses it: two
     would add up for those who can charge both."""
-    sent = await bodies.read_json(
-        request, desk.settings.max_body, lambda body: amounts.of_body(body, schemas.NewBudget.model_json_schema())
+    asked = await bodies.read_json(
+        request,
+        desk.settings.max_body,
+        lambda sent: bodies.fitted(schemas.NewBudget, amounts.of_body(sent, schemas.NewBudget.model_json_schema())),
     )
-    try:
-        asked = schemas.NewBudget.model_validate(sent)
-    except ValidationError as error:
-        raise errors.unfit(error) from None
     given = asked.model_dump(exclude={"charge_keys", "arrays"})
     made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
     try:
@@ -140,11 +137,9 @@ async def rules(budget_id: str, _: Admin, desk: Shared) -> Response:
 )
 async def change_rules(budget_id: str, request: Request, caller: Admin, desk: Shared) -> Response:
     """Both lists are replaced. It is an entry of the budget's chain; what was charged before stays."""
-    sent = await bodies.read_json(request, desk.settings.max_body, bodies.parse)
-    try:
-        asked = schemas.BudgetRules.model_validate(sent)
-    except ValidationError as error:
-        raise errors.unfit(error) from None
+    asked = await bodies.read_json(
+        request, desk.settings.max_body, lambda sent: bodies.fitted(schemas.BudgetRules, bodies.parse(sent))
+    )
     await _asked(desk, lambda: desk.ledger.change_rules(budget_id, _rules(asked), caller.id))
     return Response(asked.model_dump_json(), media_type="application/json")
 
@@ -159,9 +154,7 @@ async def change_rules(budget_id: str, request: Request, caller: Admin, desk: Sh
 )
 async def quote(budget_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
     """Send the job as it would be submitted: whether the budget holds it, and what would remain. Charges nothing."""
-    body = await bodies.read_json(
-        request, desk.settings.max_body, lambda sent: desk.amounts.of_job(bodies.parse(sent), sent)
-    )
+    body = await operations.read(request, desk)
 
     def answer() -> schemas.Quote:
         checked = operations.check(desk, caller.id, body)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
@@ -237,12 +237,6 @@ def unforeseen(method: str, path: str, error: Exception) -> Response:
         return response(Refusal("busy", sentence, headers={"Retry-After": "1"}))
     log.error("%s %s failed", method, quote(path, "/:"), exc_info=error)  # a path may have a line's end in it
     return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
-
-
-def unfit(error: ValidationError, omit: frozenset[str] = frozenset()) -> Refusal:
-    """The refusal of a body that does not fit its model."""
-    problems, count = operation.problems_of(error.errors(include_url=False), omit=omit)
-    return Refusal("invalid-request", sentence_of(problems, count), *problems)
 
 
 def sentence_of(problems: Sequence[operation.Problem], count: int | None = None) -> str:

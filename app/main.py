@@ -48,6 +48,8 @@ from app.limits import (
     CSV_PER_KEY,
     FOR_WORKERS_IN_ALL,
     FOR_WORKERS_PER_KEY,
+    LARGE_JSON_IN_ALL,
+    LARGE_JSON_PER_KEY,
     UNWRITTEN_IN_ALL,
     UNWRITTEN_PER_KEY,
     WORKERS_PART,
@@ -57,6 +59,7 @@ from app.limits import (
 from app.memory import keep_freed_memory
 from app.metrics import Metrics
 from app.performance import History
+from app.places import Places
 from app.queue import Completions, Queue
 from app.settings import Settings
 from app.shared import LEDGER_THREADS, Desk
@@ -138,6 +141,7 @@ def create_app(
             under_way_of_workers, waits, streams, admission, Turns(), threads, Amounts(offered), database, ledger,
             ledger_threads, rounds_kept, asyncio.Event(),
             Shares("Bytes of bodies", each=settings.buffered_per_key, whole=settings.buffered_in_all),
+            Places(LARGE_JSON_IN_ALL, LARGE_JSON_PER_KEY),
             Shares("CSV files that are read", each=CSV_PER_KEY, whole=CSV_IN_ALL),
             Shares("Bytes of arrays", each=UNWRITTEN_PER_KEY, whole=UNWRITTEN_IN_ALL),
             Shares("Bytes for workers", each=FOR_WORKERS_PER_KEY, whole=FOR_WORKERS_IN_ALL),

@@ -2,15 +2,14 @@
 
 import json
 import secrets
-import threading
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
-from app import arrays, errors, limits, schemas
+from app import arrays, bodies, errors, limits, schemas
 from app.errors import Refusal, refuse_at
 from app.settings import Settings
 from app.shared import Desk, Shared
@@ -23,8 +22,6 @@ router = APIRouter(tags=["operations"])
 
 # Seeds the service chooses fit the integers every JSON reader holds exactly (RFC 8259 section 6).
 SEED_BITS = 53
-
-_LARGE_PARAMS = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -45,18 +42,26 @@ class Checked:
         return any(expected.secret for expected in self.operation.inputs if expected.name == name)
 
 
+async def read(request: Request, desk: Desk) -> object:
+    """A submission as it was sent, parsed. Refused where far too much is in it, or wrong with it; else not checked."""
+
+    def parsed(sent: bytes) -> object:
+        body = desk.amounts.of_job(bodies.parse(sent), sent)
+        if isinstance(body, dict):
+            _require_few(body)
+            _require_few_problems(desk.operations.get(str(body.get("operation"))), body.get("params"))
+        return body
+
+    return await bodies.read_json(request, desk.settings.max_body, parsed)
+
+
 def check(desk: Desk, owner: str, body: object) -> Checked:
     """Check everything about a submission and write nothing. Reads files: call it in a thread."""
-    _require_few(body)
-    try:
-        submission = schemas.Submission.model_validate(body)
-    except ValidationError as error:
-        raise errors.unfit(error, schemas.UNION_TAGS) from None
+    submission = bodies.fitted(schemas.Submission, body, schemas.UNION_TAGS)
     operation = _find(desk.operations, submission.operation)
     seed = _seed(operation, submission.seed)
     inline, stored, infos = _inputs(desk, owner, submission)
     _require_a_shape(operation, inline)
-    _require_few_problems(operation, submission.params)
     try:
         params = operation.validate(submission.params, infos)
     except InvalidRequest as error:
@@ -69,9 +74,9 @@ def check(desk: Desk, owner: str, body: object) -> Checked:
     return Checked(submission, operation, params, stored, inline, infos, seed, cost, spend)
 
 
-def _require_few(body: object) -> None:
+def _require_few(body: Mapping[str, Any]) -> None:
     for name, most in (("inputs", limits.INPUTS), ("params", limits.PARAMS)):
-        given = body.get(name) if isinstance(body, dict) else None
+        given = body.get(name)
         if isinstance(given, dict) and len(given) > most:
             raise refuse_at("invalid-request", f"/{name}", f"{name} has {len(given)} entries; the limit is {most}")
 
@@ -87,11 +92,13 @@ def _require_a_shape(operation: Operation, inline: Mapping[str, arrays.Numbers])
         raise refuse_at("invalid-request", f"/inputs/{expected.name}/data", sentence)
 
 
-def _require_few_problems(operation: Operation, params: Mapping[str, Any]) -> None:
+def _require_few_problems(operation: Operation | None, params: object) -> None:
     """Refuse params in which very many things are wrong by their number: a sentence for each would take seconds.
 
-    What pydantic finds takes some 300 bytes for each, so large params are looked at one after another.
+    What pydantic finds takes some 300 bytes for each, so this is done where few large bodies are looked at at once.
     """
+    if operation is None or not isinstance(params, dict):
+        return
     waiting: list[Any] = [params]
     parts = 0
     while waiting and parts <= limits.PROBLEMS:
@@ -101,13 +108,12 @@ def _require_few_problems(operation: Operation, params: Mapping[str, Any]) -> No
             waiting += value.values() if isinstance(value, Mapping) else value
     if parts <= limits.PROBLEMS:
         return
-    with _LARGE_PARAMS:
-        try:
-            operation.params.model_validate_json(json.dumps(params))
-        except ValidationError as error:
-            count = error.error_count()
-        else:
-            return
+    try:
+        operation.params.model_validate_json(json.dumps(params))
+    except ValidationError as error:
+        count = error.error_count()
+    else:
+        return
     if count > limits.PROBLEMS:
         raise refuse_at("invalid-request", "/params", f"{count} things are wrong in params")
 

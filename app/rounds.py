@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from app import amounts, audit, auth, bodies, charges, errors, limits, results, schemas, threads
 from app.audit import Audited
@@ -33,8 +33,9 @@ BINARY = "application/octet-stream"
 
 _WRITTEN_AT_ONCE = 2 << 20  # bytes of a masked vector that are held at the most
 
-# Where each shares with each, a client sends a ciphertext and two commitments under their number, for every other.
-_KEYS_PER_CLIENT = 4
+# Keys of a body. Where each shares with each, a client sends a ciphertext and two commitments under their number, for
+# every other.
+_KEYS_OF_SHARES = 4 * rules.MOST_CLIENTS
 
 _CREATOR = ("unauthorized", "missing-scope", "foreign-host", "ledger-unavailable")
 _ANYONE = (*_CREATOR, "unknown-member", "unknown-round")
@@ -382,7 +383,7 @@ async def roster(round_id: str, request: Request, desk: Shared) -> Roster:
 async def send_shares(round_id: str, request: Request, desk: Shared) -> Response:
     """Ciphertexts for exactly the sender's neighbours, of 96 bytes each."""
     member = await _member(request, desk, round_id)
-    sent = await _body(request, desk, SentShares)
+    sent = await _body(request, desk, SentShares, keys=_KEYS_OF_SHARES)
     commitments = {
         int(client): (bytes.fromhex(both.self_seed), bytes.fromhex(both.mask_key))
         for client, both in sent.commitments.items()
@@ -501,7 +502,7 @@ async def send_unmask(round_id: str, request: Request, desk: Shared) -> Response
     """For each of the sender's neighbours and itself one share: of the self seed of who survived, of the mask key of
     who dropped out. Never both: together they open a vector."""
     member = await _member(request, desk, round_id)
-    sent = await _body(request, desk, Unmasking)
+    sent = await _body(request, desk, Unmasking, keys=_KEYS_OF_SHARES)
     await _told(desk, lambda: desk.rounds.send_unmask(member, _by_client(sent.self_seed), _by_client(sent.mask_key)))
     desk.rounds_moved.set()
     return Response(status_code=204)
@@ -618,17 +619,13 @@ async def _seen(request: Request, desk: Desk, round_id: str) -> Status:
     return await _own(desk, await auth.reader(request), round_id)
 
 
-async def _body(request: Request, desk: Desk, model: type[B]) -> B:
-    body = await bodies.read_json(
+async def _body(request: Request, desk: Desk, model: type[B], keys: int = limits.JSON_KEYS) -> B:
+    return await bodies.read_json(
         request,
         desk.settings.max_body,
-        lambda sent: amounts.of_body(sent, model.model_json_schema()),
-        keys=_KEYS_PER_CLIENT * rules.MOST_CLIENTS,
+        lambda sent: bodies.fitted(model, amounts.of_body(sent, model.model_json_schema())),
+        keys=keys,
     )
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        raise errors.unfit(error) from None
 
 
 async def _erase_unless_counted(desk: Desk, member: Member, row: Row) -> None:

@@ -17,6 +17,7 @@ from app.errors import Refusal
 from app.limits import Limits, Shares
 from app.metrics import Metrics
 from app.performance import History
+from app.places import Places
 from app.queue import Completions, Queue
 from app.settings import Settings
 from app.turns import Turns
@@ -53,6 +54,7 @@ class Desk:
     rounds: Rounds
     rounds_moved: asyncio.Event  # there may be something to do for a round
     buffers: Shares  # bytes of bodies that are read whole into memory
+    large_json: Places  # large bodies that are parsed
     csvs: Shares  # processes that read a CSV
     unwritten: Shares  # bytes of arrays that wait to be written
     for_workers: Shares  # bytes of documents and inputs of workers of other hosts

@@ -134,9 +134,7 @@ async def submit(request: Request) -> Response:
         known = None if key is None else await desk.queue(lambda jobs: jobs.replay(caller.id, key))
         if known is None:
             desk.admission.admit(caller.id)
-    body = await bodies.read_json(
-        request, desk.settings.max_body, lambda sent: desk.amounts.of_job(bodies.parse(sent), sent)
-    )
+    body = await operations.read(request, desk)
     wait = bodies.preferred_wait(request, desk.settings.max_wait) if caller.allows("read") else None
     sent = None if key is None else IdempotencyKey(key, await _fingerprint(desk, caller, request, body))
     if sent is not None and known is not None:

@@ -346,6 +346,19 @@ def test_a_masked_vector_of_another_length_is_erased_and_refused(
     assert played.seen["counts"]["masked"] == 1
 
 
+def test_a_member_of_a_large_round_may_name_every_other_and_what_is_wrong_is_told_by_its_number(
+    api: Live, play: Play
+) -> None:
+    played = play(api)
+    many = {f"k{number}": 0 for number in range(39_990)}
+    with played.as_client(0) as http:
+        refused = [http.post(path, json=many) for path in ("shares", "unmask", "keys")]
+
+    assert problem(refused[0]) == (422, "invalid-request", "39992 things are wrong")
+    assert problem(refused[1]) == (422, "invalid-request", "39990 things are wrong")
+    assert problem(refused[2]) == (422, "invalid-request", "The body has more than 1000 keys, which is the limit")
+
+
 def test_a_masked_vector_whose_sender_goes_away_is_erased_and_may_be_sent_again(api: Live, play: Play) -> None:
     played = play(api, {"dimension": 2_000_000})
     played.until_masked()
