@@ -53,7 +53,7 @@ async def read(request: Request, limit: int, supply: limits.Shares | None = None
     require_length(request, limit)
     declared = declared_length(request) or 0
     buffers = supply or request.app.state.desk.buffers
-    with buffers.take(_sender(request), declared) as share:
+    with buffers.take(sender(request), declared) as share:
         body = bytearray()
         async for piece in request.stream():
             if len(body) + len(piece) > limit:
@@ -71,17 +71,19 @@ async def until_gone(receive: Receive) -> None:
         pass
 
 
-def _sender(request: Request) -> str:
+def sender(request: Request) -> str:
     """Who a body counts for: the caller's key, or the address of a caller without one."""
     owner: str | None = getattr(request.state, "owner", None)
     return owner or network(request.client.host if request.client else "")
 
 
-async def read_json(request: Request, limit: int, form: Callable[[bytes], T], *, keys: int = limits.JSON_KEYS) -> T:
+async def read_json(
+    request: Request, limit: int, form: Callable[[bytes], T], *, keys: int = limits.JSON_KEYS, small: int = SMALL
+) -> T:
     """What `form` makes of a body of JSON (RFC 8259): UTF-8, no NaN, at most 200 deep, no key twice in an object.
 
-    `form` parses it, and may judge it. A body of too many parts is refused before that. Of large ones few are looked at
-    at once, and callers have their turns.
+    `form` parses it, and may judge it. A body of too many parts is refused before that. One of more than `small` bytes
+    is looked at in a thread, few at once, and callers have their turns.
     """
     require_media_type(request, "application/json")
     desk = request.app.state.desk
@@ -93,9 +95,9 @@ async def read_json(request: Request, limit: int, form: Callable[[bytes], T], *,
 
     async with read(request, limit) as body:
         try:
-            if len(body) <= SMALL:
+            if len(body) <= small:
                 return formed(body)
-            async with desk.large_json.take(_sender(request)):
+            async with desk.json_turns.take(sender(request)):
                 return await anyio.to_thread.run_sync(formed, body)
         except ValueError as error:
             twice = _TWICE.fullmatch(str(error))

@@ -11,6 +11,7 @@ from app.audit import Admin, Audited
 from app.auth import Key, Reader
 from app.errors import Refusal, refuse_at
 from app.shared import Desk, Shared
+from kernels.spend import Spend
 from privacy.amounts import Name, NotAnAmount
 from privacy.ledger import (
     Budget,
@@ -59,7 +60,7 @@ async def create(request: Request, caller: Admin, desk: Shared) -> Response:
     given = asked.model_dump(exclude={"charge_keys", "arrays"})
     made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
     try:
-        budget = await _of_ledger(desk, lambda: desk.ledger.create(made))
+        budget = await _of_ledger(desk, caller, lambda: desk.ledger.create(made))
     except NotAnAmount as error:
         raise refuse_at("invalid-request", f"/{error.name}", str(error)) from None
     except NotADataset as error:
@@ -77,14 +78,14 @@ async def create(request: Request, caller: Admin, desk: Shared) -> Response:
     responses=errors.documented(*_CALLER, "invalid-request", "unknown-budget", "audit-unavailable"),
 )
 async def budgets(
-    _: Admin,
+    caller: Admin,
     desk: Shared,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
         str | None, Query(description="From `next` of the page before", pattern=schemas.BUDGET_ID)
     ] = None,
 ) -> Response:
-    found = await _asked(desk, lambda: desk.ledger.budgets(limit + 1, cursor))
+    found = await _asked(desk, caller, lambda: desk.ledger.budgets(limit + 1, cursor))
     more = f"/v1/budgets?limit={limit}&cursor={found[limit - 1].id}" if len(found) > limit else None
     page = schemas.BudgetPage(budgets=[_budget(budget) for budget in found[:limit]], next=more)
     return _answer(page, 200, {"Link": f'<{more}>; rel="next"'} if more else {})
@@ -96,9 +97,9 @@ async def budgets(
     response_model=schemas.Budget,
     responses=errors.documented(*_CALLER, "unknown-budget"),
 )
-async def budget(budget_id: str, _: Reader, desk: Shared) -> Response:
+async def budget(budget_id: str, caller: Reader, desk: Shared) -> Response:
     """What it holds, what was spent and what remains, as exact decimals, and the head of its chain."""
-    return _answer(_budget(await _asked(desk, lambda: desk.ledger.budget(budget_id))))
+    return _answer(_budget(await _asked(desk, caller, lambda: desk.ledger.budget(budget_id))))
 
 
 @router.post(
@@ -109,7 +110,7 @@ async def budget(budget_id: str, _: Reader, desk: Shared) -> Response:
 )
 async def close(budget_id: str, caller: Admin, desk: Shared) -> Response:
     """From then on nothing is charged to it. What was spent stays on record, and jobs that were charged run."""
-    return _answer(_budget(await _asked(desk, lambda: desk.ledger.close(budget_id, caller.id))))
+    return _answer(_budget(await _asked(desk, caller, lambda: desk.ledger.close(budget_id, caller.id))))
 
 
 @router.get(
@@ -118,8 +119,8 @@ async def close(budget_id: str, caller: Admin, desk: Shared) -> Response:
     response_model=schemas.BudgetRules,
     responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
-async def rules(budget_id: str, _: Admin, desk: Shared) -> Response:
-    found = await _asked(desk, lambda: desk.ledger.rules(budget_id))
+async def rules(budget_id: str, caller: Admin, desk: Shared) -> Response:
+    found = await _asked(desk, caller, lambda: desk.ledger.rules(budget_id))
     return Response(found.text, media_type="application/json")
 
 
@@ -140,7 +141,7 @@ async def change_rules(budget_id: str, request: Request, caller: Admin, desk: Sh
     asked = await bodies.read_json(
         request, desk.settings.max_body, lambda sent: bodies.fitted(schemas.BudgetRules, bodies.parse(sent))
     )
-    await _asked(desk, lambda: desk.ledger.change_rules(budget_id, _rules(asked), caller.id))
+    await _asked(desk, caller, lambda: desk.ledger.change_rules(budget_id, _rules(asked), caller.id))
     return Response(asked.model_dump_json(), media_type="application/json")
 
 
@@ -154,18 +155,17 @@ async def change_rules(budget_id: str, request: Request, caller: Admin, desk: Sh
 )
 async def quote(budget_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
     """Send the job as it would be submitted: whether the budget holds it, and what would remain. Charges nothing."""
-    body = await operations.read(request, desk)
 
-    def answer() -> schemas.Quote:
-        checked = operations.check(desk, caller.id, body)
-        if checked.spend is None:
-            sentence = f"{checked.operation.name} charges no budget as it is asked for here"
+    def checked(sent: bytes) -> tuple[Spend, list[str]]:
+        job = operations.check(desk, caller.id, operations.parsed(desk, sent))
+        if job.spend is None:
+            sentence = f"{job.operation.name} charges no budget as it is asked for here"
             raise refuse_at("not-accountable", "/params", sentence)
-        spend = checked.spend
-        told = charges.asked(lambda: desk.ledger.quote(budget_id, spend, caller.id, checked.stored.values()), "")
-        return schemas.Quote(fits=told.fits, cost=_amounts(told.cost), remaining=_amounts(told.remaining))
+        return job.spend, list(job.stored.values())
 
-    return _answer(await charges.in_time(desk, answer))
+    spend, stored = await bodies.read_json(request, desk.settings.max_body, checked, small=0)  # it reads files
+    told = await _asked(desk, caller, lambda: desk.ledger.quote(budget_id, spend, caller.id, stored))
+    return _answer(schemas.Quote(fits=told.fits, cost=_amounts(told.cost), remaining=_amounts(told.remaining)))
 
 
 @router.get(
@@ -183,7 +183,7 @@ async def history(
 ) -> Response:
     """Every charge, refund and change in order; each holds the hash of the one before. Whose a charge is and what for,
     its owner and administrators see alone."""
-    found = await _asked(desk, lambda: desk.ledger.history(budget_id, after, limit + 1))
+    found = await _asked(desk, caller, lambda: desk.ledger.history(budget_id, after, limit + 1))
     more = f"/v1/budgets/{budget_id}/history?after={found[limit - 1].seq}&limit={limit}" if len(found) > limit else None
     return _answer(schemas.History(entries=[_entry(entry, caller) for entry in found[:limit]], next=more))
 
@@ -194,10 +194,10 @@ async def history(
     response_model=schemas.Verified,
     responses=errors.documented(*_CALLER, "unknown-budget"),
 )
-async def verify(budget_id: str, _: Reader, desk: Shared) -> Response:
+async def verify(budget_id: str, caller: Reader, desk: Shared) -> Response:
     """Replay the whole chain: every hash, and whether what was spent is the sum of its entries. A head that was noted
     before, from any answer, proves that nothing before it was changed since."""
-    told = await _asked(desk, lambda: desk.ledger.verify(budget_id))
+    told = await _asked(desk, caller, lambda: desk.ledger.verify(budget_id))
     return _answer(
         schemas.Verified(
             valid=told.ok, entries=told.entries, head=told.head, first_bad=told.first_bad, reason=told.reason
@@ -213,7 +213,7 @@ async def verify(budget_id: str, _: Reader, desk: Shared) -> Response:
 )
 async def charge(charge_id: str, caller: Reader, desk: Shared) -> Response:
     """What became of it: `charged`, `claimed` by a worker, `released`, `failed` (spent all the same) or `void`."""
-    found = await _of_ledger(desk, lambda: _own(desk, caller, charge_id))
+    found = await _of_ledger(desk, caller, lambda: _own(desk, caller, charge_id))
     return _answer(_charge(found))
 
 
@@ -227,13 +227,13 @@ def _own(desk: Desk, caller: Key, charge_id: str) -> Charge:
     return found
 
 
-async def _asked(desk: Desk, question: Callable[[], T]) -> T:
-    return await charges.in_time(desk, lambda: charges.asked(question, ""))
+async def _asked(desk: Desk, caller: Key, question: Callable[[], T]) -> T:
+    return await charges.in_time(desk, caller.id, lambda: charges.asked(question, ""))
 
 
-async def _of_ledger(desk: Desk, question: Callable[[], T]) -> T:
+async def _of_ledger(desk: Desk, caller: Key, question: Callable[[], T]) -> T:
     try:
-        return await charges.in_time(desk, question)
+        return await charges.in_time(desk, caller.id, question)
     except DatabaseUnavailable as error:
         raise charges.unavailable(error) from None
 

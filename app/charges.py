@@ -11,7 +11,6 @@ import anyio
 import anyio.to_thread
 from redis.exceptions import RedisError
 
-from app import threads
 from app.errors import Refusal, refuse_at
 from app.shared import Desk
 from kernels.spend import Spend
@@ -46,12 +45,12 @@ _MOST = 20_000
 _AT_ONCE = 500  # of their records
 
 
-async def in_time(desk: Desk, question: Callable[[], T], patience: float = PATIENCE) -> T:
-    """Ask what waits for the database, in one of the few threads there are for that. Where it hangs it keeps these and
-    no others, until it goes on, and callers are refused."""
+async def in_time(desk: Desk, owner: str, question: Callable[[], T], patience: float = PATIENCE) -> T:
+    """Ask what waits for the database, in one of the few threads there are for that, half of them for one owner. Where
+    it hangs it keeps these and no others, until it goes on, and callers are refused."""
     try:
         with anyio.fail_after(patience):
-            return await threads.run(desk.ledger_threads, question)
+            return await desk.ledger_threads.run(owner, question)
     except TimeoutError as error:
         raise unavailable(error) from None
 
@@ -154,7 +153,7 @@ async def ended(desk: Desk, record: JobRecord) -> None:
     """Settle at once; `look` does it otherwise."""
     if record.request.charge is not None:
         with suppress(Refusal, DatabaseUnavailable):
-            await in_time(desk, lambda: settle(desk.ledger, record), patience=1.0)
+            await in_time(desk, record.request.owner, lambda: settle(desk.ledger, record), patience=1.0)
 
 
 async def look(desk: Desk) -> None:

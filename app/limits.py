@@ -16,10 +16,9 @@ INPUTS = 32
 PARAMS = 64
 PROBLEMS = 1000  # more are told by their number alone: pydantic would make an object for each
 
-# JSON bodies that are parsed at once, of those for which a thread is worth its while: each keeps the interpreter from
-# everybody else's requests for up to half a second.
-LARGE_JSON_PER_KEY = 1
-LARGE_JSON_IN_ALL = 2
+# JSON bodies that are looked at in threads at once: each may keep the interpreter from others for half a second.
+JSON_PER_KEY = 1
+JSON_IN_ALL = 2
 
 # What reading a CSV may take. Its cells may be half as many as the most bytes of a CSV: each is a digit and a comma.
 CSV_COLUMNS = 10_000

@@ -48,8 +48,8 @@ from app.limits import (
     CSV_PER_KEY,
     FOR_WORKERS_IN_ALL,
     FOR_WORKERS_PER_KEY,
-    LARGE_JSON_IN_ALL,
-    LARGE_JSON_PER_KEY,
+    JSON_IN_ALL,
+    JSON_PER_KEY,
     UNWRITTEN_IN_ALL,
     UNWRITTEN_PER_KEY,
     WORKERS_PART,
@@ -64,6 +64,7 @@ from app.queue import Completions, Queue
 from app.settings import Settings
 from app.shared import LEDGER_THREADS, Desk
 from app.tally import RedisCollector
+from app.threads import Threads
 from app.turns import Turns
 from app.watchdog import Watchdog
 from kernels.catalogue import OPERATIONS
@@ -135,13 +136,13 @@ def create_app(
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
-        ledger_threads = ThreadPoolExecutor(LEDGER_THREADS, thread_name_prefix="ledger")
+        ledger_threads = Threads("ledger", LEDGER_THREADS, LEDGER_THREADS // 2)
         desk = api.state.desk = Desk(
             settings, offered, kept, queue, completions, metrics, History(), limits, requests, under_way,
             under_way_of_workers, waits, streams, admission, Turns(), threads, Amounts(offered), database, ledger,
             ledger_threads, rounds_kept, asyncio.Event(),
             Shares("Bytes of bodies", each=settings.buffered_per_key, whole=settings.buffered_in_all),
-            Places(LARGE_JSON_IN_ALL, LARGE_JSON_PER_KEY),
+            Places(JSON_IN_ALL, JSON_PER_KEY),
             Shares("CSV files that are read", each=CSV_PER_KEY, whole=CSV_IN_ALL),
             Shares("Bytes of arrays", each=UNWRITTEN_PER_KEY, whole=UNWRITTEN_IN_ALL),
             Shares("Bytes for workers", each=FOR_WORKERS_PER_KEY, whole=FOR_WORKERS_IN_ALL),
@@ -176,7 +177,7 @@ def create_app(
                 with suppress(asyncio.CancelledError):
                     await task
             threads.shutdown()
-            ledger_threads.shutdown(wait=False, cancel_futures=True)  # it may hang
+            ledger_threads.close()
             await anyio.to_thread.run_sync(kept.close)
             for collector in (seen_of_redis, seen_of_ledger):
                 await anyio.to_thread.run_sync(collector.stop, _LAST_WORDS)

@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -43,16 +44,17 @@ class Checked:
 
 
 async def read(request: Request, desk: Desk) -> object:
-    """A submission as it was sent, parsed. Refused where far too much is in it, or wrong with it; else not checked."""
+    """A submission as it was sent, parsed."""
+    return await bodies.read_json(request, desk.settings.max_body, partial(parsed, desk))
 
-    def parsed(sent: bytes) -> object:
-        body = desk.amounts.of_job(bodies.parse(sent), sent)
-        if isinstance(body, dict):
-            _require_few(body)
-            _require_few_problems(desk.operations.get(str(body.get("operation"))), body.get("params"))
-        return body
 
-    return await bodies.read_json(request, desk.settings.max_body, parsed)
+def parsed(desk: Desk, sent: bytes) -> object:
+    """A submission. Refused where far too much is in it, or wrong with it; else not checked."""
+    body = desk.amounts.of_job(bodies.parse(sent), sent)
+    if isinstance(body, dict):
+        _require_few(body)
+        _require_few_problems(desk.operations.get(str(body.get("operation"))), body.get("params"))
+    return body
 
 
 def check(desk: Desk, owner: str, body: object) -> Checked:

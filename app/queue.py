@@ -5,7 +5,6 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,7 +17,6 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from app import threads
 from app.errors import Refusal
 from workers.protocol import EVENTS, Event
 from workers.queue import JobQueue, JobRecord, connect
@@ -54,7 +52,11 @@ class Queue:
     async def __call__(self, use: Callable[[JobQueue], T]) -> T:
         return await self.after(lambda: use)
 
-    async def after(self, prepare: Callable[[], Callable[[JobQueue], T]], own: ThreadPoolExecutor | None = None) -> T:
+    async def after(
+        self,
+        prepare: Callable[[], Callable[[JobQueue], T]],
+        own: Callable[[Callable[[], T]], Awaitable[T]] | None = None,
+    ) -> T:
         """Prepare, and use Redis, in one go: each change of thread takes as long as a small submission's check.
 
         What is prepared may wait for a disk: the patience with Redis begins when it is asked. What may wait for more
@@ -76,7 +78,7 @@ class Queue:
         try:
             with patience:
                 if own is not None:
-                    used = await threads.run(own, call)
+                    used = await own(call)
                 else:
                     used = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
         except _Silent:

@@ -11,7 +11,7 @@ import pydantic_core
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from app import amounts, audit, auth, bodies, charges, errors, limits, results, schemas, threads
+from app import amounts, audit, auth, bodies, charges, errors, limits, results, schemas
 from app.audit import Audited
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
@@ -265,6 +265,7 @@ async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
         raise errors.refuse_at("job-too-large", "/dimension", sentence)
     round_id, tokens = await _told(
         desk,
+        caller.id,
         lambda: desk.rounds.create(
             new, Bounds(settings.max_live_rounds, settings.round_bytes_per_key, settings.max_round_bytes)
         ),
@@ -317,12 +318,12 @@ async def see(round_id: str, request: Request, desk: Shared) -> Round:
 async def cancel(round_id: str, request: Request, caller: Submitter, desk: Shared) -> Response:
     """No sum is made of it any more, its clients are told that it was aborted, and what they sent is erased. A round
     whose job is queued already is canceled with the job. An admin may end any round."""
-    status = await _told(desk, lambda: desk.rounds.status(round_id))
+    status = await _told(desk, caller.id, lambda: desk.rounds.status(round_id))
     if status.owner != caller.id and not caller.allows("admin"):
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
     if status.owner != caller.id:
         await audit.begin(request, caller)
-    await _told(desk, lambda: desk.rounds.cancel(round_id))
+    await _told(desk, caller.id, lambda: desk.rounds.cancel(round_id))
     if status.job_id is not None:
         job_id = status.job_id
         with suppress(KeyError):  # Redis has forgotten it
@@ -342,7 +343,7 @@ async def send_keys(round_id: str, request: Request, desk: Shared) -> Response:
     member = await _member(request, desk, round_id)
     keys = await _body(request, desk, Keys)
     mask_public, share_public = bytes.fromhex(keys.mask_public), bytes.fromhex(keys.share_public)
-    await _told(desk, lambda: desk.rounds.send_keys(member, mask_public, share_public))
+    await _told(desk, member.owner, lambda: desk.rounds.send_keys(member, mask_public, share_public))
     return Response(status_code=204)
 
 
@@ -355,8 +356,8 @@ async def send_keys(round_id: str, request: Request, desk: Shared) -> Response:
 )
 async def roster(round_id: str, request: Request, desk: Shared) -> Roster:
     """Known once the keys are in, or their time is over."""
-    await _seen(request, desk, round_id)
-    found = await _told(desk, lambda: desk.rounds.roster(round_id))
+    status = await _seen(request, desk, round_id)
+    found = await _told(desk, status.owner, lambda: desk.rounds.roster(round_id))
     return Roster(
         round=round_id,
         clients={
@@ -388,7 +389,7 @@ async def send_shares(round_id: str, request: Request, desk: Shared) -> Response
         int(client): (bytes.fromhex(both.self_seed), bytes.fromhex(both.mask_key))
         for client, both in sent.commitments.items()
     }
-    await _told(desk, lambda: desk.rounds.send_shares(member, _by_client(sent.ciphertexts), commitments))
+    await _told(desk, member.owner, lambda: desk.rounds.send_shares(member, _by_client(sent.ciphertexts), commitments))
     return Response(status_code=204)
 
 
@@ -402,7 +403,7 @@ async def send_shares(round_id: str, request: Request, desk: Shared) -> Response
 async def shares(round_id: str, request: Request, desk: Shared) -> ReceivedShares:
     """Known once the shares are in, or their time is over. Who has sent none is out of the round."""
     member = await _member(request, desk, round_id)
-    sharers, received = await _told(desk, lambda: desk.rounds.shares_for(member))
+    sharers, received = await _told(desk, member.owner, lambda: desk.rounds.shares_for(member))
     return ReceivedShares(
         sharers=sharers,
         shares={
@@ -439,7 +440,7 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
     short or too late is erased, and its client may send it again while the phase lasts."""
     bodies.require_media_type(request, BINARY)
     member = await _member(request, desk, round_id)
-    place = await _told(desk, lambda: desk.rounds.place(member))
+    place = await _told(desk, member.owner, lambda: desk.rounds.place(member))
     declared = bodies.declared_length(request)
     if declared is not None and declared != place.row_bytes:
         raise _wrong_length(declared, place.row_bytes)
@@ -455,19 +456,19 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
         sentence = f"Client {member.client} is sending its masked vector already: look again when that has ended"
         raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
     try:
-        with anyio.move_on_after(place.seconds) as in_time, desk.unwritten.take(place.owner, 0) as share:
+        with anyio.move_on_after(place.seconds) as in_time, desk.unwritten.take(member.owner, 0) as share:
             await _receive(request, row, place.row_bytes, share)
         if in_time.cancelled_caught:
             raise Refusal("phase-over", "The time for masked vectors ended before this one was whole")
         with anyio.CancelScope(shield=True):  # once it is asked, the answer decides what becomes of the row
-            await _settled(desk, lambda: desk.rounds.send_masked(member))
+            await _settled(desk, member.owner, lambda: desk.rounds.send_masked(member))
     except Closed:
         raise Refusal("phase-over", "The phase masked has ended") from None
     except BaseException as error:
         with anyio.CancelScope(shield=True):
             await _erase_unless_counted(desk, member, row)
             if isinstance(error, Refusal) and error.code in ("phase-over", "round-aborted"):
-                status = await _told(desk, lambda: desk.rounds.status(round_id))
+                status = await _told(desk, member.owner, lambda: desk.rounds.status(round_id))
                 if status.phase in ("done", "aborted"):  # nobody else would delete what this request has begun again
                     await anyio.to_thread.run_sync(rows.delete)
         raise
@@ -485,8 +486,8 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
 )
 async def survivors(round_id: str, request: Request, desk: Shared) -> Survivors:
     """Known once the masked vectors are in, or their time is over. Who dropped out has dropped out for good."""
-    await _seen(request, desk, round_id)
-    stayed, gone = await _told(desk, lambda: desk.rounds.survivors(round_id))
+    status = await _seen(request, desk, round_id)
+    stayed, gone = await _told(desk, status.owner, lambda: desk.rounds.survivors(round_id))
     return Survivors(survivors=stayed, dropped=gone)
 
 
@@ -503,7 +504,11 @@ async def send_unmask(round_id: str, request: Request, desk: Shared) -> Response
     who dropped out. Never both: together they open a vector."""
     member = await _member(request, desk, round_id)
     sent = await _body(request, desk, Unmasking, keys=_KEYS_OF_SHARES)
-    await _told(desk, lambda: desk.rounds.send_unmask(member, _by_client(sent.self_seed), _by_client(sent.mask_key)))
+    await _told(
+        desk,
+        member.owner,
+        lambda: desk.rounds.send_unmask(member, _by_client(sent.self_seed), _by_client(sent.mask_key)),
+    )
     desk.rounds_moved.set()
     return Response(status_code=204)
 
@@ -523,7 +528,7 @@ async def result(round_id: str, caller: Reader, desk: Shared) -> Response:
         raise Refusal("round-aborted", f"The round was aborted: {status.why}")
     if status.phase != "done" or status.job_id is None:
         raise Refusal("not-yet", f"The round is in the phase {status.phase}, and has no sum yet")
-    stayed, gone = await _told(desk, lambda: desk.rounds.survivors(round_id))
+    stayed, gone = await _told(desk, caller.id, lambda: desk.rounds.survivors(round_id))
     record = await own_job(desk, caller, status.job_id)
 
     def told(whole: dict[str, Any]) -> bytes:
@@ -563,15 +568,16 @@ def _proof(new: NewRound) -> OverflowProof:
 # --- what the routes share
 
 
-async def _told(desk: Desk, ask: Callable[[], T]) -> T:
-    """Ask the database in a thread; what it refuses is refused to the caller."""
-    return await charges.in_time(desk, lambda: _asked(ask))
+async def _told(desk: Desk, owner: str, ask: Callable[[], T]) -> T:
+    """Ask the database in a thread; what it refuses is refused to the caller. What a member asks is its round's owner's
+    question."""
+    return await charges.in_time(desk, owner, lambda: _asked(ask))
 
 
-async def _settled(desk: Desk, ask: Callable[[], T]) -> T:
+async def _settled(desk: Desk, owner: str, ask: Callable[[], T]) -> T:
     """The same, and wait for the answer however long it takes: what is asked is not left to happen later."""
     with anyio.CancelScope(shield=True):
-        answer = await threads.run(desk.ledger_threads, lambda: _asked(ask))
+        answer = await desk.ledger_threads.run(owner, lambda: _asked(ask))
     return answer  # noqa: RET504 (to mypy the scope could swallow an error)
 
 
@@ -594,7 +600,7 @@ def _headers(code: str) -> Mapping[str, str]:
 async def _member(request: Request, desk: Desk, round_id: str) -> Member:
     token, gate = auth.token_of(request), request.app.state.gate
     try:  # a member is let in however many others are refused from the same address
-        member = await _told(desk, lambda: desk.rounds.member(round_id, token))
+        member = await _told(desk, bodies.sender(request), lambda: desk.rounds.member(round_id, token))
     except Refusal as refusal:
         if refusal.code in ("unknown-member", "unknown-round"):
             gate.count_failure(request)
@@ -605,7 +611,7 @@ async def _member(request: Request, desk: Desk, round_id: str) -> Member:
 
 async def _own(desk: Desk, caller: Key, round_id: str) -> Status:
     """The state of one of the caller's rounds; another key's does not exist."""
-    status = await _told(desk, lambda: desk.rounds.status(round_id))
+    status = await _told(desk, caller.id, lambda: desk.rounds.status(round_id))
     if status.owner != caller.id:
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
     return status
@@ -614,8 +620,8 @@ async def _own(desk: Desk, caller: Key, round_id: str) -> Status:
 async def _seen(request: Request, desk: Desk, round_id: str) -> Status:
     """The state of a round for who made it or is in it."""
     if auth.token_of(request).startswith("wdj_"):
-        await _member(request, desk, round_id)
-        return await _told(desk, lambda: desk.rounds.status(round_id))
+        member = await _member(request, desk, round_id)
+        return await _told(desk, member.owner, lambda: desk.rounds.status(round_id))
     return await _own(desk, await auth.reader(request), round_id)
 
 
@@ -631,7 +637,7 @@ async def _body(request: Request, desk: Desk, model: type[B], keys: int = limits
 async def _erase_unless_counted(desk: Desk, member: Member, row: Row) -> None:
     """Leave nothing of a vector that is not part of the sum. Where the database cannot say whether it is, it stays."""
     try:
-        counted = await _settled(desk, lambda: desk.rounds.counts_masked(member))
+        counted = await _settled(desk, member.owner, lambda: desk.rounds.counts_masked(member))
     except Refusal:
         return
     if not counted:

@@ -20,6 +20,7 @@ from app.performance import History
 from app.places import Places
 from app.queue import Completions, Queue
 from app.settings import Settings
+from app.threads import Threads
 from app.turns import Turns
 from kernels.operation import Operation
 from privacy.ledger import Ledger
@@ -50,11 +51,11 @@ class Desk:
     amounts: Amounts
     database: Engine  # of budgets and rounds
     ledger: Ledger
-    ledger_threads: ThreadPoolExecutor
+    ledger_threads: Threads
     rounds: Rounds
     rounds_moved: asyncio.Event  # there may be something to do for a round
     buffers: Shares  # bytes of bodies that are read whole into memory
-    large_json: Places  # large bodies that are parsed
+    json_turns: Places  # bodies that are parsed in threads
     csvs: Shares  # processes that read a CSV
     unwritten: Shares  # bytes of arrays that wait to be written
     for_workers: Shares  # bytes of documents and inputs of workers of other hosts

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -205,7 +206,8 @@ async def _place(
     with anyio.move_on_after(charges.PATIENCE if charging else None) as scope:
         async with desk.admission.turn(caller.id, priority, deadline_s, charging=charging):
             try:
-                placed = await desk.queue.after(prepare, desk.ledger_threads if charging else None)
+                own = partial(desk.ledger_threads.run, caller.id) if charging else None
+                placed = await desk.queue.after(prepare, own)
             except BaseException:
                 given_up.set()
                 raise

@@ -245,6 +245,7 @@ class Member:
 
     round_id: str
     client: int
+    owner: str  # of the round
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,6 @@ class Place:
     rows: int
     row_bytes: int
     seconds: float  # that are left for it
-    owner: str  # of the round
 
 
 @dataclass(frozen=True)
@@ -416,7 +416,7 @@ class Rounds:
         """Whose token it is. Raises UnknownRound and UnknownMember."""
         match = _TOKEN.fullmatch(token)
         with reading(self._engine) as connection:
-            _round(connection, round_id)
+            owner = _round(connection, round_id).owner
             kept = None
             if match is not None and round_id == f"round_{match[1]}":
                 client = int(match[2])
@@ -424,7 +424,7 @@ class Rounds:
                 kept = connection.scalar(select(members.c.token).where(mine))
         if match is None or kept is None or not hmac.compare_digest(kept, hashlib.sha256(token.encode()).digest()):
             raise UnknownMember(f"the join token is not one of {round_id}")
-        return Member(round_id, int(match[2]))
+        return Member(round_id, int(match[2]), owner)
 
     def send_keys(self, member: Member, mask_public: bytes, share_public: bytes) -> None:
         """Take part. Raises UnusableKey for a public key that cannot be used, or that somebody else sent."""
@@ -513,7 +513,7 @@ class Rounds:
                 raise AlreadySent(f"client {member.client} has sent its masked vector")
             sharers = _clients(connection, member.round_id, members.c.shared)
             size, left = found.dimension * found.modulus_bits // 8, found.phase_ends - self._clock()
-            return Place(sharers.index(member.client), len(sharers), size, left, found.owner)
+            return Place(sharers.index(member.client), len(sharers), size, left)
 
     def counts_masked(self, member: Member) -> bool:
         """Whether the member's masked vector is one of those that are summed, whatever the phase."""

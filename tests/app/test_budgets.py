@@ -3,7 +3,9 @@
 import hashlib
 import itertools
 import json
+import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app import charges
+from app import charges, operations
 from app.auth import create_key
 from app.shared import LEDGER_THREADS
 from kernels.catalogue import OPERATIONS
@@ -438,13 +440,12 @@ def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypat
 def test_calls_of_a_ledger_that_hangs_keep_their_places_though_nobody_waits_for_them(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(charges, "PATIENCE", 0.5)
-    monkeypatch.setattr(charges.in_time, "__defaults__", (0.5,))
     with (
         RedisServer(tmp_path / "redis") as server,
         live(tmp_path / "home", server.url, OPERATIONS, ledger_every=3600.0) as api,
     ):
         budget = create(api.http)["id"]
+        monkeypatch.setattr(charges, "PATIENCE", 0.5)
         database = api.app.state.desk.database
 
         def give_up(number: int) -> str:
@@ -460,6 +461,48 @@ def test_calls_of_a_ledger_that_hangs_keep_their_places_though_nobody_waits_for_
         assert stuck <= LEDGER_THREADS + 2, "one holds the lock, and the metrics may be read"
         monkeypatch.setattr(charges, "PATIENCE", 30.0)
         wait_until(lambda: submit(api.http, release(budget, "0.01"), "another").status_code == 202)
+
+
+@pytest.mark.parametrize("what", ["quotes", "chains"])
+def test_one_keys_questions_leave_the_ledger_to_others(
+    tmp_path: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    home = tmp_path / "home"
+    greedy, calm = ({"Authorization": f"Bearer {create_key(home, name, ['read'])}"} for name in ("greedy", "calm"))
+    asking, go_on = list[object](), threading.Event()
+
+    def hanging(answer: Callable[..., object]) -> Callable[..., object]:
+        def hang(*asked: object) -> object:
+            asking.append(asked)
+            assert go_on.wait(100)
+            return answer(*asked)
+
+        return hang
+
+    with live(home, redis_url, OPERATIONS, ledger_every=3600.0) as api, ThreadPoolExecutor(12) as threads:
+        monkeypatch.setattr(operations, "check", hanging(operations.check))
+        monkeypatch.setattr(Ledger, "verify", hanging(Ledger.verify))
+
+        def ask(_: int) -> int:
+            if what == "chains":
+                answer = httpx.get(f"{api.url}/v1/budgets/x/verify", headers=greedy, timeout=100)
+            else:
+                answer = httpx.post(f"{api.url}/v1/budgets/x/quote", json=release("x"), headers=greedy, timeout=100)
+            return answer.status_code
+
+        asked = threads.map(ask, range(12))
+        under_way = api.app.state.desk.under_way
+        wait_until(lambda: asking and under_way.held() == 12)
+        try:
+            found = api.http.get("/v1/charges/x", headers=calm)
+            at_once = len(asking)
+        finally:
+            go_on.set()
+        ended = set(asked)
+
+    assert (found.status_code, found.json()["code"]) == (404, "unknown-charge")
+    assert at_once <= LEDGER_THREADS // 2
+    assert ended == {422 if what == "quotes" else 404}  # x is no id of a budget
 
 
 def test_a_budget_names_who_may_charge_it_and_what_and_shows_charges_to_their_owner(

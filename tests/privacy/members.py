@@ -63,7 +63,7 @@ class Clients:
         return self.rounds.status(self.id).phase
 
     def member(self, client: int) -> Member:
-        return Member(self.id, client)
+        return Member(self.id, client, self.asked.owner)
 
     def late(self) -> Phase:
         """Let the phase's time pass, and the round be looked at."""

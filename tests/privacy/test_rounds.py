@@ -310,7 +310,7 @@ def test_a_message_that_is_wrong_has_its_own_error_and_changes_nothing(
 def test_a_token_opens_its_own_place_in_its_own_round_alone(rounds: Rounds, clock: Clock) -> None:
     one, other = (Clients(rounds, clock, new_round(3)) for _ in range(2))
 
-    assert [rounds.member(one.id, token) for token in one.tokens] == [Member(one.id, client) for client in range(3)]
+    assert [rounds.member(one.id, token) for token in one.tokens] == [one.member(client) for client in range(3)]
     stolen = one.tokens[1].replace("_1_", "_0_", 1)
     for wrong in (
         stolen,
