@@ -143,7 +143,7 @@ def create_app(
             ledger_threads, rounds_kept, asyncio.Event(),
             Shares("Bytes of bodies", each=settings.buffered_per_key, whole=settings.buffered_in_all),
             Places(JSON_IN_ALL, JSON_PER_KEY),
-            Shares("CSV files that are read", each=CSV_PER_KEY, whole=CSV_IN_ALL),
+            Places(CSV_IN_ALL, CSV_PER_KEY),
             Shares("Bytes of arrays", each=UNWRITTEN_PER_KEY, whole=UNWRITTEN_IN_ALL),
             Shares("Bytes for workers", each=FOR_WORKERS_PER_KEY, whole=FOR_WORKERS_IN_ALL),
         )  # fmt: skip

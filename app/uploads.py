@@ -1,18 +1,17 @@
 """Put arrays into the store, look at them, take them out again."""
 
 import asyncio
-import time
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Annotated, Any
 
+import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from app import arrays, bodies, downloads, durability, errors, limits, schemas, storage
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
-from app.limits import Share
 from app.shared import Desk, Shared
 from workers.store import StoredArray, StoreFull
 
@@ -23,8 +22,6 @@ JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
 # Bytes that a thread is called for, and bytes that may wait for it; then the caller does.
 _FLUSHED_AT_ONCE = 2 << 20
 _BACKLOG = 8 << 20
-
-_TURN_EVERY = 0.05  # seconds after which a CSV that waits looks whether it may be read
 
 _CURSOR = r"^[0-9]{1,12}-[0-9a-f]{64}$"
 _CALLER = ("unauthorized", "missing-scope", "foreign-host")
@@ -96,21 +93,24 @@ async def _csv(request: Request, caller: Key, desk: Desk, columns: list[str] | N
         desk.allow(caller.id, stored.id)
         return stored
 
-    async with bodies.read(request, limit) as body:
-        with nullcontext() if arrays.is_small_csv(body) else await _turn(desk, caller):
-            return await anyio.to_thread.run_sync(keep, body)
+    async with bodies.read(request, limit) as body, AsyncExitStack() as place:
+        if not arrays.is_small_csv(body):
+            await _wait_for(place, desk, caller)
+        return await anyio.to_thread.run_sync(keep, body)
 
 
-async def _turn(desk: Desk, caller: Key) -> Share:
-    """A place among the CSV files that are read, after a wait for one where none is free."""
-    deadline = time.monotonic() + limits.CSV_WAIT
-    while True:
-        try:
-            return desk.csvs.take(caller.id)
-        except Refusal:
-            if time.monotonic() > deadline:
-                raise
-        await asyncio.sleep(_TURN_EVERY)
+async def _wait_for(place: AsyncExitStack, desk: Desk, caller: Key) -> None:
+    """Have a place among the CSV files that are read, in turn and for a while, until the stack is left."""
+    try:
+        with anyio.fail_after(limits.CSV_WAIT):
+            await place.enter_async_context(desk.csvs.take(caller.id))
+    except TimeoutError:
+        sentence = (
+            f"CSV files: {limits.CSV_PER_KEY} of one key and {limits.CSV_IN_ALL} of all are read at once; "
+            f"this one waited {limits.CSV_WAIT:g} seconds for its turn"
+        )
+        code = "share-used-up" if desk.csvs.present[caller.id] else "busy"
+        raise Refusal(code, sentence, headers={"Retry-After": "1"}) from None
 
 
 async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:

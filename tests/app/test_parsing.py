@@ -1,7 +1,6 @@
 """What a body may make the service do before it is refused: no more memory, objects or sentences than a few limits."""
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,30 +139,82 @@ def test_small_and_large_csv_files_are_answered_alike(
     assert [problem["pointer"] for problem in answer.json().get("errors", [])] == ["/query/columns"] * ("Open" in query)
 
 
+class Reading:
+    """Large CSV files that are read, each until it is let go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = list[str]()  # the first character of each
+        self._go_on = threading.Semaphore(0)
+        self._from_csv = arrays.from_csv
+        monkeypatch.setattr(arrays, "from_csv", self._read)
+
+    def _read(self, body: bytes, *told: Any) -> Any:
+        if not arrays.is_small_csv(body):
+            self.begun.append(body[:1].decode())
+            assert self._go_on.acquire(timeout=100)
+        return self._from_csv(body, *told)
+
+    def let_go_on(self, count: int) -> None:
+        self._go_on.release(count)
+
+
+def large_csv(first: str) -> bytes:
+    return f"{first},2,3\n".encode() * (arrays.CSV_SMALL // 6 + 1)
+
+
 def test_a_large_csv_waits_for_another_of_its_key_and_is_refused_if_that_takes_long(
-    api: Live, monkeypatch: pytest.MonkeyPatch
+    serve_api: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    csvs = api.app.state.desk.csvs
-    large = b"1,2,3\n" * (arrays.CSV_SMALL // 6 + 1)
+    keys = [create_key(tmp_path / "home", name, ["submit"]) for name in ("a", "b", "c")]
+    reading = Reading(monkeypatch)
+    with serve_api() as api, ThreadPoolExecutor(3) as threads:
 
-    with ThreadPoolExecutor(1) as threads:
-        with csvs.take("local"):
-            waiting = threads.submit(api.http.put, "/v1/arrays", content=large, headers=CSV)
-            time.sleep(0.2)
-            waited = not waiting.done()
-        read = waiting.result()
-    monkeypatch.setattr(limits, "CSV_WAIT", 0.1)
-    with csvs.take("local"):
-        refused = api.http.put("/v1/arrays", content=large, headers=CSV)
-    with csvs.take("one"), csvs.take("other"):
-        small = api.http.put("/v1/arrays", content=b"1\n2\n", headers=CSV)
-        full = api.http.put("/v1/arrays", content=large, headers=CSV)
+        def send(key: str, body: bytes) -> Any:
+            return api.http.put("/v1/arrays", content=body, headers={**CSV, **bearer(key)}, timeout=100)
 
-    assert (waited, read.status_code, small.status_code) == (True, 201, 201)
+        sent = [threads.submit(send, keys[0], large_csv("1"))]
+        wait_until(lambda: len(reading.begun) == 1)
+        monkeypatch.setattr(limits, "CSV_WAIT", 0.1)
+        refused = send(keys[0], large_csv("2"))
+        sent.append(threads.submit(send, keys[1], large_csv("3")))
+        wait_until(lambda: len(reading.begun) == 2)
+        full, small = send(keys[2], large_csv("4")), send(keys[2], b"1\n2\n")
+        monkeypatch.setattr(limits, "CSV_WAIT", 100.0)
+        sent.append(threads.submit(send, keys[0], large_csv("5")))
+        reading.let_go_on(3)
+        read = [answer.result().status_code for answer in sent]
+
+    assert (read, small.status_code, reading.begun) == ([201] * 3, 201, ["1", "3", "5"])
     assert (refused.status_code, refused.json()["code"]) == (429, "share-used-up")
     assert (full.status_code, full.json()["code"]) == (503, "busy")
+    assert "this one waited 0.1 seconds for its turn" in full.json()["detail"]
     assert refused.headers["Retry-After"] == full.headers["Retry-After"] == "1"
-    assert csvs.held() == 0
+
+
+def test_keys_with_many_large_csv_files_keep_another_from_its_turn_no_longer_than_by_one_each(
+    serve_api: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {name: create_key(tmp_path / "home", name, ["submit"]) for name in "123"}
+    monkeypatch.setattr(limits, "CSV_WAIT", 100.0)
+    reading = Reading(monkeypatch)
+    with serve_api() as api, ThreadPoolExecutor(17) as threads:
+
+        def send(name: str) -> Any:
+            headers = {**CSV, **bearer(keys[name])}
+            return threads.submit(api.http.put, "/v1/arrays", content=large_csv(name), headers=headers, timeout=100)
+
+        waiting = api.app.state.desk.csvs.present
+        sent = [send(name) for name in "12" * 8]
+        wait_until(lambda: waiting.total() == 16 and len(reading.begun) == 2)
+        sent.append(send("3"))
+        wait_until(lambda: waiting.total() == 17)
+        reading.let_go_on(3)
+        wait_until(lambda: len(reading.begun) == 5)
+        served = reading.begun[2:]  # one of each, since those came earlier
+        reading.let_go_on(14)
+        assert {answer.result().status_code for answer in sent} == {201}
+
+    assert "3" in served
 
 
 def _keyed(count: int, item: str = "0") -> str:
