@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from app import durability
+from app import durability, limits
 from app.auth import LOCAL
 from app.drain import Drain
 from app.durability import Durability
@@ -38,15 +38,6 @@ DURABILITY_SECONDS = 5.0
 # A look is a small part of what a process does, however long the queue's lists are.
 _LOOKING = 0.05
 
-# Submissions that are worked on at once: their threads keep the interpreter from the event loop, which refuses. On two
-# cores under five times what they can do, sixteen took as many jobs and let callers wait ten times as long for a
-# refusal, and four took fewer. One owner has so many turns, and the spare ones are always left to others. Then how many
-# an owner may have under way, with those that wait for their turn, while nobody else has any; none waits for longer
-# than that, by what turns took of late.
-TURNS = 8
-SPARE = 2
-AT_ONCE = 256
-TURN_SECONDS = 0.25
 _LATELY = 0.05  # what a turn counts for, beside all before it
 
 # The queue's rate is an average of unlike jobs, and others come while a job waits.
@@ -94,8 +85,10 @@ class Admission:
         self._away: str | None = None  # why Redis could not be looked at
         self._over: dict[str, tuple[float, int, int | None]] = {}  # owners at their quota: until when; see quota()
         self._on_their_way: Counter[tuple[str, Priority]] = Counter()
-        self._turns = Places(TURNS + SPARE, TURNS)
-        self._charging_turns = Places(TURNS + SPARE, TURNS)  # what waits for the ledger keeps no turn from the rest
+        self._turns = Places(limits.TURNS + limits.SPARE_TURNS, limits.TURNS)
+        self._charging_turns = Places(
+            limits.TURNS + limits.SPARE_TURNS, limits.TURNS
+        )  # what waits for the ledger keeps no turn from the rest
         self._turn_took = 0.0  # seconds
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen ready or busy, and their last fault then
         self._redis_durability: Durability = "unknown"
@@ -111,20 +104,22 @@ class Admission:
         """Refuse what would wait behind too many others for this process alone."""
         seconds = self._until_turn(owner)
         self._require_room(self._turns, owner)
-        if seconds > TURN_SECONDS:
-            sentence = f"Another submission of the key would wait longer than {TURN_SECONDS:g} seconds for its turn"
+        if seconds > limits.TURN_SECONDS:
+            sentence = (
+                f"Another submission of the key would wait longer than {limits.TURN_SECONDS:g} seconds for its turn"
+            )
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
     def _require_room(self, turns: Places, owner: str) -> None:
         """An owner may have as many under way as there is room left for others."""
-        own, free = turns.present[owner], 2 * AT_ONCE - turns.present.total()
+        own, free = turns.present[owner], 2 * limits.SUBMISSIONS - turns.present.total()
         if own >= free:
             sentence = f"{own} submissions of the key are being taken at this moment"
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
     def _until_turn(self, owner: str) -> float:
         """Seconds that one which comes now would wait."""
-        return max(0, self._turns.ahead(owner) - TURNS + 1) / TURNS * self._turn_took
+        return max(0, self._turns.ahead(owner) - limits.TURNS + 1) / limits.TURNS * self._turn_took
 
     def admit(self, owner: str) -> None:
         """Refuse a submission that is certain to be refused."""
@@ -148,7 +143,7 @@ class Admission:
         earlier = PRIORITIES[: PRIORITIES.index(priority) + 1]
         on_their_way = sum(count for (_, other), count in self._on_their_way.items() if other in earlier)
         if wait is None:  # with it only as many as have their turns; those that wait for one come after it
-            on_their_way = min(on_their_way, TURNS) - 1
+            on_their_way = min(on_their_way, limits.TURNS) - 1
         ahead = self._view.ahead(owner, priority) + on_their_way
         seconds = ((ahead + 1) / rate if ahead else 0.0) * MARGIN
         left = deadline_s - ((wait or 0.0) + self._turn_took) * MARGIN

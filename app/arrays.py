@@ -33,14 +33,6 @@ MAX_RANK = 8
 MAX_EXTENT = 2**63 - 1  # what an array's sizes are counted with
 BLOCK = 1 << 20  # bytes of a column-major array that are turned at once, and of a CSV's numbers that are taken
 
-# A CSV up to this size is read by the API itself: to start a process would take longer. Its cells take some 4 MiB.
-CSV_SMALL = 64 << 10
-
-# Memory of the process that reads a CSV: of the interpreter with a batch of cells, and for each byte of the body.
-# A cell has two bytes or more and becomes eight; the rest is the body itself and one copy.
-CSV_MEMORY = 64 << 20
-CSV_BYTES = 8
-
 _MAGIC = b"\x93NUMPY"
 _LETTERS = {
     "f8": "float64",
@@ -293,7 +285,7 @@ def from_csv(body: bytes, columns: Sequence[str], limit: int, upload: NpyUpload)
     Each column is a series, as the operations take (assets, time). All but a small one is read by a process of its own
     (`app.table`), so that no CSV takes more of this one than the pieces that `upload` is given.
     """
-    memory, cells = CSV_MEMORY + CSV_BYTES * len(body), limit // 2
+    memory, cells = limits.CSV_MEMORY + limits.CSV_BYTES * len(body), limit // 2
     order = table.Order(columns, limits.CSV_COLUMNS, cells, memory, limits.CSV_SECONDS)
     if not is_small_csv(body):
         return _read_apart(body, order, upload)
@@ -309,7 +301,7 @@ def from_csv(body: bytes, columns: Sequence[str], limit: int, upload: NpyUpload)
 
 def is_small_csv(body: bytes) -> bool:
     """Whether reading it takes so little that it needs no turn, nor a process of its own."""
-    return len(body) <= CSV_SMALL
+    return len(body) <= limits.CSV_SMALL
 
 
 def _read_apart(body: bytes, order: table.Order, upload: NpyUpload) -> StoredArray:

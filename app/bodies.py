@@ -19,9 +19,6 @@ from kernels.operation import problems_of
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
-# A body up to this size is parsed on the event loop: a thread would take longer than the parsing.
-SMALL = 64 * 1024
-
 _TWICE = re.compile(r'Detected duplicate key (".*") (at line \d+ column \d+)', re.DOTALL)
 
 # A string of JSON, also one without an end, or a mark that stands before a value.
@@ -78,7 +75,12 @@ def sender(request: Request) -> str:
 
 
 async def read_json(
-    request: Request, limit: int, form: Callable[[bytes], T], *, keys: int = limits.JSON_KEYS, small: int = SMALL
+    request: Request,
+    limit: int,
+    form: Callable[[bytes], T],
+    *,
+    keys: int = limits.JSON_KEYS,
+    small: int = limits.JSON_SMALL,
 ) -> T:
     """What `form` makes of a body of JSON (RFC 8259): UTF-8, no NaN, at most 200 deep, no key twice in an object.
 

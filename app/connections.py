@@ -6,15 +6,9 @@ import time
 from typing import Protocol
 
 from app.errors import Refusal
-from app.limits import Share, Shares
+from app.limits import FEWEST_CONNECTIONS, FILES_OF_OTHERS, REFUSED_CONNECTIONS, Share, Shares
 
 log = logging.getLogger("warpdesk.api")
-
-# Files that are kept for all else: Redis, databases, logs, and what a request opens beside its connection.
-_FILES_OF_OTHERS = 256
-_FEWEST = 16
-
-_REFUSED = 100  # connections that are told why they are refused, at once
 
 _MOST_FILES = 1 << 20  # some systems allow so many that a program that counts them does not end
 _TOLD_EVERY = 60.0
@@ -34,7 +28,9 @@ class Connections:
         self._shares = Shares("Connections", each=each, whole=whole, owner="address")
         self._new: dict[Connection, None] = {}  # in the order in which they came
         self._idle: dict[Connection, None] = {}  # in the order of their last answers
-        self.refused = Shares("Refused connections", each=_REFUSED, whole=_REFUSED, owner="server")
+        self.refused = Shares(
+            "Refused connections", each=REFUSED_CONNECTIONS, whole=REFUSED_CONNECTIONS, owner="server"
+        )
         self._told = -_TOLD_EVERY
 
     def admit(self, connection: Connection, address: str) -> Share:
@@ -82,4 +78,4 @@ def most_connections(wanted: int) -> int:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return wanted
-    return min(wanted, max(_FEWEST, (files - _FILES_OF_OTHERS) // 2))
+    return min(wanted, max(FEWEST_CONNECTIONS, (files - FILES_OF_OTHERS) // 2))

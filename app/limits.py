@@ -1,4 +1,4 @@
-"""Limits of what one caller may take of this process: a rate of requests, and a share of what is finite."""
+"""Limits of what one caller may take of this process: numbers, a rate of requests, and a share of what is finite."""
 
 import ipaddress
 import math
@@ -8,6 +8,19 @@ from collections.abc import Callable
 from types import TracebackType
 
 from app.errors import Refusal
+from privacy.rounds import MOST_CLIENTS
+
+# --- what every caller may take of this process; what an operator may choose is in `app/settings.py`
+
+# Files that are kept for all but connections: Redis, databases, logs, and what a request opens beside its connection.
+FILES_OF_OTHERS = 256
+FEWEST_CONNECTIONS = 16
+REFUSED_CONNECTIONS = 100  # that are told why they are refused, at once
+
+OWNERS = 20  # keys that may have all the waits and streams that one key may, at the same time
+
+# Part of the connections that all workers together may have requests on; one key half as many. Hosts share keys.
+WORKERS_PART = 2
 
 # What a JSON body may hold. Keys and values are counted in its bytes before it is parsed.
 JSON_KEYS = 1000
@@ -16,7 +29,13 @@ INPUTS = 32
 PARAMS = 64
 PROBLEMS = 1000  # more are told by their number alone: pydantic would make an object for each
 
-# JSON bodies that are looked at in threads at once: each may keep the interpreter from others for half a second.
+# Keys in what a member of a round sends about the others. Where each shares with each, that is a ciphertext and two
+# commitments under their number, for every other.
+JSON_KEYS_OF_MEMBERS = 4 * MOST_CLIENTS
+
+# JSON bodies that are looked at in threads at once: each may keep the interpreter from others for half a second. Those
+# up to the size are looked at on the event loop: a thread would take longer than the parsing.
+JSON_SMALL = 64 << 10
 JSON_PER_KEY = 1
 JSON_IN_ALL = 2
 
@@ -27,18 +46,48 @@ CSV_PER_KEY = 1  # read at once
 CSV_IN_ALL = 2
 CSV_WAIT = 20.0  # seconds that one more waits for its turn
 
+# A CSV up to this size is read by the API itself: to start a process would take longer. Its cells take some 4 MiB.
+CSV_SMALL = 64 << 10
+
+# Memory of the process that reads a CSV: of the interpreter with a batch of cells, and for each byte of the body.
+# A cell has two bytes or more and becomes eight; the rest is the body itself and one copy.
+CSV_MEMORY = 64 << 20
+CSV_BYTES = 8
+
 # Bytes that may wait to be written: of .npy uploads, of rounds' vectors and of workers' results. What is more waits for
 # nothing. A piece is an object, and a caller decides how finely a body is cut: each counts as so many at the least.
 UNWRITTEN_PER_KEY = 32 << 20
 UNWRITTEN_IN_ALL = 96 << 20
 PIECE = 1024
 
+# Of those, what one request holds before a thread writes it. An upload takes more while the thread is at work.
+UPLOAD_WRITTEN_AT_ONCE = 2 << 20
+UPLOAD_BACKLOG = 8 << 20
+VECTOR_WRITTEN_AT_ONCE = 2 << 20
+RESULTS_WRITTEN_AT_ONCE = 4 << 20
+
 # Bytes in memory for workers of other hosts, beside those: documents of results, and inputs on their way to them.
 FOR_WORKERS_PER_KEY = 48 << 20  # one of the largest, and some small ones
 FOR_WORKERS_IN_ALL = 64 << 20
+DOCUMENTS = 32 << 20  # of one request; they hold what is no array
+RESULTS = 1024  # of one request
+WANTED = 1 << 20  # bytes of a list of inputs
+INPUTS_AT_ONCE = 8 << 20  # bytes of inputs in one answer
 
-# Part of the connections that all workers together may have requests on; one key half as many. Hosts share keys.
-WORKERS_PART = 2
+# Submissions that are worked on at once: their threads keep the interpreter from the event loop, which refuses. On two
+# cores under five times what they can do, sixteen took as many jobs and let callers wait ten times as long for a
+# refusal, and four took fewer. One owner has so many turns, and the spare ones are always left to others.
+TURNS = 8
+SPARE_TURNS = 2
+
+# Submissions that an owner may have under way, with those that wait for their turn, while nobody else has any; and how
+# long one may wait for it, by what turns took of late.
+SUBMISSIONS = 256
+TURN_SECONDS = 0.25
+
+# Threads that wait for the database of budgets and rounds, half of them for one owner: where it hangs, it has these and
+# no others.
+LEDGER_THREADS = 8
 
 _MOST = 10_000  # buckets that are kept
 

@@ -50,6 +50,8 @@ from app.limits import (
     FOR_WORKERS_PER_KEY,
     JSON_IN_ALL,
     JSON_PER_KEY,
+    LEDGER_THREADS,
+    OWNERS,
     UNWRITTEN_IN_ALL,
     UNWRITTEN_PER_KEY,
     WORKERS_PART,
@@ -62,7 +64,7 @@ from app.performance import History
 from app.places import Places
 from app.queue import Completions, Queue
 from app.settings import Settings
-from app.shared import LEDGER_THREADS, Desk
+from app.shared import Desk
 from app.tally import RedisCollector
 from app.threads import Threads
 from app.turns import Turns
@@ -79,7 +81,6 @@ log = logging.getLogger("warpdesk.api")
 _LAST_WORDS = 2.0  # seconds that what was counted last may take to reach Redis
 _PORT_EVERY = 5.0
 _AGAIN = 1.0  # seconds until what failed is begun again
-OWNERS = 20  # keys that may have all the waits and streams that one key may, at the same time
 TURN_EVERY = 0.5  # seconds after which the event loop says that it turns
 KEYS_EVERY = 2.0  # seconds after which a key that was taken out of the file stops working
 

@@ -49,11 +49,6 @@ router = APIRouter(prefix="/v1/worker", include_in_schema=False)
 
 NPY, RESULTS = "application/x-npy", "application/octet-stream"
 
-MAX_MANIFEST = 32 << 20  # bytes: documents hold what is no array
-MAX_RESULTS = 1024  # of one request
-MAX_WANTED = 1 << 20  # bytes of a list of inputs
-AT_ONCE = 8 << 20  # bytes of inputs in one answer
-_HELD = 4 << 20  # bytes of arrays that wait to be written
 _PIECE = 256 << 10  # of inputs: what the connection holds of them counts as sent
 
 
@@ -86,18 +81,18 @@ async def read_inputs(request: Request, caller: Worker, desk: Shared) -> Respons
     """Small inputs of attempts that run, in one answer: a length in four bytes, a SentInputs, then the .npy files that
     it tells of. What it tells nothing of is to be asked for alone."""
     try:
-        async with bodies.read(request, MAX_WANTED, desk.for_workers) as body:
+        async with bodies.read(request, limits.WANTED, desk.for_workers) as body:
             asked = WantedInputs.model_validate_json(body)
     except ValidationError as error:
         raise Refusal("invalid-request", f"The list of inputs is malformed in {error.error_count()} places") from None
     wanted = asked.inputs
     records = await _found(desk, {attempt: asked.claims.get(attempt, "") for attempt, _name in wanted})
 
-    share = desk.for_workers.take(caller.id, AT_ONCE)
+    share = desk.for_workers.take(caller.id, limits.INPUTS_AT_ONCE)
     request.state.shares.append(share)
 
     def read() -> list[bytes]:
-        told, files, room = list[ArrayInfo | None](), list[bytes](), AT_ONCE
+        told, files, room = list[ArrayInfo | None](), list[bytes](), limits.INPUTS_AT_ONCE
         for attempt, name in wanted:
             content, found = None, records[attempt]
             if isinstance(found, Refusal):
@@ -115,7 +110,7 @@ async def read_inputs(request: Request, caller: Worker, desk: Shared) -> Respons
 
     content = await anyio.to_thread.run_sync(read)
     length = sum(map(len, content))
-    share.shrink(max(0, AT_ONCE - length))
+    share.shrink(max(0, limits.INPUTS_AT_ONCE - length))
     return StreamingResponse(_pieces(content), headers={"Content-Length": str(length)}, media_type=RESULTS)
 
 
@@ -292,8 +287,8 @@ class _Body:
 async def _manifest(body: _Body, limit: int, share: Share) -> SentResults:
     """What the body begins with, whose every file has a length that can be told. It counts before it is read."""
     size = int.from_bytes(await body.exactly(4), "big")
-    if size > MAX_MANIFEST:
-        raise Refusal("body-too-large", f"The documents are {size} bytes; the limit is {MAX_MANIFEST}")
+    if size > limits.DOCUMENTS:
+        raise Refusal("body-too-large", f"The documents are {size} bytes; the limit is {limits.DOCUMENTS}")
     share.grow(size)
     text = await body.exactly(size)
     try:
@@ -301,8 +296,10 @@ async def _manifest(body: _Body, limit: int, share: Share) -> SentResults:
     except ValidationError as error:
         raise Refusal("malformed-result", f"The documents are malformed in {error.error_count()} places") from None
     names = [result.name for result in sent.results]
-    if len(names) > MAX_RESULTS or len(set(names)) < len(names):
-        raise Refusal("malformed-result", f"{len(names)} results were sent; at most {MAX_RESULTS} are taken, each once")
+    if len(names) > limits.RESULTS or len(set(names)) < len(names):
+        raise Refusal(
+            "malformed-result", f"{len(names)} results were sent; at most {limits.RESULTS} are taken, each once"
+        )
     for result in sent.results:
         arrays = _arrays(result.document)
         for array in arrays.values():
@@ -408,7 +405,7 @@ async def _receive(body: _Body, incoming: Sequence[_Incoming], share: Share) -> 
     for result in incoming:
         waiting.append(result)
         async for size in result.receive(body):
-            if not share.fits(max(size, limits.PIECE)) or share.amount >= _HELD:
+            if not share.fits(max(size, limits.PIECE)) or share.amount >= limits.RESULTS_WRITTEN_AT_ONCE:
                 await anyio.to_thread.run_sync(_write, waiting)
                 waiting = [result]
                 share.close()

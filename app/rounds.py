@@ -31,12 +31,6 @@ router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audi
 
 BINARY = "application/octet-stream"
 
-_WRITTEN_AT_ONCE = 2 << 20  # bytes of a masked vector that are held at the most
-
-# Keys of a body. Where each shares with each, a client sends a ciphertext and two commitments under their number, for
-# every other.
-_KEYS_OF_SHARES = 4 * rules.MOST_CLIENTS
-
 _CREATOR = ("unauthorized", "missing-scope", "foreign-host", "ledger-unavailable")
 _ANYONE = (*_CREATOR, "unknown-member", "unknown-round")
 _MEMBER = ("unknown-member", "unknown-round", "not-yet", "phase-over", "round-aborted", "ledger-unavailable")
@@ -384,7 +378,7 @@ async def roster(round_id: str, request: Request, desk: Shared) -> Roster:
 async def send_shares(round_id: str, request: Request, desk: Shared) -> Response:
     """Ciphertexts for exactly the sender's neighbours, of 96 bytes each."""
     member = await _member(request, desk, round_id)
-    sent = await _body(request, desk, SentShares, keys=_KEYS_OF_SHARES)
+    sent = await _body(request, desk, SentShares, keys=limits.JSON_KEYS_OF_MEMBERS)
     commitments = {
         int(client): (bytes.fromhex(both.self_seed), bytes.fromhex(both.mask_key))
         for client, both in sent.commitments.items()
@@ -503,7 +497,7 @@ async def send_unmask(round_id: str, request: Request, desk: Shared) -> Response
     """For each of the sender's neighbours and itself one share: of the self seed of who survived, of the mask key of
     who dropped out. Never both: together they open a vector."""
     member = await _member(request, desk, round_id)
-    sent = await _body(request, desk, Unmasking, keys=_KEYS_OF_SHARES)
+    sent = await _body(request, desk, Unmasking, keys=limits.JSON_KEYS_OF_MEMBERS)
     await _told(
         desk,
         member.owner,
@@ -653,7 +647,7 @@ async def _receive(request: Request, row: Row, size: int, share: Share) -> None:
         if received > size:
             raise _wrong_length(received, size, "at least ")
         pieces.append(piece)
-        if not share.fits(max(len(piece), limits.PIECE)) or share.amount >= _WRITTEN_AT_ONCE:
+        if not share.fits(max(len(piece), limits.PIECE)) or share.amount >= limits.VECTOR_WRITTEN_AT_ONCE:
             await anyio.to_thread.run_sync(row.write, pieces)
             pieces = []
             share.close()

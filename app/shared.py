@@ -27,8 +27,6 @@ from privacy.ledger import Ledger
 from privacy.rounds import Rounds
 from workers.store import Store
 
-LEDGER_THREADS = 8  # that wait for the database of budgets: where it hangs, it has these and no others
-
 
 @dataclass(frozen=True)
 class Desk:

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from redis.exceptions import RedisError, ResponseError
 
-from app import arrays, auth, bodies, charges, durability, errors, operations, queries, schemas, shared, storage
+from app import arrays, auth, bodies, charges, durability, errors, limits, operations, queries, schemas, shared, storage
 from app.auth import Key
 from app.errors import Refusal
 from app.jobs import APPLIED, CALLER, NOT_DONE, PREFER, until_done, waited
@@ -60,7 +60,7 @@ router = APIRouter(tags=["jobs"], route_class=_Direct)
 LONGEST_KEY = 255  # characters of an Idempotency-Key
 
 # A body below this size is written out again on the event loop, which takes several times as long as to parse it.
-_WRITTEN_AT_ONCE = bodies.SMALL // 8
+_WRITTEN_AT_ONCE = limits.JSON_SMALL // 8
 
 # Seconds after which stored inputs are looked for again. Redis refuses those that were deleted since for this long.
 

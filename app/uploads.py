@@ -19,10 +19,6 @@ router = APIRouter(tags=["arrays"])
 
 JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
 
-# Bytes that a thread is called for, and bytes that may wait for it; then the caller does.
-_FLUSHED_AT_ONCE = 2 << 20
-_BACKLOG = 8 << 20
-
 _CURSOR = r"^[0-9]{1,12}-[0-9a-f]{64}$"
 _CALLER = ("unauthorized", "missing-scope", "foreign-host")
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -136,7 +132,10 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
             size = max(len(piece), limits.PIECE)
             waiting += size
             crowded = not share.fits(size)  # then nothing waits
-            if not crowded and (waiting < _FLUSHED_AT_ONCE or (thread and waiting < _BACKLOG and not thread.done())):
+            if not crowded and (
+                waiting < limits.UPLOAD_WRITTEN_AT_ONCE
+                or (thread and waiting < limits.UPLOAD_BACKLOG and not thread.done())
+            ):
                 continue
             if thread is not None:
                 await _done(thread)

@@ -15,7 +15,7 @@ import pytest
 
 from app import charges, operations
 from app.auth import create_key
-from app.shared import LEDGER_THREADS
+from app.limits import LEDGER_THREADS
 from kernels.catalogue import OPERATIONS
 from privacy.ledger import DatabaseUnavailable, Ledger
 from tests.app.conftest import Live, live, wait_until

@@ -84,7 +84,7 @@ def test_a_large_csv_is_stored_for_little_memory_while_others_are_answered(serve
 def test_a_csv_that_takes_too_much_memory_ends_its_own_process_alone(
     serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrays, "CSV_MEMORY", 24 * MIB)
+    monkeypatch.setattr(limits, "CSV_MEMORY", 24 * MIB)
     long_row = b'"\n",' + b"12," * 9000  # a row of a cell that goes over two lines, and so on
 
     with serve_api() as api:
@@ -128,7 +128,7 @@ def test_a_csv_whose_process_is_killed_may_be_sent_again(serve_api: Callable[...
         (b"Day,Close\nMon,1\n", "", 422, "'Mon' is not a number; column Close is numeric"),
     ],
 )
-@pytest.mark.parametrize("rows", [1, arrays.CSV_SMALL // 4], ids=["small", "large"])
+@pytest.mark.parametrize("rows", [1, limits.CSV_SMALL // 4], ids=["small", "large"])
 def test_small_and_large_csv_files_are_answered_alike(
     api: Live, rows: int, header: bytes, query: str, status: int, sentence: str
 ) -> None:
@@ -159,7 +159,7 @@ class Reading:
 
 
 def large_csv(first: str) -> bytes:
-    return f"{first},2,3\n".encode() * (arrays.CSV_SMALL // 6 + 1)
+    return f"{first},2,3\n".encode() * (limits.CSV_SMALL // 6 + 1)
 
 
 def test_a_large_csv_waits_for_another_of_its_key_and_is_refused_if_that_takes_long(
@@ -292,7 +292,7 @@ def test_large_bodies_are_parsed_one_of_a_key_at_once_and_another_keys_beside_it
     parse, entered, go_on = bodies.parse, list[int](), threading.Event()
 
     def noted(body: bytes) -> object:
-        if len(body) > bodies.SMALL:
+        if len(body) > limits.JSON_SMALL:
             entered.append(len(body))
             assert go_on.wait(60)
         return parse(body)

@@ -22,7 +22,8 @@ import pytest
 import redis
 
 from app.auth import create_key
-from app.remote import AT_ONCE, MAX_MANIFEST, RESULTS, _is_unwanted
+from app.limits import DOCUMENTS, INPUTS_AT_ONCE
+from app.remote import RESULTS, _is_unwanted
 from kernels.operation import InvalidRequest
 from tests.app.computations import COMPUTATIONS, compute
 from tests.app.conftest import SCALE, Live, connected, live, wait_until
@@ -552,10 +553,10 @@ def head_of(host: Host, path: str, length: int) -> bytes:
 
 def test_documents_of_results_count_before_they_are_read_and_until_the_request_ends(host: Host) -> None:
     held = host.api.app.state.desk.for_workers.held
-    announced = head_of(host, "results", 4 + MAX_MANIFEST) + struct.pack(">I", MAX_MANIFEST)
+    announced = head_of(host, "results", 4 + DOCUMENTS) + struct.pack(">I", DOCUMENTS)
     with connected(host.api) as first, connected(host.api) as second:
         first.sendall(announced)
-        wait_until(lambda: held() == MAX_MANIFEST)
+        wait_until(lambda: held() == DOCUMENTS)
         second.sendall(announced)
         status, problem = answered(second)
         host.submit()  # is served
@@ -590,19 +591,19 @@ def test_pieces_of_a_result_count_while_they_wait_and_where_none_may_wait_each_i
 
 def test_inputs_on_their_way_to_a_worker_count_until_it_has_read_them(host: Host) -> None:
     supply = host.api.app.state.desk.for_workers
-    job = host.claim(inputs={"values": {"array": host.upload(np.zeros(AT_ONCE // 8))}})
+    job = host.claim(inputs={"values": {"array": host.upload(np.zeros(INPUTS_AT_ONCE // 8))}})
     attempt = result_name(job.id, job.attempt)
     body = WantedInputs(inputs=((attempt, "values"),), claims={attempt: job.token}).model_dump_json().encode()
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that the API has to wait with the most
         connection.connect((httpx.URL(host.api.url).host, httpx.URL(host.api.url).port))
         connection.sendall(head_of(host, "inputs", len(body)) + body)
-        wait_until(lambda: supply.held() == AT_ONCE)
+        wait_until(lambda: supply.held() == INPUTS_AT_ONCE)
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
-        assert supply.held() == AT_ONCE
+        assert supply.held() == INPUTS_AT_ONCE
     wait_until(lambda: supply.held() == 0)
 
-    assert len(host.worker.post("/v1/worker/inputs", content=body).content) > AT_ONCE
+    assert len(host.worker.post("/v1/worker/inputs", content=body).content) > INPUTS_AT_ONCE
     wait_until(lambda: supply.held() == 0)
     with supply.take(host.token.split("_")[1], supply.each):
         refused = host.worker.post("/v1/worker/inputs", content=body)

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app import aggregation, rounds, submissions
+from app import aggregation, limits, submissions
 from app.auth import create_key
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
@@ -393,7 +393,7 @@ def test_a_masked_vector_is_never_held_whole(api: Live, play: Play, monkeypatch:
         answer = http.put("masked", content=bytes(20_000_000), headers={"Content-Type": "application/octet-stream"})
     assert answer.status_code == 204
     assert sum(written) == 20_000_000
-    assert max(written) < rounds._WRITTEN_AT_ONCE + (1 << 20)
+    assert max(written) < limits.VECTOR_WRITTEN_AT_ONCE + (1 << 20)
 
 
 def test_pieces_of_masked_vectors_that_wait_count_for_the_rounds_owner(
