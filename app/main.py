@@ -24,6 +24,7 @@ from app import (
     events,
     health,
     jobs,
+    limits,
     observe,
     operations,
     privacy_metrics,
@@ -43,21 +44,7 @@ from app.auth import LOCAL, Gate, read_keys
 from app.collector import Collector
 from app.connections import most_connections
 from app.drain import Drain
-from app.limits import (
-    CSV_IN_ALL,
-    CSV_PER_KEY,
-    FOR_WORKERS_IN_ALL,
-    FOR_WORKERS_PER_KEY,
-    JSON_IN_ALL,
-    JSON_PER_KEY,
-    LEDGER_THREADS,
-    OWNERS,
-    UNWRITTEN_IN_ALL,
-    UNWRITTEN_PER_KEY,
-    WORKERS_PART,
-    Limits,
-    Shares,
-)
+from app.limits import Limits, Shares
 from app.memory import keep_freed_memory
 from app.metrics import Metrics
 from app.performance import History
@@ -104,19 +91,8 @@ def create_app(
             await anyio.to_thread.run_sync(kept.sync)
         queue = Queue(settings.redis_url, settings.redis_patience, kept.mac_of)
         seen_of_redis = RedisCollector(settings.redis_url, settings.redis_patience)
-        limits = Limits(
-            settings.submissions_per_second, settings.submission_burst, "A key may submit so many jobs and arrays"
-        )
-        requests = Limits(
-            settings.requests_per_second, settings.request_burst, "A key or a member of a round may ask so often"
-        )
         places = most_connections(settings.max_connections)
-        each = min(settings.max_requests_per_key, max(1, places // 2))
-        under_way = Shares("Requests under way", each=each, whole=places)
-        of_workers = max(2, places // WORKERS_PART)
-        under_way_of_workers = Shares("Requests of workers under way", each=of_workers // 2, whole=of_workers)
-        waits = Shares("Requests with `Prefer: wait`", each=settings.max_waits, whole=OWNERS * settings.max_waits)
-        streams = Shares("Event streams", each=settings.max_streams, whole=OWNERS * settings.max_streams)
+        of_workers = max(2, places // limits.WORKERS_PART)
         drain = Drain()
         admission = Admission(settings, drain)
         watchdog = Watchdog(settings.redis_url, settings.redis_patience)
@@ -137,17 +113,44 @@ def create_app(
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
-        ledger_threads = Threads("ledger", LEDGER_THREADS, LEDGER_THREADS // 2)
+        ledger_threads = Threads("ledger", limits.LEDGER_THREADS, limits.LEDGER_THREADS // 2)
         desk = api.state.desk = Desk(
-            settings, offered, kept, queue, completions, metrics, History(), limits, requests, under_way,
-            under_way_of_workers, waits, streams, admission, Turns(), threads, Amounts(offered), database, ledger,
-            ledger_threads, rounds_kept, asyncio.Event(),
-            Shares("Bytes of bodies", each=settings.buffered_per_key, whole=settings.buffered_in_all),
-            Places(JSON_IN_ALL, JSON_PER_KEY),
-            Places(CSV_IN_ALL, CSV_PER_KEY),
-            Shares("Bytes of arrays", each=UNWRITTEN_PER_KEY, whole=UNWRITTEN_IN_ALL),
-            Shares("Bytes for workers", each=FOR_WORKERS_PER_KEY, whole=FOR_WORKERS_IN_ALL),
-        )  # fmt: skip
+            settings=settings,
+            operations=offered,
+            store=kept,
+            queue=queue,
+            completions=completions,
+            metrics=metrics,
+            history=History(),
+            limits=Limits(
+                settings.submissions_per_second, settings.submission_burst, "A key may submit so many jobs and arrays"
+            ),
+            requests=Limits(
+                settings.requests_per_second, settings.request_burst, "A key or a member of a round may ask so often"
+            ),
+            under_way=Shares(
+                "Requests under way", each=min(settings.max_requests_per_key, max(1, places // 2)), whole=places
+            ),
+            under_way_of_workers=Shares("Requests of workers under way", each=of_workers // 2, whole=of_workers),
+            waits=Shares(
+                "Requests with `Prefer: wait`", each=settings.max_waits, whole=limits.OWNERS * settings.max_waits
+            ),
+            streams=Shares("Event streams", each=settings.max_streams, whole=limits.OWNERS * settings.max_streams),
+            admission=admission,
+            keys=Turns(),
+            threads=threads,
+            amounts=Amounts(offered),
+            database=database,
+            ledger=ledger,
+            ledger_threads=ledger_threads,
+            rounds=rounds_kept,
+            rounds_moved=asyncio.Event(),
+            buffers=Shares("Bytes of bodies", each=settings.buffered_per_key, whole=settings.buffered_in_all),
+            json_turns=Places(limits.JSON_IN_ALL, limits.JSON_PER_KEY),
+            csvs=Places(limits.CSV_IN_ALL, limits.CSV_PER_KEY),
+            unwritten=Shares("Bytes of arrays", each=limits.UNWRITTEN_PER_KEY, whole=limits.UNWRITTEN_IN_ALL),
+            for_workers=Shares("Bytes for workers", each=limits.FOR_WORKERS_PER_KEY, whole=limits.FOR_WORKERS_IN_ALL),
+        )
         running: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "sign": lambda: _sign_older(queue, settings),
             "watchdog": watchdog.watch,
