@@ -239,6 +239,7 @@ class Ledger:
         self.engine = engine
         self._secrets = Secrets(key)
         self._anchor = anchor
+        self._found: dict[str, int] | None = None  # the last entry of each budget when its anchor was first compared
 
     def prepare(self) -> None:
         """Make the tables that are missing, and see that the key is that of the database. Raises WrongKey where it is
@@ -278,6 +279,8 @@ class Ledger:
             for head in heads.values():
                 if wrong := _misfit(connection, head, rows.get(head.budget_id)):
                     raise LedgerBehind(wrong)
+        if self._found is None:
+            self._found = {budget_id: row["seq"] for budget_id, row in rows.items()}
         for row in rows.values() if note else ():
             if row["id"] not in heads or row["seq"] > heads[row["id"]].seq:
                 self._anchor.note(row)
@@ -545,7 +548,10 @@ class Ledger:
         self.erase()
 
     def void(self, charge_id: str, reason: str, *, forget_key: bool) -> bool:
-        """Give back a charge that nobody ever claimed; False for one that somebody did.
+        """Give back a charge that nobody ever claimed; False for one that somebody did, or may have.
+
+        Claims are in no chain. A database that was older when it was opened may have forgotten those of the charges it
+        had then: they are taken for claimed.
 
         With `forget_key` the idempotency key may be used for another request. Raises UnknownCharge.
         """
@@ -554,6 +560,9 @@ class Ledger:
             if charge["state"] not in ("charged", "void"):
                 return False
             budget = None
+            if charge["state"] == "charged" and self._was_found(connection, charge):
+                self._turn(connection, charge, state="claimed")
+                return False
             if charge["state"] == "charged":
                 budget = self._refund(connection, charge, reason)
             else:
@@ -563,9 +572,17 @@ class Ledger:
             if forgotten:
                 connection.execute(delete(REQUESTS).where(REQUESTS.c.charge_id == charge_id))
         if budget is not None:
-            self._note(budget)
+            # A database without the refund has more spent: it may be noted later, when ledger and anchor are compared.
+            with suppress(DatabaseUnavailable):
+                self._note(budget)
         self.erase()
         return True
+
+    def _was_found(self, connection: Connection, charge: Row) -> bool:
+        """Whether a charge was there when the ledger was opened. Without an anchor nothing is known of the past."""
+        if self._found is None:
+            return False
+        return _entry(connection, charge["id"]).seq <= self._found.get(charge["budget_id"], 0)
 
     def _refund(self, connection: Connection, charge: Row, reason: str) -> Row:
         row = self._locked_budget(connection, charge["budget_id"])

@@ -5,18 +5,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, event, make_url, text
 
 from privacy import anchor
 from privacy.anchor import Anchor
 from privacy.database import SCHEMA, DamagedDatabase, UnusableDatabase, connect, facts, writing
-from privacy.ledger import BudgetClosed, Ledger, LedgerBehind
+from privacy.ledger import BudgetClosed, DatabaseUnavailable, Ledger, LedgerBehind
 from privacy.opening import Place, accept_database, examine, open_ledger
 from privacy.seeds import Ring, Secrets, UnusableKey, WrongKey
 from tests.privacy.conftest import create_database
-from tests.privacy.ledgers import charged, open_budget, order
+from tests.privacy.ledgers import charged, claimed, open_budget, order
 from tests.privacy.processes import Processes
 
 Open = Callable[[Place], Ledger]
@@ -134,6 +135,25 @@ def test_a_chain_that_was_charged_from_an_older_copy_on_is_noticed(place: Place,
     without.dispose()
     with pytest.raises(LedgerBehind, match=f"entry 1 of {budget.id} is another than was written"):
         open_ledger(fork)
+
+
+def test_nothing_that_an_older_copy_may_have_forgotten_is_refunded(place: Place, opened: Open, tmp_path: Path) -> None:
+    ledger = opened(place)
+    budget = open_budget(ledger)
+    published = charged(ledger, budget, 1)
+    ledger.dispose()
+    older = replace(place, database=copy_of(place.database, tmp_path))
+    claimed(ledger, published)
+    ledger.release(published.id, "{}", b"an answer")
+    ledger.dispose()
+
+    ledger = opened(older)  # no entry of a chain is missing
+    later = charged(ledger, budget, 2)
+    assert not ledger.void(published.id, "its inputs are gone", forget_key=True)
+    ledger.fail(published.id, "its inputs are gone")
+    assert ledger.void(later.id, "its job was canceled", forget_key=False)
+    assert (ledger.budget(budget.id).spent, ledger.verify(budget.id).ok) == ({"epsilon": "0.1"}, True)
+    ledger.dispose()
 
 
 def test_a_database_that_is_put_back_while_the_service_runs_is_charged_nothing(
@@ -281,6 +301,28 @@ def anchored(database: str, file: str, key: bytes) -> tuple[Ledger, Engine]:
     engine = connect(file)
     anchor.begin(engine)
     return Ledger(connect(database), key, Anchor(engine, Secrets(key), "ledger_tested")), engine
+
+
+def test_a_refund_that_the_anchor_misses_is_one_and_is_noted_later(database: str, key: bytes, tmp_path: Path) -> None:
+    ledger, engine = anchored(database, f"sqlite:///{tmp_path}/ledger.anchor", key)
+    budget = open_budget(ledger)
+    charge = charged(ledger, budget, 1)
+    engine.dispose()
+    event.listen(engine, "connect", _read_only)
+    with pytest.raises(DatabaseUnavailable, match="readonly"):
+        charged(ledger, budget, 2)
+    assert ledger.void(charge.id, "its job was canceled", forget_key=True)
+    event.remove(engine, "connect", _read_only)
+    engine.dispose()
+    assert ledger.find(charge.id).state == "void"
+    ledger.compare()
+    assert Anchor(engine, Secrets(key), "ledger_tested").heads()[budget.id].seq == 3
+    ledger.dispose()
+
+
+def _read_only(connection: Any, _record: Any) -> None:
+    """As on a disk that has errors."""
+    connection.execute("PRAGMA query_only=ON")
 
 
 @pytest.mark.parametrize("many", [12, pytest.param(64, marks=pytest.mark.chaos)])
