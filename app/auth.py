@@ -25,6 +25,7 @@ from fastapi import Depends, Request
 
 from app.errors import Refusal
 from app.limits import Limits, network
+from app.peers import user_of
 
 log = logging.getLogger("warpdesk.api")
 
@@ -46,7 +47,8 @@ _TOKEN = re.compile(r"^wd_([0-9a-f]{12})_([A-Za-z0-9_-]{43})$")
 
 # Names of headers that proxies add to what they forward.
 _FORWARDED = re.compile(
-    r"forwarded|via|cdn-loop|x-real-ip|(?:x-forwarded|x-original|x-envoy|cf|fly|fastly)-.+|(?:.+-)?client-ip"
+    r"forwarded(?:-.+)?|via|cdn-loop|x-forwarded|x-scheme|(?:cf|fly|fastly)-.+|(?:.+-)?client-?ip"
+    r"|x-(?:amzn|appengine|arr|azure|bluecoat|envoy|forwarded|nginx|original|proxyuser|real|remote)-.+"
 )
 
 
@@ -303,9 +305,9 @@ class Gate:
                 log.warning("it cannot be noted that there are API keys: %s", error)
 
     async def identify(self, request: Request) -> Key:
-        """The key of a request, or a 401; while there are no keys, everything local belongs to "local"."""
+        """The key of a request, or a 401; while there are no keys, the service's own user is "local"."""
         if self.open:
-            _require_local(request)
+            await _require_local(request)
             return Key(LOCAL, LOCAL, ("admin",), "", 0.0)
         token = token_of(request)
         match, digest = _TOKEN.fullmatch(token), _digest(token)
@@ -362,10 +364,11 @@ def token_of(request: Request) -> str:
     return request.headers.get("x-api-key", "").strip()
 
 
-def _require_local(request: Request) -> None:
-    """Refuse other machines, what a proxy forwards, and pages of other sites in a browser of this machine.
+async def _require_local(request: Request) -> None:
+    """Refuse other machines, other users of this one, what a proxy forwards, and pages of other sites in a browser.
 
-    Such a page reaches 127.0.0.1 by the address, or by a name of its own (DNS rebinding).
+    A proxy that adds no header is known by its user, which is another one where it is a system's. A page of another
+    site reaches 127.0.0.1 by the address, or by a name of its own (DNS rebinding).
     """
     headers = request.headers
     host = headers.get("host", "").strip().lower()
@@ -376,16 +379,19 @@ def _require_local(request: Request) -> None:
         why = f"a proxy forwards this request: it has the header {header!r}"
     elif not is_loopback(name) or not (is_loopback(peer) or not peer):
         why = f"the host asked for is {name!r}"
-    elif request.scope["http_version"] == "1.0":  # what nginx speaks to servers behind it unless told otherwise
+    elif request.scope["http_version"] == "1.0":  # what nginx before 1.29.7 speaks unless told otherwise
         why = "a proxy may forward this request: it is HTTP/1.0"
     elif any(origin.partition("://")[2] != host for origin in headers.getlist("origin")):
         why = f"the page that asks is of the origin {headers['origin']!r}"
     elif (site := headers.get("sec-fetch-site", "none")) not in ("none", "same-origin"):
         why = f"the page that asks is of another site (Sec-Fetch-Site: {site!r})"
+    elif request.client and (user := await user_of(request)) != os.geteuid():  # (a unix socket has a mode of its own)
+        why = f"the user that asks is {'not known' if user is None else f'another (uid {user})'}"
     if why is not None:
         raise Refusal(
             "foreign-host",
-            f"No API keys exist, so only this machine is served; {why}. Create a key: warpdesk keys create NAME",
+            f"No API keys exist, so only its own user on this machine is served; {why}. "
+            "Create a key: warpdesk keys create NAME",
         )
 
 

@@ -35,7 +35,7 @@ CODES: dict[str, tuple[int, str, bool]] = {
     "unauthorized": (401, "No valid API key was given", False),
     "unknown-member": (401, "The join token is not one of this round", False),
     "missing-scope": (403, "The API key lacks the scope this needs", False),
-    "foreign-host": (403, "Without API keys only this machine is served", False),
+    "foreign-host": (403, "Without API keys only the service's own user on this machine is served", False),
     "not-found": (404, "There is nothing at this path", False),
     "unknown-job": (404, "There is no such job", False),
     "unknown-round": (404, "There is no such round", False),

@@ -18,6 +18,7 @@ from app import errors, observe
 from app.connections import Connections, most_connections
 from app.errors import Refusal
 from app.limits import Share, network
+from app.peers import Peer
 from app.settings import Settings
 
 # Bytes read at once: of a body four times as many as the event loops do, since each read is a turn of the loop and of a
@@ -112,6 +113,7 @@ class _Http(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
+        self.app_state = {**self.app_state, "peer": Peer(self.server, self.client)}  # the `state` of its requests
         try:
             self._place = self._all.admit(self, self._sender())
         except Refusal as refusal:

@@ -196,8 +196,8 @@ def _parser() -> argparse.ArgumentParser:
         "open",
         help="let the service start without keys again",
         description="A service that ever had keys does not start without its key file. This removes a key file "
-        "that has no key left, and the note that there were keys. From the next start everybody on this machine is "
-        "admin.",
+        "that has no key left, and the note that there were keys. From the next start whoever connects from this "
+        "machine as the service's user is admin.",
     ).set_defaults(run=_open_service)
     return parser
 
@@ -615,7 +615,7 @@ def _open_service(_: argparse.Namespace) -> int:
         return _fail(str(error))
     except OSError as error:
         return _fail(_not_written(error))
-    print("From its next start the service serves this machine, and nothing else, without keys")
+    print("From its next start the service serves its own user on this machine, and nobody else, without keys")
     return 0
 
 

@@ -263,6 +263,11 @@ class _Announcement:
             self.made = True
             self.say(f"Ready. Documentation to click through: {self.url}/docs\nTry:\n  {self._curl()}")
             own, look = (command(self.home, what) for what in ("keys create NAME", "doctor"))
+            if not self.keyed:
+                self.say(
+                    "There are no API keys: every process of this user on this machine is admin. Create a key before a "
+                    "proxy or a tunnel leads here."
+                )
             for reason in json.loads(health)["reasons"]:
                 self.say(f"Not everything works: {reason}")
             self.say(f"API keys of this service:\n  {own}\nDevice and Redis of this machine:\n  {look}")

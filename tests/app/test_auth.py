@@ -1,8 +1,12 @@
 """Whose request it is: keys, scopes, and what is served while there are no keys."""
 
+import ctypes
 import hashlib
 import json
-from collections.abc import Callable
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import pytest
 
 from app.auth import UnusableKeys, create_key, is_loopback, read_keys, revoke_key, serve_without_keys
 from app.main import create_app
+from app.peers import owner
 from app.settings import Settings
 from tests.app.computations import work
 from tests.app.conftest import SCALE, connected, wait_until
@@ -135,7 +140,11 @@ def test_without_keys_a_name_that_only_leads_here_is_refused(api: Any) -> None:
         ("Forwarded", "for=192.0.2.60"), ("Via", "1.1 proxy"), ("X-Forwarded-For", "192.0.2.60"),
         ("X-Forwarded-For", "127.0.0.1"), ("X-Forwarded-Host", "desk.example"), ("X-Forwarded-Proto", "https"),
         ("X-Real-IP", "192.0.2.60"), ("CF-Connecting-IP", "192.0.2.60"), ("True-Client-IP", "192.0.2.60"),
-        ("Fly-Client-IP", "192.0.2.60"), ("X-Client-IP", ""), ("CDN-Loop", "cdn"),
+        ("Fly-Client-IP", "192.0.2.60"), ("X-Client-IP", ""), ("CDN-Loop", "cdn"), ("X-Forwarded", "for=192.0.2.60"),
+        ("Forwarded-For", "192.0.2.60"), ("X-Remote-Addr", "192.0.2.60"), ("X-Remote-IP", "192.0.2.60"),
+        ("X-ProxyUser-Ip", "192.0.2.60"), ("X-Azure-ClientIP", "192.0.2.60"), ("X-Amzn-Trace-Id", "Root=1"),
+        ("X-ARR-Log-ID", "1"), ("X-AppEngine-User-IP", "192.0.2.60"), ("X-Nginx-Proxy", "true"),
+        ("X-Scheme", "https"), ("X-Bluecoat-Via", "1"), ("ClientIP", "192.0.2.60"),
     ],
 )  # fmt: skip
 def test_without_keys_what_a_proxy_forwards_is_refused(api: Any, header: str, value: str) -> None:
@@ -153,6 +162,68 @@ def test_without_keys_http_1_0_is_refused_as_proxies_speak_it(api: Any) -> None:
 
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert b"a proxy may forward this request: it is HTTP/1.0" in answer
+
+
+_AS_LOCAL = b"GET /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n"
+
+
+@contextmanager
+def made_by(user: int) -> Iterator[None]:
+    """Sockets that this thread makes in the block are that user's."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make another user's socket")
+    libc = ctypes.CDLL(None)
+    libc.setfsuid(user)
+    try:
+        yield
+    finally:
+        libc.setfsuid(0)
+
+
+def test_without_keys_another_user_of_the_machine_is_refused_whatever_is_sent(api: Any) -> None:
+    """nginx since 1.29.7 forwards by HTTP/1.1, with the host it forwards to and no header of its own."""
+    with made_by(65534), connected(api) as connection:
+        for _ in range(2):
+            connection.sendall(_AS_LOCAL)
+            answer = connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 403 ")
+            assert b"the user that asks is another (uid 65534)" in answer
+    with connected(api) as connection:
+        connection.sendall(_AS_LOCAL)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_without_keys_a_sender_who_has_gone_is_nobody(api: Any) -> None:
+    """The kernel tells root for the user of a socket that was closed."""
+    before = api.queued()
+    body = json.dumps(SCALE).encode()
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    for _ in range(20):
+        with made_by(65534), connected(api) as connection:
+            connection.sendall(head + body)
+    assert api.http.get("/v1/jobs").status_code == 200
+    assert api.queued() == before
+
+
+@pytest.mark.parametrize(
+    ("listening", "asking", "to"),
+    [
+        (socket.AF_INET, socket.AF_INET, "127.0.0.1"),
+        (socket.AF_INET6, socket.AF_INET6, "::1"),
+        (socket.AF_INET, socket.AF_INET6, "::ffff:127.0.0.1"),
+    ],
+)
+def test_the_user_of_a_connections_other_end_is_the_kernels_word(listening: int, asking: int, to: str) -> None:
+    with socket.socket(listening) as server, socket.socket(asking) as client:
+        server.bind(("::1" if listening == socket.AF_INET6 else "127.0.0.1", 0))
+        server.listen()
+        client.connect((to, server.getsockname()[1]))
+        accepted, there = server.accept()
+        here = accepted.getsockname()[:2]
+        assert owner(there[:2], here) == os.geteuid()
+        client.close()
+        assert owner(there[:2], here) is None
+        accepted.close()
 
 
 @pytest.mark.parametrize(
