@@ -29,6 +29,7 @@ from privacy.ledger import (
     OverBudget,
     Pending,
     UnknownBudget,
+    WrongKey,
 )
 from workers.protocol import ChargeRef, JobRequest, State
 from workers.queue import InputsGone, JobQueue, JobRecord
@@ -114,7 +115,7 @@ def unavailable(error: Exception) -> Refusal:
 
 
 def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, LedgerBehind) else type(error).__name__
+    return str(error) if isinstance(error, LedgerBehind | WrongKey) else type(error).__name__
 
 
 def paid(job: JobRequest, made: Charge) -> JobRequest:

@@ -84,7 +84,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         keep_freed_memory()
-        ledger = await anyio.to_thread.run_sync(open_ledger, settings.ledger_place)  # before the store: see `used`
+        ledger = await anyio.to_thread.run_sync(open_ledger, settings.ledger_place)
         database = ledger.engine
         kept: Store = store if store is not None else storage.open_store(settings)
         with suppress(StoreFull):  # then nobody's bytes are known until it can be read

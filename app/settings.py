@@ -31,6 +31,7 @@ class Settings(SecretsOfFiles):
     ledger_url: SecretStr = SecretStr("")
     ledger_key_file: Path | None = None  # <home>/ledger.key when unset: what noise seeds are wrapped with
     # Where the heads of all chains are noted, so that an older ledger is noticed; <home>/ledger.anchor when unset.
+    # Of a ledger in PostgreSQL another database there, which all API hosts share.
     ledger_anchor_url: SecretStr = SecretStr("")
     ledger_every: Annotated[float, Field(gt=0)] = 5.0  # how often it is looked for charged jobs that got lost or ended
     audit_file: Path | None = None  # <home>/audit.jsonl when unset: what admins did
@@ -125,5 +126,4 @@ class Settings(SecretsOfFiles):
     @property
     def ledger_place(self) -> Place:
         anchor = self.ledger_anchor_url.get_secret_value() or f"sqlite:///{self.home.absolute()}/ledger.anchor"
-        used = (self.store_directory / "secret").exists()  # it is made after the ledger
-        return Place(self.ledger, anchor, self.ledger_key_path, used)
+        return Place(self.ledger, anchor, self.ledger_key_path, self.home / "ledger-existed")

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from privacy.chain import canonical
-from privacy.database import exists, reading, writing
+from privacy.database import DatabaseUnavailable, exists, reading, writing
 from privacy.seeds import Secrets, WrongKey
 from privacy.tables import CREATED_WITH, Row
 
@@ -50,6 +50,10 @@ _HEADS = Table(
     Column("head", String(64), nullable=False),
     Column("seal", String(64), nullable=False),
 )
+
+
+class WrongAnchor(WrongKey, DatabaseUnavailable):
+    """A row was not written with the ledger's key. While the service runs that is a ledger which cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,7 @@ def begin(engine: Engine) -> Mark:
 
 
 class Anchor:
-    """The anchor of one ledger. Methods raise WrongKey for a row that was not written with the ledger's key, and
-    DatabaseUnavailable."""
+    """The anchor of one ledger. Methods raise WrongAnchor, and DatabaseUnavailable."""
 
     def __init__(self, engine: Engine, secrets: Secrets, ledger: str) -> None:
         self._engine = engine
@@ -102,7 +105,7 @@ class Anchor:
         self._ledger = ledger
 
     def check(self) -> None:
-        """Raise WrongKey where a bound anchor was written with another key."""
+        """Raise WrongAnchor where a bound anchor was written with another key."""
         with reading(self._engine) as connection:
             row = connection.execute(select(_MARK)).mappings().one()
         if row["seal"] and not hmac.compare_digest(row["seal"], self._seal_of_mark()):
@@ -170,9 +173,9 @@ class Anchor:
     def _seal_of_mark(self) -> str:
         return self._secrets.digest("anchor of", self._ledger)
 
-    def _wrong(self) -> WrongKey:
+    def _wrong(self) -> WrongAnchor:
         place = self._engine.url.render_as_string(hide_password=True)
-        return WrongKey(
+        return WrongAnchor(
             f"the ledger's anchor {place} was not written with this ledger's key: put back the key or the anchor that "
             "belongs to it"
         )

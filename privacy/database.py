@@ -59,21 +59,28 @@ class DatabaseUnavailable(Exception):
 class DamagedDatabase(DatabaseUnavailable):
     """The file is no SQLite database any more; the message says which file and what to do."""
 
+    def __init__(
+        self, file: str, cause: str, remedy: str = "put its newest backup in its place, with the service stopped"
+    ) -> None:
+        super().__init__(f"{file} is damaged ({cause}): {remedy}")
+        self.file = file
+        self.cause = cause
 
-def connect(url: str) -> Engine:
+
+def connect(url: str, setting: str = "WARPDESK_LEDGER_URL") -> Engine:
     """Return an engine for `sqlite:////path/to/file` or `postgresql://user@host/name`; connects at the first use.
 
-    Raises UnusableDatabase for any other URL.
+    Raises UnusableDatabase for any other URL, by the name of its setting.
     """
     try:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
     except Exception as error:
-        raise UnusableDatabase("WARPDESK_LEDGER_URL is not a database URL") from error
+        raise UnusableDatabase(f"{setting} is not a database URL") from error
     if backend == "sqlite":
         if not (parsed.database or "").startswith("/"):
             raise UnusableDatabase(
-                "a ledger is kept in a file that every process finds: sqlite:////path/to/it, "
+                f"{setting}: it is kept in a file that every process finds: sqlite:////path/to/it, "
                 f"not {parsed.database or 'in memory'}"
             )
         return _sqlite(parsed)
@@ -93,7 +100,7 @@ def connect(url: str) -> Engine:
             },
             hide_parameters=True,  # wrapped seeds and shares are parameters
         )
-    raise UnusableDatabase(f"a ledger is kept in sqlite or postgresql, not in {backend}")
+    raise UnusableDatabase(f"{setting}: it is kept in sqlite or postgresql, not in {backend}")
 
 
 def create_tables(engine: Engine) -> None:
@@ -130,6 +137,15 @@ def one_at_a_time(connection: Connection) -> None:
 def exists(engine: Engine) -> bool:
     """False for an SQLite file that is missing; to connect would create it."""
     return engine.dialect.name != "sqlite" or Path(str(engine.url.database)).exists()
+
+
+def identity(engine: Engine) -> tuple[str, ...]:
+    """What tells a database from any other of its kind, however their URLs are written. Creates nothing."""
+    if engine.dialect.name == "sqlite":
+        return (str(Path(str(engine.url.database)).resolve()),)
+    with reading(engine) as connection:
+        name, since = connection.execute(text("SELECT current_database(), pg_postmaster_start_time()")).one()
+    return name, str(since)
 
 
 def facts(engine: Engine) -> dict[str, str]:
@@ -210,9 +226,7 @@ def _is_damage(error: BaseException | None) -> bool:
 
 
 def _damaged(url: URL, error: Exception) -> DamagedDatabase:
-    return DamagedDatabase(
-        f"{url.database} is damaged ({_cause(error)}): put its newest backup in its place, with the service stopped"
-    )
+    return DamagedDatabase(str(url.database), _cause(error))
 
 
 def _cause(error: Exception) -> str:

@@ -10,7 +10,7 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -285,9 +285,15 @@ class Ledger:
             if row["id"] not in heads or row["seq"] > heads[row["id"]].seq:
                 self._anchor.note(row)
 
-    def accept(self, heads: Mapping[str, Head], others: bool, by: str) -> tuple[list[Row], list[str]]:
-        """Close each budget that does not go on from its head, and enter those that are missing as closed; with
-        `others` also close those without a head. Returns all budgets, and the ids of those that were closed."""
+    def accept(
+        self, heads: Mapping[str, Head], name: str, by: str, tell: Callable[[list[str]], None], *, others: bool
+    ) -> list[str]:
+        """Take the database as that of the ledger `name`: close each budget that does not go on from its head, and
+        enter those that are missing as closed; with `others` also close those without a head.
+
+        Returns the ids of those that were closed, which `tell` has been given before.
+        """
+        assert self._anchor is not None  # noqa: S101
         closed = []
         with writing(self.engine) as connection:
             lock = select(BUDGETS).with_for_update()
@@ -301,13 +307,16 @@ class Ledger:
                 if wrong and (row["state"] == "open" or known is None):
                     self._close(connection, row, by, f"{wrong}; an administrator accepted the database")
                     closed.append(row["id"])
-            return list(connection.execute(select(BUDGETS)).mappings()), closed
+            tell(closed)
+            _name(connection, name)
+            # Before the commit: after a crash in between the database is behind again, and the same ids are told.
+            self._anchor.replace(list(connection.execute(select(BUDGETS)).mappings()))
+        return closed
 
     def name(self, ledger: str) -> None:
         """Write the ledger's id, where the database has none."""
         with writing(self.engine) as connection:
-            if connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "ledger")) is None:
-                connection.execute(insert(FACTS).values(name="ledger", value=ledger))
+            _name(connection, ledger)
 
     def create(self, new: NewBudget) -> Budget:
         """Open a budget for a dataset that has no open one. Raises NotAnAmount, NotADataset, DatasetTaken."""
@@ -774,6 +783,11 @@ def _misfit(connection: Connection, head: Head, budget: Row | None) -> str | Non
     if found != head.head:
         return f"entry {head.seq} of {budget['id']} is another than was written"
     return None
+
+
+def _name(connection: Connection, ledger: str) -> None:
+    if connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "ledger")) is None:
+        connection.execute(insert(FACTS).values(name="ledger", value=ledger))
 
 
 def _budget(row: Row) -> Budget:

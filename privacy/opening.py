@@ -1,7 +1,7 @@
 """The opening of a ledger: its key, its database and its anchor belong together, or a sentence says what to do."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +10,9 @@ from sqlalchemy import Engine
 
 from privacy import anchor
 from privacy.anchor import Anchor, Mark
-from privacy.database import DatabaseUnavailable, UnusableDatabase, connect, facts
+from privacy.database import DamagedDatabase, DatabaseUnavailable, UnusableDatabase, connect, facts, identity
 from privacy.ledger import Ledger, LedgerBehind
-from privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, alone
+from privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, alone, force
 
 log = logging.getLogger("warpdesk.ledger")
 
@@ -21,12 +21,12 @@ LEDGER_ERRORS = (UnusableDatabase, UnusableKey, WrongKey, DatabaseUnavailable)  
 
 @dataclass(frozen=True)
 class Place:
-    """Where a ledger is kept. `used`: a service has run in this home before, so that there was a ledger."""
+    """Where a ledger is kept. `note` is a file that is there once there was a ledger, whatever became of the rest."""
 
     database: str
     anchor: str
     key_file: Path
-    used: bool
+    note: Path
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,10 @@ def open_ledger(place: Place) -> Ledger:
 
     Raises LedgerBehind and all of LEDGER_ERRORS.
     """
-    if place.database == place.anchor:
-        raise UnusableDatabase("WARPDESK_LEDGER_ANCHOR_URL is the ledger's own database: an anchor is kept elsewhere")
     # Several processes of a host may start at once.
     with _connected(place) as (database, anchored), alone(place.key_file.parent):
         found = _Found(anchor.mark(anchored), facts(database), place.key_file.exists())
-        _check_key(place, found)
+        _check_key(place.key_file, found)
         if (wrong := _missing(place, found)) is not None:
             raise LedgerBehind(wrong)
         if found.mark is None and "key" in found.facts:
@@ -67,6 +65,7 @@ def open_ledger(place: Place) -> Ledger:
         if not mark.bound:
             ledger.name(mark.ledger)
             heads.bind()
+        _remember(place)
     return ledger
 
 
@@ -77,7 +76,7 @@ def examine(place: Place) -> Ledger | None:
     """
     with _connected(place) as (database, anchored):
         found = _Found(anchor.mark(anchored), facts(database), place.key_file.exists())
-        _check_key(place, found)
+        _check_key(place.key_file, found)
         if (wrong := _missing(place, found)) is not None:
             raise LedgerBehind(wrong)
         if "key" not in found.facts:
@@ -92,44 +91,88 @@ def examine(place: Place) -> Ledger | None:
         return ledger
 
 
-def accept_database(place: Place, by: str) -> list[str]:
+def examine_as_worker(database: str, key_file: Path) -> Ledger | None:
+    """The ledger without an anchor, which workers have none of; None before the first start. Changes nothing.
+
+    Raises all of LEDGER_ERRORS.
+    """
+    engine = connect(database)
+    try:
+        found = _Found(None, facts(engine), key_file.exists())
+        _check_key(key_file, found)
+        if "key" not in found.facts:
+            engine.dispose()
+            return None
+        ledger = Ledger(engine, Ring(key_file))
+        ledger.check_key(found.facts["key"])
+    except BaseException:
+        engine.dispose()
+        raise
+    return ledger
+
+
+def accept_database(place: Place, by: str, tell: Callable[[list[str]], None]) -> list[str]:
     """Take the database as it is, though it is older than its anchor, new or another: the ids of the budgets that were
-    closed, since what else was charged to them is not known. Raises all of LEDGER_ERRORS."""
+    closed, since what else was charged to them is not known. They are told before anything is accepted: where `tell`
+    raises, or the process ends, nothing is. Raises all of LEDGER_ERRORS."""
     with _connected(place) as (database, anchored), alone(place.key_file.parent):
         found = _Found(anchor.mark(anchored), facts(database), place.key_file.exists())
-        _check_key(place, found)
+        _check_key(place.key_file, found)
         mark = anchor.begin(anchored)
         ring = Ring(place.key_file)
-        ledger = Ledger(database, ring)
-        ledger.prepare()
         earlier = Anchor(anchored, Secrets(ring), mark.ledger)
         earlier.check()
         known = found.facts.get("ledger")
-        budgets, closed = ledger.accept(earlier.heads(), not found.bound or known not in (None, mark.ledger), by)
         name = known or mark.ledger
-        ledger.name(name)
-        Anchor(anchored, Secrets(ring), name).replace(budgets)
-        database.dispose()
-        anchored.dispose()
+        ledger = Ledger(database, ring, Anchor(anchored, Secrets(ring), name))
+        ledger.prepare()
+        closed = ledger.accept(earlier.heads(), name, by, tell, others=not found.bound or known != mark.ledger)
+        _remember(place)
+        ledger.dispose()
     return closed
+
+
+def _remember(place: Place) -> None:
+    """Note that there is a ledger."""
+    if not place.note.exists():
+        try:
+            place.note.touch(mode=0o600)
+            force(place.note.parent)
+        except OSError as error:  # a full disk must not keep the service from starting
+            log.warning("it cannot be noted that there is a ledger: %s", error)
 
 
 @contextmanager
 def _connected(place: Place) -> Iterator[tuple[Engine, Engine]]:
     """The engines of database and anchor, without a connection left where the block raises."""
-    engines = connect(place.database), connect(place.anchor)
+    engines = database, anchored = connect(place.database), connect(place.anchor, "WARPDESK_LEDGER_ANCHOR_URL")
     try:
+        _check_apart(database, anchored)
         yield engines
-    except BaseException:
+    except BaseException as error:
         for engine in engines:
             engine.dispose()
+        if isinstance(error, DamagedDatabase) and error.file == anchored.url.database:
+            remedy = "put it elsewhere, with the service stopped, and run `warpdesk ledger accept`"
+            raise DamagedDatabase(error.file, error.cause, f"{remedy}, which closes every open budget") from error
         raise
 
 
-def _check_key(place: Place, found: _Found) -> None:
+def _check_apart(database: Engine, anchored: Engine) -> None:
+    """What goes back with the ledger's database is no anchor of it, and neither is one that each host has."""
+    if database.dialect.name == "postgresql" != anchored.dialect.name:
+        raise UnusableDatabase(
+            "the ledger is in PostgreSQL, which API hosts share, and its anchor is a file: set "
+            "WARPDESK_LEDGER_ANCHOR_URL to another database in PostgreSQL, the same for all of them"
+        )
+    if database.dialect.name == anchored.dialect.name and identity(database) == identity(anchored):
+        raise UnusableDatabase("WARPDESK_LEDGER_ANCHOR_URL is the ledger's own database: an anchor is kept elsewhere")
+
+
+def _check_key(key_file: Path, found: _Found) -> None:
     if not found.key and (found.bound or "key" in found.facts):
         raise UnusableKey(
-            f"the ledger's key {place.key_file} is missing, and the ledger cannot be used without it: put the key file "
+            f"the ledger's key {key_file} is missing, and the ledger cannot be used without it: put the key file "
             "back, or set WARPDESK_LEDGER_KEY_FILE to where it is"
         )
 
@@ -141,8 +184,9 @@ def _missing(place: Place, found: _Found) -> str | None:
         if "key" not in found.facts:
             return "the ledger's database is missing or empty, and its anchor is not"
         return None if ledger == mark.ledger else "the ledger's database is another than the one its anchor is of"
-    if ledger is not None and (mark is None or ledger != mark.ledger):
+    noted = place.note.exists()  # an anchor that is not bound was begun after that
+    if (ledger is not None and (mark is None or ledger != mark.ledger)) or (noted and "key" in found.facts):
         return "the ledger's anchor is missing (ledger.anchor, or WARPDESK_LEDGER_ANCHOR_URL), and its database is not"
-    if mark is None and place.used and found.key and "key" not in found.facts:
-        return f"the ledger's database is missing or empty, and its key {place.key_file} is not"
+    if noted:
+        return f"the ledger's database and anchor are missing or empty, and there was a ledger ({place.note} says so)"
     return None

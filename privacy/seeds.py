@@ -51,7 +51,7 @@ class Ring:
         except FileNotFoundError:
             _write(path, (secrets.token_bytes(SIZE),), anew=True)
             self._stamp, self._keys = _read(path)
-        _force(path.parent)  # its name is on the disk before anything is wrapped by it, whoever made it
+        force(path.parent)  # its name is on the disk before anything is wrapped by it, whoever made it
 
     def keys(self) -> tuple[bytes, ...]:
         """As they are now. A file that cannot be read any more leaves them as they were."""
@@ -61,7 +61,7 @@ class Ring:
                 stamp, found = _read(self._path)
                 if found[0] != self._keys[0]:
                     raise UnusableKey(f"the first key of {self._path} is another now: digests would not fit")
-                _force(self._path.parent)  # whoever wrote it may not have come so far
+                force(self._path.parent)  # whoever wrote it may not have come so far
                 self._stamp, self._keys = stamp, found
         return self._keys
 
@@ -73,7 +73,7 @@ class Ring:
             first, *later = self.keys()
             old = time.time() - self._stamp[0] / 1e9 > _SETTLED
             _write(path, (first, *(later[-1:] if forget and old else later), secrets.token_bytes(SIZE)), anew=False)
-            _force(path.parent)
+            force(path.parent)
 
 
 class Secrets:
@@ -188,7 +188,8 @@ def alone(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _force(directory: Path) -> None:
+def force(directory: Path) -> None:
+    """Have the names of a directory's files on the disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -187,7 +187,7 @@ def _parser() -> argparse.ArgumentParser:
         help="go on with a ledger that was restored from a copy, or lost",
         description="A service refuses a ledger whose database is missing, older than its anchor or another one. This "
         "command takes the database as it is. Every budget that may have been charged since is closed for ever, and is "
-        "listed. The audit log is written first. Stop the service before.",
+        "listed, in the audit log before anything is done. Stop the service before.",
     ).set_defaults(run=_accept_ledger)
     revoke = keys.add_parser("revoke", help="revoke a key with all its tokens")
     revoke.add_argument("id", help="the first column of `warpdesk keys list`")
@@ -623,18 +623,26 @@ def _accept_ledger(_: argparse.Namespace) -> int:
     from app.audit import Audit, AuditUnavailable, Deed, user
     from app.settings import Settings
     from privacy.ledger import LedgerBehind
-    from privacy.opening import LEDGER_ERRORS, accept_database, open_ledger
+    from privacy.opening import LEDGER_ERRORS, accept_database, examine
 
     settings = _read(Settings)
     place, who = settings.ledger_place, user()
+    deed = Deed(who, "ledger accept", None)
+
+    def begin(closed: list[str]) -> None:
+        deed.target = ",".join(closed) or None
+        _audit(settings, Audit).begin(deed)
+
     try:
         with suppress(LedgerBehind):
-            open_ledger(place).dispose()
+            if (books := examine(place)) is None:
+                print(f"there is no ledger in {settings.home} yet: there is nothing to accept")
+                return 0
+            books.dispose()
             print("the ledger fits its anchor: there is nothing to accept")
             return 0
-        with _audit(settings, Audit).of(Deed(who, "ledger accept", None)) as deed:
-            closed = accept_database(place, f"user {who.get('user', who['uid'])}")
-            deed.target = ",".join(closed) or None
+        closed = accept_database(place, f"user {who.get('user', who['uid'])}", begin)
+        _audit(settings, Audit).end(deed, "succeeded")
     except (AuditUnavailable, *LEDGER_ERRORS) as error:
         return _fail(str(error))
     except OSError as error:

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -552,15 +553,38 @@ def test_a_budget_names_who_may_charge_it_and_what_and_shows_charges_to_their_ow
         assert api.http.get(f"/v1/budgets/{budget}/verify", headers=one).json()["valid"]
 
 
+def test_an_anchor_that_was_edited_under_a_running_service_is_an_unusable_ledger(
+    tmp_path: Any, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0) as api:
+        budget = create(api.http)["id"]
+        with sqlite3.connect(tmp_path / "home" / "ledger.anchor") as anchor:
+            anchor.execute("UPDATE anchor_heads SET seal = ''")
+        anchor.close()
+        another = {"name": "n", "dataset": "d", "accountant": "pure", "neighbouring": "add_remove", "epsilon": "1"}
+        for refused in (
+            submit(api.http, release(budget), "first"),
+            api.http.post("/v1/budgets", json=another),
+        ):
+            assert (refused.status_code, refused.json()["code"]) == (503, "ledger-unavailable"), refused.text
+    assert "was not written with this ledger's key" in caplog.text
+
+
 def test_a_ledger_that_was_put_back_under_a_running_service_is_charged_nothing(tmp_path: Any, redis_url: str) -> None:
     with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0) as api:
         budget = create(api.http)["id"]
         assert submit(api.http, release(budget), "first").status_code == 202
         database, file = api.app.state.desk.database, tmp_path / "home" / "ledger.db"
-        database.dispose()  # which empties its log into the file
+
+        def closed() -> bool:
+            """Its log is in the file, which the last connection does that is closed; a collector may have another."""
+            database.dispose()
+            return not file.with_name("ledger.db-wal").exists()
+
+        wait_until(closed)
         older = file.read_bytes()
         assert submit(api.http, release(budget), "second").status_code == 202
-        database.dispose()
+        wait_until(closed)
         file.write_bytes(older)
 
         refused = submit(api.http, release(budget), "third")

@@ -443,7 +443,7 @@ def no_secret_is_in_the_files(objects: list[Object]) -> None:
         for container in containers(made):
             for entry in container.get("env", ()):
                 assert "secretKeyRef" not in entry.get("valueFrom", {}), entry
-                plain = re.search(r"REDIS_URL|LEDGER_URL|API_KEY|PASSWORD|TOKEN", entry["name"])
+                plain = re.search(r"REDIS_URL|LEDGER_URL|ANCHOR_URL|API_KEY|PASSWORD|TOKEN", entry["name"])
                 assert plain is None or entry["name"].endswith("_FILE"), f"{entry['name']} is in the manifest"
                 assert "@" not in entry.get("value", ""), entry["name"]
 

@@ -2,7 +2,8 @@
 
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ Open = Callable[[Place], Ledger]
 
 @pytest.fixture
 def place(empty_database: str, tmp_path: Path) -> Place:
-    return Place(empty_database, f"sqlite:///{tmp_path}/ledger.anchor", tmp_path / "ledger.key", used=False)
+    anchor = f"sqlite:///{tmp_path}/ledger.anchor"
+    if not empty_database.startswith("sqlite"):
+        anchor = empty(empty_database, tmp_path)
+    return Place(empty_database, anchor, tmp_path / "ledger.key", tmp_path / "ledger-existed")
 
 
 @pytest.fixture
@@ -38,6 +42,21 @@ def opened() -> Open:
         return ledger
 
     return open_and_let_go
+
+
+def accept(place: Place) -> list[str]:
+    told: list[list[str]] = []
+    closed = accept_database(place, "user root", told.append)
+    assert told == [closed]
+    return closed
+
+
+class NotTold(Exception):
+    pass
+
+
+def cannot_be_told(_closed: list[str]) -> None:
+    raise NotTold
 
 
 def copy_of(url: str, tmp_path: Path) -> str:
@@ -73,7 +92,7 @@ def test_an_older_copy_is_refused_and_closes_what_it_lacks_once_it_is_accepted(
         with pytest.raises(LedgerBehind, match=r"put the newest copy .* back, or run `warpdesk ledger accept`"):
             look(older)
 
-    assert sorted(accept_database(older, "user root")) == sorted([behind.id, lost.id])
+    assert sorted(accept(older)) == sorted([behind.id, lost.id])
 
     ledger = opened(older)
     with pytest.raises(BudgetClosed):
@@ -102,7 +121,7 @@ def test_a_database_that_is_missing_or_empty_is_refused_and_nothing_is_made(
     assert facts(engine) == {}
     engine.dispose()
 
-    assert accept_database(new, "user root") == [budget.id]
+    assert accept(new) == [budget.id]
 
     ledger = opened(new)
     assert (ledger.budget(budget.id).state, ledger.verify(budget.id).ok) == ("closed", True)
@@ -111,15 +130,76 @@ def test_a_database_that_is_missing_or_empty_is_refused_and_nothing_is_made(
 
 def test_a_ledger_of_another_history_under_the_same_key_is_refused(place: Place, opened: Open, tmp_path: Path) -> None:
     opened(place)
-    other = replace(place, database=empty(place.database, tmp_path), anchor=f"sqlite:///{tmp_path}/other.anchor")
+    other = replace(
+        place, database=empty(place.database, tmp_path), anchor=empty(place.anchor, tmp_path), note=tmp_path / "other"
+    )
     ledger = opened(other)
     theirs = open_budget(ledger)
     ledger.dispose()
     foreign = replace(other, anchor=place.anchor)
     with pytest.raises(LedgerBehind, match="another than the one its anchor is of"):
         open_ledger(foreign)
-    assert accept_database(foreign, "user root") == [theirs.id], "its past is not known here"
+    assert accept(foreign) == [theirs.id], "its past is not known here"
     opened(foreign)
+
+
+def test_a_ledger_of_the_release_before_is_another_to_a_bound_anchor(
+    place: Place, opened: Open, tmp_path: Path
+) -> None:
+    opened(place)
+    earlier = Ledger(connect(empty(place.database, tmp_path)), Ring(place.key_file))
+    earlier.prepare()
+    theirs = open_budget(earlier)
+    foreign = replace(place, database=earlier.engine.url.render_as_string(hide_password=False))
+    earlier.dispose()
+    with pytest.raises(LedgerBehind, match="another than the one its anchor is of"):
+        open_ledger(foreign)
+    assert accept(foreign) == [theirs.id]
+
+
+def test_an_acceptance_that_is_cut_off_is_refused_and_told_again(place: Place, opened: Open, tmp_path: Path) -> None:
+    ledger = opened(place)
+    behind = open_budget(ledger, "a")
+    charged(ledger, behind, 1)
+    ledger.dispose()
+    older = replace(place, database=copy_of(place.database, tmp_path))
+    charged(ledger, behind, 2)
+    last = open_budget(ledger, "never charged")
+    ledger.dispose()
+    closed = sorted([behind.id, last.id])
+    told: list[str] = []
+    with _cut_off(older.database), pytest.raises(KeyboardInterrupt):
+        accept_database(older, "user root", told.extend)
+    assert sorted(told) == closed
+
+    with pytest.raises(LedgerBehind):
+        open_ledger(older)
+    assert sorted(accept(older)) == closed
+    ledger = opened(older)
+    assert {budget.state for budget in ledger.budgets(9)} == {"closed"}
+    assert all(ledger.verify(budget_id).ok for budget_id in closed)
+    ledger.dispose()
+
+
+@contextmanager
+def _cut_off(url: str) -> Iterator[None]:
+    """End whoever commits to that database once an anchor was replaced."""
+    seen = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.extend(["replaced"] if statement.startswith("DELETE FROM anchor_heads") else [])
+
+    def end(connection: Any) -> None:
+        if seen and connection.engine.url.database == make_url(url).database:
+            raise KeyboardInterrupt
+
+    event.listen(Engine, "before_cursor_execute", note)
+    event.listen(Engine, "commit", end)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+        event.remove(Engine, "commit", end)
 
 
 def test_a_chain_that_was_charged_from_an_older_copy_on_is_noticed(place: Place, opened: Open, tmp_path: Path) -> None:
@@ -208,35 +288,55 @@ def test_a_home_of_an_earlier_release_gets_its_anchor_once(
     with writing(earlier.engine) as connection:
         connection.execute(text("UPDATE facts SET value = '1' WHERE name = 'schema'"))
     earlier.dispose()
-    used = replace(place, used=True)
 
-    ledger = opened(used)
+    ledger = opened(place)
     assert "the ledger gets its anchor" in caplog.text
     charged(ledger, budget)
     ledger.dispose()
     assert facts(ledger.engine)["schema"] == str(SCHEMA)
     ledger.dispose()
 
-    gone = replace(used, anchor=f"sqlite:///{tmp_path}/none.anchor")
+    gone = replace(place, anchor=empty(place.anchor, tmp_path))
     with pytest.raises(LedgerBehind, match="the ledger's anchor is missing"):
         open_ledger(gone)
-    assert accept_database(gone, "user root") == [budget.id], "any copy would look like this one"
+    assert accept(gone) == [budget.id], "any copy would look like this one"
     opened(gone)
 
 
-def test_a_key_without_a_ledger_is_refused_where_a_service_has_run(place: Place, opened: Open) -> None:
-    Ring(place.key_file)
-    with pytest.raises(LedgerBehind, match=f"missing or empty, and its key {place.key_file} is not"):
-        open_ledger(replace(place, used=True))
-    opened(place)  # a key that was made beforehand, for a first start
+@pytest.mark.parametrize("lost", [("database", "anchor"), ("database", "anchor", "key")])
+def test_a_ledger_that_is_lost_as_a_whole_is_missed_where_there_was_one(
+    place: Place, opened: Open, tmp_path: Path, lost: tuple[str, ...]
+) -> None:
+    Ring(place.key_file)  # one that was made beforehand, for a first start
+    ledger = opened(place)
+    open_budget(ledger)
+    ledger.dispose()
+    new = replace(place, database=empty(place.database, tmp_path), anchor=empty(place.anchor, tmp_path))
+    if "key" in lost:
+        place.key_file.unlink()
+    for look in (open_ledger, examine):
+        with pytest.raises(LedgerBehind, match=f"missing or empty, and there was a ledger .{place.note} says so"):
+            look(new)
+    assert place.key_file.exists() == ("key" not in lost)
+
+    with pytest.raises(NotTold):
+        accept_database(new, "user root", cannot_be_told)
+    with pytest.raises(LedgerBehind):
+        open_ledger(new)
+    assert accept(new) == []
+    ledger = opened(new)
+    assert ledger.budgets(9) == []
+    ledger.dispose()
 
 
 def test_a_first_start_that_was_cut_off_anywhere_goes_on(place: Place, opened: Open) -> None:
-    mark = anchor.begin(connect(place.anchor))
-    assert opened(place) is not None
+    engine = connect(place.anchor)
+    mark = anchor.begin(engine)
     Ring(place.key_file)
-    assert anchor.mark(connect(place.anchor)) == replace(mark, bound=True)
-    opened(replace(place, used=True))
+    opened(place)
+    assert anchor.mark(engine) == replace(mark, bound=True)
+    engine.dispose()
+    opened(place)
 
 
 def test_a_lost_key_is_named_and_no_other_is_made(place: Place, opened: Open) -> None:
@@ -259,33 +359,58 @@ def test_an_anchor_that_was_edited_is_refused(place: Place, opened: Open) -> Non
     with writing(file) as connection:
         connection.execute(text("UPDATE anchor_heads SET seq = 0"))
     file.dispose()
-    with pytest.raises(WrongKey, match=r"ledger\.anchor was not written with this ledger's key"):
+    with pytest.raises(WrongKey, match="was not written with this ledger's key"):
         open_ledger(place)
 
 
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, opened: Open) -> None:
     files = [tmp_path / "ledger.db", tmp_path / "ledger.anchor"]
-    place = Place(f"sqlite:///{files[0]}", f"sqlite:///{files[1]}", tmp_path / "ledger.key", used=False)
+    place = Place(f"sqlite:///{files[0]}", f"sqlite:///{files[1]}", tmp_path / "ledger.key", tmp_path / "note")
     opened(place)
     for file in files:
         whole = file.read_bytes()
         for damage in (b"something else" * 1000, whole[:4096] + b"\xff" * (len(whole) - 4096)):
             file.write_bytes(damage)
-            with pytest.raises(DamagedDatabase, match=rf"{file} is damaged \(.*\): put its newest backup in its place"):
+            remedy = "put its newest backup in its place" if file == files[0] else r"put it elsewhere.*`warpdesk ledger"
+            with pytest.raises(DamagedDatabase, match=rf"{file} is damaged \(.*\): {remedy}"):
                 open_ledger(place)
         file.write_bytes(whole)
     opened(place)
 
 
-def test_an_anchor_in_the_ledgers_own_database_is_refused(place: Place) -> None:
-    with pytest.raises(UnusableDatabase, match="an anchor is kept elsewhere"):
-        open_ledger(replace(place, anchor=place.database))
+def test_an_anchor_in_the_ledgers_own_database_is_refused_however_it_is_written(place: Place, opened: Open) -> None:
+    url = make_url(place.database)
+    file = Path(str(url.database))
+    if url.get_backend_name() == "postgresql":
+        others = [url.set(drivername="postgresql+psycopg"), url.update_query_dict({"application_name": "another"})]
+    else:
+        link = file.with_name("link.db")
+        link.symlink_to(file)
+        others = [url.set(database=f"{file.parent}/./{file.name}"), url.set(database=str(link))]
+    for anchor_url in (url, *others):
+        with pytest.raises(UnusableDatabase, match="an anchor is kept elsewhere"):
+            open_ledger(replace(place, anchor=anchor_url.render_as_string(hide_password=False)))
+    opened(place)
+
+
+def test_hosts_that_share_a_ledger_share_its_anchor(postgres_server: str, tmp_path: Path) -> None:
+    database = create_database(make_url(postgres_server), "template0")
+    own = f"sqlite:///{tmp_path}/ledger.anchor"
+    with pytest.raises(UnusableDatabase, match="set WARPDESK_LEDGER_ANCHOR_URL to another database in PostgreSQL"):
+        open_ledger(Place(database, own, tmp_path / "ledger.key", tmp_path / "note"))
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://a/b", "sqlite:///here.anchor"])
+def test_an_anchor_that_cannot_be_is_told_by_its_own_name(url: str, tmp_path: Path) -> None:
+    place = Place(f"sqlite:///{tmp_path}/ledger.db", url, tmp_path / "ledger.key", tmp_path / "note")
+    with pytest.raises(UnusableDatabase, match="WARPDESK_LEDGER_ANCHOR_URL"):
+        open_ledger(place)
 
 
 def test_two_hosts_with_one_anchor_know_what_either_wrote(postgres_server: str, tmp_path: Path, opened: Open) -> None:
     server = make_url(postgres_server)
     shared = create_database(server, "template0")
-    hosts = [Place(create_database(server, "template0"), shared, tmp_path / "ledger.key", used=False)] * 2
+    hosts = [Place(create_database(server, "template0"), shared, tmp_path / "ledger.key", tmp_path / "note")] * 2
     ledger = opened(hosts[0])
     budget = open_budget(ledger)
     ledger.dispose()

@@ -284,7 +284,8 @@ def test_doctor_does_not_bind_an_empty_database_to_the_key_that_is_here(own_home
 
 
 def test_doctor_shows_no_password_of_the_ledger(own_home: Path) -> None:
-    looked = ledger(Settings(home=own_home, ledger_url=SecretStr("postgresql://me:hush@127.0.0.1:1/n?password=hush")))
+    url = SecretStr("postgresql://me:hush@127.0.0.1:1/n?password=hush")
+    looked = ledger(Settings(home=own_home, ledger_url=url, ledger_anchor_url=url))
     assert looked.status == "failed"
     assert "hush" not in looked.found
 
@@ -490,6 +491,13 @@ def test_serve_refuses_a_store_without_its_secret(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+def test_nothing_is_accepted_and_nothing_made_where_there_is_no_ledger(tmp_path: Path) -> None:
+    ran = warpdesk(tmp_path / "wrong", "ledger", "accept")
+    assert ran.returncode == 0
+    assert "there is nothing to accept" in ran.stdout
+    assert not list(tmp_path.glob("wrong/*"))
+
+
 def test_a_ledger_that_was_put_back_is_refused_until_an_admin_accepts_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -515,7 +523,7 @@ def test_a_ledger_that_was_put_back_is_refused_until_an_admin_accepts_it(tmp_pat
         ("ledger accept", "begun"),
         ("ledger accept", "succeeded"),
     ]
-    assert set(lines[1]["target"].split(",")) == {budget.id for budget in budgets}
+    assert [set(line["target"].split(",")) for line in lines] == [{budget.id for budget in budgets}] * 2
     assert warpdesk(home, "ledger", "accept").returncode == 0, "there is nothing to accept any more"
     assert len((home / "audit.jsonl").read_text().splitlines()) == 2
     assert ledger(Settings(home=home)).status == "ok"

@@ -26,7 +26,7 @@ from app.settings import Settings
 from kernels.array import ArrayInfo
 from warpdesk.doctor.broker import outdated
 from warpdesk.doctor.check import Check, Findings
-from warpdesk.doctor.ledger import ledger
+from warpdesk.doctor.ledger import ledger_of_worker
 from workers import counts, npy, scripts
 from workers.lua import ScriptsMissing, evaluate
 from workers.protocol import EVENTS, ArrayOutput, ResultDocument, SentResult, SentResults, WantedInputs
@@ -399,4 +399,4 @@ def _versions(service: str | None) -> Check:
 def _ledger(worker: WorkerSettings, settings: Settings) -> Check:
     if worker.ledger is None:
         return Check("ledger", "absent", "none (WARPDESK_LEDGER_URL): jobs that charge a budget are given back")
-    return ledger(settings)
+    return ledger_of_worker(settings)

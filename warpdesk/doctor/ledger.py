@@ -1,11 +1,13 @@
 """The ledger of privacy budgets: whether it can be used with the key that is here, and whether its chains fit."""
 
+from collections.abc import Callable
+
 from sqlalchemy import make_url
 
 from app.settings import Settings
 from privacy.database import DamagedDatabase, DatabaseUnavailable, UnusableDatabase
 from privacy.ledger import Ledger, LedgerBehind, WrongKey
-from privacy.opening import examine
+from privacy.opening import examine, examine_as_worker
 from privacy.seeds import UnusableKey
 from warpdesk.doctor.check import Check
 from workers.logs import scrub
@@ -14,14 +16,23 @@ _PAGE = 100  # budgets read at a time
 
 
 def ledger(settings: Settings) -> Check:
-    """Replays every chain; where there is no SQLite file yet, none is made."""
+    """Compares the ledger with its anchor and replays every chain; where there is no SQLite file yet, none is made."""
+    return _look(settings, lambda: examine(settings.ledger_place))
+
+
+def ledger_of_worker(settings: Settings) -> Check:
+    """Replays every chain; workers have no anchor."""
+    return _look(settings, lambda: examine_as_worker(settings.ledger, settings.ledger_key_path))
+
+
+def _look(settings: Settings, look: Callable[[], Ledger | None]) -> Check:
     try:
         place = make_url(settings.ledger)
     except Exception:  # noqa: BLE001 - of a URL, whose text may hold a password
         return _failed("WARPDESK_LEDGER_URL is not a database URL", "write it as postgresql://user@host/name")
     shown = scrub(place.render_as_string(hide_password=True))  # one may be in the query too
     try:
-        books = examine(settings.ledger_place)
+        books = look()
         if books is None:
             found = f"{shown} is empty: it is made at the first start, with the key {settings.ledger_key_path}"
             return Check("ledger", "ok", found)
@@ -30,7 +41,7 @@ def ledger(settings: Settings) -> Check:
         finally:
             books.dispose()
     except (UnusableDatabase, UnusableKey, WrongKey) as error:
-        return _failed(f"{shown}: {error}", "correct WARPDESK_LEDGER_URL or WARPDESK_LEDGER_KEY_FILE")
+        return _failed(f"{shown}: {error}", "correct WARPDESK_LEDGER_URL, _ANCHOR_URL or _KEY_FILE")
     except (LedgerBehind, DamagedDatabase) as error:
         what, _, remedy = str(error).rpartition(": put ")
         return _failed(f"{shown}: {what}", f"put {remedy}")
