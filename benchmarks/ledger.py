@@ -1,9 +1,10 @@
 """How many charges a second does a ledger take, beside the barest transaction of the same database?
 
 The peer is one INSERT of a short row and its commit through the database's own driver, under the same settings, in the
-same run, in turns. A charge is one transaction too, of eight statements; a whole life is three: charge, claim, release.
-Both databases force each commit to the disk. All processes charge one budget, which is one row that they wait for; the
-bare rows of several processes wait for nothing but the disk, whose waits PostgreSQL shares among them.
+same run, in turns. A charge is a transaction of eight statements, and then one of the anchor, a database of the same
+kind. A whole life is a charge, a claim and a release, of one transaction each beside the anchor's. All force each
+commit to the disk. All processes charge one budget, which is one row that they wait for; the bare rows of several
+processes wait for nothing but the disk, whose waits PostgreSQL shares among them.
 """
 
 import multiprocessing
@@ -22,8 +23,11 @@ from sqlalchemy import Engine, make_url
 from benchmarks.postgres import NoPostgres, postgres
 from benchmarks.report import show
 from kernels.spend import Spend
+from privacy import anchor
+from privacy.anchor import Anchor
 from privacy.database import connect
 from privacy.ledger import Ledger, NewBudget, Order
+from privacy.seeds import Secrets
 
 SECONDS = 1.0  # of a turn
 TURNS = 3
@@ -33,6 +37,8 @@ KEY = bytes(32)
 RELEASE = {"operation": "dp_noise", "params": '{"epsilon":"0.001"}', "inputs": '{"values":"blake3:00"}', "version": "1"}
 SPEND = Spend(pure=Fraction(1, 1000), approx=None, zcdp=None, neighbouring=None)
 
+Urls = tuple[str, str]  # of the ledger, and of its anchor
+
 BARE, CHARGE, LIFE = "bare", "charge", "life"
 
 
@@ -40,18 +46,18 @@ def main() -> None:
     rows = []
     for name, place in (("SQLite", _sqlite), ("PostgreSQL", _postgresql)):
         try:
-            with place() as url:
-                rows += [_row(name, url, processes) for processes in PROCESSES]
+            with place() as urls:
+                rows += [_row(name, urls, processes) for processes in PROCESSES]
         except NoPostgres as reason:
             print(f"no PostgreSQL: {reason}")
     show("ledger", rows)
 
 
-def _row(name: str, url: str, processes: int) -> dict[str, Any]:
+def _row(name: str, urls: Urls, processes: int) -> dict[str, Any]:
     turns: dict[str, list[float]] = {BARE: [], CHARGE: [], LIFE: []}
     for _ in range(TURNS):
         for what, rates in turns.items():
-            rates.append(_rate(url, what, processes))
+            rates.append(_rate(urls, what, processes))
     bare, charge, life = (statistics.median(turns[what]) for what in (BARE, CHARGE, LIFE))
     return {
         "database": name,
@@ -64,12 +70,12 @@ def _row(name: str, url: str, processes: int) -> dict[str, Any]:
     }
 
 
-def _rate(url: str, what: str, processes: int) -> float:
+def _rate(urls: Urls, what: str, processes: int) -> float:
     """Done per second by so many at once."""
     context = multiprocessing.get_context("fork")  # before any of them has an engine
     barrier = context.Barrier(processes)
     done = context.SimpleQueue()
-    workers = [context.Process(target=_work, args=(url, what, number, barrier, done)) for number in range(processes)]
+    workers = [context.Process(target=_work, args=(urls, what, number, barrier, done)) for number in range(processes)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -78,9 +84,8 @@ def _rate(url: str, what: str, processes: int) -> float:
     return sum(done.get() for _ in workers) / SECONDS
 
 
-def _work(url: str, what: str, number: int, barrier: Barrier, done: Any) -> None:
-    engine = connect(url)
-    once = _bare(engine) if what == BARE else _charged(engine, number, whole=what == LIFE)
+def _work(urls: Urls, what: str, number: int, barrier: Barrier, done: Any) -> None:
+    once = _bare(connect(urls[0])) if what == BARE else _charged(urls, number, whole=what == LIFE)
     for _ in range(3):
         once()
     barrier.wait()
@@ -105,8 +110,8 @@ def _bare(engine: Engine) -> Callable[[], object]:
     return once
 
 
-def _charged(engine: Engine, number: int, *, whole: bool) -> Callable[[], object]:
-    ledger = Ledger(engine, KEY)
+def _charged(urls: Urls, number: int, *, whole: bool) -> Callable[[], object]:
+    ledger = _ledger(urls)
     [budget] = ledger.budgets(1)
     said = f"{number} {time.monotonic_ns()}"
     count = 0
@@ -131,24 +136,31 @@ def _charged(engine: Engine, number: int, *, whole: bool) -> Callable[[], object
 
 
 @contextmanager
-def _sqlite() -> Iterator[str]:
+def _sqlite() -> Iterator[Urls]:
     with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
-        url = f"sqlite:///{Path(home) / 'ledger.db'}"
-        _prepare(url)
-        yield url
+        urls = f"sqlite:///{Path(home) / 'ledger.db'}", f"sqlite:///{Path(home) / 'ledger.anchor'}"
+        _prepare(urls)
+        yield urls
 
 
 @contextmanager
-def _postgresql() -> Iterator[str]:
+def _postgresql() -> Iterator[Urls]:
     with postgres() as server:
-        url = make_url(server).render_as_string()
-        _prepare(url)
-        yield url
+        urls = server, make_url(server).set(database="template1").render_as_string()  # another that every server has
+        _prepare(urls)
+        yield urls
 
 
-def _prepare(url: str) -> None:
-    engine = connect(url)
-    ledger = Ledger(engine, KEY)
+def _ledger(urls: Urls) -> Ledger:
+    database, anchored = map(connect, urls)
+    return Ledger(database, KEY, Anchor(anchored, Secrets(KEY), "ledger_measured"))
+
+
+def _prepare(urls: Urls) -> None:
+    engine = connect(urls[1])
+    anchor.begin(engine)
+    engine.dispose()
+    ledger = _ledger(urls)
     ledger.prepare()
     budget = NewBudget(
         name="a budget",
@@ -159,9 +171,9 @@ def _prepare(url: str) -> None:
         epsilon="1000000",
     )
     ledger.create(budget)
-    with engine.begin() as connection:
+    with ledger.engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE bare (text TEXT)")
-    engine.dispose()
+    ledger.dispose()
 
 
 if __name__ == "__main__":
