@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from workers.queue import connect
 
 MIB = 1 << 20
 SECONDS = float(os.environ.get("ATTACKS_SECONDS", "8"))
+NICE = 19  # of attackers
 IDLE = 5.0  # seconds before each attack
 PAUSE = 0.02  # seconds between two requests of the honest key, and between two looks at /livez
 CALM = 50  # requests in a row that are answered in time: then it is itself again
@@ -138,7 +139,7 @@ OF_AN_OPEN_SERVICE = (
 def main() -> int:
     rows = []
     for attacks, keyed, files in ((ATTACKS, True, None), (OF_AN_OPEN_SERVICE, False, FILES)):
-        with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as folder, attacker() as start:
+        with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as folder, attacker(NICE) as start:
             home = Path(folder)
             keys = make_keys(home) if keyed else {}
             with service("", home=home, files=files, WARPDESK_MAX_STORED_BYTES_PER_KEY=STORED) as url:
@@ -159,19 +160,16 @@ Start = Callable[..., "Future[Counter[str]]"]
 
 
 @contextmanager
-def attacker() -> Iterator[Start]:
-    """Where attacks run: a process of its own, at the lowest priority."""
+def attacker(nice: int = 0) -> Iterator[Start]:
+    """Where attacks run: a process of its own."""
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, _calm_down) as pool:
+    with ProcessPoolExecutor(1, spawn, _prepare, (nice,)) as pool:
         pool.submit(os.getpid).result(PATIENCE)  # it is there, with all that it needs
         yield pool.submit
 
 
-def _calm_down() -> None:
-    os.nice(19)
-    os.setsid()
-    with suppress(OSError):  # where sessions are scheduled as groups, nice compares those of one session alone
-        Path("/proc/self/autogroup").write_text("19")
+def _prepare(nice: int) -> None:
+    os.nice(nice)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
