@@ -46,18 +46,20 @@ class Forger:
         return job_id
 
     def record(self, job_id: str, **changes: Any) -> dict[str, Any]:
-        """What is in Redis of a job, with another request."""
+        """What is in Redis of a job, with these changes of what it asks for."""
         found = {name.decode(): value.decode() for name, value in self.redis.hgetall(job_key(job_id)).items()}
+        if not changes:
+            return found
         return {**found, "request": json.dumps({**json.loads(found["request"]), **changes})}
 
     def publish(self, job_id: str, record: dict[str, Any]) -> None:
         event = Event(job=job_id, number=9, event=record["state"], at=time.time(), attempt=1)
         self.redis.publish(EVENTS, f"{event.model_dump_json()}\n{json.dumps(record)}")
 
-    def write(self, job_id: str, record: dict[str, Any]) -> None:
+    def write(self, job_id: str, record: dict[str, Any], attempt: int = 1) -> None:
         """Write a job as one that runs."""
-        mine = {"attempt": 1, **record, "state": "running", "worker": "gone", "claim": f"1 {digest_of_claim(TOKEN)}"}
-        self.redis.hset(job_key(job_id), mapping=mine)
+        mine = {"attempt": attempt, "state": "running", "worker": "gone", "claim": f"1 {digest_of_claim(TOKEN)}"}
+        self.redis.hset(job_key(job_id), mapping={**record, **mine})
 
     def secret_of(self, owner: httpx.Client) -> tuple[str, str]:
         """An array of the owner, and the owner's id."""
@@ -143,7 +145,7 @@ def test_a_worker_beside_the_store_deletes_nothing_for_a_record_that_was_not_sig
     theirs = {**HIDES, "owner": owner, "inputs": {"seeds": array_id}}
     other = "job_" + "3" * 32
     forger.write(other, forger.record(victim))  # its request is the other job's, MAC and all
-    forger.write(INVENTED, forger.record(victim, **theirs) | {"attempt": 99})
+    forger.write(INVENTED, forger.record(victim, **theirs), attempt=99)
     forger.redis.zadd(LEASES, {other: 1.0, INVENTED: 1.0})
     queue = JobQueue(forger.redis, forger.api.store.mac_of)
     Endings(queue, forger.api.store, COMPUTATIONS).reaped(queue.reap([], judge_leases=True))
@@ -165,12 +167,14 @@ def test_no_answer_is_deleted_by_an_attempt_that_redis_tells(forger: Forger) -> 
 @pytest.mark.parametrize("claim", [None, "0 of-an-earlier-attempt", "1 ", "1 é", b"1 \xff"])
 def test_without_the_claim_of_the_attempt_nothing_is_opened(forger: Forger, claim: str | bytes | None) -> None:
     job_id = submitted(forger.owner)
-    forger.write(job_id, forger.record(job_id) | {"mac": forger.redis.hget(job_key(job_id), "mac")})
+    forger.write(job_id, forger.record(job_id))
+    path = f"/v1/worker/inputs/{job_id}.1/values"
+    assert forger.worker.get(path, headers={CLAIM: TOKEN}).status_code == 200  # its own claim
     forger.redis.hdel(job_key(job_id), "claim")
     if claim is not None:
         forger.redis.hset(job_key(job_id), "claim", claim)
     for headers in ({}, {CLAIM: TOKEN}, {CLAIM: "é".encode()}):
-        answer = forger.worker.get(f"/v1/worker/inputs/{job_id}.1/values", headers=headers)
+        answer = forger.worker.get(path, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (409, "stale-attempt")
 
 
