@@ -141,8 +141,8 @@ def require_key_file(path: Path, home: Path) -> None:
     if (home / KEYS_EXISTED).exists() and _stamp(path) is None:
         raise UnusableKeys(
             f"there were API keys, and the key file {path} is gone: put it back from a backup, or create a key (which "
-            "sees no jobs and arrays of earlier ones) with `warpdesk keys create NAME`, or start without "
-            "keys again with `warpdesk keys open`"
+            f"sees no jobs and arrays of earlier ones) with `WARPDESK_HOME={home} warpdesk keys create NAME`, or start "
+            f"without keys again with `WARPDESK_HOME={home} warpdesk keys open`"
         )
 
 

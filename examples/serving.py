@@ -12,7 +12,7 @@ import httpx
 from warpdesk.processes import free_port, spawn, stop
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 300.0  # seconds a first start may take on a slow machine: it compiles every operation
+PATIENCE = 300.0  # seconds without a word from the service: a first start compiles every operation, and tells of each
 
 
 @contextmanager
@@ -22,16 +22,17 @@ def serving(home: Path | None = None, log: str = "example.log") -> Iterator[str]
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     port = free_port()
     print("starting Redis, the API and a worker (a first start compiles every operation) ...", flush=True)
-    began = time.monotonic()
+    began, written = time.monotonic(), home / log
+    written.unlink(missing_ok=True)  # what an earlier one said
     service = spawn(
         [sys.executable, "-m", "warpdesk", "serve", "--port", str(port)],
         env={**os.environ, "WARPDESK_HOME": str(home)},
         cwd=ROOT,
-        log=home / log,
+        log=written,
     )
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait_until_ready(url, lambda: service.poll() is None, home / log)
+        _wait_until_ready(url, lambda: service.poll() is None, written)
         print(f"ready after {time.monotonic() - began:.1f} s\n", flush=True)
         yield url
     finally:
@@ -39,12 +40,15 @@ def serving(home: Path | None = None, log: str = "example.log") -> Iterator[str]
 
 
 def _wait_until_ready(url: str, alive: Callable[[], bool], log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline, said = time.monotonic() + PATIENCE, 0
     while time.monotonic() < deadline and alive():
         try:
             if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
                 return
         except httpx.TransportError:  # not listening yet
             pass
+        if log.stat().st_size > said:
+            deadline, said = time.monotonic() + PATIENCE, log.stat().st_size
         time.sleep(0.1)
-    raise SystemExit(f"the service did not become ready; {log} says:\n{log.read_text()[-2000:]}")
+    why = f"said nothing for {PATIENCE:g} s; what it compiled is kept, so try again" if alive() else "ended"
+    raise SystemExit(f"the service did not become ready: it {why}. {log} says:\n{log.read_text()[-2000:]}")

@@ -276,7 +276,7 @@ def _submit(chosen: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Unreachable as error:
-        return _fail(f"{error}; is `warpdesk serve` running?")
+        return _fail(f"{error}; is `warpdesk serve` running there? Another address is named by --url or WARPDESK_URL")
     except WarpdeskError as error:
         return _fail(_told(error))
     except (OSError, EOFError, TypeError, ValueError) as error:

@@ -186,6 +186,7 @@ class Client:
             if on_timeout == "cancel":
                 try:
                     late.job = self.cancel(late.job)
+                    late.add_note(f"The job is {late.job.status}")
                 except WarpdeskError as why:
                     late.add_note(f"The job was not canceled: {why}")
             raise
@@ -398,6 +399,7 @@ class AsyncClient:
             if on_timeout == "cancel":
                 try:
                     late.job = await self.cancel(late.job)
+                    late.add_note(f"The job is {late.job.status}")
                 except WarpdeskError as why:
                     late.add_note(f"The job was not canceled: {why}")
             raise

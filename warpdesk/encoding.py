@@ -71,8 +71,12 @@ def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
     has labels, whose orientation an array does not tell, and for what is not numbers; ValueError where no dtype that is
     taken holds the numbers exactly.
     """
-    if isinstance(value, str):
-        raise TypeError(f"{name} is a string: give numbers as an array or a list, a file as Path({value[:80]!r})")
+    if isinstance(value, str | Path):
+        kind = "string" if isinstance(value, str) else "path"
+        raise TypeError(
+            f"{name} is a {kind}: give numbers as an array or a list, a file as what upload(Path({str(value)[:80]!r})) "
+            "returns"
+        )
     members = value if isinstance(value, list | tuple) else []
     labelled = next((each for each in (value, *members) if _has_labels(each)), None)
     if labelled is not None:

@@ -6,6 +6,7 @@ the exception. `Reading` is what a reader of a job's events is to ask for, and w
 """
 
 import os
+import re
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -178,7 +179,9 @@ class Exchange:
         self.url = _address(url or os.environ.get("WARPDESK_URL") or URL)
         self._timeout = timeout
         self._headers = {"Accept": "application/json"}
-        if api_key := api_key or os.environ.get("WARPDESK_API_KEY"):
+        if api_key := (api_key or os.environ.get("WARPDESK_API_KEY") or "").strip():  # read from a file, it ends a line
+            if not re.fullmatch(r"[!-~]+", api_key):  # which httpx would print with all of the key
+                raise ValueError(f"the API key of {len(api_key)} characters has some that no key has: copy it again")
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._operations: dict[str, OperationDescription] = {}
 

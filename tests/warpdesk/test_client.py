@@ -318,7 +318,11 @@ class Table:
         ([1, True], "prices holds 'True' of type bool; it must be numbers, or None for a gap"),
         ([Table(), Table()], "prices holds a tests Table, whose labels and orientation are not read"),
         (np.ma.array([1.0, 2.0], mask=[False, True]), "prices is a masked array"),
-        ("prices.csv", r"prices is a string: give numbers as an array or a list, a file as Path\('prices.csv'\)"),
+        ("prices.csv", r"prices is a string: give numbers .*, a file as what upload\(Path\('prices.csv'\)\) returns"),
+        (
+            Path("prices.csv"),
+            r"prices is a path: give numbers .*, a file as what upload\(Path\('prices.csv'\)\) returns",
+        ),
     ],
 )
 def test_what_is_not_numbers_is_refused_by_name(value: Any, says: str) -> None:
@@ -394,6 +398,13 @@ def test_an_error_can_be_handed_from_one_process_to_another(error: WarpdeskError
 
     assert (type(again), str(again), again.code) == (type(error), str(error), error.code)
     assert vars(again).keys() == vars(error).keys()
+
+
+def test_a_key_that_was_read_with_its_line_is_taken_and_another_character_is_not_told() -> None:
+    assert repr(Client("http://127.0.0.1:1", "wd_0_secret\n")) == "Client('http://127.0.0.1:1')"
+    with pytest.raises(ValueError, match="the API key of 12 characters has some that no key has") as refused:
+        Client("http://127.0.0.1:1", "wd_0 secr\net")
+    assert "secr" not in str(refused.value)
 
 
 def test_an_unknown_wish_for_a_timeout_is_refused(client: Client) -> None:
