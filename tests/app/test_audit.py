@@ -32,7 +32,7 @@ def desk(serve_api: Callable[..., Any], tmp_path: Path) -> Iterator[Live]:
 
 
 def test_every_route_that_only_an_admin_may_use_leaves_a_line(desk: Live) -> None:
-    others = bearer(create_key(desk.settings.home, "others", ["submit", "read", "cancel"]))
+    others = bearer(create_key(desk.settings.home, "others", ["submit", "read", "cancel", "metrics"]))
     paths = desk.http.get("/openapi.json").json()["paths"]
     routes = [(method.upper(), path) for path, methods in paths.items() for method in methods]
 

@@ -49,7 +49,7 @@ from tests.chaos.workload import Submission, Workload, digest, doubling, poison,
 from tests.chaos.world import World
 from tests.clocks import HOUR
 from workers import scripts
-from workers.protocol import MAX_STRIKES, Succeeded, job_key
+from workers.protocol import MAX_STRIKES, Succeeded, digest_of_claim, job_key
 from workers.queue import Ending, Held
 
 SAVE = bool(os.environ.get("CHAOS_SAVE"))
@@ -553,9 +553,12 @@ def test_a_loss_and_a_second_commit_in_the_real_service_are_found(worlds: Worlds
         assert another is not None
         assert another.result is not None
         assert another.provenance is not None
-        redis.hset(job_key(twice), mapping={"state": "running", "attempt": 7, "started_at": time.time()})
+        held = Held(record.request, 7, token="again")
+        claim = f"7 {digest_of_claim(held.token)}"
+        running = {"state": "running", "attempt": 7, "claim": claim, "started_at": time.time()}
+        redis.hset(job_key(twice), mapping=running)
         second = Succeeded(result=another.result, provenance=another.provenance)
-        assert queue.finish([Ending(Held(record.request, 7), second)])[0] == ["done"]
+        assert queue.finish([Ending(held, second)])[0] == ["done"]
         run.load.audit()
         verdict = check(run.history.entries(), run.clean)
         assert set(verdict.lost) == {lost}

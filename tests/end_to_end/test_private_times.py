@@ -27,6 +27,7 @@ from tests.app.conftest import Live, live, wait_until
 from tests.conftest import ROOT
 from tests.workers.conftest import Desk
 from tests.workers.operations import LINGERING
+from warpdesk.redis_server import RedisServer
 from workers import logs
 from workers.queue import connect
 from workers.store import SpoolStore
@@ -293,10 +294,11 @@ def compared(world: World) -> set[str]:
 
 
 @pytest.fixture
-def world(redis_url: str, tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> Iterator[World]:
+    """With a Redis of its own: another test's API would write to the same log of what it hears of these jobs."""
     home = tmp_path / "home"
-    with live(home, redis_url, LINGERING, max_result_numbers=1) as api:
-        desk = Desk(redis_url, home, api.queue, SpoolStore(home / "store"))
+    with RedisServer(tmp_path / "redis") as server, live(home, server.url, LINGERING, max_result_numbers=1) as api:
+        desk = Desk(server.url, home, api.queue, SpoolStore(home / "store"))
         try:
             offered = "tests.workers.operations:LINGERING"
             desk.start_worker(WARPDESK_OPERATIONS=offered, WARPDESK_LOG_LEVEL="debug")

@@ -509,7 +509,7 @@ def test_rounds_of_one_key_and_bytes_of_all_have_limits(rounds: Rounds) -> None:
     with pytest.raises(TooManyRounds, match="the key has 2 live rounds; the limit is 2"):
         rounds.create(small, Bounds(2, 100_000, 100_000))
     other = new_round(4, dimension=1000, owner="somebody else")
-    with pytest.raises(NoRoom, match="are 16000 bytes; live rounds may hold 40000 together and have 32000"):
+    with pytest.raises(NoRoom, match="are 16000 bytes; live rounds of all keys may hold 40000 together"):
         rounds.create(other, bounds)
     with rules.writing(rounds._engine) as connection:
         rules._end(connection, first, "keys", "aborted", 0.0, "for the test")

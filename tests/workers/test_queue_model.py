@@ -237,6 +237,9 @@ class Service(RuleBasedStateMachine):
             with pytest.raises(refusal):
                 self.take(fate, lambda queue: queue.enqueue(*told))
             return
+        if self.waiting:  # still, however long this takes here
+            seconds, _ = cast(tuple[int, int], self.redis.time())
+            self.redis.zadd(scripts.IDLE, dict.fromkeys(self.waiting, float(seconds)))
         answer = self.take(fate, lambda queue: queue.enqueue(*told))
         assert answer is not None
         if known is not None:
@@ -280,7 +283,6 @@ class Service(RuleBasedStateMachine):
             self.claimed(wish, () if batch is None else batch.jobs)
             if waits and batch is None:
                 self.waiting[worker] = wish
-                self.redis.zadd(scripts.IDLE, {worker: FAR})  # however long this takes here
         if fate in ("before", "after"):
             self.dies(worker)
 

@@ -41,7 +41,7 @@ def test_owners_at_once_do_not_pass_a_quota_together(opened: Open) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(add, range(40))) == 10
-    with pytest.raises(StoreFull, match="stores 1000 bytes and would store 600 more; its limit is 1500"):
+    with pytest.raises(StoreFull, match="600 bytes more would be over the limit of what all keys store together, 1500"):
         usage.add_job("key_b", "job_b", 600, [])
     assert (usage.used("key_a"), usage.used_by_all()) == (1000, 1000)
 
