@@ -1,5 +1,6 @@
 """Workers may load no script, and a service heals where Redis lost its scripts or one of them does not end."""
 
+import gc
 import logging
 import threading
 from collections.abc import Iterator
@@ -129,6 +130,8 @@ def test_a_script_that_does_not_end_is_ended_by_the_api_and_workers_wait_for_tha
         assert api.http.post("/v1/jobs", json=DOUBLE).status_code == 202
 
 
+# Python's ssl leaves a socket open that is reset between its connect and its handshake, as one to a Redis that ends.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
 def test_where_a_script_has_written_the_log_says_what_to_do_and_that_keeps_the_jobs(
     each: Secured, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,6 +148,7 @@ def test_where_a_script_has_written_the_log_says_what_to_do_and_that_keeps_the_j
         wait_until(lambda: api.http.get(f"/v1/jobs/{job}").status_code == 200)
         with each.client("operator") as operator:
             assert operator.get("warpdesk:probe") != b"half"
+    gc.collect()  # here, not in the next test
 
 
 def test_an_api_that_may_not_load_scripts_says_what_it_lacks(

@@ -227,7 +227,7 @@ def test_submit_refuses_what_it_cannot_read(
 
 def test_submit_without_a_service_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["submit", "rsi", "--url", "http://127.0.0.1:9"]) == 1  # the discard port: nobody listens
-    assert "is `warpdesk serve` running?" in capsys.readouterr().err
+    assert "is `warpdesk serve` running there? Another address is named by --url" in capsys.readouterr().err
 
 
 def test_doctor_names_the_redis_a_service_would_start(own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
