@@ -231,7 +231,7 @@ def test_a_job_whose_array_is_deleted_after_it_was_found_is_refused(
 
 
 def test_a_job_whose_array_was_deleted_long_ago_but_after_it_was_found_is_refused(
-    api: Live, between: list[Callable[[], object]], monkeypatch: pytest.MonkeyPatch
+    api: Live, between: list[Callable[[], object]]
 ) -> None:
     """Its submission stood still for so long, as before a disk that hangs, that Redis forgot of the deletion."""
     array_id = api.http.put("/v1/arrays", content=npy([1.0, 2.0, 16.0]), headers=NPY).json()["id"]
@@ -239,7 +239,6 @@ def test_a_job_whose_array_was_deleted_long_ago_but_after_it_was_found_is_refuse
     def long_ago() -> None:
         api.http.delete(f"/v1/arrays/{array_id}").raise_for_status()
         api.queue.allow("local", array_id)
-        monkeypatch.setattr("app.submissions._LOOKED_AT_FOR", 0.0, raising=False)
 
     between.append(long_ago)
 
