@@ -19,12 +19,13 @@ class Seen:
     budgets: Sequence[Budget]  # open ones, of which a dataset has one
     left_out: int
     rounds: Mapping[Phase, int]
+    round_bytes: int
 
 
 def look(ledger: Ledger, rounds: Rounds) -> Seen:
     """Asks the database."""
     budgets, left_out = ledger.open_budgets(MOST)
-    return Seen(budgets, left_out, rounds.phases())
+    return Seen(budgets, left_out, rounds.phases(), rounds.live_bytes())
 
 
 def families(seen: Seen) -> Iterator[Metric]:
@@ -57,3 +58,8 @@ def families(seen: Seen) -> Iterator[Metric]:
     for phase in PHASES:
         live.add_metric([phase], seen.rounds.get(phase, 0))
     yield live
+    yield GaugeMetricFamily(
+        "warpdesk_round_bytes",
+        "Bytes of the masked vectors of live rounds, those to come among them",
+        value=seen.round_bytes,
+    )

@@ -267,6 +267,14 @@ class ArrayPage(Reply):
         ),
     ]
     max_stored_bytes: Annotated[int, Field(description="the key's quota of them")]
+    round_bytes: Annotated[
+        int | None,
+        Field(
+            description="bytes of the masked vectors of the key's live rounds, those to come among them; null while "
+            "the ledger does not answer"
+        ),
+    ]
+    max_round_bytes: Annotated[int, Field(description="the key's quota of those")]
 
 
 class JobPage(Reply):

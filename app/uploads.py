@@ -9,15 +9,19 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from app import arrays, bodies, downloads, durability, errors, limits, schemas, storage
+from app import arrays, bodies, charges, downloads, durability, errors, limits, schemas, storage
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
 from app.shared import Desk, Shared
+from privacy.database import DatabaseUnavailable
 from workers.store import StoredArray, StoreFull
 
 router = APIRouter(tags=["arrays"])
 
 JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
+
+# Seconds that a list of arrays waits for the ledger.
+_PATIENCE = 2.0
 
 _CURSOR = r"^[0-9]{1,12}-[0-9a-f]{64}$"
 _CALLER = ("unauthorized", "missing-scope", "foreign-host")
@@ -201,12 +205,20 @@ async def listed(
     with storage.refused():
         found = list(await anyio.to_thread.run_sync(desk.store.arrays, caller.id, limit + 1, before))
     stored_bytes, max_stored_bytes = desk.store.stored(caller.id)
+    try:
+        round_bytes = await charges.in_time(
+            desk, caller.id, lambda: desk.rounds.live_bytes(caller.id), patience=_PATIENCE
+        )
+    except (Refusal, DatabaseUnavailable):  # arrays can be listed without the ledger
+        round_bytes = None
     last = found[limit - 1] if len(found) > limit else None
     page = schemas.ArrayPage(
         arrays=[view(stored) for _, stored in found[:limit]],
         next=None if last is None else f"/v1/arrays?limit={limit}&cursor={last[0]:.0f}-{last[1].id[7:]}",
         stored_bytes=stored_bytes,
         max_stored_bytes=max_stored_bytes,
+        round_bytes=round_bytes,
+        max_round_bytes=desk.settings.round_bytes_per_key,
     )
     headers = {"Link": f'<{page.next}>; rel="next"'} if page.next else {}
     return Response(page.model_dump_json(), 200, headers, JSON)

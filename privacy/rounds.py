@@ -612,6 +612,13 @@ class Rounds:
         with reading(self._engine) as connection:
             return {row.phase: row[1] for row in connection.execute(query)}
 
+    def live_bytes(self, owner: str | None = None) -> int:
+        """Bytes of the masked vectors of the live rounds of one owner, or of all: those that were sent and those to
+        come."""
+        live = rounds.c.phase.in_(LIVE)
+        with reading(self._engine) as connection:
+            return _bytes(connection, live if owner is None else and_(live, rounds.c.owner == owner))
+
     def aggregation(self, round_id: str) -> Aggregation | None:
         """What is to be computed; None unless the round aggregates."""
         with reading(self._engine) as connection:

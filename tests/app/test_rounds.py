@@ -303,13 +303,24 @@ def test_rounds_have_limits_with_their_numbers(serve_api: Callable[..., Any]) ->
 def test_a_key_that_took_its_share_of_rounds_leaves_room_for_another_key(
     serve_api: Callable[..., Any], tmp_path: Path
 ) -> None:
-    tokens = [create_key(tmp_path / "home", name, ["submit"]) for name in ("greedy", "other")]
+    tokens = [create_key(tmp_path / "home", name, ["submit", "read"]) for name in ("greedy", "other")]
     greedy, other = ({"Authorization": f"Bearer {token}"} for token in tokens)
+
+    def told(key: dict[str, str]) -> tuple[int, int]:
+        answer = api.http.get("/v1/arrays", headers=key).json()
+        return answer["round_bytes"], answer["max_round_bytes"]
+
     with serve_api(max_round_bytes=20_000) as api:  # a round has 4,800 bytes, a key a quarter of all
+        wait_until(lambda: told(greedy) == (0, 5000))
         assert api.http.post(PATH, json=ASKED, headers=greedy).status_code == 201
         for _ in range(8):
             assert problem(api.http.post(PATH, json=ASKED, headers=greedy))[:2] == (429, "storage-quota")
+        wait_until(lambda: (told(greedy), told(other)) == ((4800, 5000), (0, 5000)))
         assert api.http.post(PATH, json=ASKED, headers=other).status_code == 201
+        wait_until(lambda: told(other) == (4800, 5000))
+        api.app.state.desk.metrics._ledger.ask(20.0)
+        admin = {"Authorization": f"Bearer {create_key(tmp_path / 'home', 'admin', ['admin'])}"}
+        wait_until(lambda: "warpdesk_round_bytes 9600.0" in api.http.get("/metrics", headers=admin).text)
 
 
 @pytest.mark.parametrize("phase", ["keys_s", "shares_s"])
