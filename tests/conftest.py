@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,38 +40,44 @@ class Service:
     log: Path
 
 
-@pytest.fixture(scope="session")
-def redis_server() -> Iterator[str]:
-    """The URL of one real Redis for the whole session, of the newest server that is here. Use `redis_url` unless the
-    fixture asking lives as long."""
-    from tests.redis_servers import newest
-    from warpdesk.redis_server import RedisServer
-
-    home = Path(tempfile.mkdtemp(prefix="warpdesk-test-"))
-    with RedisServer(home, binary=newest()) as server:
-        yield server.url
-    shutil.rmtree(home)
-
-
-@pytest.fixture(scope="session")
-def oldest_redis() -> Iterator[str]:
-    """The URL of one real Redis of the oldest release that the service runs on, 6.2, for the whole session."""
-    from tests.redis_servers import server
+@contextmanager
+def redis_of_its_own(name: str | None = None) -> Iterator[str]:
+    """The URL of a real Redis that nothing else uses, for what lives longer than a test; of the server that tests run
+    on, or the one of this name."""
+    from tests.redis_servers import chosen, server
     from warpdesk.redis_server import RedisServer
 
     with (
         tempfile.TemporaryDirectory(prefix="warpdesk-test-") as home,
-        RedisServer(Path(home), binary=server("bundled")) as made,
+        RedisServer(Path(home), binary=chosen() if name is None else server(name)) as made,
     ):
         yield made.url
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The URL of the Redis that tests share, one after another: ask for `redis_url`."""
+    with redis_of_its_own() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def oldest_redis() -> Iterator[str]:
+    """The same of the oldest release that the service runs on, 6.2."""
+    with redis_of_its_own("bundled") as url:
+        yield url
 
 
 @pytest.fixture
 def redis_url(request: pytest.FixtureRequest) -> str:
     """The URL of a real, empty Redis; of another one than `redis_server` where a test names it as the parameter."""
+    return emptied(request.getfixturevalue(getattr(request, "param", "redis_server")))
+
+
+def emptied(url: str) -> str:
+    """The same URL, of a Redis in which nothing is left."""
     import redis
 
-    url: str = request.getfixturevalue(getattr(request, "param", "redis_server"))
     with redis.Redis.from_url(url, socket_timeout=5) as connection:
         connection.flushall()
     return url
@@ -105,11 +112,15 @@ class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
         self.environment = environment
 
     def __enter__(self) -> Service:
+        from tests.redis_servers import chosen
+
         port = free_port()
         log = self.home.parent / f"{self.home.name}.log"
         # Settings of the developer's shell must not reach the service under test. Unless told otherwise it is patient
         # with the Redis of a busy machine.
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
+        if "TEST_REDIS" in clean:
+            clean["WARPDESK_REDIS_SERVER"] = str(chosen())
         with log.open("ab") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "warpdesk.cli", "serve", "--port", str(port), *self.arguments],

@@ -1,5 +1,6 @@
 """The Redis and Valkey servers that tests run on, by name; which of them are here depends on the machine."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -28,3 +29,9 @@ def newest() -> Path:
     """The newest of those that are here."""
     ours = [Path(found) for name in ("valkey", "redis") if (found := shutil.which(f"trixie-{name}-server", path=OURS))]
     return max((*ours, redis_server.find_binary()), key=redis_server.version)
+
+
+def chosen() -> Path:
+    """The one that tests run on: what TEST_REDIS names, or the newest."""
+    name = os.environ.get("TEST_REDIS")
+    return server(name) if name else newest()

@@ -21,7 +21,7 @@ from app.reception import reception
 from app.settings import Settings
 from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS
-from tests.conftest import free_port
+from tests.conftest import emptied, free_port, redis_of_its_own
 from workers.queue import JobQueue, connect
 from workers.store import SpoolStore, Store
 
@@ -93,17 +93,19 @@ def live(
 
 
 @pytest.fixture(scope="session")
-def running(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """One API with small limits for all tests that need no settings of their own."""
     home = tmp_path_factory.mktemp("home")
-    with live(home, redis_server, max_body=200_000, max_csv=100_000, max_array=1_000_000, max_inline_numbers=1000,
-              max_result_numbers=500, max_job_bytes=100_000_000, sweep_every=3600) as api:  # fmt: skip
+    limits = {"max_body": 200_000, "max_csv": 100_000, "max_array": 1_000_000, "max_inline_numbers": 1000,
+              "max_result_numbers": 500, "max_job_bytes": 100_000_000}  # fmt: skip
+    with redis_of_its_own() as url, live(home, url, **limits, sweep_every=3600) as api:
         yield api
 
 
 @pytest.fixture
-def api(running: Live, redis_url: str) -> Live:
+def api(running: Live) -> Live:
     """The shared API with an empty Redis, which has not measured what the jobs of other tests took."""
+    emptied(running.redis_url)
     running.app.state.desk.admission.drain = Drain()
     return running
 

@@ -21,6 +21,7 @@ from kernels.catalogue import OPERATIONS
 from privacy.ledger import DatabaseUnavailable, Ledger
 from tests.app.conftest import Live, live, wait_until
 from tests.app.test_uploads import npy
+from tests.conftest import redis_of_its_own
 from warpdesk.redis_server import RedisServer
 from workers.scripts import IDEMPOTENCY
 
@@ -28,8 +29,9 @@ VALUES = {"values": {"data": [12.5, 99.0, 3.25], "dtype": "float64"}}
 
 
 @pytest.fixture(scope="module")
-def desk(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with live(tmp_path_factory.mktemp("home"), redis_server, OPERATIONS, ledger_every=3600.0, max_live_jobs=100) as api:
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    home = tmp_path_factory.mktemp("home")
+    with redis_of_its_own() as url, live(home, url, OPERATIONS, ledger_every=3600.0, max_live_jobs=100) as api:
         yield api
 
 

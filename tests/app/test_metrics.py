@@ -28,7 +28,7 @@ from tests.app.test_budgets import create, release, submit
 from tests.app.test_gpu_metrics import condition, read, worker
 from tests.app.test_health import redis_pid, report
 from tests.claims import computed, take
-from tests.conftest import free_port
+from tests.conftest import free_port, redis_of_its_own
 from tests.deploy.tools import tool
 from warpdesk.redis_server import RedisServer
 from workers.counts import FAMILIES, Amounts, Counts
@@ -115,11 +115,9 @@ def everything_happened(api: Live, operations: Mapping[str, Operation]) -> None:
 
 
 @pytest.fixture(scope="module")
-def full(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def full(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of a service in which everything has happened."""
-    with connect(redis_server) as connection:
-        connection.flushall()
-    with live(tmp_path_factory.mktemp("home"), redis_server, EVERY) as api:
+    with redis_of_its_own() as url, live(tmp_path_factory.mktemp("home"), url, EVERY) as api:
         budget = create(api.http, dataset="people")
         assert submit(api.http, release(budget["id"]), "one").status_code in (200, 202)
         assert submit(api.http, release(budget["id"], "5"), "two").status_code == 409
@@ -349,7 +347,7 @@ def test_a_dead_workers_gauges_go_when_its_time_is_over_and_its_counts_stay(api:
     assert value(after, "jobs_computed_total", backend="cpu", operation="scale") == 1
 
 
-def test_a_scrape_does_not_wait_for_a_redis_that_hangs(redis_server: str, serve_api: Callable[..., Any]) -> None:
+def test_a_scrape_does_not_wait_for_a_redis_that_hangs(serve_api: Callable[..., Any]) -> None:
     with serve_api(redis_patience=0.3) as api:
         api.submit(**SCALE)
         api.queue.report(report("one", "ready"), ttl=60)

@@ -85,10 +85,10 @@ def test_a_head_that_does_not_end_is_refused(running: Live, head: bytes) -> None
 
 
 def test_what_follows_a_request_never_ends_up_in_its_answer(
-    tmp_path: Path, redis_server: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = npy(np.random.default_rng(0).normal(size=5_000_000))  # more than the sockets' buffers hold
-    with live(tmp_path, redis_server) as api, caplog.at_level(logging.INFO, "warpdesk.access"):
+    with live(tmp_path, redis_url) as api, caplog.at_level(logging.INFO, "warpdesk.access"):
         put = api.http.put("/v1/arrays", content=body, headers=NPY)
         request = f"GET /v1/arrays/{put.json()['id']} HTTP/1.1\r\nHost: localhost\r\nAccept: application/x-npy\r\n\r\n"
         with connected(api) as connection:

@@ -27,11 +27,11 @@ from privacy.database import DatabaseUnavailable
 from privacy.rounds import AlreadySent, Member, Rounds
 from tests.app.conftest import Live, connected, live, wait_until
 from tests.claims import finish, take
+from tests.conftest import emptied, redis_of_its_own
 from tests.phases import end_phase
 from warpdesk import secagg
 from warpdesk.exchange import WarpdeskError
 from warpdesk.processes import module, spawn
-from warpdesk.redis_server import RedisServer
 from workers import codec
 from workers.protocol import Failed, Provenance, Succeeded
 from workers.queue import JobQueue, connect
@@ -50,14 +50,15 @@ ASKED: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def running(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     home = tmp_path_factory.mktemp("home")
-    with live(home, redis_server, OPERATIONS, max_live_rounds=1000, max_result_numbers=1000) as api:
+    with redis_of_its_own() as url, live(home, url, OPERATIONS, max_live_rounds=1000, max_result_numbers=1000) as api:
         yield api
 
 
 @pytest.fixture
-def api(running: Live, redis_url: str) -> Live:  # (empties Redis)
+def api(running: Live) -> Live:
+    emptied(running.redis_url)
     return running
 
 
@@ -562,13 +563,11 @@ class Processes:
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    """With a Redis of their own: the shared API, which has another home, takes none of their jobs for jobs."""
-    with RedisServer(tmp_path / "redis") as server:
-        made = Processes(tmp_path, server.url)
-        yield made
-        made.kill()
-        made.listening.close()
+def processes(redis_url: str, tmp_path: Path) -> Iterator[Processes]:
+    made = Processes(tmp_path, redis_url)
+    yield made
+    made.kill()
+    made.listening.close()
 
 
 @pytest.mark.timeout(400)

@@ -14,6 +14,7 @@ import pytest
 
 from kernels.catalogue import OPERATIONS
 from tests.app.conftest import Live, connected, live
+from tests.conftest import emptied, redis_of_its_own
 
 JSON = {"Content-Type": "application/json"}
 NPY = {"Content-Type": "application/x-npy"}
@@ -21,15 +22,16 @@ NOBODY = "blake3:" + "0" * 64
 
 
 @pytest.fixture(scope="module")
-def running(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    home = tmp_path_factory.mktemp("home")
-    with live(home, redis_server, OPERATIONS, max_body=300_000, max_array=2_000_000, max_job_bytes=1 << 30) as api:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    home, limits = tmp_path_factory.mktemp("home"), {"max_body": 300_000, "max_array": 2_000_000}
+    with redis_of_its_own() as url, live(home, url, OPERATIONS, max_job_bytes=1 << 30, **limits) as api:
         yield api
 
 
 @pytest.fixture
-def api(running: Live, redis_url: str) -> Iterator[Live]:
+def api(running: Live) -> Iterator[Live]:
     """The API over an empty queue, which must still be empty when the test has sent what it has to send."""
+    emptied(running.redis_url)
     assert running.queued() == (0, [])
     yield running
     assert running.queued() == (0, []), "something was enqueued"

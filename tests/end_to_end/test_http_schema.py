@@ -26,6 +26,7 @@ from schemathesis.specs.openapi.checks import (
 from app.auth import create_key
 from kernels.catalogue import OPERATIONS
 from tests.app.conftest import Live, live
+from tests.conftest import redis_of_its_own
 from workers.protocol import DeviceReport, WorkerReport
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,12 +54,13 @@ CHECKS = (
 
 
 @pytest.fixture(scope="module")
-def api(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """An API with a key, and a GPU worker that says it is ready; nobody waits, since nothing runs."""
     home = tmp_path_factory.mktemp("home")
     token = create_key(home, "fuzz", ["admin"])
     # On a fast machine its checks of authentication fail more often in a second than one address may.
-    with live(home, redis_server, OPERATIONS, max_wait=0, max_queue=1_000_000, failed_login_burst=1_000_000) as running:
+    limits = {"max_wait": 0, "max_queue": 1_000_000, "failed_login_burst": 1_000_000}
+    with redis_of_its_own() as url, live(home, url, OPERATIONS, **limits) as running:
         running.http.headers["Authorization"] = f"Bearer {token}"
         now = time.time()
         gpu = DeviceReport(backend="gpu", name="a GPU", memory_bytes=1 << 34)
