@@ -310,7 +310,7 @@ class Gate:
             await _require_local(request)
             return Key(LOCAL, LOCAL, ("admin",), "", 0.0)
         token = token_of(request)
-        match, digest = _TOKEN.fullmatch(token), _digest(token)
+        match, digest = request.state.token = _TOKEN.fullmatch(token), _digest(token)
         until = self._until(match, digest)
         known = match and until is not None and until > time.time()
         if not known:  # a valid key is let in however many others are tried from the same address
@@ -329,9 +329,8 @@ class Gate:
         """Whether a request that was let in would be now: its key may have been revoked, or its token have expired."""
         if self.open:
             return True
-        token = token_of(request)
-        match = _TOKEN.fullmatch(token)
-        until = self._until(match, _digest(token))
+        match, digest = request.state.token
+        until = self._until(match, digest)
         return match is not None and until is not None and until > time.time()
 
     def count_failure(self, request: Request) -> None:

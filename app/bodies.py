@@ -1,8 +1,7 @@
 """Read a request's body without ever holding more of it than allowed, and the headers that say what is wanted."""
 
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
 import anyio.to_thread
@@ -38,26 +37,25 @@ def require_length(request: Request, limit: int) -> None:
         raise Refusal("body-too-large", f"The body is {length} bytes; the limit is {limit}")
 
 
-@asynccontextmanager
-async def read(request: Request, limit: int, supply: limits.Shares | None = None) -> AsyncIterator[bytes]:
-    """The whole body, refused as soon as it passes the limit, or its caller holds too many bytes of bodies at once.
-
-    The bytes count until the block is left, in `supply` or as bodies do. A declared length counts before the first byte
-    is read.
-    """
+def room(request: Request, limit: int, supply: limits.Shares | None = None) -> limits.Share:
+    """Room for a body, of `supply` or where bodies have theirs: for what it says that it has, before a byte of it is
+    read. Its bytes count until it is closed."""
     require_length(request, limit)
-    declared = declared_length(request) or 0
     buffers = supply or request.app.state.desk.buffers
-    with buffers.take(sender(request), declared) as share:
-        body = bytearray()
-        async for piece in request.stream():
-            if len(body) + len(piece) > limit:
-                raise Refusal("body-too-large", f"The body is over the limit of {limit} bytes")
-            body += piece
-            share.grow(max(0, len(body) - share.amount))
-        whole = bytes(body)
-        del body
-        yield whole
+    share: limits.Share = buffers.take(sender(request), declared_length(request) or 0)
+    return share
+
+
+async def read(request: Request, limit: int, room: limits.Share) -> bytes:
+    """The whole body, refused as soon as it passes the limit, or its caller holds too many bytes of bodies at once."""
+    body = bytearray()
+    async for piece in request.stream():
+        if len(body) + len(piece) > limit:
+            raise Refusal("body-too-large", f"The body is over the limit of {limit} bytes")
+        body += piece
+        if len(body) > room.amount:
+            room.grow(len(body) - room.amount)
+    return bytes(body)
 
 
 async def until_gone(receive: Receive) -> None:
@@ -93,7 +91,8 @@ async def read_json(
         _require_few_parts(body, keys, values)
         return form(body)
 
-    async with read(request, limit) as body:
+    with room(request, limit) as share:
+        body = await read(request, limit, share)
         try:
             if len(body) <= small:
                 return formed(body)

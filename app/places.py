@@ -37,6 +37,10 @@ class Places:
                 del self.present[owner]
 
     async def _enter(self, owner: str) -> None:
+        if self._free and self._held[owner] < self._each:  # nobody waits for what is free but who may not have it
+            self._free -= 1
+            self._held[owner] += 1
+            return
         place = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(place)
         self._serve()

@@ -77,8 +77,7 @@ def provenance(record: JobRecord) -> schemas.Provenance | None:
     if how is None:
         return None
     own = how.batch_own or 1
-    told: dict[str, Any] = how.model_dump(exclude={"batch_own"})
-    told |= {"batch_size": own, "batch_reason": _batch_reason(request, own)}
+    told: dict[str, Any] = vars(how) | {"batch_size": own, "batch_reason": _batch_reason(request, own)}
     for name in ("copy_seconds", "kernel_seconds", "compute_seconds"):
         if told[name] is not None:  # rounded in every case: more digits would tell what it was divided by
             told[name] = round(told[name] * own / how.batch_size, 7)

@@ -471,7 +471,7 @@ def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
         desk.store.promise(job, promised)
     try:
         # Whoever deletes an array asks first whether it was promised to a job. So it is there for good now, or gone.
-        gone = [array_id for array_id in job.inputs.values() if desk.store.known(submission.owner, array_id) is None]
+        gone = [array_id for array_id in job.inputs.values() if not desk.store.there(submission.owner, array_id)]
         if gone:
             raise InputsGone(*gone)
         return jobs.enqueue(job, *told)

@@ -93,10 +93,12 @@ async def _csv(request: Request, caller: Key, desk: Desk, columns: list[str] | N
         desk.allow(caller.id, stored.id)
         return stored
 
-    async with bodies.read(request, limit) as body, AsyncExitStack() as place:
-        if not arrays.is_small_csv(body):
-            await _wait_for(place, desk, caller)
-        return await anyio.to_thread.run_sync(keep, body)
+    with bodies.room(request, limit) as room:
+        body = await bodies.read(request, limit, room)
+        async with AsyncExitStack() as place:
+            if not arrays.is_small_csv(body):
+                await _wait_for(place, desk, caller)
+            return await anyio.to_thread.run_sync(keep, body)
 
 
 async def _wait_for(place: AsyncExitStack, desk: Desk, caller: Key) -> None:

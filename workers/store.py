@@ -179,6 +179,9 @@ class Store(WorkerStore, Protocol):
     def known(self, owner: str, array_id: str) -> ArrayInfo | None:
         """What an array holds that is there, its time over or not: a live job reads it as long as it is."""
 
+    def there(self, owner: str, array_id: str) -> bool:
+        """Whether an array that was found a moment ago has not been deleted since."""
+
     def intact(self, owner: str, array_id: str) -> bool:
         """Whether an array's content is still what its id says. Reads all of it."""
 
@@ -306,6 +309,9 @@ class SpoolStore:
         """What an array holds that is there, its time over or not."""
         stored = self._there(owner, array_id)
         return None if stored is None else stored.info
+
+    def there(self, owner: str, array_id: str) -> bool:
+        return self._description(owner, array_id).exists()
 
     def intact(self, owner: str, array_id: str) -> bool:
         """Whether an array's content is still what its id says. One whose id was made its own never is."""
