@@ -27,6 +27,7 @@ from workers.protocol import State
 
 log = logging.getLogger("warpdesk.api")
 
+OPERATION = "secure_aggregation"
 EVERY = 0.5  # seconds between two looks, where nothing tells that there is something to do
 
 
@@ -154,7 +155,7 @@ def _prepared(desk: Desk, work: Aggregation) -> dict[str, Any]:
     for published in inputs.values():
         desk.allow(work.owner, published)
     return {
-        "operation": "secure_aggregation",
+        "operation": OPERATION,
         "params": {**work.params, "survivors": survivors, "pairs": [list(pair) for pair in work.pairs]},
         "inputs": {name: {"array": published} for name, published in inputs.items()},
         "backend": work.backend,

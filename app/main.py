@@ -109,7 +109,8 @@ def create_app(
             if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
                 await results.erase_secrets(api.state.desk, record)
                 await charges.ended(desk, record)
-                desk.rounds_moved.set()  # one may have waited for it
+                if record.request.operation == aggregation.OPERATION:
+                    desk.rounds_moved.set()  # one may have waited for it
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")

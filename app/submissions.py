@@ -5,7 +5,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,17 +14,17 @@ from typing import Any
 import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 from redis.exceptions import RedisError, ResponseError
 
-from app import arrays, auth, bodies, charges, durability, errors, limits, operations, queries, schemas, shared, storage
-from app.auth import Key
+from app import arrays, auth, bodies, charges, durability, errors, limits, operations, schemas, storage
+from app.auth import Key, Submitter
+from app.direct import Direct
 from app.errors import Refusal
 from app.jobs import APPLIED, CALLER, NOT_DONE, PREFER, until_done, waited
 from app.operations import Checked
 from app.queue import Watch
 from app.records import own_job, pending, positioned
-from app.shared import Desk
+from app.shared import Desk, Shared
 from kernels.spend import Spend
 from privacy.ledger import Charge, Charged
 from workers import logs
@@ -41,28 +41,12 @@ from workers.queue import (
 )
 from workers.store import StoredArray, size_of
 
-
-class _Direct(APIRoute):
-    """Its function takes the request alone. What the framework does for others at each request, mostly finding out what
-    their functions depend on, takes half of what a refusal costs."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        async def handle(request: Request) -> Response:
-            await queries.declared_alone(request)
-            answer: Response = await self.endpoint(request)
-            return answer
-
-        return handle
-
-
-router = APIRouter(tags=["jobs"], route_class=_Direct)
+router = APIRouter(tags=["jobs"], route_class=Direct)
 
 LONGEST_KEY = 255  # characters of an Idempotency-Key
 
 # A body below this size is written out again on the event loop, which takes several times as long as to parse it.
 _WRITTEN_AT_ONCE = limits.JSON_SMALL // 8
-
-# Seconds after which stored inputs are looked for again. Redis refuses those that were deleted since for this long.
 
 _HEADERS = {
     **durability.DOCUMENTED,
@@ -118,13 +102,12 @@ class _Submission:
     },
     openapi_extra={"parameters": [*PREFER["parameters"], _IDEMPOTENCY]},
 )  # fmt: skip
-async def submit(request: Request) -> Response:
+async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
     """Everything is checked before anything is queued. With `Prefer: wait=N` a quick answer comes at once.
 
     With an `Idempotency-Key` the job is queued once, however often and at however many servers the request arrives: the
     first one makes the job, and all get it in its current state. With another body the key is refused.
     """
-    caller, desk = await auth.submitter(request), await shared.desk(request)
     text = _idempotency_key(request)
     desk.limits.take(caller.id)
     desk.require_redis()
