@@ -62,6 +62,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 async def events(job_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
     """All events of the job so far, or those after `Last-Event-ID`, then each as it happens."""
     bodies.negotiate(request, EVENT_STREAM)
+    request.state.shares.append(desk.streams.take(caller.id))  # until the stream ends
     record = await own_job(desk, caller, job_id)
     if record.erased:
         raise Refusal("unknown-job", f"The events of {job_id} were erased with it")
@@ -102,10 +103,6 @@ class _Stream(Response):
         self._let_in = let_in
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        with self._desk.streams.take(self._record.request.owner):
-            await self._tell(receive, send)
-
-    async def _tell(self, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
 
             async def until_gone() -> None:

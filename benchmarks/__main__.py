@@ -1,6 +1,6 @@
 """Run the benchmarks: `python -m benchmarks [operations | ingest | service | batches | overload ...] [--save]`.
 
-Without a name: all but `gpu`. --save writes results/<name>.json.
+Without a name: all but `gpu` and `revisions`. --save writes results/<name>.json.
 """
 
 import importlib
@@ -12,12 +12,12 @@ from kernels.fingerprint import fingerprint
 
 KNOWN = (
     *("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "secagg_round"),
-    *("ledger", "health", "instrumentation", "scrape", "attacks", "gpu"),
+    *("ledger", "health", "instrumentation", "scrape", "attacks", "gpu", "revisions"),
 )
 
 
 def main(arguments: list[str]) -> int:
-    wanted = [argument for argument in arguments if not argument.startswith("--")] or list(KNOWN[:-1])
+    wanted = [argument for argument in arguments if not argument.startswith("--")] or list(KNOWN[:-2])
     if unknown := sorted(set(wanted) - set(KNOWN)):
         print(f"no benchmark called {', '.join(unknown)}; there are {', '.join(KNOWN)}")
         print(f"one operation alone: {sys.executable} -m warpdesk bench {' '.join(unknown)}")

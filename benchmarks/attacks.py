@@ -118,7 +118,7 @@ ATTACKS = (
     ),
     Attack(
         "8,000 jobs at once", attackers.live_jobs,
-        (8000,), (150,), ("429 quota-reached", "202", "503 busy"), suspended=True,
+        (8000,), (150,), ("429 quota-reached", "429 rate-limited", "202", "503 busy"), suspended=True,
     ),
     Attack(
         "10,000 connections without a request, 1,000 half-sent bodies", attackers.half_open,

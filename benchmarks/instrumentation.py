@@ -80,7 +80,7 @@ def _rows(load: str, counting: list[_Run], bare: list[_Run]) -> Iterator[Row]:
     for what in counting[0]:
         ones, others = ([run[what] for run in runs] for runs in (counting, bare))
         more = [one - other for one, other in zip(ones, others, strict=True)]
-        lower, upper = _interval(more)
+        lower, upper = interval(more)
         whole = statistics.median(run[RATE if what == RATE else PROCESSOR] for run in bare)
         yield {
             "load": load,
@@ -95,7 +95,7 @@ def _rows(load: str, counting: list[_Run], bare: list[_Run]) -> Iterator[Row]:
         }
 
 
-def _interval(values: list[float]) -> tuple[float, float]:
+def interval(values: list[float]) -> tuple[float, float]:
     """Where the median of what was drawn from lies at 95 %: with so few values beyond, on either side, that tossing a
     coin for each of them would have fewer at most once in 40 times. Of fewer than 6 values it is their range, which is
     less sure."""
