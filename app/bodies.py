@@ -20,7 +20,7 @@ M = TypeVar("M", bound=BaseModel)
 
 _TWICE = re.compile(r'Detected duplicate key (".*") (at line \d+ column \d+)', re.DOTALL)
 
-# Bytes that are looked at in one go, while no other thread of this process can run.
+# Bytes that are cut into strings and what is between them in one go, while no other thread of this process can run.
 _PIECE = 64 << 10
 
 
@@ -38,23 +38,22 @@ def require_length(request: Request, limit: int) -> None:
 
 
 def room(request: Request, limit: int, supply: limits.Shares | None = None) -> limits.Share:
-    """Room for a body, of `supply` or where bodies have theirs: for what it says that it has, before a byte of it is
-    read. Its bytes count until it is closed."""
+    """A share of the memory for bodies, or of `supply`, of the declared length. It counts until it is closed."""
     require_length(request, limit)
     buffers = supply or request.app.state.desk.buffers
     share: limits.Share = buffers.take(sender(request), declared_length(request) or 0)
     return share
 
 
-async def read(request: Request, limit: int, room: limits.Share) -> bytes:
+async def read(request: Request, limit: int, share: limits.Share) -> bytes:
     """The whole body, refused as soon as it passes the limit, or its caller holds too many bytes of bodies at once."""
     body = bytearray()
     async for piece in request.stream():
         if len(body) + len(piece) > limit:
             raise Refusal("body-too-large", f"The body is over the limit of {limit} bytes")
         body += piece
-        if len(body) > room.amount:
-            room.grow(len(body) - room.amount)
+        if len(body) > share.amount:
+            share.grow(len(body) - share.amount)
     return bytes(body)
 
 

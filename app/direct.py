@@ -1,27 +1,35 @@
 """A route without most of what the framework does at each request."""
 
 from collections.abc import Callable, Coroutine
+from inspect import iscoroutinefunction
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from app import queries
 
 
-class Direct(APIRoute):
+class DirectRoute(APIRoute):
     """Calls its function with the request, texts of the path, and what each dependency makes of the request.
 
-    To find out what a function depends on takes the framework half of what a refusal costs, at each request. A function
-    that declares anything else, such as a query parameter, is left to the framework.
+    The framework finds out anew at each request what a function depends on, which is half the cost of a refusal. A
+    function that needs anything else, such as a query parameter, is called by the framework.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         declared = self.dependant
-        if declared.query_params or declared.header_params or declared.cookie_params or declared.body_params:
-            return super().get_route_handler()
         texts = [field.name for field in declared.path_params]
         needs = [(need.name, need.call) for need in declared.dependencies if need.name and need.call]
+        if (
+            not iscoroutinefunction(self.endpoint)
+            or _takes_more(declared)
+            or len(needs) < len(declared.dependencies)
+            or any(field.field_info.annotation is not str for field in declared.path_params)
+            or any(need.path_params or need.dependencies or _takes_more(need) for need in declared.dependencies)
+        ):
+            return super().get_route_handler()
 
         async def handle(request: Request) -> Response:
             await queries.declared_alone(request)
@@ -34,3 +42,12 @@ class Direct(APIRoute):
             return answer
 
         return handle
+
+
+def _takes_more(function: Dependant) -> bool:
+    """Whether it takes more than the request, parts of the path and dependencies."""
+    return bool(
+        function.query_params or function.header_params or function.cookie_params or function.body_params
+        or function.websocket_param_name or function.http_connection_param_name or function.response_param_name
+        or function.background_tasks_param_name or function.security_scopes_param_name
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app import auth, bodies, errors, results, schemas
 from app.auth import Canceler, Key, Reader
-from app.direct import Direct
+from app.direct import DirectRoute
 from app.errors import Refusal
 from app.observe import after_private
 from app.queue import Watch
@@ -18,7 +18,7 @@ from app.shared import Desk, Shared
 from workers.protocol import State
 from workers.queue import JobQueue, JobRecord
 
-router = APIRouter(tags=["jobs"], route_class=Direct)
+router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 
 CALLER = ("unauthorized", "missing-scope", "foreign-host", "queue-unavailable")
 PREFER: dict[str, Any] = {

@@ -89,7 +89,7 @@ def provenance(record: JobRecord) -> schemas.Provenance | None:
             told["backend_reason"] = what if numbers else "predicted to be the quicker"
         if how.fallback_reason is not None and " bytes" in how.fallback_reason:
             told["fallback_reason"] = "out of memory"
-    return schemas.Provenance(**told)
+    return schemas.Provenance(**told)  # which has no `batch_own`
 
 
 def _batch_reason(request: JobRequest, own: int) -> str | None:

@@ -81,8 +81,8 @@ async def read_inputs(request: Request, caller: Worker, desk: Shared) -> Respons
     """Small inputs of attempts that run, in one answer: a length in four bytes, a SentInputs, then the .npy files that
     it tells of. What it tells nothing of is to be asked for alone."""
     try:
-        with bodies.room(request, limits.WANTED, desk.for_workers) as room:
-            asked = WantedInputs.model_validate_json(await bodies.read(request, limits.WANTED, room))
+        with bodies.room(request, limits.WANTED, desk.for_workers) as share:
+            asked = WantedInputs.model_validate_json(await bodies.read(request, limits.WANTED, share))
     except ValidationError as error:
         raise Refusal("invalid-request", f"The list of inputs is malformed in {error.error_count()} places") from None
     wanted = asked.inputs

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, Response
 
 from app import arrays, bodies, downloads, errors, schemas
 from app.auth import Reader
-from app.direct import Direct
+from app.direct import DirectRoute
 from app.errors import Refusal
 from app.records import own_job, pending, provenance
 from app.shared import Desk, Shared
@@ -24,7 +24,7 @@ from workers.queue import JobRecord
 
 log = logging.getLogger("warpdesk.api")
 
-router = APIRouter(tags=["jobs"], route_class=Direct)
+router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 
 JSON, NPY = "application/json", "application/x-npy"
 

@@ -18,7 +18,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from app import arrays, auth, bodies, charges, durability, errors, limits, operations, schemas, storage
 from app.auth import Key, Submitter
-from app.direct import Direct
+from app.direct import DirectRoute
 from app.errors import Refusal
 from app.jobs import APPLIED, CALLER, NOT_DONE, PREFER, until_done, waited
 from app.operations import Checked
@@ -41,7 +41,7 @@ from workers.queue import (
 )
 from workers.store import StoredArray, size_of
 
-router = APIRouter(tags=["jobs"], route_class=Direct)
+router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 
 LONGEST_KEY = 255  # characters of an Idempotency-Key
 

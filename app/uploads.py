@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from app import arrays, bodies, charges, downloads, durability, errors, limits, schemas, storage
+from app import arrays, bodies, downloads, durability, errors, limits, schemas, storage
 from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
 from app.shared import Desk, Shared
@@ -93,8 +93,8 @@ async def _csv(request: Request, caller: Key, desk: Desk, columns: list[str] | N
         desk.allow(caller.id, stored.id)
         return stored
 
-    with bodies.room(request, limit) as room:
-        body = await bodies.read(request, limit, room)
+    with bodies.room(request, limit) as share:
+        body = await bodies.read(request, limit, share)
         async with AsyncExitStack() as place:
             if not arrays.is_small_csv(body):
                 await _wait_for(place, desk, caller)
@@ -199,7 +199,7 @@ async def listed(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(description="From `next` of the page before", pattern=_CURSOR)] = None,
 ) -> Response:
-    """With the bytes that the key stores, and may store: its arrays, and the results of its jobs."""
+    """With the bytes that the key stores and may store: its arrays, the results of its jobs, and its rounds."""
     before = None
     if cursor is not None:
         created_at, _, digits = cursor.partition("-")
@@ -207,12 +207,9 @@ async def listed(
     with storage.refused():
         found = list(await anyio.to_thread.run_sync(desk.store.arrays, caller.id, limit + 1, before))
     stored_bytes, max_stored_bytes = desk.store.stored(caller.id)
-    try:
-        round_bytes = await charges.in_time(
-            desk, caller.id, lambda: desk.rounds.live_bytes(caller.id), patience=_PATIENCE
-        )
-    except (Refusal, DatabaseUnavailable):  # arrays can be listed without the ledger
-        round_bytes = None
+    round_bytes = None
+    with anyio.move_on_after(_PATIENCE), suppress(DatabaseUnavailable):  # arrays can be listed without the ledger
+        round_bytes = await desk.ledger_threads.run(caller.id, lambda: desk.rounds.live_bytes(caller.id))
     last = found[limit - 1] if len(found) > limit else None
     page = schemas.ArrayPage(
         arrays=[view(stored) for _, stored in found[:limit]],

@@ -32,6 +32,13 @@ def newest() -> Path:
 
 
 def chosen() -> Path:
-    """The one that tests run on: what TEST_REDIS names, or the newest."""
+    """The one that tests share: what TEST_REDIS names, or the newest."""
     name = os.environ.get("TEST_REDIS")
-    return server(name) if name else newest()
+    if not name:
+        return newest()
+    if name not in NAMES:
+        pytest.fail(f"TEST_REDIS is {name!r}; it may be {', '.join(NAMES)}")
+    try:
+        return server(name)
+    except pytest.skip.Exception as missing:
+        pytest.fail(f"TEST_REDIS is {name!r}: {missing}")

@@ -432,6 +432,8 @@ def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypat
                 taken = api.http.post("/v1/jobs", json=other)
                 assert taken.status_code == 202, taken.text
                 assert api.http.get(f"/v1/jobs/{taken.json()['id']}").status_code == 200
+            listed = api.http.get("/v1/arrays").json()
+            assert (listed["round_bytes"], listed["max_round_bytes"]) == (None, api.settings.round_bytes_per_key)
             assert not any(answer.done() for answer in held)
             refused = {answer.result().json().get("code") for answer in held}
         assert refused == {"ledger-unavailable"}

@@ -81,6 +81,10 @@ def test_a_key_has_so_many_streams_and_another_key_reads_all_the_same(
         assert (refused.status_code, refused.json()["code"]) == (429, "share-used-up")
         assert refused.headers["Retry-After"] == "1"
         wait_until(lambda: api.app.state.desk.streams.held() == 0)
+        for path, status in ((f"/v1/jobs/job_{'0' * 32}/events", 404), (paths[calm], 400)):
+            answer = api.http.get(path, headers={**bearer(calm), "Last-Event-ID": "77"})  # there was no such event
+            assert answer.status_code == status
+        wait_until(lambda: api.app.state.desk.streams.held() == 0)
 
 
 @pytest.mark.parametrize("how", ["GET", "POST"])
@@ -165,14 +169,14 @@ def test_threads_that_are_all_taken_are_no_sign_that_redis_is_away(redis_url: st
     assert usable
 
 
-@pytest.mark.parametrize("how", ["revoked", "rotated"])
-def test_waits_and_streams_end_when_their_key_is_revoked_or_their_token_expires(
+@pytest.mark.parametrize("how", ["revoked", "rotated", "first key"])
+def test_waits_and_streams_end_when_their_key_is_revoked_their_token_expires_or_keys_are_needed(
     serve_api: Callable[..., Any], tmp_path: Path, how: str
 ) -> None:
-    token = create_key(tmp_path / "home", "desk", ["submit", "read"])
-    file, key_id = tmp_path / "home" / "keys.json", token.split("_")[1]
+    token = "" if how == "first key" else create_key(tmp_path / "home", "desk", ["submit", "read"])
     with serve_api() as api, concurrent.futures.ThreadPoolExecutor(2) as pool:
-        api.http.headers.update(bearer(token))
+        if token:
+            api.http.headers.update(bearer(token))
         job_id = api.submit(**SCALE)
         waits = [
             pool.submit(api.http.get, f"/v1/jobs/{job_id}", headers=WAIT),
@@ -180,10 +184,12 @@ def test_waits_and_streams_end_when_their_key_is_revoked_or_their_token_expires(
         ]
         with api.http.stream("GET", f"/v1/jobs/{job_id}/events") as stream:
             wait_until(lambda: api.app.state.desk.waits.held() == 2)
-            if how == "revoked":
-                revoke_key(file, key_id)
+            if how == "first key":
+                create_key(tmp_path / "home", "desk", ["read"])
+            elif how == "revoked":
+                revoke_key(tmp_path / "home" / "keys.json", token.split("_")[1])
             else:
-                rotate_key(file, key_id, overlap=0.5)
+                rotate_key(tmp_path / "home" / "keys.json", token.split("_")[1], overlap=0.5)
             events = "".join(stream.iter_text())  # to its end
         answers = [wait.result(25) for wait in waits]
 
