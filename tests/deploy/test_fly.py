@@ -214,12 +214,12 @@ def test_the_autoscaler_counts_queued_and_running_jobs_once_however_many_apis_te
             try:
                 found = httpx.get(f"{url}/api/v1/query", params={"query": query}).json()["data"]["result"]
                 ups = httpx.get(f"{url}/api/v1/query", params={"query": "sum(up)"}).json()["data"]["result"]
-            except httpx.TransportError:
+            except (httpx.TransportError, ValueError):  # it is not up, or says so in plain text
                 return []
             both = bool(ups) and float(ups[0]["value"][1]) == 2
             return [float(one["value"][1]) for one in found] if both else []
 
-        until(lambda: counted() == [5.0], tmp_path / "prometheus.log", 30)
+        until(lambda: counted() == [5.0], tmp_path / "prometheus.log", 90)
 
 
 @pytest.mark.parametrize(("jobs", "machines"), [(0, 0), (1, 1), (4, 1), (5, 2), (32, 8), (1000, 8)])

@@ -73,6 +73,7 @@ def test_every_cuda_file_is_among_the_sources_that_are_compiled_for_all_gpus() -
     assert cuda_files() == {source.path for _, source in sources()}
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", families())
 def test_no_kernel_leaves_its_memory_or_defined_behaviour(family: str) -> None:
     _sanitized(family, "address,undefined")
