@@ -87,6 +87,35 @@ def test_a_key_has_so_many_streams_and_another_key_reads_all_the_same(
         wait_until(lambda: api.app.state.desk.streams.held() == 0)
 
 
+def test_a_wait_does_not_end_because_its_job_is_not_enqueued_yet(
+    api: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs that are waited for are read now and then, and a submission's wait begins before its job is there."""
+    monkeypatch.setattr("app.queue.SAFETY_POLL", 0.01)
+    completions = api.app.state.desk.completions
+    reads = []
+    read = JobQueue.records
+
+    def records(jobs: JobQueue, wanted: list[str]) -> Any:
+        found = read(jobs, wanted)
+        reads.extend(found)
+        return found
+
+    monkeypatch.setattr(JobQueue, "records", records)
+    with connect(api.redis_url) as redis, concurrent.futures.ThreadPoolExecutor() as threads:
+        wait_until(lambda: not completions._watches)
+        redis.execute_command("CLIENT", "PAUSE", 30_000, "WRITE")
+        answer = threads.submit(api.http.post, "/v1/jobs", json=unlike(), headers=WAIT)
+        wait_until(lambda: len(reads) > 3)
+        assert not any(reads)
+        redis.execute_command("CLIENT", "UNPAUSE")
+        wait_until(lambda: any(reads))
+        [job_id] = completions._watches
+        assert not answer.done()
+        api.queue.cancel(job_id)
+        assert (answer.result().status_code, answer.result().json()["status"]) == (200, "canceled")
+
+
 @pytest.mark.parametrize("how", ["GET", "POST"])
 def test_a_wait_ends_when_its_client_goes(serve_api: Callable[..., Any], how: str) -> None:
     with serve_api(max_wait=600) as api:
