@@ -87,9 +87,7 @@ def test_a_key_has_so_many_streams_and_another_key_reads_all_the_same(
         wait_until(lambda: api.app.state.desk.streams.held() == 0)
 
 
-def test_a_wait_does_not_end_because_its_job_is_not_enqueued_yet(
-    api: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wait_does_not_end_because_its_job_is_not_enqueued_yet(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that are waited for are read now and then, and a submission's wait begins before its job is there."""
     monkeypatch.setattr("app.queue.SAFETY_POLL", 0.01)
     completions = api.app.state.desk.completions
