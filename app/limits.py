@@ -39,6 +39,11 @@ JSON_SMALL = 64 << 10
 JSON_PER_KEY = 1
 JSON_IN_ALL = 2
 
+# So the memory that parsing takes has a limit, 56 MiB of a body of 4 MiB with the values above: it may be parsed twice,
+# once for its decimals, and each character of a text with one beyond U+FFFF takes four bytes.
+JSON_MEMORY_OF_A_BYTE = 9
+JSON_MEMORY_OF_A_VALUE = 160
+
 # What reading a CSV may take. Its cells may be half as many as the most bytes of a CSV: each is a digit and a comma.
 CSV_COLUMNS = 10_000
 CSV_SECONDS = 120  # of processor time; 16 MiB take about 5

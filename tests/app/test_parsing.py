@@ -1,6 +1,7 @@
 """What a body may make the service do before it is refused: no more memory, objects or sentences than a few limits."""
 
 import threading
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Any
 import psutil
 import pytest
 
-from app import arrays, bodies, limits, table
+from app import arrays, bodies, limits, operations, table
 from app.auth import create_key
 from app.errors import Refusal
 from app.operations import check
+from app.shared import Desk
 from kernels import operation
 from tests.app.conftest import SCALE, Live, wait_until
 from tests.app.test_auth import bearer
@@ -284,6 +286,47 @@ def test_lists_without_numbers_are_refused_for_little_memory(serve_api: Callable
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
         assert "more than 133072 values and lists, which is the limit; upload arrays" in answer.json()["detail"]
         assert peak.grown() < 50 * MIB
+
+
+_VALUES = limits.JSON_VALUES * 65_536 + 2 * limits.JSON_KEYS - 20
+_DECIMALS = '{"operation":"dp_noise","params":{"epsilon":0.5},"inputs":{"values":{"data":['
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _DECIMALS + ",".join(["0.12345678901234567890"] * _VALUES) + "]}}}",
+        _DECIMALS + ",".join(["[0.1234567890123456]"] * (_VALUES // 2)) + "]}}}",
+        _DECIMALS + ",".join([f'"{number:012}"' for number in range(_VALUES)]) + "]}}}",
+        '{"operation":"dp_noise","params":{"epsilon":0.5},"x":"\U0001f600' + "a" * (4 * MIB - 100) + '"}',
+        '{"operation":"dp_noise","params":{"epsilon":0.5},"x":"\U0001f600' + ":" * (4 * MIB - 100) + '"}',
+        '{"operation":"dp_noise","params":{"epsilon":0.5},"x":"\U0001f600' + "\\n" * (2 * MIB - 100) + '"}',
+    ],
+    ids=["decimals", "rows", "texts", "long text", "marks", "escapes"],
+)
+def test_parsing_takes_no_more_memory_than_follows_from_the_counts(
+    serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    sent, taken = body.encode(), list[int]()
+    parse = operations.parsed
+
+    def measured(desk: Desk, body: bytes) -> object:
+        tracemalloc.start()
+        try:
+            return parse(desk, body)
+        finally:
+            taken.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    monkeypatch.setattr(operations, "parsed", measured)
+    with serve_api() as api:
+        assert len(sent) <= api.settings.max_body
+        answer = api.http.post("/v1/jobs", content=sent, headers=JSON)
+
+    assert answer.status_code == 422, "none of them is a right submission"
+    [most] = taken
+    assert most > len(sent) / 4, "it was parsed"
+    assert most < limits.JSON_MEMORY_OF_A_BYTE * len(sent) + limits.JSON_MEMORY_OF_A_VALUE * _VALUES
 
 
 def test_large_bodies_are_parsed_one_of_a_key_at_once_and_another_keys_beside_it(
