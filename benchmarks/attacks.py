@@ -110,11 +110,11 @@ ATTACKS = (
     _half_sent(100, "application/x-npy", 2_306_944, 1_153_472, (TOO_SLOW, QUOTA)),
     Attack(
         "4,000 waits for one job", attackers.waits,
-        (SECONDS, 4000), (1.0, 200), (SHARE, "none"), suspended=True,
+        (SECONDS, 4000), (3.0, 200), (SHARE, "none"), suspended=True,
     ),
     Attack(
         "3,000 streams of one job", attackers.streams,
-        (SECONDS, 3000), (1.0, 200), (SHARE, "200"), suspended=True,
+        (SECONDS, 3000), (3.0, 200), (SHARE, "200"), suspended=True,
     ),
     Attack(
         "8,000 jobs at once", attackers.live_jobs,

@@ -88,7 +88,7 @@ def live(
             yield Live(http, url, app, JobQueue(connection, store.mac_of), store, chosen, redis_url)
     finally:
         server.should_exit = True
-        thread.join(60)
+        thread.join(120)
         assert not thread.is_alive()
 
 

@@ -412,7 +412,7 @@ def test_a_job_canceled_just_after_its_answer_was_committed_is_settled(desk: Liv
 
 
 def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charges, "PATIENCE", 8.0)
+    monkeypatch.setattr(charges, "PATIENCE", 15.0)
     other = {**release(""), "params": {**release("")["params"], "unaccounted": True}}
     del other["params"]["budget"]
     # A Redis of its own: threads whose callers have gone charge and queue all the same, in the next test's otherwise.

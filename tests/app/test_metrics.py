@@ -122,7 +122,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> str:
         assert submit(api.http, release(budget["id"]), "one").status_code in (200, 202)
         assert submit(api.http, release(budget["id"], "5"), "two").status_code == 409
         everything_happened(api, EVERY)
-        api.app.state.desk.metrics._ledger.ask(20.0)
+        api.app.state.desk.metrics._ledger.ask(100.0)
         return text(api)
 
 

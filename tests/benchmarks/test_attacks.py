@@ -13,6 +13,8 @@ from benchmarks.attackers import Target
 from benchmarks.attacks import ATTACKS, Attack, Start, attacker, make_keys, measure
 from tests.conftest import serve
 
+pytestmark = pytest.mark.timeout(900)  # a service starts, and its attacker
+
 MIB = 1 << 20
 JUDGED = {"answers", "memory", "refused", "right", "lives"}
 

@@ -20,7 +20,7 @@ _OPTIONS = {
 }
 
 
-def run_sanitized(mode: Mode, module: str, *arguments: str, timeout: float = 540) -> subprocess.CompletedProcess[str]:
+def run_sanitized(mode: Mode, module: str, *arguments: str, timeout: float = 1140) -> subprocess.CompletedProcess[str]:
     """Run `python -m module mode arguments…`; a finding ends the process with a code other than 0 and its report."""
     library = subprocess.run(
         ["g++", f"-print-file-name={LIBRARIES[mode]}"], capture_output=True, text=True, check=True

@@ -113,7 +113,7 @@ ROWS = {
         ("restarting", "degraded", "restarting", "healthy"),
         '"hang":1',
         "lost=719:double_values@1/once/start,hang:canary@1/once",
-        environment={"WARPDESK_COOL_DOWN_SECONDS": "8"},
+        environment={"WARPDESK_COOL_DOWN_SECONDS": "15"},
     ),
     "a crash": Row((GPU, "healthy"), ("restarting", "healthy"), "SIGKILL", "crash@1/once", attempts=2),
     "a wrong answer to the canary": Row(

@@ -73,14 +73,14 @@ def test_every_cuda_file_is_among_the_sources_that_are_compiled_for_all_gpus() -
     assert cuda_files() == {source.path for _, source in sources()}
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("family", families())
 def test_no_kernel_leaves_its_memory_or_defined_behaviour(family: str) -> None:
     _sanitized(family, "address,undefined")
 
 
 @pytest.mark.sanitize
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("family", families())
 def test_no_kernel_has_a_data_race(family: str) -> None:
     _sanitized(family, "thread")

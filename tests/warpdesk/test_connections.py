@@ -264,7 +264,7 @@ def test_events_end_with_the_time_of_who_reads_them(api: Live, timeout: float) -
             asyncio.run(read(job.id))
         assert {*numbers(told)} <= {(1, "queued")}
         claim(api)
-        with pytest.raises(TimeoutError, match=f"the job {job.id} is still running"):
+        with pytest.raises(TimeoutError, match=f"the job {job.id} is still (queued|running)"):  # as far as it was told
             client.result(job, 1.0, progress=told.append)
 
 
