@@ -39,8 +39,9 @@ JSON_SMALL = 64 << 10
 JSON_PER_KEY = 1
 JSON_IN_ALL = 2
 
-# So the memory that parsing takes has a limit, 56 MiB of a body of 4 MiB with the values above: it may be parsed twice,
-# once for its decimals, and each character of a text with one beyond U+FFFF takes four bytes.
+# The most memory that parsing takes for each byte and for each value of a body; a test holds the worst bodies to it. It
+# is the memory limit of parsing: 56 MiB for 4 MiB with the values above. A body may be parsed twice, once for its
+# decimals, and each character of a text with one beyond U+FFFF takes four bytes.
 JSON_MEMORY_OF_A_BYTE = 9
 JSON_MEMORY_OF_A_VALUE = 160
 

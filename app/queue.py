@@ -166,7 +166,7 @@ class Watch:
     let_in: Callable[[], bool]
     woken: asyncio.Event = field(default_factory=asyncio.Event)  # there is nothing to wait for any more
     record: JobRecord | None = None  # once it is final
-    there: bool = False  # it was enqueued: where there is no record any more, it is forgotten
+    enqueued: bool = False  # so that a record which is not there means that the job is forgotten
 
 
 @dataclass(eq=False)
@@ -262,9 +262,9 @@ class Completions:
     async def until_done(self, watch: Watch, seconds: float, gone: Coroutine[object, object, None]) -> JobRecord | None:
         """The record once it is final, or as it is when the time is over or `gone` returns, since its client has gone.
 
-        The job was enqueued. Survives a Redis that goes and comes back.
+        Call it once the job is enqueued. Survives a Redis that goes and comes back.
         """
-        watch.there = True
+        watch.enqueued = True
         leaving = asyncio.create_task(gone)
         leaving.add_done_callback(lambda _: watch.woken.set())
         try:
@@ -422,7 +422,7 @@ class Completions:
             await asyncio.sleep(0)  # those who were woken by it answer first
             wanted = list(dict.fromkeys((*self._asked, *self._ended)))[:AT_ONCE]
             asked = {job_id: self._asked.pop(job_id) for job_id in wanted if job_id in self._asked}
-            there = {job_id for job_id in wanted if any(watch.there for watch in self._watches.get(job_id, ()))}
+            enqueued = {job for job in wanted if any(watch.enqueued for watch in self._watches.get(job, ()))}
             try:
                 records = await self._queue(lambda jobs: jobs.records(wanted)) if wanted else []  # noqa: B023
             except BaseException as error:  # whoever asked must not wait for what nobody reads
@@ -433,7 +433,7 @@ class Completions:
                 await asyncio.sleep(1.0)
                 continue
             for job_id, record in zip(wanted, records, strict=True):
-                if record.state.final if record is not None else job_id in there:
+                if record.state.final if record is not None else job_id in enqueued:
                     self._wake(job_id, record)
                 if job_id in self._ended:
                     del self._ended[job_id]

@@ -16,6 +16,8 @@ from tests.kernels.families import all_cases
 from tests.kernels.parity import Case
 from tests.kernels.test_splits import REQUEST
 
+pytestmark = pytest.mark.timeout(600)  # the emulator compiles and runs kernels, also on a busy machine
+
 TOGETHER = [name for name, operation in OPERATIONS.items() if operation.batching and operation.batching.alike]
 Random = np.random.Generator
 Arrays = dict[str, "np.ndarray[Any, Any]"]

@@ -11,6 +11,8 @@ from tests.cudasim.sanitized import Mode, run_sanitized
 from tests.kernels.families import all_cases, cases, cuda_files, families, kernels_of
 from tests.kernels.parity import Answer, Case, assert_same
 
+pytestmark = pytest.mark.timeout(600)  # the emulator compiles and runs kernels, also on a busy machine
+
 ALL = [pytest.param(case, id=str(case)) for _, case in all_cases()]
 FLOAT32 = [pytest.param(case, id=str(case)) for _, case in all_cases() if case.in_float32()]
 SMALL = [pytest.param(case, id=str(case)) for _, case in all_cases() if case.small]

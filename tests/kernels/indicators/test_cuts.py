@@ -20,6 +20,8 @@ from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import TILE, walk
 from tests.kernels.indicators.reference import compute
 
+pytestmark = pytest.mark.timeout(600)  # the emulator compiles and runs kernels, also on a busy machine
+
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("sma", {"period": 9}),
     ("sma", {"period": 2500}),
