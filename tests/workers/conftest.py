@@ -85,6 +85,7 @@ class Desk:
         return self.until(
             lambda: next((r for r in self.queue.workers() if r.state in up and r.name not in known), None),
             "no worker became ready",
+            3 * PATIENCE,  # some children die before
         )
 
     def wait(self, job_id: str, patience: float = PATIENCE) -> JobRecord:
