@@ -209,7 +209,7 @@ def test_without_redis_what_outlived_its_time_is_swept_but_no_array_that_a_live_
     monkeypatch.setattr("workers.store._CHECKED_SECONDS", 0.0)
     server = RedisServer(tmp_path / "r")
     server.start()
-    with serve_api(server.url, array_ttl=1.0, result_ttl=2.0, sweep_every=0.5, redis_patience=1.0) as api:
+    with serve_api(server.url, array_ttl=5.0, result_ttl=2.0, sweep_every=0.5, redis_patience=1.0) as api:
         done = draw(api, {}, 1000).json()["id"]
         work(api.queue, api.store, done)
         read, unread = (upload(api, {}, 8000, fill).json()["id"] for fill in (1.0, 2.0))

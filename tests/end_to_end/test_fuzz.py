@@ -160,7 +160,7 @@ async def _send(service: Service, drawn: Drawn, known: Known, answers: Answers) 
         known.learn(body)
         answers.take(int(head.split()[1]), head, body.decode("utf-8", "replace"), repr(drawn.sent))
     finally:
-        writer.close()
+        writer.transport.abort()  # close() would wait for what was not sent, and outlive the loop
 
 
 async def _answer(reader: asyncio.StreamReader, *, head_only: bool) -> tuple[str, bytes]:
