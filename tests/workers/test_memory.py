@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize(
     ("room", "operation", "asked"),
-    [(4, "double", {}), (64, "hoard", {"numbers": 32 * MIB})],
+    [(32, "double", {}), (64, "hoard", {"numbers": 32 * MIB})],
     ids=["to map its input", "to compute"],
 )
 def test_a_job_for_which_there_is_no_memory_fails_and_its_neighbours_do_not(
@@ -22,7 +22,7 @@ def test_a_job_for_which_there_is_no_memory_fails_and_its_neighbours_do_not(
     started = desk.start_worker()
     assert started is not None
     assert desk.wait(desk.submit("confine", params={"room": room * MIB})).state is State.SUCCEEDED
-    inputs = {"values": desk.array(np.ones(1_000_000))} if operation == "double" else {}
+    inputs = {"values": desk.array(np.ones(8_000_000))} if operation == "double" else {}
     with desk.gate() as gate:
         desk.nap("held", gate=gate)
         before, large, after = desk.submit(), desk.submit(operation, inputs, params=asked), desk.submit()
