@@ -42,7 +42,7 @@ async def drive(desk: Desk) -> None:
                     await desk.rounds_moved.wait()
             desk.rounds_moved.clear()
             for round_id in [name for name, task in working.items() if task.done()]:
-                _tell(round_id, _reason(working.pop(round_id).exception()), told)
+                _tell(round_id, _reason(working.pop(round_id)), told)
             try:
                 due = await anyio.to_thread.run_sync(desk.rounds.due)
             except Exception as error:  # noqa: BLE001 - a database that is away: the API must go on
@@ -66,8 +66,11 @@ def _tell(what: str, why: str, told: dict[str, str]) -> None:
         told.pop(what, None)
 
 
-def _reason(error: BaseException | None) -> str:
-    """What may be told of it: the text of an error that nobody foresaw could hold anything."""
+def _reason(ended: "asyncio.Task[None]") -> str:
+    """Why a step went no further, empty where it did: the text of an error that nobody foresaw could hold anything."""
+    if ended.cancelled():  # by a library's time limit, say: to ask for its exception would end the driver
+        return "the step was canceled"
+    error = ended.exception()
     if error is None:
         return ""
     return error.detail if isinstance(error, Refusal) else type(error).__name__

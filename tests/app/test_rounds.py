@@ -1,5 +1,6 @@
 """Rounds over HTTP: real clients, a driver that may die at any step, and a service that keeps nothing it need not."""
 
+import asyncio
 import json
 import os
 import socket
@@ -119,7 +120,11 @@ class Played:
         end_phase(self.engine, self.id, "masked", left)
 
     def until(self, phase: str) -> None:
-        wait_until(lambda: self.seen["phase"] == phase)
+        try:
+            wait_until(lambda: self.seen["phase"] == phase)
+        except AssertionError:
+            log = self.api.settings.home / "api.log"  # of an API that is a process
+            raise AssertionError(f"{self.seen}\n{log.read_text() if log.exists() else ''}") from None
 
     def work(self) -> str:
         """Do the job of the sum as a worker does, once it is queued."""
@@ -527,6 +532,26 @@ def test_whatever_step_the_driver_fails_at_the_round_goes_on_with_one_job(
     assert len(failed) >= 2
     np.testing.assert_array_equal(api.http.get(f"{played.url}/result").json()["sum"], played.sum_of(range(4)))
     assert len(played.jobs()) == 1
+
+
+def test_a_step_that_is_canceled_by_something_else_does_not_end_the_driver(
+    api: Live, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, canceled = aggregation._step, list[str]()
+
+    async def once(desk: Any, round_id: str) -> None:
+        if not canceled:
+            canceled.append(round_id)
+            raise asyncio.CancelledError
+        await step(desk, round_id)
+
+    monkeypatch.setattr(aggregation, "_step", once)
+    played = play(api)
+    played.until_aggregating()
+    played.work()
+    played.until("done")
+    assert canceled == [played.id]
+    wait_until(played.erased)
 
 
 class Processes:
