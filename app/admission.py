@@ -26,8 +26,8 @@ from app.durability import Durability
 from app.errors import Refusal
 from app.places import Places
 from app.settings import Settings
-from workers.protocol import PRIORITIES, Priority, WorkerReport
-from workers.queue import Bounds, JobQueue, connect
+from workers.queue.protocol import PRIORITIES, Priority, WorkerReport
+from workers.queue.jobs import Bounds, JobQueue, connect
 
 log = logging.getLogger("warpdesk.api")
 

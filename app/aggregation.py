@@ -22,8 +22,8 @@ from kernels.array import ArrayInfo, DType
 from privacy import unmasking
 from privacy.rounds import Aggregation, Status
 from privacy.unmasking import Unrecoverable
-from workers.npy import read_header
-from workers.protocol import State
+from workers.store.npy import read_header
+from workers.queue.protocol import State
 
 log = logging.getLogger("warpdesk.api")
 

@@ -22,8 +22,8 @@ import numpy as np
 from app import limits, table
 from app.errors import Refusal, refuse_at
 from kernels.array import DTYPES, ITEMSIZE, ArrayInfo, DType
-from workers import npy
-from workers.store import ArrayWriter, Store, StoredArray
+from workers.store import npy
+from workers.store.spool import ArrayWriter, Store, StoredArray
 
 Numbers = np.ndarray[Any, Any]
 OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]

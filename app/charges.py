@@ -31,9 +31,9 @@ from privacy.ledger import (
     UnknownBudget,
     WrongKey,
 )
-from workers.protocol import ChargeRef, JobRequest, State
-from workers.queue import InputsGone, JobQueue, JobRecord
-from workers.store import Store
+from workers.queue.protocol import ChargeRef, JobRequest, State
+from workers.queue.jobs import InputsGone, JobQueue, JobRecord
+from workers.store.spool import Store
 
 log = logging.getLogger("warpdesk.api")
 

@@ -11,7 +11,7 @@ from app.audit import Admin, Audited
 from app.errors import Refusal
 from app.records import hides_times, pending, whole_second
 from app.shared import Desk, Shared
-from workers.queue import InputsGone, JobQueue, JobRecord
+from workers.queue.jobs import InputsGone, JobQueue, JobRecord
 
 router = APIRouter(tags=["dead letters"], route_class=Audited)
 

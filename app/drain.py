@@ -5,8 +5,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from workers.protocol import State
-from workers.queue import JobRecord
+from workers.queue.protocol import State
+from workers.queue.jobs import JobRecord
 
 # From so many seconds of a queue that never was empty its rate is known. The last so many of a minute count.
 _TRUSTED = 3.0

@@ -16,7 +16,7 @@ from starlette.routing import Match
 
 from app import schemas
 from kernels import operation
-from workers.disk import Reserved
+from workers.store.disk import Reserved
 
 log = logging.getLogger("warpdesk.api")
 

@@ -14,8 +14,8 @@ from app.errors import Refusal
 from app.observe import after_private
 from app.records import hides_times, own_job, whole_second
 from app.shared import Desk, Shared
-from workers.protocol import Event
-from workers.queue import JobRecord
+from workers.queue.protocol import Event
+from workers.queue.jobs import JobRecord
 
 router = APIRouter(tags=["jobs"])
 

@@ -15,7 +15,7 @@ from app.auth import Reader, Watcher
 from app.errors import Refusal
 from app.schemas import moment
 from app.shared import Desk, Shared
-from workers.protocol import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
+from workers.queue.protocol import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
 
 router = APIRouter(tags=["health"])
 

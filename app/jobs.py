@@ -15,8 +15,8 @@ from app.observe import after_private
 from app.queue import Watch
 from app.records import answer, own_job, pending, require_own, view
 from app.shared import Desk, Shared
-from workers.protocol import State
-from workers.queue import JobQueue, JobRecord
+from workers.queue.protocol import State
+from workers.queue.jobs import JobQueue, JobRecord
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 

@@ -60,8 +60,8 @@ from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
 from privacy.opening import open_ledger
 from privacy.rounds import Rounds
-from workers.queue import JobRecord
-from workers.store import Store, StoreFull
+from workers.queue.jobs import JobRecord
+from workers.store.spool import Store, StoreFull
 
 log = logging.getLogger("warpdesk.api")
 

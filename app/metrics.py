@@ -24,10 +24,10 @@ from app import gpu_metrics, privacy_metrics
 from app.collector import Collector
 from app.errors import CODES
 from app.tally import Facts, RedisCollector, Seen
-from workers import buckets
-from workers.counts import FAMILIES, Amounts, Counts, Timed
-from workers.protocol import FAILURES, PRIORITIES
-from workers.store import Store
+from workers.queue import buckets
+from workers.queue.counts import FAMILIES, Amounts, Counts, Timed
+from workers.queue.protocol import FAILURES, PRIORITIES
+from workers.store.spool import Store
 
 # How long a scrape waits for Redis.
 PATIENCE = 0.5
@@ -46,7 +46,7 @@ class Told(NamedTuple):
 _ONE_SECOND = "counted within a second, lost where the process is killed before"
 _OF_WORKER = f"as its worker knows it, {_ONE_SECOND}"
 
-# In the order of the page. Every family of workers.counts is here.
+# In the order of the page. Every family of workers.queue.counts is here.
 COUNTED: Mapping[str, Told] = {
     "http_requests_total": Told(f"Requests answered, {_ONE_SECOND}. An event stream is counted when it ends"),
     "http_request_duration_seconds": Told(

@@ -17,7 +17,7 @@ from app.shared import Desk, Shared
 from kernels.array import ArrayInfo
 from kernels.operation import Cost, InvalidRequest, Operation, Params, Problem
 from kernels.spend import Spend
-from workers.store import StoredArray
+from workers.store.spool import StoredArray
 
 router = APIRouter(tags=["operations"])
 

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from itertools import accumulate
 
 from app import schemas
-from workers import buckets
-from workers.counts import FAMILIES, SIZE_CLASSES, Counts, Timed
-from workers.protocol import PRIORITIES, Priority
-from workers.queue import JobQueue
+from workers.queue import buckets
+from workers.queue.counts import FAMILIES, SIZE_CLASSES, Counts, Timed
+from workers.queue.protocol import PRIORITIES, Priority
+from workers.queue.jobs import JobQueue
 
 HOUR = 3600  # seconds
 BASELINE_HOURS = 7 * 24

@@ -18,8 +18,8 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from app.errors import Refusal
-from workers.protocol import EVENTS, Event
-from workers.queue import JobQueue, JobRecord, connect
+from workers.queue.protocol import EVENTS, Event
+from workers.queue.jobs import JobQueue, JobRecord, connect
 
 log = logging.getLogger("warpdesk.api")
 

@@ -11,8 +11,8 @@ from app import schemas
 from app.auth import LOCAL, Key
 from app.errors import Refusal
 from app.shared import Desk
-from workers.protocol import JobRequest
-from workers.queue import JobQueue, JobRecord
+from workers.queue.protocol import JobRequest
+from workers.queue.jobs import JobQueue, JobRecord
 
 _JOB_ID = re.compile(schemas.JOB_ID)
 

@@ -2,7 +2,7 @@
 
 Their keys have the scope `worker` and are nobody's: what they may read and write is told by the jobs that run, each by
 the attempt that runs and the token of its claim, which only the worker has that claimed it. This is a contract between
-two processes of one release (`workers/remote.py` is the other end) and no part of the OpenAPI document.
+two processes of one release (`workers/store/remote.py` is the other end) and no part of the OpenAPI document.
 """
 
 import json
@@ -28,20 +28,10 @@ from app.results import erase_secrets
 from app.shared import Desk, Shared
 from kernels.array import ArrayInfo
 from kernels.operation import Operation
-from workers import npy
-from workers.protocol import (
-    CLAIM,
-    ArrayOutput,
-    JobRequest,
-    ResultDocument,
-    SentInputs,
-    SentResult,
-    SentResults,
-    State,
-    WantedInputs,
-)
-from workers.queue import JobRecord
-from workers.store import IncomingResult, NpyWriter, attempt_of
+from workers.store import npy
+from workers.queue.protocol import CLAIM, ArrayOutput, JobRequest, ResultDocument, SentInputs, SentResult, SentResults, State, WantedInputs
+from workers.queue.jobs import JobRecord
+from workers.store.spool import IncomingResult, NpyWriter, attempt_of
 
 log = logging.getLogger("warpdesk.api")
 

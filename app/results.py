@@ -19,8 +19,8 @@ from app.direct import DirectRoute
 from app.errors import Refusal
 from app.records import own_job, pending, provenance
 from app.shared import Desk, Shared
-from workers.protocol import ArrayOutput, ResultDocument, State
-from workers.queue import JobRecord
+from workers.queue.protocol import ArrayOutput, ResultDocument, State
+from workers.queue.jobs import JobRecord
 
 log = logging.getLogger("warpdesk.api")
 

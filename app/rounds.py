@@ -24,8 +24,8 @@ from kernels.secure_aggregation.spec import Quantisation
 from privacy import rounds as rules
 from privacy.database import DatabaseUnavailable
 from privacy.rounds import Bounds, Member, NewRound, Phase, Status
-from workers.protocol import BackendWish
-from workers.rows import Closed, Row, RowTaken
+from workers.queue.protocol import BackendWish
+from workers.store.rows import Closed, Row, RowTaken
 
 router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audited)
 

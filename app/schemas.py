@@ -10,18 +10,7 @@ from kernels.amount import Amount
 from kernels.array import DType
 from kernels.spend import Neighbouring
 from privacy.accountants import Accountant as Accountant
-from workers.protocol import (
-    BackendWish,
-    ConditionState,
-    EventName,
-    GpuFinding,
-    GpuState,
-    MigSlice,
-    Priority,
-    PublicProvenance,
-    State,
-    WorkerReport,
-)
+from workers.queue.protocol import BackendWish, ConditionState, EventName, GpuFinding, GpuState, MigSlice, Priority, PublicProvenance, State, WorkerReport
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
 BUDGET_ID = r"^budget_[0-9a-f]{32}$"

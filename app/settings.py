@@ -74,7 +74,7 @@ class Settings(SecretsOfFiles):
     # Arrays and results of one key and of all, half of that and four fifths of the disk when unset.
     max_stored_bytes_per_key: Annotated[int, Field(ge=0)] | None = None
     max_stored_bytes: Annotated[int, Field(ge=0)] | None = None
-    # Of the store's disk, for Redis, the ledger and the audit log: see workers.disk.reserve.
+    # Of the store's disk, for Redis, the ledger and the audit log: see workers.store.disk.reserve.
     kept_free_bytes: Annotated[int, Field(ge=0)] | None = None
 
     array_ttl: float = DAY

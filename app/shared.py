@@ -25,7 +25,7 @@ from app.turns import Turns
 from kernels.operation import Operation
 from privacy.ledger import Ledger
 from privacy.rounds import Rounds
-from workers.store import Store
+from workers.store.spool import Store
 
 
 @dataclass(frozen=True)

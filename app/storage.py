@@ -11,9 +11,9 @@ from redis.exceptions import RedisError
 from app.errors import Refusal
 from app.operations import Checked
 from app.settings import Settings
-from workers import disk
-from workers.queue import JobQueue, JobRecord
-from workers.store import BLOCK, Quota, QuotaPassed, SpoolStore, Store, StoreFull, attempt_of, on_disk
+from workers.store import disk
+from workers.queue.jobs import JobQueue, JobRecord
+from workers.store.spool import BLOCK, Quota, QuotaPassed, SpoolStore, Store, StoreFull, attempt_of, on_disk
 
 log = logging.getLogger("warpdesk.api")
 

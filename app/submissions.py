@@ -28,18 +28,9 @@ from app.shared import Desk, Shared
 from kernels.spend import Spend
 from privacy.ledger import Charge, Charged
 from workers import logs
-from workers.protocol import PRIORITIES, JobRequest, Priority, State, Together
-from workers.queue import (
-    Enqueued,
-    IdempotencyKey,
-    InputsGone,
-    JobQueue,
-    JobRecord,
-    KeyReused,
-    QueueFull,
-    QuotaReached,
-)
-from workers.store import StoredArray, size_of
+from workers.queue.protocol import PRIORITIES, JobRequest, Priority, State, Together
+from workers.queue.jobs import Enqueued, IdempotencyKey, InputsGone, JobQueue, JobRecord, KeyReused, QueueFull, QuotaReached
+from workers.store.spool import StoredArray, size_of
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 

@@ -1,6 +1,6 @@
 """What this process counts goes to Redis every second, and what Redis knows of the service comes back when asked for.
 
-The counts of all processes are one hash there (workers.counts), so that each API process answers the same, and an
+The counts of all processes are one hash there (workers.queue.counts), so that each API process answers the same, and an
 addition counts once whatever reply is lost; what transitions counted is moved there with it. At a clean stop what is
 left goes too; a process that is killed takes up to a second of its requests with it, and no job.
 """
@@ -17,9 +17,9 @@ from redis.retry import Retry
 from app import durability
 from app.collector import Collector
 from app.durability import Durability
-from workers.counts import Tally
-from workers.protocol import Priority, WorkerReport
-from workers.queue import Backlog, JobQueue, connect
+from workers.queue.counts import Tally
+from workers.queue.protocol import Priority, WorkerReport
+from workers.queue.jobs import Backlog, JobQueue, connect
 
 SECONDS = 1.0
 _FACTS_SECONDS = 5.0  # how often Redis is asked of itself

@@ -14,7 +14,7 @@ from app.auth import Key, Reader, Submitter
 from app.errors import Refusal
 from app.shared import Desk, Shared
 from privacy.database import DatabaseUnavailable
-from workers.store import StoredArray, StoreFull
+from workers.store.spool import StoredArray, StoreFull
 
 router = APIRouter(tags=["arrays"])
 

@@ -34,7 +34,7 @@ from benchmarks.attackers import Target
 from benchmarks.processes import memory, process_of_api, service
 from benchmarks.report import Row, show
 from warpdesk.redis_server import url as redis_url
-from workers.queue import connect
+from workers.queue.jobs import connect
 
 MIB = 1 << 20
 SECONDS = float(os.environ.get("ATTACKS_SECONDS", "8"))

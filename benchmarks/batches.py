@@ -23,13 +23,14 @@ from benchmarks.processes import compiled, redis, rq_worker, worker
 from benchmarks.report import Row, show
 from examples.prices import sp500
 from kernels.catalogue import OPERATIONS
-from workers import execute, scripts
-from workers.device import without_gpu
-from workers.lua import digest_of
-from workers.protocol import JobRequest, State, Together
-from workers.queue import JobQueue, connect
+from workers.child import execute
+from workers.queue import scripts
+from workers.child.device import without_gpu
+from workers.queue.lua import digest_of
+from workers.queue.protocol import JobRequest, State, Together
+from workers.queue.jobs import JobQueue, connect
 from workers.settings import WorkerSettings
-from workers.store import SpoolStore
+from workers.store.spool import SpoolStore
 
 JOBS = 2048
 ALIKE = 64  # jobs of a batch

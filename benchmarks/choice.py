@@ -13,9 +13,9 @@ from typing import Any
 from benchmarks.report import show
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Backend, Operation
-from workers.calibrate import STEP, calibrate, measure, sizes
-from workers.cost import Costs
-from workers.device import Probe, probe
+from workers.child.calibrate import STEP, calibrate, measure, sizes
+from workers.child.cost import Costs
+from workers.child.device import Probe, probe
 from workers.settings import WorkerSettings
 
 _LONGEST = 0.3  # seconds; larger sizes than take this long are left out

@@ -1,6 +1,6 @@
 """How soon is a job back after a fault, and how soon is the fault told?
 
-Faults are planned (`workers.faults`) in real workers, so that what is measured is recovery alone. The time of a fault
+Faults are planned (`workers.child.faults`) in real workers, so that what is measured is recovery alone. The time of a fault
 is what the faulty device notes just before it raises it. All times are this machine's clock.
 
 After a recoverable fault the same process goes on with the CPU. That is measured with an operation of each family on
@@ -34,11 +34,11 @@ from benchmarks.faulted import TOLD
 from benchmarks.processes import api, compiled, redis, worker
 from benchmarks.report import Row, show
 from kernels.operation import Example
-from workers.faults import HAPPENED
-from workers.protocol import JobRequest
-from workers.queue import JobQueue, JobRecord, connect
+from workers.child.faults import HAPPENED
+from workers.queue.protocol import JobRequest
+from workers.queue.jobs import JobQueue, JobRecord, connect
 from workers.settings import WorkerSettings
-from workers.store import SpoolStore
+from workers.store.spool import SpoolStore
 
 RECOVERABLE = int(os.environ.get("RECOVERABLE", "1000"))
 WAITING = RECOVERABLE // 10  # takes a second each

@@ -31,8 +31,8 @@ from benchmarks.overload import Caller
 from benchmarks.processes import api_process, redis, worker
 from benchmarks.report import Row, show
 from examples.prices import sp500
-from workers.queue import JobQueue, connect
-from workers.store import SpoolStore
+from workers.queue.jobs import JobQueue, connect
+from workers.store.spool import SpoolStore
 
 REPEATS = int(os.environ.get("INSTRUMENTATION_REPEATS", "40"))
 SINGLE, BACKLOG, ALIKE, REQUESTS, CALLERS = 400, 1024, 64, 2000, 8

@@ -59,10 +59,10 @@ class Child:
 
     def __init__(self, probe: Any = None) -> None:
         from kernels.catalogue import OPERATIONS
-        from workers import execute
-        from workers.device import without_gpu
-        from workers.protocol import Failed, JobRequest
-        from workers.store import SpoolStore
+        from workers.child import execute
+        from workers.child.device import without_gpu
+        from workers.queue.protocol import Failed, JobRequest
+        from workers.store.spool import SpoolStore
 
         self._folder = Path(tempfile.mkdtemp(prefix="warpdesk-bench-"))
         self._store = SpoolStore(self._folder)

@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 from app.auth import create_key
 from benchmarks.processes import redis, service
 from benchmarks.report import Row, show
-from workers.protocol import State
-from workers.queue import JobQueue, JobRecord, connect
+from workers.queue.protocol import State
+from workers.queue.jobs import JobQueue, JobRecord, connect
 
 TIMES = 5
 SECONDS = float(os.environ.get("OVERLOAD_SECONDS", "120"))

@@ -16,7 +16,7 @@ import httpx
 from warpdesk.processes import free_port
 from warpdesk.redis_server import RedisServer
 from workers.settings import WorkerSettings
-from workers.warmup import stamp
+from workers.child.warmup import stamp
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,7 +64,7 @@ def api(redis_url: str, home: Path, patience: float = 60.0, **settings: str) -> 
 def worker(redis_url: str, home: Path, settings: dict[str, str], through: Sequence[str] = ()) -> Iterator[None]:
     """One worker of ours in that home, started by the module `through` if there is one; it may not be ready yet."""
     environment = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
-    with _running(["-m", *through, "workers.warm"], home / "worker.log", environment):
+    with _running(["-m", *through, "workers.parent.main"], home / "worker.log", environment):
         yield
 
 

@@ -100,8 +100,8 @@ def _serve() -> None:
     from benchmarks.overload import Caller
     from benchmarks.processes import api_process, redis, worker
     from examples.prices import sp500
-    from workers.queue import JobQueue, connect
-    from workers.store import SpoolStore
+    from workers.queue.jobs import JobQueue, connect
+    from workers.store.spool import SpoolStore
 
     numbers = itertools.count()
     file = io.BytesIO()

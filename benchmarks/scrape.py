@@ -22,10 +22,10 @@ import httpx
 from benchmarks.processes import ROOT, api, redis
 from benchmarks.report import Row, show
 from kernels.catalogue import OPERATIONS
-from workers.counts import DEVICE, FAMILIES, HOURLY, SIZE_CLASSES, Amounts, Tally, named
-from workers.nvml import library, look
-from workers.protocol import PRIORITIES, DeviceMemory, DeviceReport, GpuCondition, WorkerReport
-from workers.queue import JobQueue, connect
+from workers.queue.counts import DEVICE, FAMILIES, HOURLY, SIZE_CLASSES, Amounts, Tally, named
+from workers.gpu.nvml import library, look
+from workers.queue.protocol import PRIORITIES, DeviceMemory, DeviceReport, GpuCondition, WorkerReport
+from workers.queue.jobs import JobQueue, connect
 
 WORKERS, SCRAPES, BUCKETS = 8, 100, 40
 GOAL = 0.050  # seconds, for the 99th percentile

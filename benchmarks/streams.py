@@ -19,8 +19,8 @@ from redis import Redis
 
 from benchmarks.processes import api, memory, process_of_api, redis
 from benchmarks.report import Row, show
-from workers.protocol import EVENTS
-from workers.queue import JobQueue, connect
+from workers.queue.protocol import EVENTS
+from workers.queue.jobs import JobQueue, connect
 
 STREAMS = 1000
 ALONE = 100  # streams whose job ends by itself; the others' end at once

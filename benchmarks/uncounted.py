@@ -10,9 +10,10 @@ import runpy
 import signal
 import sys
 
-from workers import endings, scripts
-from workers.counts import Tally, note_endings
-from workers.queue import JobQueue
+from workers.parent import endings
+from workers.queue import scripts
+from workers.queue.counts import Tally, note_endings
+from workers.queue.jobs import JobQueue
 
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(

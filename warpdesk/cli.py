@@ -236,7 +236,7 @@ def _worker(chosen: argparse.Namespace) -> int:
         make_private(settings.home)
     except UnusableHome as error:
         raise Misconfigured(str(error)) from None
-    command, needed = module("workers.warm")
+    command, needed = module("workers.parent.main")
     os.execve(command[0], command, {**os.environ, **needed})  # noqa: S606
 
 

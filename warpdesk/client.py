@@ -47,7 +47,7 @@ from warpdesk.exchange import (
     T,
 )
 from warpdesk.progress import ProgressBar
-from workers.protocol import BackendWish, Priority
+from workers.queue.protocol import BackendWish, Priority
 
 __all__ = [
     "Array",

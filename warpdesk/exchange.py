@@ -61,7 +61,7 @@ from warpdesk.errors import (
     refused,
 )
 from warpdesk.event_stream import EventStream
-from workers.protocol import BackendWish, Priority, State
+from workers.queue.protocol import BackendWish, Priority, State
 
 URL = "http://127.0.0.1:8000"
 LONGEST_WAIT = 55  # seconds the service holds a request open

@@ -23,9 +23,9 @@ from privacy.opening import LEDGER_ERRORS, examine
 from warpdesk.home import UnusableHome, command, make_private
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
-from workers.nvml import gpus, library, visible
+from workers.gpu.nvml import gpus, library, visible
 from workers.settings import WorkerSettings
-from workers.store import UnusableStore, known_secret
+from workers.store.spool import UnusableStore, known_secret
 
 log = logging.getLogger("warpdesk.serve")
 
@@ -147,7 +147,7 @@ def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]
         if devices:
             own["WARPDESK_DEVICE"] = devices[index % len(devices)]
         name = "worker" if count == 1 else f"worker {index + 1}"
-        children.append(_Child(name, partial(_launch, own, ("workers.warm",))))
+        children.append(_Child(name, partial(_launch, own, ("workers.parent.main",))))
     return children
 
 

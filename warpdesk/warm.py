@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from kernels.compile import ARCHITECTURES, Kept, keep_all
 from kernels.cubins import Cubins
-from workers import nvml
+from workers.gpu import nvml
 from workers.settings import WorkerSettings
-from workers.warmup import stamp, start_second_compiler
+from workers.child.warmup import stamp, start_second_compiler
 
 CpuCode = Literal["compiled", "there already", "failed"]
 

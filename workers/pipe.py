@@ -5,16 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from workers.protocol import (
-    DeviceMemory,
-    DeviceReport,
-    Failed,
-    FailedExample,
-    JobRequest,
-    Message,
-    Succeeded,
-    Transfers,
-)
+from workers.queue.protocol import DeviceMemory, DeviceReport, Failed, FailedExample, JobRequest, Message, Succeeded, Transfers
 
 LOST_DEVICE = 77  # the child's exit code after it reported a lost device
 

@@ -65,7 +65,7 @@ class WorkerSettings(SecretsOfFiles):
     redis_url: str = "redis://127.0.0.1:6379/0"
     store: Path | None = None  # the spool directory, <home>/store when unset
     durability: Durability = "always"
-    kept_free_bytes: Annotated[int, Field(ge=0)] | None = None  # of the store's disk: see workers.disk.reserve
+    kept_free_bytes: Annotated[int, Field(ge=0)] | None = None  # of the store's disk: see workers.store.disk.reserve
     api_url: str = ""  # of the service, for a worker that has no access to its store: arrays then go through the API
     api_key: SecretStr = SecretStr("")  # with the scope "worker"
     cache_bytes: Annotated[int, Field(ge=0)] = 8 << 30  # of inputs that came through the API, kept for other jobs
@@ -76,11 +76,11 @@ class WorkerSettings(SecretsOfFiles):
     ledger_key_file: Path | None = None  # <home>/ledger.key when unset: what noise seeds are wrapped with
     device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU
     gpu_memory: str = ""  # what a worker takes of its GPU, in bytes or as a share: see kernels.memory.limit_of
-    auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.cost
-    faults: str = ""  # what goes wrong on the device, for tests: see workers.faults
-    gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpm
+    auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.child.cost
+    faults: str = ""  # what goes wrong on the device, for tests: see workers.child.faults
+    gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpu.gpm
     prices: Annotated[dict[str, float], NoDecode, BeforeValidator(parse)] = {}  # of devices: see workers.prices
-    nvml: str = ""  # a script that stands in for NVIDIA's library, for tests: see workers.replayed_nvml
+    nvml: str = ""  # a script that stands in for NVIDIA's library, for tests: see workers.gpu.replayed_nvml
     operations: str = "kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
     canary_seconds: Annotated[float, Field(gt=0)] = 60.0  # how often a GPU is asked what is known, between jobs
     canary_deadline_seconds: Annotated[float, Field(gt=0)] = 1.5  # how long its answer may take: no word is a hang

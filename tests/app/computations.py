@@ -10,10 +10,10 @@ from pydantic import Field
 from kernels.array import ArrayInfo
 from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
 from tests.claims import computed, finish, take
-from workers import codec
-from workers.protocol import Failed, Provenance, Succeeded
-from workers.queue import Ending, JobQueue
-from workers.store import Store
+from workers.child import codec
+from workers.queue.protocol import Failed, Provenance, Succeeded
+from workers.queue.jobs import Ending, JobQueue
+from workers.store.spool import Store
 
 
 class ScaleParams(Params):

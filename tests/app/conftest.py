@@ -22,8 +22,8 @@ from app.settings import Settings
 from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS
 from tests.conftest import emptied, free_port, redis_of_its_own
-from workers.queue import JobQueue, connect
-from workers.store import SpoolStore, Store
+from workers.queue.jobs import JobQueue, connect
+from workers.store.spool import SpoolStore, Store
 
 # A submission with an answer that is an array and a number.
 SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, None, 3.0]}}}

@@ -29,8 +29,8 @@ from tests.app.test_auth import bearer
 from tests.app.test_health import redis_pid
 from tests.app.test_uploads import NPY, npy
 from warpdesk.redis_server import RedisServer
-from workers.protocol import State
-from workers.queue import connect
+from workers.queue.protocol import State
+from workers.queue.jobs import connect
 
 
 def submitted(api: Live, **wishes: Any) -> Any:

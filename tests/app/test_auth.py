@@ -22,8 +22,8 @@ from tests.app.computations import work
 from tests.app.conftest import SCALE, connected, wait_until
 from tests.app.test_uploads import NPY, npy
 from warpdesk import Client, JobTimeout
-from workers.protocol import State
-from workers.queue import Claim
+from workers.queue.protocol import State
+from workers.queue.jobs import Claim
 
 
 def bearer(token: str) -> dict[str, str]:

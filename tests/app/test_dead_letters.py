@@ -12,7 +12,7 @@ from tests.app.computations import work
 from tests.app.conftest import SCALE, Live, unlike
 from tests.app.test_auth import bearer
 from tests.claims import finish, take
-from workers.protocol import MAX_STRIKES, Failed
+from workers.queue.protocol import MAX_STRIKES, Failed
 
 DIED = Failed(code="worker-died", message="the worker's process ended 3 times while it ran alone")
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from app.drain import Drain
-from workers.protocol import Failed, JobRequest, Provenance, State
-from workers.queue import JobRecord
+from workers.queue.protocol import Failed, JobRequest, Provenance, State
+from workers.queue.jobs import JobRecord
 
 REQUEST = JobRequest(id="job_1", owner="a", operation="scale", params={}, inputs={}, timeout=1, result_ttl=1)
 CPU = Provenance(backend="cpu", device="here", attempt=1)

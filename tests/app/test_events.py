@@ -21,8 +21,8 @@ from app.auth import create_key
 from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import RedisServer
-from workers.protocol import EVENTS, Event, Failed, events_key, job_key
-from workers.queue import Claim, Ending, Held, JobQueue, connect
+from workers.queue.protocol import EVENTS, Event, Failed, events_key, job_key
+from workers.queue.jobs import Claim, Ending, Held, JobQueue, connect
 
 FAILED = Failed(code="operation-error", message="it failed after 3 steps")
 

@@ -20,10 +20,10 @@ from tests.app.computations import COMPUTATIONS, work
 from tests.app.conftest import Live, live, unlike, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy
-from workers.endings import Endings
-from workers.protocol import CLAIM, EVENTS, LEASES, Event, digest_of_claim, job_key, owner_key
-from workers.queue import JobQueue
-from workers.scripts import CLOSED, CLOSED_SECONDS
+from workers.parent.endings import Endings
+from workers.queue.protocol import CLAIM, EVENTS, LEASES, Event, digest_of_claim, job_key, owner_key
+from workers.queue.jobs import JobQueue
+from workers.queue.scripts import CLOSED, CLOSED_SECONDS
 
 INVENTED, TOKEN = "job_" + "2" * 32, "f" * 32
 HIDES = {"id": INVENTED, "operation": "hide", "params": {"count": 1}}

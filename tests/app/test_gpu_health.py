@@ -13,8 +13,8 @@ from tests.app.conftest import Live, live, wait_until
 from tests.conftest import ROOT
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers.protocol import WORKERS, worker_key
-from workers.queue import connect
+from workers.queue.protocol import WORKERS, worker_key
+from workers.queue.jobs import connect
 
 SCRIPT = ROOT / "tests" / "workers" / "nvml" / "a100.json"
 ROUTES = ("/livez", "/readyz", "/health", "/gpu-health", "/gpu-memory")

@@ -9,17 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.gpu_metrics import families
 from tests.conftest import ROOT
-from workers.nvml import clock_reasons, library, look
-from workers.protocol import (
-    CLOCK_REASONS,
-    BreakerReport,
-    DeviceMemory,
-    DeviceReport,
-    GpuCondition,
-    GpuReport,
-    WorkerReport,
-    XidEvent,
-)
+from workers.gpu.nvml import clock_reasons, library, look
+from workers.queue.protocol import CLOCK_REASONS, BreakerReport, DeviceMemory, DeviceReport, GpuCondition, GpuReport, WorkerReport, XidEvent
 
 NOW = 2_000_000_000.0
 A100 = "GPU-a1000000-0000-4000-8000-000000000000"

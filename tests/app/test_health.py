@@ -24,17 +24,8 @@ from tests.conftest import free_port
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk.redis_server import RedisServer
-from workers.protocol import (
-    BreakerReport,
-    DeviceMemory,
-    DeviceReport,
-    FailedExample,
-    GpuCondition,
-    GpuReading,
-    GpuReport,
-    WorkerReport,
-)
-from workers.store import ArrayWriter, Store
+from workers.queue.protocol import BreakerReport, DeviceMemory, DeviceReport, FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
+from workers.store.spool import ArrayWriter, Store
 
 
 def report(name: str, state: Any, backend: Any = "cpu", **device: Any) -> WorkerReport:
@@ -611,7 +602,7 @@ def assert_unavailable(api: Any) -> None:
 
 
 def redis_pid(api: Any) -> int:
-    from workers.queue import connect
+    from workers.queue.jobs import connect
 
     with connect(api.redis_url) as redis:
         pid: int = redis.info("server")["process_id"]

@@ -20,7 +20,7 @@ from tests.app.test_auth import bearer
 from tests.app.test_health import redis_pid
 from tests.app.test_uploads import NPY, npy, stored_files
 from warpdesk.redis_server import RedisServer
-from workers.queue import connect
+from workers.queue.jobs import connect
 
 KEY = {"Idempotency-Key": "order-7731"}
 

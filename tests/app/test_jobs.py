@@ -14,7 +14,7 @@ from app.submissions import new_job_id
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, unlike, wait_until
 from tests.claims import finish, take
-from workers.queue import Claim
+from workers.queue.jobs import Claim
 
 
 def wait_for_job(api: Live) -> str:

@@ -31,9 +31,9 @@ from tests.claims import computed, take
 from tests.conftest import free_port, redis_of_its_own
 from tests.deploy.tools import tool
 from warpdesk.redis_server import RedisServer
-from workers.counts import FAMILIES, Amounts, Counts
-from workers.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
-from workers.queue import Ending, connect
+from workers.queue.counts import FAMILIES, Amounts, Counts
+from workers.queue.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
+from workers.queue.jobs import Ending, connect
 
 # What a series may be told apart by. No ids of jobs, arrays, requests, keys, budgets, processes or hosts.
 LABELS = {

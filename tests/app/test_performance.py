@@ -17,8 +17,8 @@ from tests.app.conftest import Live
 from tests.app.test_health import redis_pid
 from tests.claims import computed, take
 from warpdesk.redis_server import RedisServer
-from workers.protocol import Failed, JobRequest, Provenance, Succeeded
-from workers.queue import Ending, JobQueue, connect
+from workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
+from workers.queue.jobs import Ending, JobQueue, connect
 
 SMALL, LARGE = 1e3, 1e9  # elementary steps
 

@@ -7,8 +7,8 @@ import pytest
 from app.auth import LOCAL
 from app.records import provenance
 from app.schemas import Provenance as Told
-from workers.protocol import JobRequest, Provenance, State, Together
-from workers.queue import JobRecord
+from workers.queue.protocol import JobRequest, Provenance, State, Together
+from workers.queue.jobs import JobRecord
 
 TOGETHER = Together(key="alike", items=8, bytes=1000)
 SECONDS = ("copy_seconds", "kernel_seconds", "compute_seconds")

@@ -34,24 +34,14 @@ from tests.conftest import ROOT
 from tests.link import Link
 from tests.workers.operations import OPERATIONS
 from tests.workers.seen import Seen
-from workers import codec, execute
-from workers.device import without_gpu
-from workers.protocol import (
-    CLAIM,
-    ChargeRef,
-    Failed,
-    Provenance,
-    State,
-    Succeeded,
-    WantedInputs,
-    digest_of_claim,
-    job_key,
-)
-from workers.queue import Held, JobQueue
-from workers.remote import RemoteStore
+from workers.child import codec, execute
+from workers.child.device import without_gpu
+from workers.queue.protocol import CLAIM, ChargeRef, Failed, Provenance, State, Succeeded, WantedInputs, digest_of_claim, job_key
+from workers.queue.jobs import Held, JobQueue
+from workers.store.remote import RemoteStore
 from workers.settings import WorkerSettings
-from workers.store import SpoolStore, result_name
-from workers.stores import open_store
+from workers.store.spool import SpoolStore, result_name
+from workers.store.choice import open_store
 
 GONE = "the array was erased, or its time was over"
 
@@ -360,7 +350,7 @@ def test_what_a_killed_process_left_is_gone_with_the_next(host: Host) -> None:
     program = (
         "import os, signal\n"
         "from workers.settings import WorkerSettings\n"
-        "from workers.stores import open_store\n"
+        "from workers.store.choice import open_store\n"
         "store = open_store(WorkerSettings())\n"
         "(store.new_result('job_1', 1) / 'result.json').write_text('{}')\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -33,11 +33,11 @@ from tests.phases import end_phase
 from warpdesk import secagg
 from warpdesk.exchange import WarpdeskError
 from warpdesk.processes import module, spawn
-from workers import codec
-from workers.protocol import Failed, Provenance, Succeeded
-from workers.queue import JobQueue, connect
-from workers.rows import Row, Rows
-from workers.store import SpoolStore
+from workers.child import codec
+from workers.queue.protocol import Failed, Provenance, Succeeded
+from workers.queue.jobs import JobQueue, connect
+from workers.store.rows import Row, Rows
+from workers.store.spool import SpoolStore
 
 PATH = "/v1/secagg/rounds"
 OPERATION = OPERATIONS["secure_aggregation"]

@@ -19,7 +19,7 @@ from app.errors import Refusal
 from app.queue import Queue
 from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
 from tests.app.test_auth import bearer
-from workers.queue import JobQueue, connect
+from workers.queue.jobs import JobQueue, connect
 
 WAIT = {"Prefer": "wait=50"}
 

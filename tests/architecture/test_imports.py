@@ -48,24 +48,24 @@ def test_every_module_of_workers_is_either_known_to_app_or_forbidden_to_it() -> 
     [forbidden] = [contract["forbidden_modules"] for contract in contracts if contract["type"] == "forbidden"]
     known = {
         "workers",
-        "workers.buckets",
-        "workers.counts",
+        "workers.queue.buckets",
+        "workers.queue.counts",
         "workers.logs",
-        "workers.lua",
-        "workers.protocol",
-        "workers.queue",
-        "workers.store",
+        "workers.queue.lua",
+        "workers.queue.protocol",
+        "workers.queue.jobs",
+        "workers.store.spool",
         "workers.settings",
     }
     behind_them = {
-        "workers.buckets",
-        "workers.disk",
-        "workers.npy",
+        "workers.queue.buckets",
+        "workers.store.disk",
+        "workers.store.npy",
         "workers.prices",
         "workers.process",
-        "workers.rows",
-        "workers.scripts",
-        "workers.usage",
+        "workers.store.rows",
+        "workers.queue.scripts",
+        "workers.store.usage",
     }
     ours = {name for name in modules() if name.split(".")[0] == "workers"}
     assert ours - known - behind_them == {name for name in forbidden if name.startswith("workers")}
@@ -81,8 +81,8 @@ def test_only_one_module_of_app_uses_numpy() -> None:
     [
         ("app.main", {"cupy", "numba", "torch", "llvmlite"}),
         ("kernels.catalogue", {"numpy", "numba", "cupy", "torch", "redis", "fastapi"}),
-        ("workers.protocol", {"numpy", "numba", "cupy", "fastapi", "redis"}),
-        ("workers.warm", {"numba", "cupy", "torch", "fastapi", "uvicorn"}),
+        ("workers.queue.protocol", {"numpy", "numba", "cupy", "fastapi", "redis"}),
+        ("workers.parent.main", {"numba", "cupy", "torch", "fastapi", "uvicorn"}),
         ("warpdesk", {"numpy", "httpx", "pydantic"}),
         ("warpdesk.cli", {"numpy", "httpx", "fastapi", "redis"}),
         ("warpdesk.client", {"numba", "cupy", "fastapi", "redis", "rq"}),

@@ -48,9 +48,9 @@ from tests.chaos.proxy import Thief, scripts_of
 from tests.chaos.workload import Submission, Workload, digest, doubling, poison, release
 from tests.chaos.world import World
 from tests.clocks import HOUR
-from workers import scripts
-from workers.protocol import MAX_STRIKES, Succeeded, digest_of_claim, job_key
-from workers.queue import Ending, Held
+from workers.queue import scripts
+from workers.queue.protocol import MAX_STRIKES, Succeeded, digest_of_claim, job_key
+from workers.queue.jobs import Ending, Held
 
 SAVE = bool(os.environ.get("CHAOS_SAVE"))
 JOBS = int(os.environ.get("CHAOS_JOBS", "10000"))

@@ -22,9 +22,9 @@ from tests.deploy.redis_of_deploy import Secured, secured_redis
 from tests.link import Link
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers.protocol import State
-from workers.queue import JobQueue, connect
-from workers.store import SpoolStore
+from workers.queue.protocol import State
+from workers.queue.jobs import JobQueue, connect
+from workers.store.spool import SpoolStore
 
 _PREFIX = "warpdesk-test-"
 
@@ -106,7 +106,7 @@ class Hosts:
             process = subprocess.Popen(
                 [
                     *("ip", "netns", "exec", self.cable.namespace, "sh", "-c", blind, service),
-                    *(sys.executable, "-m", "workers.warm"),
+                    *(sys.executable, "-m", "workers.parent.main"),
                 ],
                 cwd=ROOT,
                 env={**clean, **told},

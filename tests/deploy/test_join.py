@@ -21,7 +21,7 @@ from tests.workers.operations import OPERATIONS
 from warpdesk.cli import main
 from warpdesk.doctor import join
 from warpdesk.doctor.check import Check, Findings
-from workers import lua
+from workers.queue import lua
 from workers.settings import WorkerSettings
 
 

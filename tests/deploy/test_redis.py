@@ -21,10 +21,10 @@ from tests.deploy.redis_of_deploy import DEPLOY, UNUSABLE, Secured, secured_redi
 from tests.redis_servers import KINDS, server
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers import scripts
-from workers.protocol import CLAIM, EVENTS, JobRequest, State, digest_of_claim, job_key
-from workers.queue import JobQueue, connect
-from workers.store import SpoolStore
+from workers.queue import scripts
+from workers.queue.protocol import CLAIM, EVENTS, JobRequest, State, digest_of_claim, job_key
+from workers.queue.jobs import JobQueue, connect
+from workers.store.spool import SpoolStore
 
 DENIED = "[Nn]o permissions|can't (run|access)"
 

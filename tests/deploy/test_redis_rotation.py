@@ -16,9 +16,9 @@ from tests.deploy.redis_of_deploy import Secured, certificates, password, secure
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
 from warpdesk.doctor.broker import broker
-from workers.protocol import State
-from workers.queue import JobQueue, connect
-from workers.store import SpoolStore
+from workers.queue.protocol import State
+from workers.queue.jobs import JobQueue, connect
+from workers.store.spool import SpoolStore
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from tests.deploy.redis_of_deploy import Secured, secured_redis
 from tests.redis_servers import KINDS, server
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers import lua, scripts
-from workers.patience import Insistence, Patience
-from workers.protocol import State
-from workers.queue import Claim, JobQueue, connect
-from workers.store import SpoolStore
+from workers.queue import lua, scripts
+from workers.parent.patience import Insistence, Patience
+from workers.queue.protocol import State
+from workers.queue.jobs import Claim, JobQueue, connect
+from workers.store.spool import SpoolStore
 
 DOUBLE: dict[str, Any] = {"operation": "double", "inputs": {"values": {"data": [1.0]}}}
 

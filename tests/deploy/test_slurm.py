@@ -22,10 +22,10 @@ from tests.deploy.fake_slurm import Run, Slurm, options_of, seconds
 from tests.deploy.tools import tool
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers.protocol import State
-from workers.queue import JobQueue, connect
+from workers.queue.protocol import State
+from workers.queue.jobs import JobQueue, connect
 from workers.settings import WorkerSettings
-from workers.store import SpoolStore
+from workers.store.spool import SpoolStore
 
 SCRIPT = ROOT / "deploy" / "slurm" / "warpdesk-worker.sbatch"
 

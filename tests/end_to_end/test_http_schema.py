@@ -27,7 +27,7 @@ from app.auth import create_key
 from kernels.catalogue import OPERATIONS
 from tests.app.conftest import Live, live
 from tests.conftest import redis_of_its_own
-from workers.protocol import DeviceReport, WorkerReport
+from workers.queue.protocol import DeviceReport, WorkerReport
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -177,7 +177,7 @@ from pathlib import Path
 from app import operations
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
-from workers.store import SpoolStore
+from workers.store.spool import SpoolStore
 home = Path(tempfile.mkdtemp())
 desk = types.SimpleNamespace(operations=OPERATIONS, settings=Settings(home=home), store=SpoolStore(home / "store"))
 for operation in OPERATIONS.values():

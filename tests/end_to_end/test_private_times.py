@@ -29,8 +29,8 @@ from tests.workers.conftest import Desk
 from tests.workers.operations import LINGERING
 from warpdesk.redis_server import RedisServer
 from workers import logs
-from workers.queue import connect
-from workers.store import SpoolStore
+from workers.queue.jobs import connect
+from workers.store.spool import SpoolStore
 
 JOBS = 4  # of each kind
 SLOW = 0.3137  # seconds that a slow job's sampler takes longer

@@ -14,7 +14,7 @@ from tests.app.conftest import wait_until
 from tests.conftest import Service, serve
 from tests.workers.test_private_jobs import everything
 from warpdesk import redis_server
-from workers.queue import connect
+from workers.queue.jobs import connect
 
 pytestmark = pytest.mark.timeout(500)  # the first service of a run compiles
 

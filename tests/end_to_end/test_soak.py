@@ -234,7 +234,7 @@ class Size:
 def sizes(home: Path) -> Iterator[tuple[str, Size]]:
     """Of every process that serves, but Redis, whose memory is the jobs it keeps, and compilers, which end."""
     for pid, command in processes_of(home).items():
-        if "redis" in command.split()[0] or "workers.warmup" in command:
+        if "redis" in command.split()[0] or "workers.child.warmup" in command:
             continue
         try:
             _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())

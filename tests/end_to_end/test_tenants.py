@@ -20,8 +20,8 @@ from app.auth import create_key
 from tests.app.conftest import Live, live
 from tests.workers.conftest import Desk
 from tests.workers.operations import SHARED
-from workers.queue import connect
-from workers.store import SpoolStore
+from workers.queue.jobs import connect
+from workers.store.spool import SpoolStore
 
 PRICES = 1000
 CROWD = 6  # jobs of the other key, of each period

@@ -1,6 +1,6 @@
 """What /readyz and /gpu-health say of each fault: a real Redis, a real worker, real HTTP, and faults in its real child.
 
-Each row plans faults (`workers.faults`), sends jobs one after another, and asserts how they ended, every condition that
+Each row plans faults (`workers.child.faults`), sends jobs one after another, and asserts how they ended, every condition that
 the GPU was in, in that order, and that nobody was told of trouble where there is none. The measured times are printed.
 """
 
@@ -19,7 +19,7 @@ from tests.app.conftest import Live, live
 from tests.workers.conftest import Desk
 from tests.workers.operations import TRUTH_TABLE
 from warpdesk.redis_server import RedisServer
-from workers.faults import HAPPENED
+from workers.child.faults import HAPPENED
 
 pytestmark = pytest.mark.timeout(300)  # seconds
 

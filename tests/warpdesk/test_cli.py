@@ -32,7 +32,7 @@ from warpdesk.client import Client
 from warpdesk.doctor.ledger import ledger
 from warpdesk.home import UnusableHome, command, make_private
 from workers.settings import ledger_in
-from workers.store import SpoolStore
+from workers.store.spool import SpoolStore
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from warpdesk import AsyncClient, Client, Unreachable, WarpdeskError
 from warpdesk.client import JobEvent
 from warpdesk.event_stream import EventStream, Message
 from warpdesk.exchange import TRIES
-from workers.queue import Claim, Held
+from workers.queue.jobs import Claim, Held
 
 VALUES = {"factor": 2.0, "values": [1.0, 2.0]}
 

@@ -29,8 +29,8 @@ from warpdesk.doctor import gpu, kernels, machine
 from warpdesk.doctor.check import Check, Findings
 from warpdesk.doctor.gpu import Here
 from warpdesk.doctor.launches import largest_launches
-from workers import nvml
-from workers.protocol import DeviceReport, GpuFinding, GpuReport
+from workers.gpu import nvml
+from workers.queue.protocol import DeviceReport, GpuFinding, GpuReport
 from workers.settings import WorkerSettings
 
 NO_GPU = Here(driver=False, gpu=False, wanted=False)
@@ -377,7 +377,7 @@ def test_memory_that_others_hold_is_a_warning() -> None:
 def test_what_cuda_says_when_a_gpu_is_opened_has_its_remedy(
     code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workers import device
+    from workers.child import device
 
     for name, module in Machine(driver_error=code).modules(tmp_path).items():
         monkeypatch.setitem(sys.modules, name, module)

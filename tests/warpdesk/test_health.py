@@ -12,8 +12,8 @@ from tests.app.conftest import live
 from tests.conftest import Service, free_port, wait_until_ready
 from warpdesk import health, redis_server
 from warpdesk.cli import main
-from workers.protocol import WorkerReport
-from workers.queue import JobQueue, connect
+from workers.queue.protocol import WorkerReport
+from workers.queue.jobs import JobQueue, connect
 
 
 @pytest.fixture(autouse=True)

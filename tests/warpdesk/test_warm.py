@@ -14,7 +14,7 @@ from kernels.nvrtc import CompileError
 from warpdesk.cli import main
 from warpdesk.warm import named
 from workers.settings import WorkerSettings
-from workers.warmup import stamp
+from workers.child.warmup import stamp
 
 
 @pytest.fixture(autouse=True)

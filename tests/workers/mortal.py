@@ -17,8 +17,8 @@ import uvicorn
 from app.main import create_app
 from privacy.ledger import Ledger
 from tests.workers.operations import PAID
-from workers.queue import JobQueue
-from workers.warm import run
+from workers.queue.jobs import JobQueue
+from workers.parent.main import run
 
 # What is wrapped, and whether it dies before or after it.
 STEPS: dict[str, tuple[type[Any], str, str]] = {

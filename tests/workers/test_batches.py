@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 from tests.workers.conftest import Desk
-from workers.protocol import State, Together
-from workers.queue import JobRecord
+from workers.queue.protocol import State, Together
+from workers.queue.jobs import JobRecord
 
 
 def together(key: str = "alike", **fields: Any) -> Together:

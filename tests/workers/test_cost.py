@@ -17,13 +17,13 @@ from kernels.operation import Backend
 from tests.workers import timed
 from tests.workers.device import PaperDevice
 from tests.workers.timed import Clock, Truth
-from workers import execute
-from workers.calibrate import calibrate, sizes
-from workers.cost import Costs, Job, Line, costs_of, job_of
-from workers.device import Probe, without_gpu
-from workers.protocol import DeviceReport, JobRequest, Succeeded
+from workers.child import execute
+from workers.child.calibrate import calibrate, sizes
+from workers.child.cost import Costs, Job, Line, costs_of, job_of
+from workers.child.device import Probe, without_gpu
+from workers.queue.protocol import DeviceReport, JobRequest, Succeeded
 from workers.settings import WorkerSettings
-from workers.store import SpoolStore
+from workers.store.spool import SpoolStore
 
 GPU = DeviceReport(backend="gpu", name="paper", uuid="GPU-1", driver="570")
 JOB = Job("crunch", 1e5)

@@ -8,14 +8,14 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.workers.conftest import Desk
-from workers.children import Children
-from workers.counts import Tally
-from workers.examples import Examples
-from workers.horse import Horse
+from workers.parent.supervisor import Children
+from workers.queue.counts import Tally
+from workers.parent.examples import Examples
+from workers.parent.child_process import Horse
 from workers.pipe import Answer, Assignment, Attempt, Orders, send
-from workers.protocol import Failed, GpuReading, JobRequest, Provenance, Succeeded, Together, Transfers
+from workers.queue.protocol import Failed, GpuReading, JobRequest, Provenance, Succeeded, Together, Transfers
 from workers.settings import WorkerSettings
-from workers.store import SpoolStore
+from workers.store.spool import SpoolStore
 
 A100 = "GPU-a1000000-0000-4000-8000-000000000000"
 ON_GPU = {

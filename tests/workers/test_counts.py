@@ -15,12 +15,12 @@ from redis.exceptions import ResponseError
 from kernels.catalogue import OPERATIONS
 from tests.claims import claim, finish, request, succeeded, take
 from tests.workers.conftest import Desk
-from workers import scripts
-from workers.counts import COUNTS, DEVICE, FAMILIES, FRESH, HOURLY, Counts, Tally, Timed, named, note_endings, numbers
-from workers.endings import Endings
-from workers.protocol import Failed, Provenance, Succeeded, Together, Transfers, job_key
-from workers.queue import Claim, Ending, Held, JobQueue
-from workers.store import SpoolStore
+from workers.queue import scripts
+from workers.queue.counts import COUNTS, DEVICE, FAMILIES, FRESH, HOURLY, Counts, Tally, Timed, named, note_endings, numbers
+from workers.parent.endings import Endings
+from workers.queue.protocol import Failed, Provenance, Succeeded, Together, Transfers, job_key
+from workers.queue.jobs import Claim, Ending, Held, JobQueue
+from workers.store.spool import SpoolStore
 
 
 def counts(connection: Redis) -> Counts:

@@ -11,10 +11,10 @@ from rq.registry import FailedJobRegistry
 
 from kernels.fingerprint import fingerprint
 from tests.workers.conftest import Desk, alive
-from workers.protocol import State
-from workers.queue import connect
+from workers.queue.protocol import State
+from workers.queue.jobs import connect
 from workers.settings import WorkerSettings
-from workers.warmup import stamp
+from workers.child.warmup import stamp
 
 
 def hold_for_ever(desk: Desk, job_id: str) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.workers.conftest import Desk
-from workers.protocol import State
+from workers.queue.protocol import State
 
 GPU = {"WARPDESK_DEVICE": "tests.workers.device:PaperDevice"}
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from workers.energy import Energy
-from workers.protocol import GpuReading, MigSlice
+from workers.gpu.energy import Energy
+from workers.queue.protocol import GpuReading, MigSlice
 
 
 def reading(energy: float | None = None, power: float | None = None, **fields: Any) -> GpuReading:

@@ -12,11 +12,11 @@ import pytest
 from kernels.cuda import DeviceLost, LaunchFailed, Times
 from tests.workers.device import PaperDevice, PaperMemory, UncompiledDevice
 from tests.workers.operations import OPERATIONS
-from workers import codec, execute
-from workers.device import Probe, probe, without_gpu
-from workers.faults import FaultyDevice, parse
-from workers.protocol import ArrayOutput, DeviceReport, Failed, JobRequest, ResultDocument, Succeeded, ValueOutput
-from workers.store import SpoolStore
+from workers.child import codec, execute
+from workers.child.device import Probe, probe, without_gpu
+from workers.child.faults import FaultyDevice, parse
+from workers.queue.protocol import ArrayOutput, DeviceReport, Failed, JobRequest, ResultDocument, Succeeded, ValueOutput
+from workers.store.spool import SpoolStore
 
 OWNER = "key_a"
 CPU = without_gpu("no NVIDIA driver")

@@ -12,7 +12,7 @@ from kernels import canary, chunks
 from kernels.cuda import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory, Source
 from kernels.operation import Grid
 from tests.workers.device import PaperDevice
-from workers.faults import HAPPENED, Fault, FaultyDevice, parse
+from workers.child.faults import HAPPENED, Fault, FaultyDevice, parse
 
 SOURCE = Source(Path(__file__))
 

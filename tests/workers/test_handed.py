@@ -8,10 +8,10 @@ from rq.suspension import suspend
 
 from tests.claims import claim, finish, ids, request, succeeded
 from tests.workers.conftest import Desk
-from workers import scripts
-from workers.lua import digest_of
-from workers.protocol import LEASES, State
-from workers.queue import LEASE_SECONDS, Batch, Claim, Ending, JobQueue, handed_key
+from workers.queue import scripts
+from workers.queue.lua import digest_of
+from workers.queue.protocol import LEASES, State
+from workers.queue.jobs import LEASE_SECONDS, Batch, Claim, Ending, JobQueue, handed_key
 
 FIRST = ["job_0001"]
 

@@ -11,11 +11,11 @@ import pytest
 from rq.suspension import resume, suspend
 
 from tests.workers.conftest import Desk
-from workers.counts import Tally
-from workers.horse import Horse
+from workers.queue.counts import Tally
+from workers.parent.child_process import Horse
 from workers.pipe import Checked, Checking, Orders, send
-from workers.protocol import GpuCondition, State, WorkerReport
-from workers.queue import connect
+from workers.queue.protocol import GpuCondition, State, WorkerReport
+from workers.queue.jobs import connect
 from workers.settings import WorkerSettings
 
 SOUND = {"WARPDESK_OPERATIONS": "tests.workers.operations:TRUTH_TABLE"}

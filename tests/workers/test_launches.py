@@ -15,11 +15,11 @@ from kernels.cuda import DeviceLost, LaunchFailed, OutOfMemory
 from kernels.operation import Example
 from kernels.vector import cpu, gpu
 from tests.cudasim.device import EmulatedDevice
-from workers import execute
-from workers.cost import Costs
-from workers.device import Probe, without_gpu
-from workers.protocol import DeviceReport, Failed, JobRequest, ResultDocument, Succeeded
-from workers.store import SpoolStore
+from workers.child import execute
+from workers.child.cost import Costs
+from workers.child.device import Probe, without_gpu
+from workers.queue.protocol import DeviceReport, Failed, JobRequest, ResultDocument, Succeeded
+from workers.store.spool import SpoolStore
 
 OWNER = "key_a"
 CPU = without_gpu("no NVIDIA driver")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from workers import logs
-from workers.protocol import JobRequest
+from workers.queue.protocol import JobRequest
 
 TOKEN = "wd_0123456789ab_" + "Ab-_" * 10 + "xyz"
 JOIN = "wdj_" + "0" * 32 + "_7_" + "Ab-_" * 10 + "xyz"

@@ -10,9 +10,9 @@ import pytest
 
 from tests.workers.conftest import Desk, alive
 from warpdesk.redis_server import RedisServer
-from workers.protocol import State
-from workers.queue import JobQueue, connect
-from workers.store import SpoolStore
+from workers.queue.protocol import State
+from workers.queue.jobs import JobQueue, connect
+from workers.store.spool import SpoolStore
 
 
 @pytest.fixture

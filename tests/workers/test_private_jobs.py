@@ -10,11 +10,11 @@ from tests.claims import finish, take
 from tests.kernels.dp_noise.cases import AGGREGATE
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
-from workers import execute
-from workers.device import without_gpu
-from workers.endings import Endings
-from workers.protocol import Failed, State
-from workers.queue import Claim, Ending, connect
+from workers.child import execute
+from workers.child.device import without_gpu
+from workers.parent.endings import Endings
+from workers.queue.protocol import Failed, State
+from workers.queue.jobs import Claim, Ending, connect
 
 # Beyond what float64 holds exactly, so that dp_noise refuses it once it sees it.
 MARKER = 2**53 + 271828

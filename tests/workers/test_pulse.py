@@ -7,12 +7,12 @@ from pathlib import Path
 
 import redis
 
-from workers.counts import FRESH, Tally
-from workers.endings import Endings
-from workers.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport, job_key
-from workers.pulse import Pulse
-from workers.queue import Held, JobQueue, connect
-from workers.store import SpoolStore
+from workers.queue.counts import FRESH, Tally
+from workers.parent.endings import Endings
+from workers.queue.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport, job_key
+from workers.parent.heartbeat import Pulse
+from workers.queue.jobs import Held, JobQueue, connect
+from workers.store.spool import SpoolStore
 
 RUNNING = JobRequest(id="job_1", owner="key_a", operation="double", params={}, inputs={}, timeout=30, result_ttl=60)
 

@@ -10,20 +10,8 @@ from redis import Redis
 
 from tests.claims import ARRAY, OTHER, claim, finish, request, succeeded, take
 from tests.workers.seen import Seen
-from workers.protocol import EVENTS, LEASES, Event, Failed, State, Together, WorkerReport
-from workers.queue import (
-    Bounds,
-    Claim,
-    Ending,
-    Held,
-    IdempotencyKey,
-    InputsGone,
-    JobQueue,
-    JobRecord,
-    KeyReused,
-    QueueFull,
-    QuotaReached,
-)
+from workers.queue.protocol import EVENTS, LEASES, Event, Failed, State, Together, WorkerReport
+from workers.queue.jobs import Bounds, Claim, Ending, Held, IdempotencyKey, InputsGone, JobQueue, JobRecord, KeyReused, QueueFull, QuotaReached
 
 DIED = Failed(code="worker-died", message="gone")
 KEY = IdempotencyKey("its-key", "its-body")

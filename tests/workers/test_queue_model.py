@@ -24,39 +24,10 @@ from redis import Redis
 
 from tests.workers.model import FINAL, LIVE, Job, Model
 from tests.workers.seen import Seen
-from workers import scripts
-from workers.counts import COUNTS, FRESH, HOURLY
-from workers.protocol import (
-    LEASES,
-    MAX_ATTEMPTS,
-    MAX_STRIKES,
-    PRIORITIES,
-    BackendWish,
-    Event,
-    Failed,
-    JobRequest,
-    Priority,
-    Provenance,
-    Succeeded,
-    Together,
-    events_key,
-    job_key,
-    uses_key,
-)
-from workers.queue import (
-    Bounds,
-    Claim,
-    Ending,
-    Held,
-    IdempotencyKey,
-    InputsGone,
-    JobQueue,
-    KeyReused,
-    QueueFull,
-    QuotaReached,
-    connect,
-    handed_key,
-)
+from workers.queue import scripts
+from workers.queue.counts import COUNTS, FRESH, HOURLY
+from workers.queue.protocol import LEASES, MAX_ATTEMPTS, MAX_STRIKES, PRIORITIES, BackendWish, Event, Failed, JobRequest, Priority, Provenance, Succeeded, Together, events_key, job_key, uses_key
+from workers.queue.jobs import Bounds, Claim, Ending, Held, IdempotencyKey, InputsGone, JobQueue, KeyReused, QueueFull, QuotaReached, connect, handed_key
 
 EXAMPLES = int(os.environ.get("WARPDESK_MODEL_EXAMPLES", "40"))
 

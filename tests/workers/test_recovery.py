@@ -6,12 +6,12 @@ from redis import Redis
 from tests.claims import claim, take
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS
-from workers.counts import Tally
-from workers.endings import Endings
+from workers.queue.counts import Tally
+from workers.parent.endings import Endings
 from workers.process import identity
-from workers.protocol import State, job_key
-from workers.queue import JobQueue
-from workers.recovery import Recovery
+from workers.queue.protocol import State, job_key
+from workers.queue.jobs import JobQueue
+from workers.parent.recovery import Recovery
 
 DEAD = "|".join([*identity().split("|")[:2], "1"])  # this process' number with another start time
 

@@ -28,8 +28,8 @@ from tests.conftest import ROOT
 from tests.workers import plain_rq
 from tests.workers.conftest import OWNER, Desk
 from warpdesk.redis_server import RedisServer
-from workers.protocol import LEASES, Failed, State, Together
-from workers.queue import Claim, JobQueue, connect
+from workers.queue.protocol import LEASES, Failed, State, Together
+from workers.queue.jobs import Claim, JobQueue, connect
 
 DIED = Failed(code="worker-died", message="gone")
 SIMPLE = "rq.SimpleWorker"

@@ -10,7 +10,7 @@ from app.settings import Settings
 from kernels.catalogue import OPERATIONS
 from kernels.cuda import NoDevice
 from kernels.fingerprint import fingerprint
-from workers import device
+from workers.child import device
 from workers.settings import WorkerSettings
 
 

@@ -8,9 +8,9 @@ import pytest
 from redis import Redis
 
 from tests.workers.conftest import Desk
-from workers import slots
-from workers.queue import connect
-from workers.slots import Slot
+from workers.queue import slots
+from workers.queue.jobs import connect
+from workers.queue.slots import Slot
 
 
 def taken(connection: Redis, name: str) -> Slot:

@@ -6,8 +6,8 @@ import pytest
 from rq.command import send_stop_job_command
 
 from tests.workers.conftest import Desk, alive
-from workers.protocol import Failed, State
-from workers.queue import connect
+from workers.queue.protocol import Failed, State
+from workers.queue.jobs import connect
 
 
 def test_a_time_out_ends_native_code_that_holds_the_interpreters_lock(desk: Desk) -> None:

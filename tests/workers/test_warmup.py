@@ -20,11 +20,11 @@ from tests.conftest import ROOT
 from tests.cudasim.device import EmulatedDevice
 from tests.workers.device import BrokenDevice, PaperDevice, UncompiledDevice
 from tests.workers.operations import OPERATIONS as MISBEHAVING
-from workers import warmup
-from workers.device import Probe, without_gpu
-from workers.protocol import DeviceReport, FailedExample
+from workers.child import warmup
+from workers.child.device import Probe, without_gpu
+from workers.queue.protocol import DeviceReport, FailedExample
 from workers.settings import WorkerSettings
-from workers.warmup import Trial, choices, documented, stamp, start_second_compiler, variants, warm_up
+from workers.child.warmup import Trial, choices, documented, stamp, start_second_compiler, variants, warm_up
 
 CPU = without_gpu("a test")
 

@@ -13,11 +13,11 @@ import pytest
 
 from kernels.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
 from tests.workers.device import PaperDevice, UncompiledDevice
-from workers.backend import RECOVERABLE
+from workers.child.backend import RECOVERABLE
 from workers.calls import Calls, shared
-from workers.faults import FaultyDevice, parse
+from workers.child.faults import FaultyDevice, parse
 from workers.pipe import KernelFault
-from workers.watched import BreakerOpen, WatchedDevice
+from workers.child.watched import BreakerOpen, WatchedDevice
 
 SOURCE = Source(Path(__file__))
 

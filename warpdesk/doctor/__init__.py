@@ -10,10 +10,10 @@ from warpdesk.doctor import gpu, kernels, machine
 from warpdesk.doctor.broker import broker
 from warpdesk.doctor.check import Check, Findings
 from warpdesk.doctor.ledger import ledger
-from workers import nvml
-from workers.calibrate import calibrate
-from workers.cost import costs_of
-from workers.device import Probe, probe, without_gpu
+from workers.gpu import nvml
+from workers.child.calibrate import calibrate
+from workers.child.cost import costs_of
+from workers.child.device import Probe, probe, without_gpu
 from workers.settings import WorkerSettings
 
 

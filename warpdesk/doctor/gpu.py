@@ -16,8 +16,8 @@ from kernels.cuda import inline
 from kernels.nvrtc import CompileError, Nvrtc
 from warpdesk.doctor.check import Check, Status
 from warpdesk.doctor.machine import container, gib, nearest
-from workers import nvml
-from workers.protocol import DeviceReport, GpuReport
+from workers.gpu import nvml
+from workers.queue.protocol import DeviceReport, GpuReport
 
 # The oldest Linux drivers of CUDA 12 and 13 (CUDA Toolkit release notes, table of minimum required drivers).
 _OLDEST_DRIVER = {12: "525.60.13", 13: "580.65.06"}

@@ -27,9 +27,10 @@ from kernels.array import ArrayInfo
 from warpdesk.doctor.broker import outdated
 from warpdesk.doctor.check import Check, Findings
 from warpdesk.doctor.ledger import ledger_of_worker
-from workers import counts, npy, scripts
-from workers.lua import ScriptsMissing, evaluate
-from workers.protocol import EVENTS, ArrayOutput, ResultDocument, SentResult, SentResults, WantedInputs
+from workers.queue import counts, scripts
+from workers.store import npy
+from workers.queue.lua import ScriptsMissing, evaluate
+from workers.queue.protocol import EVENTS, ArrayOutput, ResultDocument, SentResult, SentResults, WantedInputs
 from workers.settings import WorkerSettings
 
 _PATIENCE = 5.0  # seconds for each step of the way

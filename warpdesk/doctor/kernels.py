@@ -22,10 +22,10 @@ from kernels.operation import Example, InvalidRequest, Operation
 from warpdesk.doctor.check import Check
 from warpdesk.doctor.gpu import BROKEN
 from warpdesk.doctor.launches import Launch, largest_launches
-from workers.calibrate import sizes
-from workers.cost import job_of
-from workers.warmup import Trial, answer, documented, variants
-from workers.wrapped import WrappedDevice
+from workers.child.calibrate import sizes
+from workers.child.cost import job_of
+from workers.child.warmup import Trial, answer, documented, variants
+from workers.child.wrapped import WrappedDevice
 
 _AT = "as a job launches it that fills the GPU"
 _KEY = bytes(range(32))  # of private operations: their noise must be the same on both backends here

@@ -1,0 +1,55 @@
+"""Choose where an operation runs, and say why."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernels.cuda import CompileFailed, Device, LaunchFailed, NoDevice, OutOfMemory
+from kernels.operation import Backend, Operation
+from workers.child.cost import Pick
+from workers.child.device import Probe
+from workers.queue.protocol import BackendWish
+
+# After these the same job completes on the CPU. DeviceLost is not among them (its process must end), and anything else
+# is a bug and must be seen.
+RECOVERABLE = (NoDevice, OutOfMemory, LaunchFailed, CompileFailed)
+
+
+@dataclass(frozen=True)
+class Choice:
+    backend: Backend
+    device: Device | None = None  # present exactly when backend is "gpu"
+    reason: str | None = None  # why not the GPU, when nobody asked for the CPU and it was not picked as the quicker
+    picked: str | None = None  # by what prediction it was picked where both could
+
+
+def choose(
+    operation: Operation,
+    wish: BackendWish,
+    found: Probe,
+    keep_off_gpu: str | None = None,
+    pick: Callable[[], Pick] | None = None,
+) -> Choice:
+    """The backend that was asked for, or under "auto" what `pick` says, or else the GPU; raises NoDevice when "gpu" was
+    asked for and cannot be.
+
+    `pick` is asked where there is a GPU and the operation knows how. `keep_off_gpu` is a reason not to use a GPU that
+    is there (the job's workers died).
+    """
+    if wish == "cpu":
+        return Choice("cpu")
+    reason = None
+    if found.device is None:
+        reason = found.report.reason or "there is no GPU"
+    elif importlib.util.find_spec(f"{operation.package}.gpu") is None:
+        reason = f"{operation.name} has no GPU implementation"
+    elif wish != "gpu":
+        reason = keep_off_gpu
+    if reason is not None:
+        if wish == "gpu":
+            raise NoDevice(reason)
+        return Choice("cpu", reason=reason)
+    if wish == "auto" and pick is not None:
+        picked = pick()
+        return Choice(picked.backend, found.device if picked.backend == "gpu" else None, picked=picked.reason)
+    return Choice("gpu", found.device)

@@ -1,0 +1,185 @@
+"""Turn a job's array ids into arrays, and what an operation returned into files."""
+
+import errno
+import hashlib
+import json
+import math
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels.array import DTYPES, ArrayInfo
+from kernels.operation import Operation, Params, refuse
+from workers.store import npy
+from workers.queue.protocol import ArrayOutput, JobRequest, ResultDocument, ValueOutput
+from workers.store.spool import WorkerStore
+
+# A smaller file is read: to map it, to have its pages looked up and to forget them takes longer.
+_MAPPED = 256 << 10
+
+_DOCUMENT = "result.json"
+
+_DTYPES = {np.dtype(dtype): dtype for dtype in DTYPES}
+
+# Parameters that were found valid before, by their JSON and the descriptions of the inputs.
+Known = dict[tuple[Any, ...], Params]
+
+
+def decode(
+    operation: Operation, request: JobRequest, store: WorkerStore, known: Known
+) -> tuple[Params, dict[str, np.ndarray]]:
+    """The parsed parameters and the inputs; jobs of one batch share `known`.
+
+    Inputs are writable memory, so that they have the type of ordinary arrays for Numba, and nothing written reaches a
+    file. Raises InvalidRequest, also for an input that has gone.
+    """
+    described: dict[str, ArrayInfo] = {}
+    arrays: dict[str, np.ndarray] = {}
+    for name, array_id in request.inputs.items():
+        stored = store.find(request.owner, array_id)
+        try:
+            arrays[name], info = _read(store.path(request.owner, array_id), mapped=operation.confidential)
+        except (FileNotFoundError, ValueError):
+            raise refuse(f"/inputs/{name}", "the array was erased, or its time was over, before the job ran") from None
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            raise refuse(f"/inputs/{name}", error.strerror or "it cannot be had") from None
+        described[name] = info if stored is None else stored.info
+    key = operation.name, json.dumps(request.params), *described.items()
+    params = known.get(key)
+    if params is None:
+        params = known[key] = operation.validate(request.params, described)
+    return params, arrays
+
+
+def encode(
+    operation: Operation,
+    request: JobRequest,
+    outputs: Mapping[str, Any],
+    directory: Path,
+    store: WorkerStore,
+    now: float,
+) -> None:
+    """Write `result.json` and one .npy file per array output into an attempt's directory.
+
+    It may have them already, empty. Raises TypeError when the operation returned something else than it declares.
+    """
+    declared = {output.name: output for output in operation.outputs}
+    if outputs.keys() - declared.keys() or declared.keys() - outputs.keys():
+        raise TypeError(f"{operation.name} returned {sorted(outputs)} and declares {sorted(declared)}")
+    document = ResultDocument(
+        job=request.id,
+        owner=request.owner,
+        operation=operation.name,
+        outputs={
+            name: _array(name, outputs[name], request.owner, directory, store)
+            if output.kind == "array"
+            else ValueOutput(value=_plain(outputs[name]))
+            for name, output in declared.items()
+        },
+        expires_at=now + request.result_ttl,
+    )
+    _write(f"{directory}/{_DOCUMENT}", document.model_dump_json().encode())
+
+
+def digest(operation: Operation, outputs: Mapping[str, Any]) -> str:
+    """SHA-256 of all outputs: the same wherever, and however often, a release was computed."""
+    whole = hashlib.sha256()
+    for output in operation.outputs:
+        value = outputs[output.name]
+        if output.kind == "array":
+            array = np.ascontiguousarray(value)
+            whole.update(f"{output.name} {array.dtype.name} {np.shape(value)}\n".encode())
+            whole.update(array.reshape(-1).view(np.uint8).data)
+        else:
+            whole.update(f"{output.name} {json.dumps(_plain(value), sort_keys=True)}\n".encode())
+    return whole.hexdigest()
+
+
+def files(operation: Operation) -> list[str]:
+    """What `encode` writes."""
+    return [_DOCUMENT, *(_file(output.name) for output in operation.outputs if output.kind == "array")]
+
+
+def _file(output: str) -> str:
+    return f"{output}.npy"
+
+
+def _read(file: Path, mapped: bool) -> tuple[np.ndarray, ArrayInfo]:
+    """The array in a file, and what its header says. What is mapped is read in place: no copy of it stays in memory.
+
+    Raises ValueError for a file that is none of ours, or is cut short.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        data: bytearray | mmap.mmap
+        if mapped or size >= _MAPPED:
+            data = mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+        else:
+            data = bytearray(size)
+            size = os.readv(descriptor, [data])
+    finally:
+        os.close(descriptor)
+    info, start = npy.read_header(data)
+    if size < start + info.nbytes:
+        raise ValueError(f"the file has {size} bytes, and its header says {start + info.nbytes}")
+    if info.size == 0:
+        return np.empty(info.shape, info.dtype), info
+    return np.frombuffer(data, info.dtype, info.size, start).reshape(info.shape), info
+
+
+def _array(name: str, value: Any, owner: str, directory: Path, store: WorkerStore) -> ArrayOutput:
+    array = np.asarray(value)
+    dtype = _DTYPES.get(array.dtype)
+    if dtype is None:
+        raise TypeError(f"output {name!r} has dtype {array.dtype}, which is not one of {', '.join(DTYPES)}")
+    array = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray makes a vector of a scalar
+    data = array.reshape(-1).view(np.uint8).data
+    file = _file(name)
+    _write(f"{directory}/{file}", npy.header(dtype, array.shape), data)
+    special = array.dtype.kind == "f" and not np.isfinite(array).all()
+    return ArrayOutput(
+        file=file,
+        dtype=dtype,
+        shape=array.shape,
+        id=store.digest(owner, dtype, array.shape, data),
+        has_nan=special and bool(np.isnan(array).any()),
+        has_inf=special and bool(np.isinf(array).any()),
+    )
+
+
+def _write(file: str, *pieces: bytes | memoryview) -> None:
+    """Make a file of these pieces, in one call unless the kernel takes less of them."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        written = os.writev(descriptor, pieces)
+        for piece in pieces:
+            rest = memoryview(piece)[written:]
+            written = max(0, written - len(piece))
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+    finally:
+        os.close(descriptor)
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value: NumPy scalars as Python's, NaN and infinities as null."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    raise TypeError(f"{type(value).__name__} is not a JSON value")

@@ -1,0 +1,389 @@
+"""Run attempts of jobs: decode, choose, compute in one launch, encode."""
+
+import errno
+import logging
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+from kernels import progress
+from kernels.array import ArrayInfo, DType
+from kernels.cuda import Device, DeviceLost, NoDevice, OutOfMemory, Times
+from kernels.memory import let_go
+from kernels.operation import InvalidRequest, Operation, Params, refuse
+from workers.child import codec
+from workers.child.backend import RECOVERABLE, Choice, choose
+from workers.child.cost import Costs, Job, job_of
+from workers.child.device import Probe, cpu_name
+from workers.logs import about
+from workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
+from workers.store.spool import UNKNOWN_ID, WorkerStore
+
+log = logging.getLogger("warpdesk.execute")
+
+_BLOCKS_TOLD = 5  # of a leak
+
+Outcome = Succeeded | Failed
+
+
+def run(
+    jobs: Sequence[tuple[JobRequest, int]],
+    store: WorkerStore,
+    found: Probe,
+    operations: Mapping[str, Operation],
+    keep_off_gpu: str | None = None,
+    costs: Costs | None = None,
+    expect: Callable[[float], None] | None = None,
+    tell: Callable[[float], None] | None = None,
+    keys: Mapping[str, bytes] | None = None,
+    took: Callable[[Times], None] | None = None,
+) -> list[Outcome]:
+    """Compute and write the results of jobs and their attempts' numbers; nothing is visible until the caller commits.
+
+    Jobs of one operation that are alike run in one launch, others one after another. What fails of several is tried
+    again in halves, so that whoever fails does so alone, and with its own error.
+
+    `costs` predicts which backend is the quicker, where the jobs leave that open, and learns how long a launch took;
+    `expect` is told what launches of the size took on the GPU. `tell` hears what fraction of a lone job is done, in
+    this thread, except where it draws private randomness. `keys` holds the noise keys of jobs that were charged, by
+    their ids; whoever names a budget and has none is not computed. `took` hears what each launch on the GPU copied, and
+    nothing of private jobs. Raises DeviceLost, after which this process must end. Every other failure is a value whose
+    message holds no data.
+    """
+    batch = _Batch(store, found, keep_off_gpu, costs, expect, took)
+    outcomes: list[Outcome | None] = [None] * len(jobs)
+    items = []
+    for at, (request, attempt) in enumerate(jobs):
+        operation = operations.get(request.operation)
+        if operation is None:
+            message = f"this worker has no operation {request.operation!r}"
+            outcomes[at] = Failed(code="invalid-input", message=message)
+        else:
+            items.append((at, _Item(operation, request, attempt, (keys or {}).get(request.id))))
+    alone = len(items) == 1 and items[0][1].operation.randomness != "private"
+    try:
+        with progress.telling(tell if alone else None):
+            batch.run([item for _, item in items])
+    finally:
+        wanted = any(item.operation.confidential and item.request.backend != "cpu" for _, item in items)
+        if found.device is not None and wanted:
+            # Outside the attempts, whose arrays are let go of by now; a device that is lost says so here too.
+            found.device.forget()
+    for at, item in items:
+        outcomes[at] = item.outcome
+    return cast(list[Outcome], outcomes)
+
+
+def prepare(operations: Iterable[Operation]) -> None:
+    """Import what a fallback calls, so that none waits for it."""
+    for operation in operations:
+        operation.implementation("cpu")
+
+
+@dataclass
+class _Item:
+    """One attempt, and what has become of it."""
+
+    operation: Operation
+    request: JobRequest
+    attempt: int
+    key: bytes | None = field(default=None, repr=False)  # of its noise, if it was charged
+    params: Params = field(default_factory=Params)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    outcome: Outcome | None = None
+
+    def fail(self, error: Exception) -> None:
+        self.outcome = _failed(self.operation, self.request, error)
+
+    def is_like(self, other: "_Item") -> bool:
+        """Whether one launch can compute both. A claim should hold no others; if it does, none is computed wrongly."""
+        return (
+            self.operation is other.operation
+            and self.request.backend == other.request.backend
+            and self.params == other.params
+            and self.inputs.keys() == other.inputs.keys()
+            and all(
+                (array.dtype, array.shape) == (other.inputs[name].dtype, other.inputs[name].shape)
+                for name, array in self.inputs.items()
+            )
+        )
+
+
+@dataclass
+class _Launch:
+    """One call of an implementation, for one job or for several that are alike."""
+
+    items: Sequence[_Item]
+    params: Params
+    inputs: Mapping[str, np.ndarray]
+    parts: Callable[[dict[str, Any]], list[dict[str, Any]]]
+
+    @property
+    def operation(self) -> Operation:
+        return self.items[0].operation
+
+    @property
+    def name(self) -> str:
+        """What a log calls it."""
+        first = self.items[0].request.id
+        of = first if len(self.items) == 1 else f"{first} and {len(self.items) - 1} more"
+        return f"{self.operation.name} of {of}"
+
+    def arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = dict(self.inputs)
+        if self.operation.randomness == "seed":
+            arguments["seed"] = self.items[0].request.seed
+        elif self.operation.randomness == "private":
+            # Of the charge, if there is one: every attempt has the same answer. Else drawn for this attempt, known to
+            # no one, kept nowhere: an attempt that does not commit takes it along.
+            arguments["key"] = self.items[0].key or os.urandom(32)
+        return arguments
+
+    def job(self) -> Job:
+        """What it is to those who predict: a job of the kind of its items, as large as all of them."""
+        first = self.items[0]
+        job = job_of(first.operation, first.params, {name: _info(array) for name, array in first.inputs.items()})
+        return Job(job.kind, job.work * len(self.items), job.teaches)
+
+
+@dataclass
+class _Batch:
+    """What the launches of one call of `run` share."""
+
+    store: WorkerStore
+    found: Probe
+    keep_off_gpu: str | None
+    costs: Costs | None
+    expect: Callable[[float], None] | None
+    took: Callable[[Times], None] | None
+
+    def run(self, items: Sequence[_Item]) -> None:
+        """Give each item its outcome."""
+        known: codec.Known = {}
+        for item in items:
+            try:
+                item.params, item.inputs = codec.decode(item.operation, item.request, self.store, known)
+                _require_charge(item, self.store)
+            except Exception as error:  # noqa: BLE001 (as in _attempt)
+                item.fail(error)
+        decoded = [item for item in items if item.outcome is None]
+        if all(item.is_like(decoded[0]) for item in decoded):
+            self._attempt(decoded)
+        else:
+            for item in decoded:
+                self._attempt([item])
+        written = {item.outcome.result: item for item in decoded if isinstance(item.outcome, Succeeded)}
+        for name, unkept in self.store.finish_results(list(written)).items():
+            # The outcome of an attempt that does not run any more will be refused: that is no failure. But the ledger
+            # takes the first answer from whoever has it, and must not be promised one that nobody kept.
+            if unkept.errno != errno.ESTALE or written[name].key is not None:
+                written[name].fail(unkept)
+
+    def _attempt(self, items: Sequence[_Item]) -> None:
+        if not items:
+            return
+        try:
+            launch = _launch_of(items)
+            if launch is not None:
+                self._launch(launch)
+                return
+            size = 1
+        except DeviceLost:
+            raise
+        except Exception as error:  # noqa: BLE001 (a bug in an operation must not end the worker)
+            if len(items) == 1:
+                items[0].fail(error)
+                return
+            log.warning(
+                "%d jobs of %s failed together with %s: they are tried in halves",
+                *(len(items), items[0].operation.name, type(error).__name__),
+            )
+            size = -(-len(items) // 2)
+        # Outside the handler: what the failed call had, on the device too, is let go of.
+        for first in range(0, len(items), size):
+            self._attempt(items[first : first + size])
+
+    def _launch(self, launch: _Launch) -> None:
+        """Compute in one call, and write what came of each item."""
+        operation, first = launch.operation, launch.items[0].request
+        job = pick = None
+        clock = time.perf_counter
+        if self.costs is not None:
+            job = launch.job()
+            pick, clock = partial(self.costs.pick, job), self.costs.clock
+            if self.expect is not None and (seconds := self.costs.expected(job)) is not None:
+                self.expect(seconds)
+        choice = choose(operation, first.backend, self.found, self.keep_off_gpu, pick)
+        if choice.device is not None:
+            choice.device.times()  # forget what an earlier job took
+        watch = _Watch(clock)
+        try:
+            outputs = _compute(launch, choice, watch)
+        except RECOVERABLE as fault:
+            if choice.backend == "cpu" or first.backend == "gpu":
+                raise
+            let_go(fault)  # and so of what its job had on the device
+            choice = Choice("cpu", reason=str(fault))
+            try:
+                outputs = _compute(launch, choice, watch)
+            finally:  # no fallback waits for a log to be written
+                log.warning("%s went from the GPU to the CPU: %s", launch.name, fault, extra=about(first))
+        if self.costs is not None and job is not None:
+            self.costs.learn(choice.backend, job, watch.took)
+        times = None
+        if choice.device is not None and operation.randomness != "private":  # a sampler's time tells of its noise
+            times = choice.device.times()
+            if self.took is not None and not first.private:
+                self.took(times)
+        provenance, now = _provenance(launch, choice, self.found, watch, times), time.time()
+        of_owner = Counter(item.request.owner for item in launch.items)
+        for item, own in zip(launch.items, launch.parts(outputs), strict=True):
+            sizes = [array.nbytes for array in own.values() if isinstance(array, np.ndarray)]
+            try:
+                self.store.require_room(sum(sizes))
+                directory = self.store.new_result(item.request.id, item.attempt, codec.files(operation))
+                codec.encode(operation, item.request, own, directory, self.store, now)
+            except Exception as error:  # noqa: BLE001 (as in _attempt)
+                item.fail(error)
+                continue
+            seed = item.request.seed if operation.randomness == "seed" else None
+            of_item = {
+                "attempt": item.attempt,
+                "seed": seed,
+                "charge": item.request.charge,
+                "batch_own": of_owner[item.request.owner],
+            }
+            digest = None if item.key is None else codec.digest(operation, own)
+            size = sum(sizes) + sum(array.nbytes for array in item.inputs.values())
+            how = provenance.model_copy(update=of_item)
+            item.outcome = Succeeded(result=directory.name, provenance=how, digest=digest, bytes=size)
+
+
+def _require_charge(item: _Item, store: WorkerStore) -> None:
+    """Raise InvalidRequest for a release that no charge pays for, or whose input is not what was charged for."""
+    operation, request = item.operation, item.request
+    if operation.spend is None:
+        return
+    spends = operation.spend(item.params, {name: _info(array) for name, array in item.inputs.items()}) is not None
+    if spends and item.key is None:
+        raise refuse("/params/budget", "the job names a budget, and nothing was charged for it")
+    if item.key is None:
+        return
+    for name, array in item.inputs.items():
+        found = store.digest(request.owner, *_described(array), array.reshape(-1).view(np.uint8).data)
+        if found not in (request.inputs[name], UNKNOWN_ID):
+            raise refuse(f"/inputs/{name}", "the content is not what was there when the budget was charged")
+
+
+def _described(array: np.ndarray) -> tuple[DType, tuple[int, ...]]:
+    return cast(DType, array.dtype.name), array.shape
+
+
+def _launch_of(items: Sequence[_Item]) -> _Launch | None:
+    """One call for jobs that are alike; None where they have to run one after another."""
+    first = items[0]
+    if len(items) == 1:
+        return _Launch(items, first.params, first.inputs, lambda outputs: [outputs])
+    joint = first.operation.join(first.params, [item.inputs for item in items])
+    return None if joint is None else _Launch(items, joint.params, joint.inputs, joint.parts)
+
+
+def _failed(operation: Operation, request: JobRequest, error: Exception) -> Failed:
+    """What is told of an error, other than DeviceLost, to whoever sent the job."""
+    if isinstance(error, InvalidRequest):
+        return Failed(code="invalid-input", message=str(error))
+    if isinstance(error, NoDevice):
+        return Failed(code="no-gpu-worker", message=f"backend gpu was asked for, but: {error}", retryable=True)
+    if isinstance(error, OutOfMemory):
+        return Failed(code="out-of-memory", message=str(error), retryable=True)
+    if isinstance(error, RECOVERABLE):
+        return Failed(code="device-fault", message=str(error), retryable=True)
+    if isinstance(error, MemoryError):
+        return Failed(code="out-of-memory", message=f"out of memory on the CPU: {error}", retryable=True)
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:  # no room to map an input
+        return Failed(code="out-of-memory", message=f"out of memory on the CPU: {error.strerror}", retryable=True)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        log.error("%s of %s: the disk is full", operation.name, request.id, extra=about(request))
+        return Failed(code="storage-full", message="the disk that holds results is full", retryable=True)
+    # Where it failed is logged; what it failed on is not: a message may quote the caller's data.
+    places = "".join(traceback.format_tb(error.__traceback__))
+    name, told = type(error).__name__, about(request)
+    log.error("%s of %s failed with %s\n%s", operation.name, request.id, name, places, extra=told)
+    return Failed(code="operation-error", message=f"{operation.name} failed with {type(error).__name__}")
+
+
+def _info(array: np.ndarray) -> ArrayInfo:
+    return ArrayInfo(*_described(array))
+
+
+@dataclass
+class _Watch:
+    """When an implementation was called and returned, and when the one before it was seen to fail."""
+
+    clock: Callable[[], float]
+    began: float = 0.0
+    ended: float = 0.0
+    failed: float | None = None
+
+    @property
+    def took(self) -> float:
+        return self.ended - self.began
+
+    @property
+    def switched(self) -> float | None:
+        return None if self.failed is None else self.began - self.failed
+
+
+def _compute(launch: _Launch, choice: Choice, watch: _Watch) -> dict[str, Any]:
+    compute, params = launch.operation.implementation(choice.backend), launch.params
+    arguments = launch.arguments()
+    if choice.device is None:
+        watch.began = watch.clock()
+        outputs = compute(params, **arguments)
+        watch.ended = watch.clock()
+        return outputs
+    with choice.device.memory.job() as account:
+        watch.began = watch.clock()
+        try:
+            outputs = compute(params, **arguments, device=choice.device)
+        except RECOVERABLE:
+            watch.failed = watch.clock()
+            raise
+        watch.ended = watch.clock()
+    if account.left:
+        log.error(
+            "%s left %d blocks of %d bytes on the device: %s",
+            launch.name,
+            len(account.left),
+            sum(block.nbytes for block in account.left),
+            "; ".join(str(block) for block in account.left[:_BLOCKS_TOLD]),
+        )
+    return outputs
+
+
+def _provenance(launch: _Launch, choice: Choice, found: Probe, watch: _Watch, times: Times | None) -> Provenance:
+    """What all jobs of a launch have in common; each has its own attempt, seed and owner."""
+    return Provenance(
+        backend=choice.backend,
+        device=_name(choice.device),
+        device_uuid=None if choice.device is None else found.report.uuid,
+        fallback_reason=choice.reason,
+        backend_reason=choice.picked,
+        batch_size=len(launch.items),
+        attempt=launch.items[0].attempt,
+        copy_seconds=times.copy if times else None,
+        kernel_seconds=times.kernel if times else None,
+        compute_seconds=None if launch.operation.randomness == "private" else watch.took,
+        fallback_seconds=watch.switched,
+    )
+
+
+def _name(device: Device | None) -> str:
+    return cpu_name() if device is None else device.name

@@ -1,0 +1,274 @@
+"""The warm child: one process that owns the device, the compiled kernels and the data, and knows nothing of Redis.
+
+Started by `workers.parent.child_process` as `python -m workers.child.main <pipe> <calls> <parent's pid>`, two file descriptors and a
+process, and told first what to leave alone. It answers one assignment at a time and may be killed at any moment.
+"""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from kernels import canary
+from kernels.canary import Miscomputed
+from kernels.cubins import CubinCounts, Cubins
+from kernels.cuda import Copied, Device, DeviceFault, DeviceLost, OutOfMemory, Times
+from kernels.operation import Operation
+from workers.child import codec, execute, faults
+from workers import logs
+from workers.calls import Calls
+from workers.child.cost import Costs, costs_of
+from workers.child.device import probe, without_gpu
+from workers.pipe import (
+    LOST_DEVICE,
+    Answer,
+    Assignment,
+    Checked,
+    Checking,
+    Lost,
+    Orders,
+    Progressed,
+    Ready,
+    Starting,
+    Step,
+    receive_assignment,
+    receive_orders,
+    send,
+)
+from workers.process import die_with
+from workers.queue.protocol import DeviceMemory, FailedExample, Transfers
+from workers.settings import WorkerSettings
+from workers.store.spool import result_name
+from workers.store.choice import open_store
+from workers.child.warmup import documented, start_second_compiler, variants, warm_up
+from workers.child.watched import WatchedDevice
+
+log = logging.getLogger("warpdesk.child")
+
+PROGRESS_SECONDS = 0.25
+
+# Answers with noise in them are given at multiples of this by the clock: how long one took tells of its noise.
+TICK_SECONDS = 0.01
+
+
+def main(descriptor: int, calls: int, parent: int) -> int:
+    """Probe, warm up, then serve until the parent closes the pipe."""
+    die_with(parent)
+    # A terminal's Ctrl-C and a group's SIGTERM are for the parent: it decides whether this process may finish its job.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.set_inheritable(descriptor, False)
+    pipe = Connection(descriptor)
+    told = Calls(calls)
+    os.close(calls)
+    settings = WorkerSettings()
+    os.environ.update(settings.cache_environment())
+    logs.configure(settings.log_format, worker=logs.worker_of(parent))
+    try:
+        _Child(pipe, settings, receive_orders(pipe), told).serve()
+    except DeviceLost as fault:
+        send(pipe, Lost(message=str(fault), kernel=fault.kernel or "", wrong=isinstance(fault, Miscomputed)))
+        return LOST_DEVICE
+    except (EOFError, ConnectionError):
+        pass  # the parent has gone
+    return 0
+
+
+class _Child:
+    """Opens the device as it is made. Whoever loses it raises DeviceLost through here."""
+
+    def __init__(self, pipe: Connection, settings: WorkerSettings, orders: Orders, calls: Calls) -> None:
+        began = time.monotonic()
+        self._pipe = pipe
+        self._store = open_store(settings)
+        self._operations = settings.catalogue()
+        self._canary_at: float | None = None
+        self._canary_every = settings.canary_seconds
+        self._canary_due = 0.0
+        if orders.no_gpu is None and settings.device != "cpu":
+            send(pipe, Starting(step="looking for a GPU"))
+        found = (
+            probe(settings.device, settings.nvml, settings.gpu_memory)
+            if orders.no_gpu is None
+            else without_gpu(orders.no_gpu)
+        )
+        faulty = None
+        if found.device is not None and settings.faults:
+            faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")
+            found = replace(found, device=faulty)
+        self._cubins: Cubins | None = getattr(found.device, "cubins", None)
+        self._compiled = CubinCounts(0, 0, 0)  # as told last
+        self._bare: Device | None = found.device  # the canary is no job: nobody notes what it launches
+        self._device = None if found.device is None else WatchedDevice(found.device, calls)
+        self._found = replace(found, device=self._device)
+        self._costs: Costs | None = None
+        if self._device is not None:
+            execute.prepare(self._operations.values())
+            self._costs = costs_of(settings, found.report)
+        self._ask_the_canary()
+        failed = self._warm_up(settings, orders)
+        if faulty is not None:
+            faulty.arm()
+        # Libraries and compiled code stay until the end: a collection that looks through them takes 0.1 s of some job.
+        gc.collect()
+        gc.freeze()
+        took = time.monotonic() - began
+        send(pipe, Ready(device=found.report, seconds=took, failed=failed, **self._of_device()))
+
+    def serve(self) -> None:
+        while True:
+            if self._device is not None:
+                left = self._canary_due - time.monotonic()
+                if left <= 0 or not self._pipe.poll(left):
+                    self._check()
+                    continue
+            self._answer(receive_assignment(self._pipe))
+
+    def _answer(self, work: Assignment) -> None:
+        device, expect = self._device, None
+        if device is not None:
+            expect = device.expect
+            if work.canary:
+                self._check()
+            device.begin(work.refused, sum(job.request.work for job in work.jobs))
+        jobs = [(job.request, job.attempt) for job in work.jobs]
+        keys = {job.request.id: bytes.fromhex(job.key) for job in work.jobs if job.key is not None}
+        launches: list[Times] = []
+        tokens = {result_name(job.request.id, job.attempt): job.claim for job in work.jobs}
+        with self._store.at_hand(jobs, tokens):
+            outcomes = execute.run(
+                jobs,
+                self._store,
+                self._found,
+                self._operations,
+                work.keep_off_gpu,
+                self._costs,
+                expect,
+                _Teller(self._pipe, work.first.id),
+                keys,
+                launches.append,
+            )
+        operation = self._operations.get(work.first.operation)
+        if operation is not None and operation.randomness == "private":
+            time.sleep(until_tick(time.monotonic()))
+        answer = Answer(job=work.first.id, outcomes=tuple(outcomes))
+        if device is not None:
+            noted = {
+                "kernels": tuple(sorted(device.launched)),
+                "faults": tuple(device.faults),
+                "transfers": _transfers(launches),
+            }
+            try:
+                answer = answer.model_copy(update={**noted, **self._of_device()})
+            except DeviceLost:  # after the jobs were computed: they are answered all the same
+                send(self._pipe, answer)
+                raise
+        send(self._pipe, answer)
+        if operation is not None and not self._pipe.poll():
+            self._store.make_ahead(codec.files(operation))
+
+    def _warm_up(self, settings: WorkerSettings, orders: Orders) -> tuple[FailedExample, ...]:
+        operations: Mapping[str, Operation] = self._operations
+        on_gpu = self._device is not None
+
+        def tell(trial: str | None) -> None:
+            step: Step = "warming up on the GPU" if on_gpu else "warming up on the CPU"
+            send(self._pipe, Starting(step=step, trial=trial))
+
+        def tried(trials: Any) -> tuple[FailedExample, ...]:
+            return warm_up(trials, self._found, orders.skip, tell)
+
+        tell(None)
+        start_second_compiler(settings)
+        failed = tried(documented(operations.values()))
+        if on_gpu:
+            broken = {failure.operation for failure in failed}
+            failed += tried(variants(operation for operation in operations.values() if operation.name not in broken))
+        return failed
+
+    def _check(self) -> None:
+        """Ask the canary under the parent's eyes, who ends this process where no answer comes."""
+        send(self._pipe, Checking(began=time.monotonic()))
+        trouble = self._ask_the_canary()
+        send(self._pipe, Checked(trouble=trouble, **self._of_device()))
+
+    def _ask_the_canary(self) -> str | None:
+        """Ask what is known; returns why that was not possible. Raises DeviceLost where it answered wrongly or not."""
+        self._canary_due = time.monotonic() + self._canary_every
+        if self._bare is None:
+            return None
+        try:
+            canary.check(self._bare)
+        except DeviceLost:
+            raise
+        except OutOfMemory as fault:
+            log.warning("the canary could not be asked: %s", fault)
+            return str(fault)
+        except DeviceFault as fault:
+            raise DeviceLost(f"the canary could not be launched: {fault}", fault.code) from None
+        self._canary_at = time.time()
+        return None
+
+    def _of_device(self) -> dict[str, Any]:
+        if self._device is None:
+            return {}
+        memory = DeviceMemory(**asdict(self._device.memory.report()))
+        told: dict[str, Any] = {"canary_at": self._canary_at, "memory": memory}
+        if self._cubins is not None and (now := self._cubins.counts) != (before := self._compiled):
+            self._compiled = now
+            since = {
+                "hit": now.found - before.found,
+                "miss": now.compiled - before.compiled,
+                "error": now.failed - before.failed,
+            }
+            told["compilations"] = {kind: count for kind, count in since.items() if count}
+        return told
+
+
+def _transfers(launches: Sequence[Times]) -> Transfers | None:
+    """What launches copied, of which times are told; None where there was none."""
+    if not launches:
+        return None
+    up, down = (sum((getattr(times, way) for times in launches), Copied()) for way in ("up", "down"))
+    return Transfers(h2d_bytes=up.nbytes, h2d_seconds=up.seconds, d2h_bytes=down.nbytes, d2h_seconds=down.seconds)
+
+
+def until_tick(now: float) -> float:
+    """Seconds until the clock shows a multiple of the tick."""
+    return TICK_SECONDS - now % TICK_SECONDS
+
+
+class _Teller:
+    """Tells the parent how far a job is, a few times a second however often it is called, from any thread.
+
+    Not of a job that is done before: each event is a write that Redis has on its disk before it answers.
+    """
+
+    def __init__(self, pipe: Connection, job_id: str) -> None:
+        self._pipe = pipe
+        self._job_id = job_id
+        self._due = time.monotonic() + PROGRESS_SECONDS
+        self._telling = threading.Lock()
+
+    def __call__(self, done: float) -> None:
+        if time.monotonic() < self._due or not self._telling.acquire(blocking=False):
+            return
+        try:
+            self._due = time.monotonic() + PROGRESS_SECONDS
+            send(self._pipe, Progressed(job=self._job_id, done=done))
+        finally:
+            self._telling.release()
+
+
+if __name__ == "__main__":
+    code = main(*map(int, sys.argv[1:4]))
+    # A poisoned CUDA context may hang in its destructors.
+    sys.stderr.flush()
+    os._exit(code)

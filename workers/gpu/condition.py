@@ -1,0 +1,405 @@
+"""The condition of a worker's GPU in the judgement of its parent, which outlives every child that uses it.
+
+It is told what children say and how they end, and answers what follows: which kernels and examples to keep off the GPU,
+whether the GPU is to be left alone, when it is to be tried again, and what to tell of it.
+
+    out of memory            nobody's fault; counted and told
+    launch refused, or the   after three different jobs within a minute the kernel's breaker opens; one job alone may
+    kernel not compiled      have asked for something odd
+    device lost              counts against the GPU, and against the kernel where one is named; the GPU is suspected
+    lost in an example       the example, and jobs like it, are kept off the GPU
+    a job is in one call     degraded while that lasts: it may be long or hang, which its end or its time-out decides
+    for longer than its
+    size explains
+    a job timed out, most    counts against the GPU as a lost device does: no kernel of ours should take so long
+    of it in one call
+    three lost within ten    the GPU is quarantined: jobs run on the CPU, and after a cool-down a second child tries the
+    minutes                  GPU: canary, then every example
+    no answer to the canary  counts against the GPU as a lost device does, and the GPU is suspected; its process is
+                             replaced
+    a child was ended in a   the GPU is suspected: it may hang or have been at work. The next child opens it in good
+    call of a job            time and all is well, or the GPU is quarantined at once
+    opening it hangs, or a   quarantined at once
+    wrong answer to the
+    canary
+    full utilisation         no fault
+
+Times are Unix seconds, since they are told to people: a clock that is set costs one cool-down.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from workers.gpu.breaker import Breaker
+from workers.pipe import Answer, Checked, Lost, OfDevice
+from workers.queue.protocol import BreakerReport, ConditionState, DeviceMemory, DeviceReport, FailedExample, GpuCondition, GpuReport
+
+Phase = Literal["serving", "starting", "gone"]  # of the child
+
+LOSSES, LOSSES_WITHIN = 3, 600.0
+# Bytes that stay on the device after a job, as a share of what the process may take, and after how many jobs in a row a
+# new process is the remedy.
+STUCK_SHARE, STUCK_JOBS = 0.05, 3
+# CUDA error numbers of opening that say that there is nothing to open here, however often it is tried: no driver, one
+# too old for this CUDA or for this GPU, no device, no such device.
+_ABSENT = {None, 34, 35, 100, 101, 803, 804}
+# A child that waits for work asks the canary every so often. Where it has said nothing for this many times as long,
+# there is a trouble; one that asks and gets no answer is replaced long before.
+_CANARY_PATIENCE = 3.0
+# A GPU that has shown nothing for this many seconds is asked the canary before a job is given to it.
+_PROOF_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class LongCall:
+    """A job has been in one call of the GPU since then, which may be later than it should have returned."""
+
+    since: float
+    late: bool
+
+
+class Condition:
+    """`told_no_gpu` is why the worker shall not use a GPU at all, where it is told so."""
+
+    def __init__(
+        self,
+        cool_down: float = 30.0,
+        canary_seconds: float = 60.0,
+        canary_deadline: float = 1.5,
+        told_no_gpu: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.faults: Counter[str] = Counter()
+        self._clock = clock
+        self._cool_down = cool_down
+        self._canary_deadline = canary_deadline
+        self._silence = _CANARY_PATIENCE * canary_seconds + canary_deadline
+        self._gpu = Breaker(LOSSES, LOSSES_WITHIN, cool_down)
+        self._kernels: dict[str, Breaker] = {}
+        self._examples: dict[str, Breaker] = {}
+        self._absent = told_no_gpu
+        self._known: DeviceReport | None = None  # the GPU, once a child has opened it
+        self._suspicion: str | None = None
+        self._spoke_at = self._listened_at = self._proved_at = 0.0
+        self._canary_at: float | None = None
+        self._canary_trouble: str | None = None
+        self._memory: DeviceMemory | None = None
+        self._stuck_jobs = 0
+        self._last_fault: tuple[str, float] | None = None
+        self._starts = 0
+        self._is_lost = False
+        self._told: tuple[ConditionState, float] | None = None
+
+    # What happened.
+
+    def opened(self, device: DeviceReport) -> None:
+        """A child is ready on this."""
+        now = self._clock()
+        self._suspicion = None
+        if device.backend == "gpu":
+            if self._known is not None and self._known.uuid != device.uuid:
+                self._kernels.clear()
+                self._examples.clear()
+            self._known, self._absent, self._memory, self._stuck_jobs = device, None, None, 0
+            self._is_lost, self._canary_trouble, self._proved_at = False, None, now
+            self._gpu.success(now)
+        elif not self.quarantined:
+            reason = device.reason or "there is no GPU"
+            if device.fault in _ABSENT:
+                self._absent = reason
+            else:
+                self._note("opening", reason, now)
+                self._gpu.open(reason, now)
+
+    def told(self, by: OfDevice) -> None:
+        """What a child that serves says of its device."""
+        self._spoke_at = self._clock()
+        self._canary_at = by.canary_at or self._canary_at
+        self._proved_at = max(self._proved_at, self._canary_at or 0.0)
+        self._memory = by.memory or self._memory
+        if isinstance(by, Checked):
+            self._canary_trouble = by.trouble
+
+    def listened(self) -> None:
+        """All was heard that the child had said while it waited for work."""
+        self._listened_at = self._clock()
+
+    def answered(self, answer: Answer) -> bool:
+        """A job's answer: its kernels, its faults and what it left on the device. True when there is news to tell."""
+        now, news = self._clock(), False
+        self.told(answer)
+        for fault in answer.faults:
+            if fault.kind == "kept-off":
+                continue
+            news = True
+            self._note(fault.kind, fault.message, now)
+            if fault.kernel and fault.kind != "out-of-memory":
+                self._kernel(fault.kernel).fault(answer.job, fault.message, now)
+        if answer.kernels:
+            self._proved_at = now
+        failed = {fault.kernel for fault in answer.faults}
+        for name in answer.kernels:
+            if name in self._kernels and name not in failed:
+                news |= self._kernels[name].success(now)
+        if answer.memory is not None:
+            was, self._stuck_jobs = self._stuck_jobs, self._stuck_jobs + 1 if self._is_stuck() else 0
+            news |= bool(was) != bool(self._stuck_jobs)
+        return news
+
+    def lost(self, job: str, by: Lost) -> None:
+        """A job, or the time between jobs, cost the device."""
+        now = self._clock()
+        self._note("wrong-answer" if by.wrong else "lost", by.message, now)
+        self._is_lost = True
+        if by.kernel and not by.wrong:
+            self._kernel(by.kernel).fault(job, by.message, now)
+        if by.wrong:
+            self._gpu.open(by.message, now)
+        else:
+            self._gpu.fault(job, by.message, now)
+            self.suspect(f"the device was lost ({by.message})")
+
+    def timed_out(self, job: str, why: str, stuck: float, ran: float) -> None:
+        """A job did not end in its time: it ran for so many seconds, and was in one call of the GPU for the last ones.
+
+        It counts where the call took most of the time, which is set to what no job should take.
+        """
+        if stuck <= max(self._canary_deadline, ran / 2):
+            return
+        now = self._clock()
+        self._note("timeout", why, now)
+        self._gpu.fault(job, why, now)
+
+    def hung(self, why: str) -> None:
+        """It did not answer the canary: no job's fault, so each time counts."""
+        now = self._clock()
+        self._note("hang", why, now)
+        self._is_lost = True
+        self._gpu.fault(f"canary at {now}", why, now)
+        self.suspect(why)
+
+    def suspect(self, why: str) -> None:
+        """It may hang: the next child that opens it will show."""
+        self._suspicion = why
+
+    def cleared(self) -> None:
+        """A new child has opened it and heard the canary."""
+        self._suspicion = None
+
+    def start_failed(self, why: str, by: Lost | None, trial: str | None, hung: bool = False) -> None:
+        """A child that looked for the GPU or warmed up on it ended, perhaps in the middle of an example; or it `hung`
+        as it opened the GPU.
+        """
+        now = self._clock()
+        self._starts += 1
+        if self._suspicion is not None:
+            why = f"{why}, after {self._suspicion}"
+        self._note("wrong-answer" if by is not None and by.wrong else "start", why, now)
+        if trial is not None:
+            self._examples.setdefault(trial, self._breaker(jobs=1)).open(why, now)
+        if hung or self._suspicion is not None or (by is not None and by.wrong):
+            self._suspicion = None
+            self._gpu.open(why, now)
+        else:
+            self._gpu.fault(f"start {self._starts}", why, now)
+
+    def example_answered(self, trial: str) -> None:
+        """A job like this example was answered by the GPU."""
+        self._examples.pop(trial, None)
+
+    def example_lost(self, trial: str, job: str, why: str) -> None:
+        """A job like this example cost the device as the example did."""
+        self._examples.setdefault(trial, self._breaker(jobs=1)).fault(job, why, self._clock())
+
+    # What follows.
+
+    @property
+    def suspected(self) -> bool:
+        return self._suspicion is not None
+
+    @property
+    def quarantined(self) -> bool:
+        return self._gpu.state(self._clock()) != "closed"
+
+    def no_gpu(self) -> str | None:
+        """Why the next child shall leave the GPU alone."""
+        return f"the GPU is quarantined: {self._gpu.reason}" if self.quarantined else None
+
+    def to_be_tried(self) -> bool:
+        """Whether a quarantined GPU has cooled down."""
+        return self._gpu.state(self._clock()) == "half-open"
+
+    def trial_failed(self, why: str, trial: str | None = None) -> None:
+        """What tried the quarantined GPU failed, perhaps in the middle of an example."""
+        now = self._clock()
+        self._note("start", why, now)
+        if trial is not None:
+            self._examples.setdefault(trial, self._breaker(jobs=1)).open(why, now)
+        self._gpu.fault("trial", why, now)
+
+    def found_none(self, device: DeviceReport) -> None:
+        """A child that was to try the quarantined GPU could not open it, or found that there is none any more."""
+        reason = device.reason or "there is no GPU"
+        if device.fault in _ABSENT:
+            self._gpu.success(self._clock())
+            self._absent = reason
+        else:
+            self.trial_failed(reason)
+
+    def quarantine(self, why: str) -> None:
+        """Leave the GPU alone for a reason that comes from elsewhere (its driver)."""
+        now = self._clock()
+        if not self.quarantined:
+            self._note("driver", why, now)
+            self._gpu.open(why, now)
+
+    def skip(self) -> dict[str, str]:
+        """Examples that a new child shall not try on the GPU, and why."""
+        return {trial: breaker.reason for trial, breaker in self._examples.items()}
+
+    def example_open(self, trial: str) -> str | None:
+        """Why jobs like an example are kept off the GPU now."""
+        breaker = self._examples.get(trial)
+        return breaker.reason if breaker is not None and breaker.state(self._clock()) == "open" else None
+
+    def refused(self) -> dict[str, str]:
+        """The kernels that are kept off the GPU now, and why."""
+        now = self._clock()
+        return {name: breaker.reason for name, breaker in self._kernels.items() if breaker.state(now) == "open"}
+
+    def canary_wanted(self) -> bool:
+        """Whether the GPU has shown nothing of late, or the next job may try something again and it has not answered
+        the canary since then."""
+        now, answered = self._clock(), self._canary_at or 0.0
+        if now - self._proved_at > _PROOF_SECONDS:
+            return True
+        breakers = (*self._kernels.values(), *self._examples.values())
+        return any(breaker.state(now) == "half-open" and answered < breaker.next_probe for breaker in breakers)
+
+    def recycling(self) -> str | None:
+        """Why the child should be replaced before its next job."""
+        if self._stuck_jobs < STUCK_JOBS or self._memory is None:
+            return None
+        return f"{self._memory.used + self._memory.stuck} bytes of device memory stayed stuck after {STUCK_JOBS} jobs"
+
+    # What is told.
+
+    def report(
+        self,
+        phase: Phase,
+        failed: Sequence[FailedExample] = (),
+        driver: GpuReport | None = None,
+        why: str | None = None,
+        call: LongCall | None = None,
+    ) -> GpuCondition | None:
+        """None until anything is known. `why` the child was started again."""
+        now = self._clock()
+        breakers = tuple(self._open_breakers(now))
+        state, reason = self._state(phase, breakers, failed, driver, why, call)
+        if state is None:
+            return None
+        if self._told is None or self._told[0] != state:
+            self._told = state, self._gpu.since if self.quarantined else now
+        known = self._known
+        return GpuCondition(
+            state=state,
+            reason=reason,
+            since=self._told[1],
+            name=known.name if known is not None else None,
+            uuid=known.uuid if known is not None else None,
+            next_probe=self._gpu.next_probe if self.quarantined else None,
+            breakers=breakers,
+            canary_at=self._canary_at,
+            call_since=None if call is None else call.since,
+            last_fault=self._last_fault and self._last_fault[0],
+            last_fault_at=self._last_fault and self._last_fault[1],
+            faults=dict(self.faults),
+            memory=self._with_outside(driver) if phase == "serving" and not self.quarantined else None,
+            driver=driver,
+        )
+
+    def _state(
+        self,
+        phase: Phase,
+        breakers: tuple[BreakerReport, ...],
+        failed: Sequence[FailedExample],
+        driver: GpuReport | None,
+        why: str | None,
+        call: LongCall | None,
+    ) -> tuple[ConditionState | None, str | None]:
+        if self.quarantined:
+            return "quarantined", self._gpu.reason
+        if self._absent is not None:
+            return "absent", self._absent
+        if (ill := left_alone(driver)) is not None:  # the parent has not come to it yet
+            return "quarantined", ill
+        if phase != "serving":
+            if phase == "gone" and self._is_lost:
+                return "lost", self._last_fault[0] if self._last_fault else None
+            return (None, None) if self._known is None and why is None else ("restarting", why)
+        if self._known is None:
+            return None, None
+        reasons = [f"{breaker.what} is kept off the GPU: {breaker.reason}" for breaker in breakers]
+        examples = sum(failure.backend == "gpu" and not failure.lost_the_device for failure in failed)
+        if examples:
+            reasons.append(f"{examples} example{'s' if examples > 1 else ''} failed on the GPU")
+        if self._stuck_jobs and self._memory is not None:
+            reasons.append(f"{self._memory.used + self._memory.stuck} bytes of device memory are stuck")
+        if self._canary_trouble is not None:
+            reasons.append(f"the canary could not be asked: {self._canary_trouble}")
+        if call is not None and call.late:
+            began = datetime.fromtimestamp(call.since, UTC)
+            size = "longer than its size explains: it may hang"
+            reasons.append(f"a job has been in one call of it since {began:%H:%M:%S} UTC, {size}")
+        # Not by the clock of who asks: the parent may not have come to hear what was said.
+        if (silent := self._listened_at - self._spoke_at) > self._silence:
+            reasons.append(f"its process has said nothing for {silent:.0f} s, not even that it asks the canary")
+        if driver is not None and driver.state not in ("healthy", "unknown"):
+            reasons += [finding.reason for finding in driver.findings]
+        return ("degraded", "; ".join(reasons)) if reasons else ("healthy", None)
+
+    def _open_breakers(self, now: float) -> Iterator[BreakerReport]:
+        # Copies: the heart beats in another thread.
+        for what, breaker in (*self._kernels.copy().items(), *self._examples.copy().items()):
+            state = breaker.state(now)
+            if state != "closed":
+                yield BreakerReport(
+                    what=what,
+                    kind="kernel" if what in self._kernels else "example",
+                    state=state,
+                    reason=breaker.reason,
+                    since=breaker.since,
+                    next_probe=breaker.next_probe,
+                )
+
+    def _is_stuck(self) -> bool:
+        memory = self._memory
+        return memory is not None and memory.used + memory.stuck > STUCK_SHARE * memory.limit
+
+    def _with_outside(self, driver: GpuReport | None) -> DeviceMemory | None:
+        """The memory, with what the driver says that the process has beside its pool."""
+        reading, memory = None if driver is None else driver.reading, self._memory
+        if memory is None or reading is None or reading.process_memory is None:
+            return memory
+        return memory.model_copy(update={"outside": max(0, reading.process_memory - memory.held)})
+
+    def _kernel(self, name: str) -> Breaker:
+        return self._kernels.setdefault(name, self._breaker(jobs=3))
+
+    def _breaker(self, jobs: int) -> Breaker:
+        return Breaker(jobs, cool_down=self._cool_down)
+
+    def _note(self, kind: str, message: str, now: float) -> None:
+        self.faults[kind] += 1
+        self._last_fault = message, now
+
+
+def left_alone(driver: GpuReport | None) -> str | None:
+    """Why a GPU's driver wants it left alone."""
+    if driver is None or driver.state not in ("drain", "quarantine"):
+        return None
+    return "; ".join(finding.reason for finding in driver.findings if finding.state == driver.state)

@@ -1,0 +1,89 @@
+"""How much energy a GPU took while something ran on it.
+
+From readings of the driver's energy counter, which are a second apart: between two readings the power is taken to be
+the same. Where there is no counter, power times time is summed up in its place. So a launch that is long against a
+second is measured, and a short one gets its share of what the GPU took around it, idle time included.
+
+The counter is the whole GPU's. Of a slice of a GPU, and of a GPU that other processes compute on too, nobody can say
+whose joules they were. Nor is anything said of a CPU: its counters (RAPL) are the whole package's, and only root may
+read them since they were found to tell of secrets (CVE-2020-8694).
+"""
+
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from workers.queue.protocol import GpuReading
+
+_KEPT = 2048  # readings: 24 minutes of them. Of what ran longer, the rest is taken to have been like that
+_MISSED = 4  # readings in a row that may be late
+
+
+@dataclass(frozen=True)
+class _Point:
+    at: float  # seconds
+    joules: float  # so far
+    watts: float | None
+    alone: bool  # nobody else computed on it
+
+
+class Energy:
+    """What was read of one GPU, by a thread, and asked by others. `interval`: seconds between two readings."""
+
+    def __init__(self, interval: float) -> None:
+        self._patience = _MISSED * interval + 1.0
+        self._points: list[_Point] = []
+        self._lock = threading.Lock()
+
+    def see(self, reading: GpuReading, now: float) -> None:
+        alone = reading.mig is None and (reading.processes or 0) <= 1
+        with self._lock:
+            last = self._points[-1] if self._points else None
+            if reading.energy is not None:
+                joules = reading.energy
+            elif reading.power is None:
+                self._points = []
+                return
+            elif last is None:
+                joules = 0.0
+            else:
+                joules = last.joules + (now - last.at) * (reading.power + (last.watts or reading.power)) / 2
+            if last is not None and (joules < last.joules or now - last.at > self._patience):
+                self._points = []  # the driver was loaded anew, or was silent
+            self._points.append(_Point(now, joules, reading.power, alone))
+            del self._points[:-_KEPT]
+
+    def joules(self, since: float, until: float) -> float | None:
+        """What it took between two moments, the later of them now or lately; None where nobody can tell."""
+        with self._lock:
+            first = max(0, bisect_right(self._points, since, key=_when) - 1)
+            concerned, known = self._points[first:], self._points[max(0, first - 1) :]
+        if not known or until <= since or until - known[-1].at > self._patience:
+            return None
+        before, after = _so_far(known, since), _so_far(known, until)
+        if before is None or after is None or not all(point.alone for point in concerned):
+            return None
+        return max(0.0, after - before)
+
+
+def _when(point: _Point) -> float:
+    return point.at
+
+
+def _so_far(points: list[_Point], at: float) -> float | None:
+    """Joules at a moment. After the last reading at its power; before the first as in the time that is known."""
+    place = bisect_right(points, at, key=_when)
+    if place == len(points):
+        near, watts = points[-1], points[-1].watts
+        if watts is None:
+            watts = _mean(points[-2:])
+    else:
+        near = points[max(0, place - 1)]
+        watts = _mean(points[place - 1 : place + 1] if place > 0 else points)
+    return None if watts is None else near.joules + watts * (at - near.at)
+
+
+def _mean(points: list[_Point]) -> float | None:
+    """Watts from the first to the last."""
+    first, last = points[0], points[-1]
+    return last.watts if last.at <= first.at else (last.joules - first.joules) / (last.at - first.at)

@@ -1,0 +1,140 @@
+"""The worker's side of the ledger: no noise without a charge, and one answer for each, whoever computed it."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import cached_property
+from typing import TypeVar
+
+from kernels.operation import Operation
+from privacy.database import UnusableDatabase, connect
+from privacy.ledger import (
+    Changed,
+    ChargeEnded,
+    DatabaseUnavailable,
+    Ledger,
+    NotClaimed,
+    Released,
+    Tampered,
+    UnknownCharge,
+    WrongKey,
+)
+from privacy.seeds import Ring, UnusableKey
+from workers.logs import about
+from workers.queue.protocol import Failed, Succeeded
+from workers.queue.jobs import Ending, Held
+from workers.settings import WorkerSettings
+
+log = logging.getLogger("warpdesk.worker")
+
+T = TypeVar("T")
+
+PATIENCE = 15.0  # seconds that the ledger is waited for; the job may wait longer, and other jobs run meanwhile
+
+# What is wrong with a charge when the worker asks for its key or tells the answer.
+_REFUSED: dict[type[Exception], str] = {
+    ChargeEnded: "charge-ended",
+    NotClaimed: "charge-ended",
+    UnknownCharge: "charge-ended",
+    Changed: "charge-changed",
+    Tampered: "charge-changed",
+}
+# Whose sentences say what an operator can do, and hold nothing private.
+_TOLD = (DatabaseUnavailable, UnusableDatabase, UnusableKey, WrongKey, OSError)
+
+
+class Charges:
+    """Connects at the first job that was charged."""
+
+    def __init__(self, settings: WorkerSettings, operations: Mapping[str, Operation]) -> None:
+        self._settings = settings
+        self._operations = operations
+
+    def claim(self, jobs: Sequence[Held]) -> tuple[dict[str, bytes], list[Ending]]:
+        """The noise keys of charged jobs by id, and how those end that must not be computed: the answer of an earlier
+        attempt is theirs, or their charge is none any more."""
+        keys: dict[str, bytes] = {}
+        endings = []
+        for job in jobs:
+            if job.request.charge is None:
+                continue
+            found = self._claim(job)
+            if isinstance(found, bytes):
+                keys[job.id] = found
+            else:
+                endings.append(Ending(job, found))
+        return keys, endings
+
+    def commit(self, ending: Ending) -> Ending:
+        """Have the ledger take an answer for that of its charge, and forget the seed. An earlier answer of the same
+        charge stays; without the ledger there is none yet."""
+        charge, outcome = ending.job.request.charge, ending.outcome
+        if charge is None or not isinstance(outcome, Succeeded) or outcome.digest is None:  # adopted: committed before
+            return ending
+        outcome_text = outcome.model_dump_json(exclude={"digest"})
+        try:
+            digest = bytes.fromhex(outcome.digest)
+            _in_time(lambda: self._ledger.release(charge.id, outcome_text, digest))
+        except Exception as error:  # noqa: BLE001 (the ledger's troubles are no reason to end the worker)
+            return Ending(ending.job, _failure(error))
+        return ending
+
+    def _claim(self, job: Held) -> bytes | Succeeded | Failed:
+        request, operation = job.request, self._operations.get(job.request.operation)
+        charge = request.charge
+        assert charge is not None  # noqa: S101
+        if self._settings.ledger is None:
+            message = "this worker has no ledger: give every worker WARPDESK_LEDGER_URL"
+            return Failed(code="ledger-unavailable", message=message, retryable=True)
+        try:
+            found = _in_time(
+                lambda: self._ledger.claim(
+                    charge.id,
+                    operation=request.operation,
+                    params=request.canonical_params,
+                    inputs=request.canonical_inputs,
+                    version=operation.release_version if operation is not None else "",
+                )
+            )
+        except Exception as error:  # noqa: BLE001 (as in commit)
+            return _failure(error)
+        if isinstance(found, Released):
+            told = about(request, job.attempt)
+            log.info("%s attempt %d: an earlier one has answered its charge", request.id, job.attempt, extra=told)
+            return Succeeded.model_validate_json(found.outcome)
+        return found.key
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        assert self._settings.ledger is not None  # noqa: S101
+        ledger = Ledger(connect(self._settings.ledger), Ring(self._settings.ledger_key_path))
+        ledger.prepare()
+        return ledger
+
+
+def _in_time(question: Callable[[], T]) -> T:
+    """The ledger's answer; DatabaseUnavailable where none comes, as from a server that stands still, whose own limits
+    end nothing then. What is given up may be done later all the same: asked again, the ledger says so."""
+    answer: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except BaseException as error:  # noqa: BLE001 (it is raised where it was asked)
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="ledger", daemon=True).start()
+    try:
+        return answer.result(PATIENCE)
+    except TimeoutError:
+        raise DatabaseUnavailable(f"no answer in {PATIENCE:g} seconds") from None
+
+
+def _failure(error: Exception) -> Failed:
+    code = _REFUSED.get(type(error))
+    if code is not None:
+        return Failed(code=code, message=str(error))
+    why = f": {error}" if isinstance(error, _TOLD) else ""
+    log.warning("the ledger cannot be used: %s%s", type(error).__name__, why)
+    return Failed(code="ledger-unavailable", message="the ledger of privacy budgets cannot be reached", retryable=True)

@@ -1,0 +1,118 @@
+"""How attempts end: what is committed in Redis, and what is deleted from the store."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from kernels.operation import Operation
+from workers.parent.charging import Charges
+from workers.queue.counts import Tally, note_endings
+from workers.logs import about
+from workers.queue.protocol import Failed, JobRequest, Transfers
+from workers.queue.jobs import Batch, Claim, Ending, JobQueue, Reaped
+from workers.store.spool import WorkerStore, result_name
+
+log = logging.getLogger("warpdesk.worker")
+jobs_log = logging.getLogger("warpdesk.jobs")  # a line for each job that ended here, where that is asked for
+
+# What may pass while the job waits: another worker, or this one later, may have the room or the device.
+_MAY_PASS = frozenset({"storage-full", "out-of-memory", "device-fault", "no-gpu-worker", "ledger-unavailable"})
+
+# And so long for the ledger: a server may take minutes to come back, and a charge that was claimed is spent without its
+# answer where the job is given up before.
+_LEDGER_DELAYS = (60.0, 300.0)
+
+
+class Endings:
+    """The steps of an ending, in the order that leaves nothing behind wherever a crash falls between them."""
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        store: WorkerStore,
+        operations: Mapping[str, Operation],
+        retry_delays: Sequence[float] = (),
+        charges: Charges | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        self._queue = queue
+        self._store = store
+        self._operations = operations
+        self._retry_delays = tuple(retry_delays)
+        self._charges = charges
+        self._tally = tally
+
+    def end(
+        self,
+        endings: Sequence[Ending],
+        worker: str = "",
+        *,
+        then: Claim | None = None,
+        transfers: Transfers | None = None,
+    ) -> Batch | None:
+        """End attempts in one step, each by itself; `then` claims in the same one. What only this worker knows of those
+        that are accepted is tallied, and of their launches, `transfers` too.
+
+        An outcome becomes the job's one visible outcome, unless another attempt or a cancel came first. A failure that
+        may pass is tried again while there are delays left. What a budget was charged for is committed in the ledger
+        first: from then on that is the answer, whatever becomes of this attempt.
+        """
+        if self._charges is not None:
+            endings = [self._charges.commit(ending) for ending in endings]
+        endings = [self._retried(ending) for ending in endings]
+        for ending in endings:
+            # Of what was charged it may be the one answer: that the ledger did not say so does not mean it did not take
+            # it, and a Redis that lost its memory gives an attempt's number to another. The sweep deletes it in time.
+            if not ending.succeeded and ending.job.request.charge is None:
+                self._store.delete_result(result_name(ending.job.request.id, ending.job.attempt), ending.job.token)
+        if not endings and then is None:
+            return None
+        finished, batch, at, followed = self._queue.finish(endings, worker, then=then)
+        accepted = [ending for ending, how in zip(endings, finished, strict=True) if how == "done"]
+        if self._tally is not None and accepted:
+            note_endings(self._tally, accepted, at, followed, transfers)
+        for ending, how in zip(endings, finished, strict=True):
+            request, attempt = ending.job.request, ending.job.attempt
+            if how == "stale":
+                if request.charge is None:  # else the next attempt may be told to take it
+                    self._store.delete_result(result_name(request.id, attempt), ending.job.token)
+                log.info("%s attempt %d came too late", request.id, attempt, extra=about(request, attempt))
+            elif how == "queued":
+                why, told = ending.reason, about(request, attempt)
+                log.warning("%s attempt %d: %s; the job is queued again", request.id, attempt, why, extra=told)
+                continue
+            elif how == "dead":
+                why, told = ending.reason, about(request, attempt)
+                log.error("%s attempt %d: %s; the job was given up", request.id, attempt, why, extra=told)
+            elif jobs_log.isEnabledFor(logging.INFO):
+                kind = ending.how if ending.outcome is None else ending.outcome.kind
+                jobs_log.info("%s attempt %d %s", request.id, attempt, kind, extra=about(request, attempt))
+            self._erase_secrets(request)
+        return batch
+
+    def reaped(self, ended: Sequence[Reaped]) -> None:
+        """Attempts were ended whose workers are gone, and jobs expired in the queue."""
+        for reaped in ended:
+            if reaped.request.charge is None:  # else it may be the one answer of its charge
+                self._store.delete_result(result_name(reaped.request.id, reaped.attempt))
+            if reaped.how != "queued":
+                self._erase_secrets(reaped.request)
+            if reaped.how != "gone":
+                told = about(reaped.request, reaped.attempt)
+                log.warning(
+                    "%s attempt %d: its worker is gone; %s", reaped.request.id, reaped.attempt, reaped.how, extra=told
+                )
+
+    def _retried(self, ending: Ending) -> Ending:
+        failed = ending.outcome
+        if not isinstance(failed, Failed) or failed.code not in _MAY_PASS or not self._retry_delays:
+            return ending
+        delays = (*self._retry_delays, *_LEDGER_DELAYS) if failed.code == "ledger-unavailable" else self._retry_delays
+        return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=delays)
+
+    def _erase_secrets(self, request: JobRequest) -> None:
+        """Delete secret inputs as soon as no live job reads them: not before a retry could need them, never later. From
+        then on none can be enqueued with them."""
+        operation = self._operations.get(request.operation)
+        secrets = [] if operation is None else operation.secrets(request.inputs)
+        unused = [array_id for array_id in secrets if self._queue.forbid(request.owner, array_id)]
+        self._store.erase_secrets(request, unused)

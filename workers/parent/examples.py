@@ -1,0 +1,53 @@
+"""What a worker knows of the examples that failed when its child warmed up, until jobs show otherwise."""
+
+from collections.abc import Mapping
+
+from kernels.operation import Backend, Operation
+from workers.queue.protocol import FailedExample, JobRequest
+from workers.store.spool import WorkerStore
+
+
+class Examples:
+    """`failed` is what is told of the last child that warmed up, less what was answered since."""
+
+    def __init__(self, operations: Mapping[str, Operation], store: WorkerStore) -> None:
+        self.failed: tuple[FailedExample, ...] = ()
+        self._operations = operations
+        self._store = store
+
+    def all_failed(self) -> bool:
+        """Whether nothing works: a worker that fails whatever it takes would empty the queue faster than others."""
+        disabled = {failure.operation for failure in self.failed if failure.disables}
+        return bool(self._operations) and disabled >= self._operations.keys()
+
+    def forgive(self, request: JobRequest, backend: Backend) -> tuple[FailedExample, ...]:
+        """A job that was answered shows that the operation works there, whatever its example said.
+
+        Any job shows it for the documented example, and for a variant one with the variant's choices and dtypes.
+        Returns what is forgiven.
+        """
+        answered = tuple(
+            failure for failure in self.failed if failure.backend == backend and self._like(request, failure)
+        )
+        self.failed = tuple(failure for failure in self.failed if failure not in answered)
+        return answered
+
+    def that_lost_the_device(self, request: JobRequest) -> tuple[FailedExample, ...]:
+        """The examples like this job with which an earlier child lost the device."""
+        return tuple(failure for failure in self.failed if failure.lost_the_device and self._like(request, failure))
+
+    def _like(self, request: JobRequest, failure: FailedExample) -> bool:
+        if failure.operation != request.operation:
+            return False
+        if failure.variant is None:
+            return True
+        fields = self._operations[request.operation].params.model_fields
+        for name, choice in failure.choices.items():
+            unsaid = fields[name].get_default() if name in fields else None
+            if request.params.get(name, unsaid) != choice:
+                return False
+        for name, dtype in failure.dtypes.items():
+            stored = self._store.find(request.owner, request.inputs.get(name, ""))
+            if stored is None or stored.info.dtype != dtype:
+                return False
+        return True

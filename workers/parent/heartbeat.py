@@ -1,0 +1,168 @@
+"""The worker's heartbeat: a thread of the parent that goes on while a job runs and while Redis is away.
+
+It renews the claims on the jobs that run, reports the worker, keeps its slot and RQ's record of it alive, and looks
+after the jobs of workers that are gone. It has a connection of its own: the main thread may be waiting for Redis or for
+the child.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from workers.queue.counts import Tally
+from workers.parent.endings import Endings
+from workers.queue.protocol import WorkerReport
+from workers.queue.jobs import LEASE_SECONDS, Held, JobQueue, connect
+from workers.parent.recovery import Recovery
+from workers.queue.slots import Slot
+
+log = logging.getLogger("warpdesk.worker")
+
+LOOK_SECONDS = 0.2  # what nobody says by `beat`, as that the driver hangs, is told this much later
+RENEWAL_SECONDS = 1.0  # a cancel whose message was lost is noticed this much later; leases are renewed as they age
+REPORT_SECONDS = 5.0
+WORDS_SECONDS = 1.0  # how long another reason of the same state may wait, since some count seconds
+REPORT_TTL = 15.0
+RECOVERY_SECONDS = 2.0
+# Everyone alive has renewed its lease this long after Redis answers again, or its clock jumped.
+SETTLE_SECONDS = LEASE_SECONDS
+
+
+class Beating(Protocol):
+    """What the pulse asks of its worker."""
+
+    name: str
+    process: str
+
+    @property
+    def tally(self) -> Tally:
+        """What it counts outside of jobs."""
+
+    def held(self) -> Sequence[Held]:
+        """The attempts that this worker has claimed."""
+
+    def report(self) -> WorkerReport: ...
+
+    def revoke(self, jobs: Collection[Held]) -> None:
+        """These are no longer this worker's: stop them."""
+
+    def look_around(self, queue: JobQueue) -> None:
+        """See what other workers have."""
+
+    def keep_registered(self, connection: redis.Redis) -> None:
+        """Renew RQ's record of this worker."""
+
+
+class Pulse(threading.Thread):
+    """Started once the worker has a name; `beat` makes it report at once."""
+
+    def __init__(
+        self,
+        url: str,
+        worker: Beating,
+        endings: Callable[[JobQueue], Endings],
+        mac_of: Callable[[str], str] | None = None,
+    ) -> None:
+        super().__init__(name="pulse", daemon=True)
+        self._worker = worker
+        self._redis = connect(url, retry=Retry(NoBackoff(), 0), timeout=LEASE_SECONDS / 3)
+        self._queue = JobQueue(self._redis, mac_of)
+        self._recovery = Recovery(self._queue, endings(self._queue), worker.tally)
+        self._slot = Slot(self._redis, worker.name)
+        self._wanted = threading.Event()
+        self._stopped = False
+        self._reported: object = None
+        self._words: str | None = None
+        self._report_at = self._words_at = self._renew_at = self._recover_at = self._slot_at = self._register_at = 0.0
+        self._in_touch_since: float | None = None
+        self._progress: tuple[str, int, float] | None = None
+        self._uncounted = ""  # why what was counted could not be kept the last time
+
+    def beat(self) -> None:
+        self._report_at = 0.0
+        self._wanted.set()
+
+    def progress(self, job_id: str, attempt: int, done: float) -> None:
+        """Tell how far a running job is; the latest word counts."""
+        self._progress = job_id, attempt, done
+        self._wanted.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wanted.set()
+
+    def run(self) -> None:
+        while not self._stopped:
+            try:
+                self._tick(time.monotonic())
+            except redis.RedisError as error:
+                if self._in_touch_since is not None:
+                    log.warning("no heartbeat: %s", error)
+                self._in_touch_since = None
+            except Exception:  # (a heart that stops because of one odd record would lose every job)
+                log.exception("the heartbeat stumbled")
+            self._wanted.wait(LOOK_SECONDS)
+            self._wanted.clear()
+        with suppress(redis.RedisError):
+            self._queue.count_left(self._worker.tally)
+        with suppress(redis.RedisError):  # else it is free when its time is over
+            self._slot.give_back()
+        self._redis.close()
+
+    def _tick(self, now: float) -> None:
+        if now >= self._slot_at:
+            self._slot.keep()
+            self._slot_at = now + REPORT_SECONDS
+        report = self._worker.report().model_copy(update={"slot": self._slot.number})
+        words = report.gpu.reason if report.gpu is not None else None
+        due = now >= self._report_at or (words != self._words and now >= self._words_at)
+        if due or _news(report) != self._reported:
+            self._queue.report(report, REPORT_TTL, self._worker.process)
+            self._reported, self._words = _news(report), words
+            self._report_at, self._words_at = now + REPORT_SECONDS, now + WORDS_SECONDS
+        if now >= self._register_at:  # by the clock alone: its time is written, and news come as a private job ends
+            self._worker.keep_registered(self._redis)
+            self._register_at = now + REPORT_SECONDS
+        if now >= self._renew_at:
+            held = self._worker.held()
+            if held and (lost := self._queue.renew(held)):
+                self._worker.revoke(lost)
+            self._worker.look_around(self._queue)
+            self._renew_at = now + RENEWAL_SECONDS
+            self._count()
+        told, self._progress = self._progress, None
+        if told is not None:
+            self._queue.progress(*told)
+        if self._in_touch_since is None:
+            self._in_touch_since = now
+        if now >= self._recover_at:
+            if self._recovery.look(judge_leases=now - self._in_touch_since > SETTLE_SECONDS):
+                log.warning("the clock of Redis has jumped: leases are not judged for %g s", SETTLE_SECONDS)
+                # What Redis keeps for some seconds is over with it.
+                self._in_touch_since = self._report_at = self._slot_at = self._register_at = now
+            self._recover_at = now + RECOVERY_SECONDS
+
+    def _count(self) -> None:
+        """What transitions counted is moved with it, though the tally be empty. A Redis that cannot keep counts keeps
+        nothing else from being done."""
+        try:
+            self._queue.count(self._worker.tally)
+            self._uncounted = ""
+        except redis.ResponseError as error:
+            if self._uncounted != str(error):
+                log.warning("what was counted is not kept: %s", error)
+            self._uncounted = str(error)
+
+
+def _news(report: WorkerReport) -> object:
+    """What is reported at once when it is another than before; the rest is reported every few seconds."""
+    gpu = report.gpu
+    told = gpu and (gpu.state, gpu.breakers, gpu.last_fault_at, gpu.call_since is not None)
+    return report.state, report.last_fault, report.failed_examples, told

@@ -1,0 +1,394 @@
+"""The child that serves, started again as often as it takes, and the second one that tries a quarantined GPU.
+
+What is learned from children, their answers and their ends, and what follows for the next job, passes through here.
+"""
+
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from workers.gpu import nvml
+from workers.parent.probation import Candidate
+from workers.gpu.condition import Condition, LongCall, Phase, left_alone
+from workers.queue.counts import Tally
+from workers.parent.examples import Examples
+from workers.parent.child_process import Horse
+from workers.pipe import Answer, Assignment, Attempt, Checked, Lost, Orders, Ready
+from workers.prices import price_of
+from workers.queue.protocol import MAX_STRIKES, Failed, GpuCondition, JobRequest, Succeeded
+from workers.queue.jobs import Held
+from workers.settings import WorkerSettings
+
+log = logging.getLogger("warpdesk.worker")
+
+_LONGEST_DELAY = 300.0
+# How long a child may take to open a GPU. Where it may hang: so many seconds, or a multiple of how long it took before.
+_OPENING_SECONDS = 60.0
+_SUSPECT_SECONDS, _SUSPECT_TIMES = 10.0, 4.0
+# A job that has been in one call of the GPU for so long is told.
+_LONG_CALL_SECONDS = 1.0
+
+
+class Parent(Protocol):
+    """What the children ask of their parent."""
+
+    @property
+    def stopping(self) -> bool: ...
+
+    def pause(self, seconds: float, *readable: Connection) -> bool:
+        """Wait so long at most, or until one of these can be read; whether one can."""
+
+    def news(self) -> None:
+        """There is something new to report."""
+
+    def release(self, why: str) -> None:
+        """Give back jobs that wait for a child, before the next one is waited for."""
+
+
+class Children:
+    """Made, and called, in the parent's main thread; only `gpu` is asked by the pulse."""
+
+    def __init__(self, settings: WorkerSettings, examples: Examples, parent: Parent) -> None:
+        told_no_gpu = "the setting WARPDESK_DEVICE is cpu" if settings.device == "cpu" else None
+        self.condition = Condition(
+            settings.cool_down_seconds, settings.canary_seconds, settings.canary_deadline_seconds, told_no_gpu
+        )
+        self.deaths = 0  # since one answered a job
+        self.last_fault: str | None = None
+        self.dollars_per_hour: float | None = None  # the price of the device, also while the GPU is left alone
+        self.fallbacks: Counter[str] = Counter()  # answers that were wanted from the GPU, by what kept them off it
+        self.tally = Tally()  # what children tell outside of jobs
+        self.horse = Horse(settings, self.tally)
+        self._settings = settings
+        self._examples = examples
+        self._parent = parent
+        self._candidate: Candidate | None = None
+        self._why: str | None = None  # the child was started again
+        self._opening_seconds = 0.0  # the most it took to open the GPU
+        self.horse.spawn(Orders())
+        self._driver = nvml.watch(settings, lambda: self.horse.pid if self.use_gpu else None)
+
+    @property
+    def use_gpu(self) -> bool:
+        return self.horse.device is not None and self.horse.device.backend == "gpu"
+
+    def gpu(self) -> GpuCondition | None:
+        """What to tell of the GPU."""
+        phase: Phase = "serving" if self.horse.ready else "gone" if self.horse.gone else "starting"
+        driver = None if self._driver is None else self._driver.report()
+        stuck = self.horse.call_seconds if phase == "serving" else None
+        call = None
+        if stuck is not None and stuck >= _LONG_CALL_SECONDS:
+            call = LongCall(round(time.time() - stuck, 3), self.horse.call_late)
+        return self.condition.report(phase, self._examples.failed, driver, self._why, call)
+
+    def driver_says(self) -> str | None:
+        """Why the GPU's driver wants it left alone."""
+        return left_alone(None if self._driver is None else self._driver.report())
+
+    def await_ready(self) -> None:
+        """Return once the child is warm, starting it again as often as it takes, or when the parent shall stop."""
+        while not self.horse.ready and not self._parent.stopping:
+            if self.horse.pid is None:
+                self.respawn("there was no child", fault=False)
+            if not self._parent.pause(1.0, self.horse.pipe):
+                if self.horse.silent_seconds > (patience := self._patience()):
+                    why = f"the worker process said nothing for {patience:g} s {self.horse.doing}"
+                    self._start_failed(why, hung=self.horse.step == "looking for a GPU")
+                continue
+            try:
+                message = self.horse.hear()
+            except (EOFError, OSError):
+                self._start_failed(f"{self.horse.reap()} {self.horse.doing}")
+                continue
+            if self.horse.step == "warming up on the GPU":
+                self.condition.cleared()
+            if isinstance(message, Ready):
+                self._opened(message)
+
+    def died_idle(self) -> None:
+        """The child has ended between two jobs, or has said that it does: a driver may delay that."""
+        self.horse.hear_out()
+        if self.horse.lost is not None:
+            self.condition.lost(f"idle at {time.time()}", self.horse.lost)
+            self._parent.news()
+        self.respawn(self.horse.reap())
+
+    def await_canary(self) -> None:
+        """Between jobs: hear the child, and replace it where its GPU is lost or does not answer the canary in time."""
+        while self.listen() and self.horse.ready and not self._parent.stopping:
+            left = self.horse.canary_left
+            if left is None:
+                return
+            if left <= 0:
+                self.respawn(self.hung())
+                return
+            self._parent.pause(left, self.horse.pipe)
+        if self.horse.lost is not None:
+            self.died_idle()
+
+    def hung(self) -> str:
+        """End the child, whose GPU does not answer the canary; returns why."""
+        why = f"the GPU did not answer the canary within {self._settings.canary_deadline_seconds:g} s"
+        self.condition.hung(why)
+        self._dismiss(why)
+        return why
+
+    def kill(self, why: str) -> None:
+        """End the child whatever it is doing. It is told before it has ended, which a driver may delay."""
+        self._dismiss(why)
+        self.horse.kill()
+
+    def respawn(self, why: str, fault: bool = True) -> None:
+        """Start a new child: at once the first time one dies, the later the more die in a row without an answer.
+
+        The delay has full jitter, so that several workers of a machine do not strain a sick driver in step. Where it is
+        no `fault`, but the parent's will, there is none.
+        """
+        self._why = why
+        self._parent.release(why)
+        if fault:
+            delay = random.uniform(0.0, min(_LONGEST_DELAY, 2.0 ** (self.deaths - 1))) if self.deaths else 0.0  # noqa: S311
+            self.deaths += 1
+            self.last_fault = why
+            log.warning("%s; starting another in %.1f s", why, delay)
+            self._parent.news()
+            until = time.monotonic() + delay
+            while not self._parent.stopping and (left := until - time.monotonic()) > 0:
+                self._parent.pause(left)
+        self.horse.kill()
+        if not self._parent.stopping:
+            self.horse.spawn(Orders(no_gpu=self.condition.no_gpu(), skip=self.condition.skip()))
+            self._parent.news()
+
+    def assignment(self, jobs: Sequence[Held], keys: Mapping[str, bytes]) -> Assignment:
+        """Jobs as the child is given them, with the keys of their noise by id, and with what is kept off the GPU."""
+        request = jobs[0].request
+        examples = (self._lost_in_an_example(job.request) for job in jobs)
+        keep_off = _struck(jobs[0]) or next(filter(None, examples), None) or self.driver_says()
+        return Assignment(
+            jobs=tuple(
+                Attempt(
+                    request=job.request,
+                    attempt=job.attempt,
+                    claim=job.token,
+                    key=keys[job.id].hex() if job.id in keys else None,
+                )
+                for job in jobs
+            ),
+            keep_off_gpu=keep_off,
+            refused=self.condition.refused(),
+            canary=request.backend != "cpu" and keep_off is None and self.condition.canary_wanted(),
+        )
+
+    def answered(self, work: Assignment, answer: Answer) -> None:
+        """Learn from an answer: what works, what does not, and what kept the GPU from giving it."""
+        self.deaths = 0
+        news = self.condition.answered(answer)
+        kinds: set[str] = set()
+        for outcome in answer.outcomes:
+            if not isinstance(outcome, Succeeded):
+                continue
+            kinds.add(outcome.provenance.backend)
+            if (what := self.kept_off(work, answer, outcome)) is not None:
+                self.fallbacks[what] += 1
+        for backend in ("cpu", "gpu"):
+            for failure in self._examples.forgive(work.first, backend) if backend in kinds else ():
+                news = True
+                self.condition.example_answered(failure.trial)
+        if news:
+            self._parent.news()
+
+    def costed(self, work: Assignment, answer: Answer, since: float) -> Answer:
+        """An answer with what each job's share of its launch took of energy and money; nothing of private jobs.
+
+        `since` is when the child was given the jobs, by time.monotonic(). The GPU's energy is known from then until
+        now, and a launch had as much of it as of the time.
+        """
+        now = time.monotonic()
+        joules = None if self._driver is None else self._driver.joules(since, now)
+        watts = None if joules is None else joules / (now - since)
+        return answer.model_copy(
+            update={
+                "outcomes": tuple(
+                    self._costed(outcome, watts)
+                    if isinstance(outcome, Succeeded) and not job.request.private
+                    else outcome
+                    for job, outcome in zip(work.jobs, answer.outcomes, strict=True)
+                )
+            }
+        )
+
+    def _costed(self, outcome: Succeeded, watts: float | None) -> Succeeded:
+        how = outcome.provenance
+        if how.compute_seconds is None:
+            return outcome
+        share = how.compute_seconds / how.batch_size
+        price = price_of(self._settings.prices, how.backend, how.device)
+        update = {
+            "energy_joules": None if watts is None or how.backend == "cpu" else round(watts * share, 6),
+            "cost_dollars": None if price is None else share * price / 3600,
+        }
+        return outcome.model_copy(update={"provenance": how.model_copy(update=update)})
+
+    def lost(self, request: JobRequest, lost: Lost) -> None:
+        """A job cost the child its device."""
+        self.condition.lost(request.id, lost)
+        for failure in self._examples.that_lost_the_device(request):
+            self.condition.example_lost(failure.trial, request.id, lost.message)
+        self._parent.news()
+
+    def ended_in_job(self, request: JobRequest, end: str, ran: float, timed_out: bool) -> None:
+        """The child is going to be ended in the middle of a job that ran for so many seconds: what does the GPU do?
+
+        A job that is in a call may be long or hang: the next child will show. A job that is in none is long, and its
+        process can be ended like any other.
+        """
+        stuck = self.horse.call_seconds
+        if stuck is None:
+            return
+        why = f"a job that {end} had been in one call of the GPU for {stuck:.1f} s"
+        self.condition.suspect(why)
+        if timed_out:
+            self.condition.timed_out(request.id, why, stuck, ran)
+
+    def look_after_gpu(self) -> None:
+        """Between jobs: hear the child, and replace it where its GPU is to be left alone, is well, or keeps memory."""
+        self.await_canary()
+        if not self.horse.ready:
+            return
+        ill = self.driver_says()
+        if ill is not None:
+            self.condition.quarantine(ill)
+        if self.condition.quarantined:
+            if self.use_gpu:
+                self._replace(self.condition.no_gpu() or "")
+            else:
+                self._try_gpu(ill)
+        elif self.use_gpu and (why := self.condition.recycling()) is not None:
+            self._replace(f"the worker process was recycled: {why}")
+
+    def end(self) -> None:
+        self.horse.kill()
+        if self._candidate is not None:
+            self._candidate.horse.kill()
+        if self._driver is not None:
+            self._driver.stop()
+
+    def _lost_in_an_example(self, request: JobRequest) -> str | None:
+        """A reason to keep off the GPU: an example like this job cost the device, and has not cooled down."""
+        for failure in self._examples.that_lost_the_device(request):
+            if (why := self.condition.example_open(failure.trial)) is not None:
+                return f"the example {failure.trial} cost the GPU: {why}"
+        return None
+
+    def kept_off(self, work: Assignment, answer: Answer, outcome: Succeeded | Failed) -> str | None:
+        """What kept an answer of the CPU off the GPU, where it was wanted from there."""
+        if not isinstance(outcome, Succeeded) or work.first.backend == "cpu":
+            return None
+        if outcome.provenance.backend != "cpu" or outcome.provenance.fallback_reason is None:
+            return None
+        if answer.faults:
+            return answer.faults[-1].kind
+        if work.keep_off_gpu is not None:
+            return "kept-off"
+        return "quarantined" if self.condition.quarantined else "no-gpu"
+
+    def _opened(self, message: Ready) -> None:
+        """The child is warm, unless it is of no use."""
+        self._examples.failed = message.failed
+        if self._examples.all_failed():
+            first = message.failed[0]
+            why = f"every operation failed its example, {first.operation} with {first.error}: {first.message}"
+            self._start_failed(why)
+            return
+        if self.use_gpu:
+            self._opening_seconds = max(self._opening_seconds, self.horse.opening_seconds or 0.0)
+        if self.use_gpu or self.dollars_per_hour is None:
+            device = message.device
+            self.dollars_per_hour = price_of(self._settings.prices, device.backend, device.name)
+        self.condition.opened(message.device)
+        self.condition.told(message)
+        log.info("ready on %s after %.1f s", message.device.name, message.seconds)
+        self._parent.news()
+
+    def _dismiss(self, why: str) -> None:
+        self._why = why
+        self.horse.dismiss()
+        self._parent.news()
+
+    def _start_failed(self, why: str, hung: bool = False) -> None:
+        """Start another child, which leaves the GPU alone once enough starts have failed on it.
+
+        On a machine without a GPU nothing is counted: the CPU would be blamed on a GPU that is not there.
+        """
+        if self.horse.starts_on_gpu:
+            self.condition.start_failed(why, self.horse.lost, self.horse.trial, hung)
+            if self.condition.quarantined:
+                self.deaths = 0  # it was the GPU: a child that leaves it alone need not wait
+        self.kill(why)
+        self.respawn(why)
+
+    def _patience(self) -> float:
+        """How long a starting child may say nothing: not long where it opens a GPU, less where that may hang."""
+        longest = self._settings.start_seconds
+        if self.horse.step != "looking for a GPU":
+            return longest
+        if not self.condition.suspected:
+            return min(longest, _OPENING_SECONDS)
+        return min(longest, max(_SUSPECT_SECONDS, round(_SUSPECT_TIMES * self._opening_seconds)))
+
+    def listen(self) -> bool:
+        """All that was said; False where the child has ended, which is noticed elsewhere."""
+        try:
+            while self.horse.ready and self.horse.pipe.poll():
+                message = self.horse.hear()
+                if isinstance(message, Checked):
+                    self.condition.told(message)
+        except (EOFError, OSError):
+            return False
+        self.condition.listened()
+        return True
+
+    def _replace(self, why: str) -> None:
+        self.last_fault = why
+        self.kill(why)
+        log.warning("%s; starting another", why)
+        self.respawn(why, fault=False)
+
+    def _try_gpu(self, ill: str | None) -> None:
+        """Let a second child try the quarantined GPU once it has cooled down, and take over once it is ready."""
+        if self._candidate is None:
+            if self.condition.to_be_tried():
+                if ill is not None:
+                    self.condition.trial_failed(ill)
+                else:
+                    self._candidate = Candidate(self._settings, self.condition.skip(), self.tally)
+            return
+        outcome = self._candidate.look()
+        if outcome is None:
+            return
+        tried, self._candidate = self._candidate.horse, None
+        if isinstance(outcome, Ready) and outcome.device.backend == "gpu":
+            self.horse.kill()
+            tried.starts += self.horse.starts
+            self.horse = tried
+            self._opened(outcome)
+            return
+        tried.kill()
+        if isinstance(outcome, Ready):
+            self.condition.found_none(outcome.device)
+        else:
+            self.condition.trial_failed(outcome, tried.trial)
+        self._parent.news()
+
+
+def _struck(job: Held) -> str | None:
+    """A reason to keep off the GPU: the last attempt of a job that two workers died of runs on the CPU."""
+    if job.strikes < MAX_STRIKES - 1:
+        return None
+    return f"{job.strikes} attempts on the GPU ended with the worker's death"

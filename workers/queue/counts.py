@@ -1,0 +1,396 @@
+"""What is counted of every job and request: one hash in Redis, which every API process shows alike.
+
+A field is a metric's name and its labels' values, joined by "|", and what it holds is a number:
+
+    jobs_finished_total|batch|rsi|succeeded|           how many
+    job_run_seconds|rsi|gpu|114                        how many took a time of this bucket (workers.queue.buckets)
+    job_run_seconds|rsi|gpu|sum                        seconds
+    batch_size|rsi|12                                  launches of 12 jobs
+    since                                              Unix seconds: when the hash was begun
+
+What is counted of computing names the device behind a tab, a GPU's UUID or a CPU's name. The hours keep it; the hash of
+all time has the sum, as a fleet may see any number of GPUs.
+
+Jobs are counted by the script that makes the transition (workers.queue.scripts), so each of them once, whatever reply is lost
+and whoever dies. Its counts wait until any process adds or asks, about a second while a worker lives; after an outage
+they fall into the hour in which the service came back. What a process knows alone it adds by a Tally every second: an
+API process its requests, a worker where, how and how fast it computed what it ended (`note_endings`), which would cost
+each job more than a hundredth if it went with its end. One that is killed takes the last second of these with it, and
+no end of a job.
+
+    warpdesk:counts           hash     all of it, for as long as Redis keeps it
+    warpdesk:counts:fresh     hash     what transitions counted since somebody added or asked
+    warpdesk:counts:<hour>    hash     the same of jobs (HOURLY) for one Unix hour, kept for 8 days
+    warpdesk:tally:<process>  string   the number of the last addition of a Tally's, kept for 8 days
+"""
+
+import secrets
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, isnan, nan
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from workers.queue import buckets
+from workers.queue.protocol import Succeeded, Transfers
+
+if TYPE_CHECKING:
+    from workers.queue.jobs import Ending, Followed
+
+COUNTS = "warpdesk:counts"
+FRESH = "warpdesk:counts:fresh"
+TALLIES = "warpdesk:tally:"
+DEVICE = "\t"  # between what is counted and the device that computed it
+KEPT_SECONDS = 8 * 24 * 3600  # of an hour's counts, and of what tells a repeated addition from a new one
+
+T = TypeVar("T")
+
+Kind = Literal["counter", "times", "sizes"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """The labels of a metric, and what is kept of it: a number, counts of times by bucket with their sum, or counts of
+    whole numbers."""
+
+    labels: tuple[str, ...] = ()
+    kind: Kind = "counter"
+
+
+FAMILIES: Mapping[str, Family] = {
+    # By API processes.
+    "http_requests_total": Family(("route", "method", "code")),
+    "http_request_duration_seconds": Family(("route", "method"), "times"),
+    "http_failures_total": Family(("code",)),
+    "refusals_total": Family(("code",)),
+    "jobs_replayed_total": Family(),
+    "privacy_charges_total": Family(("dataset", "state")),
+    # By the transitions.
+    "jobs_enqueued_total": Family(("queue", "operation")),
+    "jobs_finished_total": Family(("queue", "operation", "state", "reason")),
+    "job_failures_total": Family(("queue", "reason")),
+    "jobs_coalesced_total": Family(("operation",)),
+    "job_retries_total": Family(("operation",)),
+    "job_strikes_total": Family(("operation",)),
+    "jobs_dead_total": Family(("operation",)),
+    "leases_expired_total": Family(),
+    # By workers.
+    "workers_lost_total": Family(),
+    "jobs_computed_total": Family(("operation", "backend")),
+    "job_wait_seconds": Family(("queue",), "times"),
+    "job_seconds": Family(("queue",), "times"),
+    "job_run_seconds": Family(("operation", "backend"), "times"),
+    "job_energy_joules_total": Family(("operation", "backend")),
+    "cost_dollars_total": Family(("operation", "backend")),
+    "fallbacks_total": Family(("operation", "reason")),
+    "batch_size": Family(("operation",), "sizes"),
+    "batches_total": Family(("operation", "trigger")),
+    "kernel_duration_seconds": Family(("operation", "backend", "size_class"), "times"),
+    "kernel_bytes_total": Family(("operation", "backend")),
+    "kernel_work_total": Family(("operation", "backend")),
+    "transfer_bytes_total": Family(("direction",)),
+    "transfer_seconds_total": Family(("direction",)),
+    "kernel_compilations_total": Family(("state",)),
+}
+
+# What is kept of each hour too, for `/performance-metrics` and its trend.
+HOURLY = (
+    *("jobs_finished_total", "jobs_coalesced_total", "job_retries_total", "job_wait_seconds", "job_seconds"),
+    *("jobs_computed_total", "job_run_seconds", "job_energy_joules_total", "cost_dollars_total", "fallbacks_total"),
+    *("batch_size", "batches_total", "kernel_duration_seconds", "kernel_bytes_total", "kernel_work_total"),
+)
+
+SIZE_CLASSES = ("small", "medium", "large", "huge")
+
+
+def size_class(work: float) -> str:
+    """Of a launch, by its elementary steps: below 10^6, 10^8, 10^10, or more. A core makes some 10^8 to 10^9 a second,
+    a GPU 10^11 to 10^13."""
+    return SIZE_CLASSES[sum(work >= bound for bound in (1e6, 1e8, 1e10))]
+
+
+def named(family: str, *labels: str) -> str:
+    """The field of a counter."""
+    return "|".join((family, *labels))
+
+
+class Amounts(defaultdict[tuple[str | int, ...], float]):
+    """What is to be added, by device, family and labels. The fields' names are made when they are sent: most are added
+    to many times before."""
+
+    def __init__(self) -> None:
+        super().__init__(float)
+
+    def add(self, amount: float, family: str, *labels: str | int, device: str = "") -> None:
+        self[(device, family, *labels)] += amount
+
+    def times(self, some: Sequence[float], family: str, *labels: str, device: str = "") -> None:
+        """Count each of these times; a negative one, as after a clock was set back, as 0."""
+        for place, count in Counter(map(buckets.index, some)).items():
+            self[(device, family, *labels, place)] += count
+        if some:
+            self[(device, family, *labels, "sum")] += sum(max(0.0, seconds) for seconds in some)
+
+    def fields(self) -> dict[str, float]:
+        found: dict[str, float] = defaultdict(float)
+        for (device, *labels), amount in self.items():
+            found[named(*map(str, labels)) + (f"{DEVICE}{device}" if device else "")] += amount
+        return found
+
+
+# Of an answer: its end, queue, submission, start, whether it is private; of its launch the operation, backend, device,
+# jobs, why it was sent, seconds, and those of its kernels; its own work, bytes, joules and dollars.
+_Answer = tuple[Any, ...]
+_Wait = tuple[str, float, float]  # queue, seconds until the attempt started and until the end; NaN is not counted
+_Own = tuple[float, float, float, float]  # of a job: work, bytes, joules, dollars
+_Launch = tuple[float | None, float | None, list[_Own | None]]  # seconds, and of its kernels; jobs, None if private
+
+
+def note_endings(
+    tally: "Tally",
+    endings: Iterable["Ending"],
+    at: float,
+    followed: Iterable["Followed"] = (),
+    transfers: Transfers | None = None,
+) -> None:
+    """Count what a worker knows of jobs that ended in one step, `at` by Redis' clock, of those that they were computed
+    for too, and of their launches, each once. The times of private jobs are in nothing here: a sampler's time tells of
+    its noise, and a sum over one job is that job's."""
+    answers: list[_Answer] = []
+    waits: list[_Wait] = []
+    for ending in endings:
+        job, request, outcome = ending.job, ending.job.request, ending.outcome
+        if isinstance(outcome, Succeeded):
+            how = outcome.provenance
+            answers.append((
+                at, request.priority, job.submitted_at, job.started_at, request.private,
+                request.operation, how.backend, how.device_uuid or how.device, how.batch_size, how.batch_reason,
+                how.compute_seconds, how.kernel_seconds,
+                request.work, outcome.bytes, how.energy_joules, how.cost_dollars,
+            ))  # fmt: skip
+            if ending.kept_off:
+                tally.add("fallbacks_total", request.operation, ending.kept_off)
+        elif not (isnan(job.submitted_at) or request.private) and (outcome is not None or ending.how == "retry"):
+            waits.append((request.priority, job.started_at - job.submitted_at, nan))
+    for queue, state, submitted_at, started_at in followed:
+        waits.append((queue, started_at - submitted_at, at - submitted_at if state == "succeeded" else nan))
+    tally.later(_answers, *answers)
+    tally.later(_waits, *waits)
+    if transfers is not None and (transfers.h2d_bytes or transfers.d2h_bytes):
+        tally.add("transfer_bytes_total", "h2d", amount=transfers.h2d_bytes)
+        tally.add("transfer_bytes_total", "d2h", amount=transfers.d2h_bytes)
+        tally.add("transfer_seconds_total", "h2d", amount=transfers.h2d_seconds)
+        tally.add("transfer_seconds_total", "d2h", amount=transfers.d2h_seconds)
+
+
+def _waits(counted: Amounts, waits: Iterable[_Wait]) -> None:
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for queue, wait, whole in waits:
+        times["job_wait_seconds", queue].append(wait)
+        times["job_seconds", queue].append(whole)
+    for (family, queue), seconds in times.items():
+        counted.times([time for time in seconds if not isnan(time)], family, queue)
+
+
+def _answers(counted: Amounts, answers: Iterable[_Answer]) -> None:
+    waits: list[_Wait] = []
+    launches: dict[tuple[Any, ...], list[_Own | None]] = defaultdict(list)
+    for at, queue, submitted_at, started_at, private, *launch, work, moved, joules, dollars in answers:
+        if not (private or isnan(submitted_at)):
+            waits.append((queue, started_at - submitted_at, at - submitted_at))
+        # Jobs of one launch have its times, which no other that ended in the same step has to the nanosecond.
+        launches[at, *launch].append(None if private else (work, moved, joules or 0.0, dollars or 0.0))
+    _waits(counted, waits)
+    alike: dict[tuple[Any, ...], list[_Launch]] = defaultdict(list)
+    for (_, operation, backend, device, size, reason, compute_seconds, kernel_seconds), jobs in launches.items():
+        alike[operation, backend, device, size, reason].append((compute_seconds, kernel_seconds, jobs))
+    for (operation, backend, device, size, reason), some in alike.items():
+        _launches(counted, some, operation, backend, device, size, reason)
+
+
+def _launches(
+    counted: Amounts,
+    launches: Sequence[_Launch],
+    operation: str,
+    backend: str,
+    device: str,
+    size: int,
+    reason: str | None,
+) -> None:
+    """Launches that differ in their jobs' times, works and costs alone. What computed is a GPU by the UUID that
+    `/gpu-health` has too, a CPU by its name."""
+    device = device.replace(DEVICE, " ")[:100]
+    # Private jobs have no times that tell their launches apart: so many of them were at least so many launches.
+    number = sum(ceil(len(jobs) / size) for _, _, jobs in launches)
+    counted.add(number, "batch_size", operation, size)
+    counted.add(number, "batches_total", operation, reason or "alone")
+    counted.add(sum(len(jobs) for _, _, jobs in launches), "jobs_computed_total", operation, backend, device=device)
+    runs: list[float] = []
+    kernels: dict[str, list[float]] = defaultdict(list)
+    kernel_work = kernel_bytes = joules = dollars = 0.0
+    for compute_seconds, kernel_seconds, jobs in launches:
+        told = [job for job in jobs if job is not None]
+        if not told:
+            continue
+        work, moved, *spent = map(sum, zip(*told, strict=True))
+        joules, dollars = joules + spent[0], dollars + spent[1]
+        if compute_seconds is not None:
+            runs += [compute_seconds] * len(told)
+        seconds = kernel_seconds if backend == "gpu" else compute_seconds
+        if seconds is not None and len(told) == len(jobs):
+            kernels[size_class(work)].append(seconds)
+            kernel_work, kernel_bytes = kernel_work + work, kernel_bytes + moved
+    counted.times(runs, "job_run_seconds", operation, backend, device=device)
+    for of_size, some in kernels.items():
+        counted.times(some, "kernel_duration_seconds", operation, backend, of_size, device=device)
+    if kernels:
+        counted.add(kernel_work, "kernel_work_total", operation, backend, device=device)
+        counted.add(kernel_bytes, "kernel_bytes_total", operation, backend, device=device)
+    if joules:
+        counted.add(joules, "job_energy_joules_total", operation, backend, device=device)
+    if dollars:
+        counted.add(dollars, "cost_dollars_total", operation, backend, device=device)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Times that were counted: how many are in each bucket, and their sum in seconds."""
+
+    buckets: dict[int, int] = field(default_factory=dict)
+    sum: float = 0.0
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets.values())
+
+    def __add__(self, other: "Timed") -> "Timed":
+        both = {place: self.buckets.get(place, 0) + count for place, count in other.buckets.items()}
+        return Timed(dict(self.buckets) | both, self.sum + other.sum)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The hash as it was read: by family, then by labels' values. Of sizes the buckets are the sizes themselves."""
+
+    since: float | None = None  # Unix seconds
+    counters: Mapping[str, Mapping[tuple[str, ...], float]] = field(default_factory=dict)
+    times: Mapping[str, Mapping[tuple[str, ...], Timed]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, float]) -> "Counts":
+        """Of all devices together. What it does not know, as of a later release, it passes over."""
+        counters: dict[str, dict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
+        by_bucket: dict[tuple[str, tuple[str, ...]], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        sums: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
+        for name, amount in fields.items():
+            family, *labels = name.partition(DEVICE)[0].split("|")
+            kept = FAMILIES.get(family)
+            if kept is None or len(labels) != len(kept.labels) + (kept.kind != "counter"):
+                continue
+            if kept.kind == "counter":
+                counters[family][tuple(labels)] += amount
+            elif labels[-1] == "sum":
+                sums[family, tuple(labels[:-1])] += amount
+            elif labels[-1].isdigit():
+                by_bucket[family, tuple(labels[:-1])][int(labels[-1])] += round(amount)
+        times: dict[str, dict[tuple[str, ...], Timed]] = defaultdict(dict)
+        for (family, values), found in by_bucket.items():
+            sizes = FAMILIES[family].kind == "sizes"
+            total = sum(size * count for size, count in found.items()) if sizes else sums.get((family, values), 0.0)
+            times[family][values] = Timed(found, total)
+        return cls(fields.get("since"), counters, times)
+
+    @classmethod
+    def by_device(cls, fields: Mapping[str, float]) -> dict[str, "Counts"]:
+        """What is counted of computing, of each device by itself."""
+        found: dict[str, dict[str, float]] = defaultdict(dict)
+        for name, amount in fields.items():
+            kind, of_device, device = name.partition(DEVICE)
+            if of_device:
+                found[device][kind] = amount
+        return {device: cls.of(own) for device, own in sorted(found.items())}
+
+
+def numbers(told: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:
+    """The fields of such a hash, from HGETALL's answer by a client or from a script."""
+    pairs = told.items() if isinstance(told, Mapping) else zip(told[::2], told[1::2], strict=True)
+    return {name.decode(): float(amount) for name, amount in pairs}
+
+
+class Tally:
+    """What one process counts by itself, and the counts of all as it knows them. Any thread may add; one sends.
+
+    An addition has a number and stays as it is until its answer was heard, so that Redis counts it once however often
+    it is sent.
+    """
+
+    def __init__(self) -> None:
+        self._source = secrets.token_hex(8)
+        self._number = 0
+        self._lock = threading.Lock()
+        self._noted: dict[Callable[[Amounts, list[Any]], None], list[Any]] = defaultdict(list)
+        self._fresh = Amounts()
+        self._sent: Mapping[str, float] = {}  # of the addition that has the number, by field
+        self._counts: dict[str, float] | None = None  # in Redis, when it was asked last, and what was added since
+
+    def add(self, family: str, *labels: str | int, amount: float = 1, device: str = "") -> None:
+        with self._lock:
+            self._fresh.add(amount, family, *labels, device=device)
+
+    def later(self, count: Callable[[Amounts, list[T]], None], *what: T) -> None:
+        """Have `count` count all that was noted for it when the next addition is made; what is noted in one call goes
+        with one addition. What would cost each request or job some tens of microseconds between other work takes a few
+        when it is done for a second's in one go, if each is noted as a tuple of numbers and names: more that lives on
+        for so long, as a closure or a job, costs as much again, by memory that is not used again at once and by looking
+        for garbage."""
+        self._noted[count].extend(what)
+
+    @property
+    def empty(self) -> bool:
+        return not (self._sent or self._fresh or any(self._noted.values()))
+
+    def addition(self) -> tuple[str, int, Mapping[str, float]]:
+        """What is to be sent now: the process, the number, the amounts. The same until `heard`."""
+        with self._lock:
+            self._count_noted()
+            if not self._sent and self._fresh:
+                self._sent, self._fresh = self._fresh.fields(), Amounts()
+                self._number += 1
+            return self._source, self._number, self._sent
+
+    def _count_noted(self) -> None:
+        for count, noted in list(self._noted.items()):
+            if some := noted.copy():
+                del noted[: len(some)]  # another thread may have added to it
+                count(self._fresh, some)
+
+    def heard(self, counts: Mapping[str, float] | None) -> None:
+        """Redis has counted it, and has these counts now, if it was asked.
+
+        A Redis that lost its last second has less than it had. A counter that falls is taken for one that began again
+        at 0, so it stands until it is passed.
+        """
+        with self._lock:
+            known = self._counts
+            if counts is None and known is not None:
+                for name, amount in self._sent.items():
+                    known[name] = known.get(name, 0.0) + amount
+            elif counts is not None and known is not None and counts.get("since") == known.get("since"):
+                known.update((name, max(amount, known.get(name, 0.0))) for name, amount in counts.items())
+            elif counts is not None:
+                self._counts = dict(counts)
+            self._sent = {}
+
+    def known(self) -> dict[str, float] | None:
+        """The counts of all, and what of its own may not be in them yet. None before they were heard: its own alone
+        would look like a service that began again."""
+        with self._lock:
+            self._count_noted()
+            if self._counts is None:
+                return None
+            counts = self._counts.copy()
+            for part in (self._sent, self._fresh.fields()):
+                for name, amount in part.items():
+                    counts[name] = counts.get(name, 0.0) + amount
+            return counts

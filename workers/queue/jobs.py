@@ -1,0 +1,815 @@
+"""The job queue: every transition of a job is one call, one atomic script (workers.queue.scripts, where the keys are too).
+
+The attempt number is a fence: a claim raises it, and whatever arrives with an older one is refused. A repeat of the
+same call after a lost reply changes nothing and answers the same.
+"""
+
+import hmac
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, lru_cache
+from math import ceil, inf, nan
+from typing import Any, Literal, NamedTuple, cast
+
+from pydantic import ValidationError
+from redis import Redis
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import NoScriptError, ResponseError
+from redis.retry import Retry
+from rq.job import Job, JobStatus
+from rq.serializers import JSONSerializer
+from rq.utils import now, utcformat
+
+from workers.queue import scripts
+from workers.queue.counts import COUNTS, Tally, numbers
+from workers.queue.lua import digest_of, evaluate
+from workers.process import is_dead
+from workers.queue.protocol import MAX_ATTEMPTS, QUEUE, TASK, WORKERS, Event, Failed, JobRequest, Priority, Provenance, State, Succeeded, WorkerReport, digest_of_claim, events_key, job_key, owner_key, uses_key, worker_key
+
+log = logging.getLogger("warpdesk.queue")
+
+LEASE_SECONDS = 15.0
+RENEW_SECONDS = 5.0
+
+_ENDLESS = 1e12  # a time that no clock shows
+
+Finish = Literal["done", "queued", "dead", "stale"]
+
+# What a job ends with that was claimed too often, where nothing better is known.
+GIVEN_UP = Failed(
+    code="worker-died", message=f"{MAX_ATTEMPTS} workers took the job and were gone or gave it back", retryable=True
+)
+
+
+# What a record ends with that this service did not write. Its owner is told of no such job.
+_ODD = Failed(code="invalid-input", message="The job's request is not what this service wrote")
+
+
+class QueueFull(Exception):
+    """So many jobs wait already."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(f"{waiting} jobs are waiting")
+        self.waiting = waiting
+
+
+class QuotaReached(Exception):
+    """The owner has so many live jobs already; `free` places of the queue, where it has its share of them."""
+
+    def __init__(self, live: int, free: int | None = None) -> None:
+        super().__init__(f"{live} jobs of the owner are live")
+        self.live = live
+        self.free = free
+
+
+class KeyReused(Exception):
+    """The idempotency key belongs to a job that was asked for otherwise."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the key belongs to {job_id}")
+        self.job_id = job_id
+
+
+class InputsGone(Exception):
+    """Arrays that are being deleted, or were."""
+
+    def __init__(self, *arrays: str) -> None:
+        super().__init__(", ".join(arrays))
+        self.arrays = arrays
+
+
+@dataclass(frozen=True)
+class IdempotencyKey:
+    """Digests of the key and of what was sent with it."""
+
+    key: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The most jobs that may wait, and that the owner may have live, before this one. Where the queue is shared, an
+    owner may have as many live as there are free places, so that one who comes later finds some."""
+
+    waiting: int
+    of_owner: int
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    job_id: str
+    replayed: bool = False  # the idempotency key's earlier job
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job as Redis knows it. Times are Unix seconds by Redis' clock."""
+
+    request: JobRequest
+    state: State
+    attempt: int
+    submitted_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    progress: float | None = None
+    result: str | None = None  # name in the store
+    result_expires_at: float | None = None
+    erased: bool = False
+    strikes: int = 0  # attempts the job itself ended its worker with
+    dead: bool = False  # given up, and kept to be looked at and run again
+    error: Failed | None = None
+    provenance: Provenance | None = None
+    closed: bool = False  # the API canceled or erased it, or it is past its deadline; told by `JobQueue.checked` alone
+    claim: str = ""  # the attempt that was claimed last, and the digest of that claim's token
+
+    def is_held_by(self, token: str) -> bool:
+        """Whether the attempt was claimed by who has this token."""
+        expected = f"{self.attempt} {digest_of_claim(token)}"
+        return hmac.compare_digest(self.claim.encode(), expected.encode())
+
+
+@dataclass(frozen=True)
+class Held:
+    """An attempt that a worker has claimed. The job's id and the attempt tell it from others; that it is the one of
+    this claim is shown by the claim's token."""
+
+    request: JobRequest = field(compare=False)
+    attempt: int
+    strikes: int = field(default=0, compare=False)
+    ahead: float | None = field(default=None, compare=False)  # of time.monotonic() before Redis' clock
+    submitted_at: float = field(default=nan, compare=False)  # by Redis' clock; NaN where no times are counted
+    started_at: float = field(default=nan, compare=False)
+    token: str = field(default="", compare=False, repr=False)  # of its claim
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", self.request.id)
+
+    @property
+    def fence(self) -> tuple[str, int, str]:
+        """What tells Redis which attempt of which claim it is."""
+        return self.id, self.attempt, digest_of_claim(self.token)
+
+    @property
+    def due(self) -> float | None:
+        """Its deadline by time.monotonic(): deadlines are Redis' time, which this host's need not be."""
+        if self.request.deadline is None or self.ahead is None:
+            return None
+        return self.request.deadline + self.ahead
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Jobs that run in one launch, and why there are no more: "full", "bytes" or "drained"."""
+
+    jobs: tuple[Held, ...]
+    reason: str
+
+
+class Followed(NamedTuple):
+    """A job that an identical one was computed for, with times by Redis' clock; none where no times are counted."""
+
+    queue: str
+    state: str
+    submitted_at: float
+    started_at: float  # of the other one
+
+
+class Finished(NamedTuple):
+    """How each attempt ended, what was claimed with that, when it was, by Redis' clock, and for whom else."""
+
+    how: list[Finish]
+    then: Batch | None
+    at: float
+    followed: list[Followed]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A worker's wish for jobs. Of a batch that waits for company, `only` is the key and the rest what it may take.
+
+    With `waits`, a claim that finds nothing holds for two seconds, or until the worker takes it back by `leave`: the
+    next job is handed to it in the step in which it is enqueued, by the list `handed_key`. The same claim again holds
+    for two seconds more, or answers what it was handed.
+    """
+
+    worker: str
+    process: str = ""  # workers.process.identity of the worker
+    gpu: bool = False  # also those that insist on a GPU
+    waits: bool = False
+    only: str = ""
+    items: int = 0
+    bytes: int = 0
+    # Nobody but the worker has it, and Redis its digest: who shows it to the API has made the claim.
+    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_of_claim(self.token)
+
+    def arguments(self) -> tuple[Any, ...]:
+        kinds = "any gpu" if self.gpu else "any"
+        lease = repr(LEASE_SECONDS)
+        return (
+            *(self.worker, self.process, self.digest, lease, kinds, utcformat(now())),
+            *(int(self.waits), self.only, self.items, self.bytes),
+        )
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt ends.
+
+    An outcome is committed. Without one the job's deadline has passed (`how` "expired"), or the job goes back to the
+    queue for `reason`: "returned" where that is no fault of its own, "apart" where it may be, so that it runs alone
+    next time, "struck" where it is, "retry" after the next of `delays` for a fault that may pass. `failure` is what it
+    ends with if it is given up.
+    """
+
+    job: Held
+    outcome: Succeeded | Failed | None = None
+    how: Literal["done", "expired", "returned", "apart", "struck", "retry"] = "done"
+    reason: str = ""
+    failure: Failed = GIVEN_UP
+    delays: Sequence[float] = ()
+    kept_off: str = ""  # of an answer of the CPU that was wanted from a GPU: what kept it off, to be counted
+
+    @property
+    def succeeded(self) -> bool:
+        return isinstance(self.outcome, Succeeded)
+
+    def arguments(self) -> tuple[Any, ...]:
+        if isinstance(self.outcome, Succeeded):
+            how, value, provenance = "succeeded", self.outcome.result, self.outcome.provenance.model_dump_json()
+        elif isinstance(self.outcome, Failed):
+            how, value, provenance = "failed", self.outcome.model_dump_json(), ""
+        else:
+            how, value, provenance = self.how, self.failure.model_dump_json(), ""
+        delays = " ".join(f"{delay:g}" for delay in self.delays)
+        return *self.job.fence, how, value, provenance, self.reason, delays
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """Jobs of one priority: those in its lists, those that run, those that wait out a backoff. Jobs that an identical
+    one computes for are in none of them."""
+
+    queued: int
+    running: int
+    delayed: int
+    oldest: float | None  # Unix seconds by Redis' clock: the submission of the first in a list
+
+
+@dataclass(frozen=True)
+class Reaped:
+    """An attempt that was ended because its worker is gone, or a job that expired in the queue ("gone")."""
+
+    request: JobRequest
+    attempt: int
+    how: str  # "queued", "dead" or "gone"
+
+
+def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redis:
+    """A client with explicit time-outs (redis-py 8 gives every blocking command 5 seconds otherwise)."""
+    return Redis.from_url(
+        url,
+        socket_timeout=timeout,
+        socket_connect_timeout=5.0,
+        health_check_interval=30,
+        retry=retry if retry is not None else Retry(ExponentialBackoff(cap=0.5, base=0.02), 3),
+    )
+
+
+class JobQueue:
+    """Jobs of every owner. Synchronous: the API calls it in threads.
+
+    Accounts of workers may write any record. Who has the store has `mac_of`, a digest by a key that no account of Redis
+    tells: it signs the requests that it queues, and to it what was not signed, or is of another job, is no job.
+    """
+
+    def __init__(self, connection: Redis, mac_of: Callable[[str], str] | None = None) -> None:
+        self._redis = connection
+        self._mac_of = mac_of
+
+    def enqueue(
+        self,
+        request: JobRequest,
+        idempotency: IdempotencyKey | None = None,
+        same: str | None = None,
+        bounds: Bounds | None = None,
+    ) -> Enqueued:
+        """Write the record and queue the job, or find the one that the idempotency key had before.
+
+        `same` is a digest under which an identical live job of the owner computes for this one too. Raises QueueFull,
+        QuotaReached, KeyReused and InputsGone, and has changed nothing then.
+        """
+        together, text = request.together, request.model_dump_json()
+        outcome, *told = self._eval(
+            scripts.ENQUEUE,
+            request.id,
+            request.owner,
+            request.operation,
+            text,
+            self._signed(text),
+            json.dumps(sorted(set(request.inputs.values()))),
+            repr(request.result_ttl),
+            "" if request.deadline is None else repr(request.deadline),
+            lane_of(request),
+            "" if together is None else together.key,
+            1 if together is None else together.items,
+            0 if together is None else together.bytes,
+            request.size,
+            int(request.private),
+            "" if idempotency is None else idempotency.key,
+            "" if idempotency is None else idempotency.fingerprint,
+            same or "",
+            "" if bounds is None else bounds.waiting,
+            "" if bounds is None else bounds.of_owner,
+            int(bounds is not None and bounds.shared),
+            utcformat(now()),
+            *self._for_rq(request),
+        )
+        match outcome:
+            case b"ok":
+                return Enqueued(told[0].decode())
+            case b"replayed":
+                return Enqueued(told[0].decode(), replayed=True)
+            case b"reused":
+                raise KeyReused(told[0].decode())
+            case b"full":
+                raise QueueFull(int(told[0]))
+            case b"quota":
+                raise QuotaReached(*map(int, told))
+        raise InputsGone(*(array.decode() for array in told))
+
+    def replay(self, owner: str, key: str) -> tuple[str, str] | None:
+        """The job an idempotency key has, and the fingerprint of what was sent with it."""
+        known = cast(bytes | None, self._redis.get(f"{scripts.IDEMPOTENCY}{owner}:{key}"))
+        if known is None:
+            return None
+        fingerprint, job_id = known.decode().split(" ")
+        return job_id, fingerprint
+
+    def get(self, job_id: str) -> JobRecord | None:
+        """The record; a queued job whose deadline has passed is turned into `expired` first."""
+        return self._current(job_id, self._fields(job_id))
+
+    def records(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
+        """What `get` answers of each of them, in one round trip unless a deadline has to be looked at."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hgetall(job_key(job_id))
+            found = [_text(fields) for fields in pipe.execute()]
+        return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
+
+    def checked(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
+        """The records as they are, with what no worker can take back: `closed`."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            pipe.time()
+            for job_id in job_ids:
+                pipe.hgetall(job_key(job_id))
+                pipe.exists(f"{scripts.CLOSED}{job_id}")
+            (seconds, microseconds), *found = pipe.execute()
+        now, records = seconds + microseconds / 1e6, list[JobRecord | None]()
+        for job_id, fields, closed in zip(job_ids, found[::2], found[1::2], strict=True):
+            record = self._read(job_id, _text(fields))
+            if record is not None and (closed or (record.request.deadline or inf) <= now):
+                record = replace(record, closed=True)
+            records.append(record)
+        return records
+
+    def told(self, job_id: str, record: str) -> JobRecord | None:
+        """The record that was published with a job's last event. None where it cannot be relied on."""
+        try:
+            fields = json.loads(record)
+        except ValueError:
+            return None
+        if not isinstance(fields, dict):
+            return None
+        return self._read(job_id, {name: str(value) for name, value in fields.items()})
+
+    def sign_older(self, owners: Iterable[str]) -> None:
+        """Sign the requests of these owners' jobs that have no MAC, as the release before wrote none."""
+        for owner in owners:
+            ids = [job_id.decode() for job_id in cast(list[bytes], self._redis.zrange(owner_key(owner), 0, -1))]
+            for first in range(0, len(ids), 1000):
+                some = ids[first : first + 1000]
+                with self._redis.pipeline(transaction=False) as pipe:
+                    for job_id in some:
+                        pipe.hget(job_key(job_id), "request")
+                    for job_id, request in zip(some, pipe.execute(), strict=True):
+                        if request is not None:
+                            pipe.hsetnx(job_key(job_id), "mac", self._signed(request.decode(errors="replace")))
+                    pipe.execute()
+
+    def position(self, job_id: str) -> int | None:
+        """Jobs of its owner that will be claimed before a queued job as things are, None when it is not queued."""
+        return cast(int | None, self._eval(scripts.POSITION, job_id))
+
+    def cancel(self, job_id: str, *, by_worker: bool = False) -> State:
+        """Queued: canceled at once, never runs. Running: the same, and its worker is told to stop. Final: unchanged.
+
+        What the API cancels it notes where no worker may write. Raises KeyError for a job that does not exist.
+        """
+        closing = self._mac_of is not None and not by_worker
+        state = self._eval(scripts.CANCEL_AND_CLOSE if closing else scripts.CANCEL, job_id)
+        if state is None:
+            raise KeyError(job_id)
+        return State(state.decode())
+
+    def erase(self, job_id: str) -> tuple[str | None, tuple[str, ...]]:
+        """Cancel if live, and forget parameters, inputs, result, provenance and error; how it ended stays. Returns the
+        result's name and the array ids that no other live job of the owner uses, for the store to delete: for a minute,
+        so that a caller who was not told, or died before it deleted them, can ask again."""
+        record = self._read(job_id, self._fields(job_id))
+        if record is None:
+            return None, ()
+        nothing: dict[str, Any] = {"params": {}, "inputs": {}, "seed": None, "together": None, "work": 0.0, "size": 0}
+        stripped = record.request.model_copy(update=nothing).model_dump_json()
+        inputs = json.dumps(sorted(set(record.request.inputs.values())))
+        result, *arrays = self._eval(scripts.ERASE, job_id, stripped, self._signed(stripped), inputs)
+        return (result.decode() or None), tuple(array.decode() for array in arrays)
+
+    def jobs(self, owner: str, limit: int, before: str | None = None) -> Sequence[JobRecord]:
+        """The owner's jobs, newest first, older than the id `before`."""
+        key = owner_key(owner)
+        records: list[JobRecord] = []
+        while len(records) < limit:
+            highest = "+" if before is None else f"({before}"
+            ids = [
+                entry.decode()
+                for entry in cast(
+                    list[bytes], self._redis.zrevrangebylex(key, highest, "-", start=0, num=limit - len(records))
+                )
+            ]
+            if not ids:
+                break
+            before = ids[-1]
+            for job_id, record in zip(ids, self.records(ids), strict=True):
+                if record is not None and record.request.owner == owner:  # the list is not signed
+                    records.append(record)
+                elif not self._redis.exists(job_key(job_id)):  # the record's time is over
+                    self._redis.zrem(key, job_id)
+        return records
+
+    def in_use(self, owner: str, array_id: str) -> bool:
+        """Whether a live job of the owner, or a dead letter, reads the array."""
+        return bool(self._redis.scard(uses_key(owner, array_id)))
+
+    def is_shared(self, result: str) -> bool:
+        """Whether a result is the answer of jobs beside the one that was computed."""
+        return bool(self._redis.exists(f"{scripts.SHARED}{result}"))
+
+    def forbid(self, owner: str, array_id: str) -> bool:
+        """Before an array is deleted: no job can be enqueued with it from now on, for a minute. False when one is."""
+        return bool(self._eval(scripts.FORBID, owner, array_id))
+
+    def allow(self, owner: str, array_id: str) -> None:
+        """The array is there again."""
+        self._redis.delete(f"{scripts.FORBIDDEN}{owner}:{array_id}")
+
+    def events(self, job_id: str, after: int = 0) -> list[Event]:
+        """What happened to a job beyond the event of that number, oldest first; the oldest of very many are gone."""
+        entries = cast(list[Any], self._redis.xrange(events_key(job_id), min=f"({after}-0"))
+        return [Event.model_validate_json(fields[b"event"]) for _, fields in entries]
+
+    def dead_letters(self, limit: int, before: str | None = None) -> Sequence[JobRecord]:
+        """Jobs of every owner that were given up, the latest first, those after the id `before`."""
+        start = 0
+        if before is not None:
+            rank = cast(int | None, self._redis.zrevrank(scripts.DEAD, before))
+            start = 0 if rank is None else rank + 1
+        ids = cast(list[bytes], self._redis.zrevrange(scripts.DEAD, start, start + limit - 1))
+        return [record for record in self.records([entry.decode() for entry in ids]) if record is not None]
+
+    def rerun(self, job_id: str) -> bool:
+        """Queue a dead letter again, its strikes and deadline forgotten; False when it is none.
+
+        Raises InputsGone where they were not kept because they are private.
+        """
+        record = self._read(job_id, self._fields(job_id))
+        if record is None or not record.dead:
+            return False
+        request = record.request.model_copy(update={"deadline": None})
+        text = request.model_dump_json()
+        done = int(self._eval(scripts.RERUN, job_id, text, self._signed(text), *self._for_rq(request)))
+        if done < 0:
+            raise InputsGone(*sorted(set(request.inputs.values())))
+        return bool(done)
+
+    def workers(self) -> Sequence[WorkerReport]:
+        """The workers that reported within their time to live; those of this host that have ended are left out."""
+        names = [name for name, process in self.processes().items() if not is_dead(process)]
+        if not names:
+            return []
+        reports = cast(list[bytes | None], self._redis.mget([worker_key(name) for name in names]))
+        return [read for report in reports if report is not None and (read := _readable(report)) is not None]
+
+    def length(self) -> int:
+        """Jobs that wait for a worker."""
+        return self._redis.zcard(scripts.WAITING)
+
+    def waiting_by_owner(self) -> dict[Priority, dict[str, int]]:
+        """The same by priority and owner, without those that wait out a backoff."""
+        counts: dict[Priority, dict[str, int]] = {}
+        for priority, owner, count in self._eval(scripts.WAITING_BY_OWNER):
+            counts.setdefault(cast(Priority, priority.decode()), {})[owner.decode()] = count
+        return counts
+
+    def queues(self) -> tuple[dict[Priority, Backlog], int]:
+        """How many jobs wait and run by priority, and how many dead letters there are. Of those that run and of those
+        in a backoff 10,000 each are looked at."""
+        told, dead = self._eval(scripts.QUEUES, 10_000)
+        found = {}
+        for priority, queued, running, delayed, oldest in told:
+            at = float(oldest) if oldest else None
+            found[cast(Priority, priority.decode())] = Backlog(queued, running, delayed, at)
+        return found, dead
+
+    # Called by a worker's parent process.
+
+    def claim(self, claim: Claim) -> Batch | None:
+        """Take jobs that run together; None when there is nothing to do. The same claim again has the same answer."""
+        return self._batch(self._eval(scripts.CLAIM, *claim.arguments()), claim)
+
+    def leave(self, claim: Claim) -> Batch | None:
+        """Wait no more by this claim, which found nothing: what it was handed since, if anything."""
+        return self._batch(self._eval(scripts.LEAVE, claim.worker, claim.digest), claim)
+
+    def handed(self, claim: Claim, message: bytes) -> Batch | None:
+        """What a worker that waits finds in its list; None where that was for a claim it has left."""
+        told = json.loads(message)
+        return self._batch(told["batch"], claim) if told["token"] == claim.digest else None
+
+    def renew(self, held: Sequence[Held]) -> list[Held]:
+        """Extend the claims; returns those that are no longer the worker's (canceled, expired, taken over)."""
+        told = [part for job in held for part in job.fence]
+        kept = self._eval(scripts.RENEW, repr(LEASE_SECONDS), repr(RENEW_SECONDS), *told)
+        return [job for job, still in zip(held, kept, strict=True) if not still]
+
+    def finish(
+        self,
+        endings: Sequence[Ending],
+        worker: str = "",
+        *,
+        then: Claim | None = None,
+    ) -> Finished:
+        """End attempts, each by itself: make an outcome visible, or give the job back. An attempt that is not the one
+        that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip."""
+        told = [part for ending in endings for part in ending.arguments()]
+        if then is None:
+            return _finished(self._eval(scripts.FINISH, worker, 1, *told), None)
+        with self._redis.pipeline(transaction=False) as pipe:
+            try:
+                pipe.evalsha(digest_of(scripts.FINISH), 0, worker, 0, *told)
+                pipe.evalsha(digest_of(scripts.CLAIM), 0, *then.arguments())
+                finished, claimed = pipe.execute()
+            except NoScriptError:
+                return _finished(self._eval(scripts.FINISH, worker, 0, *told), self.claim(then))
+        return _finished(finished, self._batch(claimed, then))
+
+    def progress(self, job_id: str, attempt: int, done: float) -> None:
+        """How far a running job is, 0 to 1; nothing when the attempt is stale."""
+        self._eval(scripts.PROGRESS, job_id, attempt, repr(round(done, 4)))
+
+    def reap(
+        self,
+        dead: Sequence[str],
+        *,
+        judge_leases: bool,
+        until: float = _ENDLESS,
+        jumped: bool = False,
+        most: int = 256,
+    ) -> list[Reaped]:
+        """Return the jobs of dead workers and, if leases may be judged, of late ones to the queue; expire queued jobs
+        past their deadline; wake those whose backoff is over; forget old dead letters. What was no job of this service
+        is not told.
+
+        By a clock that shows more than `until` no lease is judged. Where it has `jumped` all backoffs are over.
+        """
+        judged_until = repr(until if judge_leases else 0.0)
+        given = judged_until, int(jumped), repr(LEASE_SECONDS), GIVEN_UP.model_dump_json(), most
+        ended = self._eval(scripts.REAP, *given, *dead)
+        told = [(self._request(*_texts(signed)), attempt, how.decode()) for *signed, attempt, how in ended]
+        return [Reaped(request, attempt, how) for request, attempt, how in told if request is not None]
+
+    def count(self, tally: Tally, *, ask: bool = False) -> None:
+        """Add what a process counted by itself, once however often it is sent, and let it hear the counts of all if it
+        asks."""
+        process, number, amounts = tally.addition()
+        told = [part for name, amount in amounts.items() for part in (name, repr(amount))]
+        counted = self._eval(scripts.COUNT, process, number, int(ask), *told)
+        tally.heard(numbers(counted) if ask else None)
+
+    def count_left(self, tally: Tally) -> None:
+        """Add all that is in it: first, if there is one, the addition whose answer was not heard."""
+        for _ in range(2):
+            if not tally.empty:
+                self.count(tally)
+
+    def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
+        """All that was counted, and then what was in each of these Unix hours (`workers.queue.counts.Counts.of`). What
+        transitions counted since somebody added is moved there first, where Redis takes writes."""
+        try:
+            self._eval(scripts.COUNT, "", 0, 0)
+        except ResponseError as error:
+            log.warning("what was counted of late is left out: %s", error)
+        with self._redis.pipeline(transaction=False) as pipe:
+            for key in (COUNTS, *(f"{COUNTS}:{hour}" for hour in hours)):
+                pipe.hgetall(key)
+            return [numbers(told) for told in pipe.execute()]
+
+    def mean_launches(self, hour: int) -> dict[tuple[str, ...], float]:
+        """Seconds of a launch in this Unix hour, by device, operation, backend and size class, "" for all devices.
+        Redis adds them up: their counts are thousands in a busy hour."""
+        told = self._eval(scripts.LAUNCHES, hour)
+        kinds = zip(told[::4], told[1::4], told[2::4], told[3::4], strict=True)
+        return {
+            (device.decode(), *kind.decode().split("|")): float(seconds) / count
+            for device, kind, seconds, count in kinds
+        }
+
+    def report(self, report: WorkerReport, ttl: float, process: str = "") -> None:
+        with self._redis.pipeline() as pipe:
+            pipe.hset(WORKERS, report.name, process)
+            pipe.set(worker_key(report.name), report.model_dump_json(), px=ceil(ttl * 1000))
+            pipe.execute()
+
+    def processes(self) -> dict[str, str]:
+        """Every registered worker's name and the identity of its process."""
+        return {
+            name.decode(): process.decode()
+            for name, process in cast(dict[bytes, bytes], self._redis.hgetall(WORKERS)).items()
+        }
+
+    def reported(self, name: str) -> bool:
+        """Whether a worker's report is still within its time to live."""
+        return bool(self._redis.exists(worker_key(name)))
+
+    def unregister(self, name: str) -> bool:
+        """Forget a worker that has gone, in our records and in RQ's. False where somebody did already."""
+        with self._redis.pipeline() as pipe:
+            pipe.hdel(WORKERS, name)
+            pipe.hdel(scripts.CLAIMS, name)
+            pipe.hdel(scripts.WISHES, name)
+            pipe.zrem(scripts.IDLE, name)
+            pipe.delete(worker_key(name), handed_key(name), f"rq:worker:{name}")
+            pipe.srem("rq:workers", f"rq:worker:{name}")
+            pipe.srem(f"rq:workers:{QUEUE}", f"rq:worker:{name}")
+            return bool(pipe.execute()[0])
+
+    def time(self) -> float:
+        """Unix seconds by Redis' clock."""
+        seconds, microseconds = self._redis.time()
+        return seconds + microseconds / 1e6
+
+    def _fields(self, job_id: str) -> dict[str, str]:
+        return _text(cast(dict[bytes, bytes], self._redis.hgetall(job_key(job_id))))
+
+    def _signed(self, request: str) -> str:
+        return "" if self._mac_of is None else self._mac_of(request)
+
+    def _request(self, job_id: str, request: str, mac: str) -> JobRequest | None:
+        """What a job asks for; None where nobody who has the key wrote that, or it is another job's."""
+        if self._mac_of is None or hmac.compare_digest(self._mac_of(request).encode(), mac.encode()):
+            try:
+                read = JobRequest.model_validate_json(request)
+            except ValidationError as error:
+                _tell_odd(job_id, f"its request cannot be read at {error.errors()[0]['loc']}")
+                return None
+            if read.id == job_id:
+                return read
+        _tell_odd(job_id, "its request is not what this service wrote")
+        return None
+
+    def _read(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
+        """The record with these fields, if it is one."""
+        if not fields:
+            return None
+        request = self._request(job_id, fields.get("request", ""), fields.get("mac", ""))
+        try:
+            return None if request is None else _record(request, fields)
+        except (ValueError, KeyError) as error:  # of another release, or a worker's account wrote it
+            _tell_odd(job_id, repr(error))
+            return None
+
+    def _batch(self, claimed: list[Any], claim: Claim) -> Batch | None:
+        """None also where a repeated claim finds that all its jobs were taken from it meanwhile."""
+        reason, at, *jobs = claimed or ("drained", 0.0)
+        ahead = time.monotonic() - float(at)  # of Redis' clock
+        held, odd = list[Held](), list[tuple[str | int, ...]]()
+        for *signed, attempt, strikes, submitted, started in jobs:
+            job_id, text, mac = _texts(signed)
+            request = self._request(job_id, text, mac)
+            if request is None:
+                odd.append((job_id, attempt, claim.digest, "failed", _ODD.model_dump_json(), "", "", ""))
+                continue
+            times = float(submitted or nan), float(started or nan)
+            held.append(Held(request, attempt, strikes, ahead, *times, claim.token))
+        if odd:  # whoever claims it next would find the same
+            self._eval(scripts.FINISH, "", 0, *(part for ending in odd for part in ending))
+        return Batch(tuple(held), _texts([reason])[0]) if held else None
+
+    def _current(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
+        if fields.get("state") == State.QUEUED and "deadline" in fields:
+            self._eval(scripts.EXPIRE_IF_OVERDUE, job_id)
+            fields = self._fields(job_id)
+        return self._read(job_id, fields)
+
+    def _for_rq(self, request: JobRequest) -> list[Any]:
+        """RQ's own record of a queued job, as field, value, field, value."""
+        job = Job.create(
+            TASK,
+            args=(request.id,),
+            id=request.id,
+            connection=self._redis,
+            description=request.operation,
+            timeout=ceil(request.timeout),
+            result_ttl=0,
+            origin=f"{QUEUE}-{lane_of(request)}-{request.owner}",
+            status=JobStatus.QUEUED,
+        )
+        job.serializer = JSONSerializer  # told above, RQ would look at it anew for each job: a third of all this
+        job.enqueued_at = now()
+        return [part for pair in job.to_dict().items() for part in pair]
+
+    def _eval(self, script: str, *arguments: Any) -> Any:
+        return evaluate(self._redis, script, *arguments)
+
+
+def _readable(report: bytes) -> WorkerReport | None:
+    """None of one that a later release wrote and this one does not understand: what others say still counts."""
+    try:
+        return WorkerReport.model_validate_json(report)
+    except ValidationError as error:
+        _tell_unreadable(error.errors()[0]["loc"])
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _tell_odd(job_id: str, why: str) -> None:
+    """Once of each: who waits for a job asks every few seconds."""
+    log.error("the record of %s is taken for none: %s", job_id, why)
+
+
+@cache
+def _tell_unreadable(where: tuple[int | str, ...]) -> None:
+    """Once of each place: reports come every few seconds."""
+    log.warning("a worker's report cannot be read at %s: it is left out", ".".join(map(str, where)))
+
+
+def lane_of(request: JobRequest) -> str:
+    return f"{request.priority}-gpu" if request.backend == "gpu" else request.priority
+
+
+def handed_key(worker: str) -> str:
+    return f"{scripts.HANDED}{worker}"
+
+
+def _finished(told: tuple[list[bytes], bytes, list[list[bytes]]], then: Batch | None) -> Finished:
+    answers, at, shared = told
+    followed = [Followed(queue.decode(), state.decode(), *map(float, times)) for queue, state, *times in shared]
+    return Finished([cast(Finish, answer.decode()) for answer in answers], then, float(at), followed)
+
+
+def _texts(told: Sequence[bytes | str]) -> list[str]:
+    """Redis tells bytes, and a list that was handed over text."""
+    return [part if isinstance(part, str) else part.decode(errors="replace") for part in told]
+
+
+def _text(fields: dict[bytes, bytes]) -> dict[str, str]:
+    """What is no text, which a worker's account may write, becomes text that is not what was meant."""
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
+
+
+def _record(request: JobRequest, fields: dict[str, str]) -> JobRecord:
+    def number(name: str) -> float | None:
+        return float(fields[name]) if name in fields else None
+
+    submitted_at, started_at = float(fields["submitted_at"]), number("started_at")
+    provenance = Provenance.model_validate_json(fields["provenance"]) if "provenance" in fields else None
+    if provenance is not None and started_at is not None:
+        waited = max(0.0, round(started_at - submitted_at, 6))
+        provenance = provenance.model_copy(update={"queue_seconds": waited, "coalesced": "coalesced" in fields})
+    return JobRecord(
+        request=request,
+        state=State(fields["state"]),
+        attempt=int(fields["attempt"]),
+        submitted_at=submitted_at,
+        started_at=started_at,
+        ended_at=number("ended_at"),
+        progress=number("progress"),
+        result=fields.get("result"),
+        result_expires_at=number("result_expires_at"),
+        erased="erased" in fields,
+        strikes=int(fields.get("strikes", 0)),
+        dead="dead" in fields,
+        error=Failed.model_validate_json(fields["error"]) if "error" in fields else None,
+        provenance=provenance,
+        claim=fields.get("claim", ""),
+    )
