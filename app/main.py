@@ -13,49 +13,34 @@ from fastapi import Depends, FastAPI
 from prometheus_client import start_http_server
 from redis.exceptions import RedisError
 
-from app import (
-    aggregation,
-    budgets,
-    charges,
-    dead_letters,
-    docs,
-    document,
-    errors,
-    events,
-    health,
-    jobs,
-    limits,
-    observe,
-    operations,
-    privacy_metrics,
-    problems,
-    queries,
-    remote,
-    results,
-    rounds,
-    storage,
-    submissions,
-    uploads,
-)
-from app.admission import Admission
-from app.amounts import Amounts
-from app.audit import Audit
-from app.auth import LOCAL, Gate, read_keys
-from app.collector import Collector
-from app.connections import most_connections
-from app.drain import Drain
-from app.limits import Limits, Shares
-from app.memory import keep_freed_memory
-from app.metrics import Metrics
-from app.performance import History
-from app.places import Places
-from app.queue import Completions, Queue
+from app.rounds import driver, endpoints as rounds
+from app.budgets import endpoints as budgets, charging
+from app.jobs import dead_letters, events, endpoints as jobs, operations, results, submission
+from app.http import docs, document, observe, queries
+from app.kit import errors, limits, problems
+from app.health import endpoints as health
+from app.metrics import privacy as privacy_metrics
+from app.remote import endpoints as remote
+from app.arrays import storage, endpoints as uploads
+from app.jobs.admission import Admission
+from app.kit.amounts import Amounts
+from app.access.audit import Audit
+from app.access.auth import LOCAL, Gate, read_keys
+from app.metrics.collector import Collector
+from app.http.connections import most_connections
+from app.jobs.throughput import Drain
+from app.kit.limits import Limits, Shares
+from app.http.memory import keep_freed_memory
+from app.metrics.exposition import Metrics
+from app.metrics.performance import History
+from app.kit.places import Places
+from app.jobs.queue import Completions, Queue
 from app.settings import Settings
-from app.shared import Desk
-from app.tally import RedisCollector
-from app.threads import Threads
-from app.turns import Turns
-from app.watchdog import Watchdog
+from app.services import Desk
+from app.metrics.redis_source import RedisCollector
+from app.kit.threads import Threads
+from app.kit.single_flight import Turns
+from app.jobs.watchdog import Watchdog
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
 from privacy.opening import open_ledger
@@ -108,8 +93,8 @@ def create_app(
             storage.ended(kept, record)
             if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
                 await results.erase_secrets(api.state.desk, record)
-                await charges.ended(desk, record)
-                if record.request.operation == aggregation.OPERATION:
+                await charging.ended(desk, record)
+                if record.request.operation == driver.OPERATION:
                     desk.rounds_moved.set()  # one may have waited for it
 
         completions = Completions(settings.redis_url, queue, seen)
@@ -159,9 +144,9 @@ def create_app(
             "listen": completions.listen,
             "sweep": lambda: storage.sweep(kept, queue.jobs, settings.sweep_every),
             "storage": lambda: storage.keep_count(kept),
-            "charges": lambda: charges.look(desk),
+            "charges": lambda: charging.look(desk),
             "keys": lambda: _watch_keys(api.state.gate, completions),
-            "rounds": lambda: aggregation.drive(desk),
+            "rounds": lambda: driver.drive(desk),
             "turn": lambda: _turn(metrics),
         }
         if (port := settings.metrics_port) is not None:
@@ -217,7 +202,7 @@ def create_app(
     )
     errors.install(api)
     for router in (  # in this order it is looked where a request belongs: the most frequent first
-        submissions.router,
+        submission.router,
         operations.router,
         uploads.router,
         jobs.router,

@@ -25,7 +25,7 @@ import numpy as np
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from app.remote import RESULTS
+from app.remote.endpoints import RESULTS
 from benchmarks.overload import Caller
 from warpdesk.redis_server import url as redis_url
 

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from rq import Worker
 from rq.suspension import resume, suspend
 
-from app.auth import create_key
+from app.access.auth import create_key
 from benchmarks import attackers
 from benchmarks.attackers import Target
 from benchmarks.processes import memory, process_of_api, service

@@ -55,7 +55,7 @@ def dropping_endpoint() -> "FastAPI":
     """What it costs to receive the bytes, under the allocator settings of the service."""
     from fastapi import FastAPI, Request
 
-    from app.memory import keep_freed_memory
+    from app.http.memory import keep_freed_memory
 
     keep_freed_memory()
     app = FastAPI()

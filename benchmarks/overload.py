@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from app.auth import create_key
+from app.access.auth import create_key
 from benchmarks.processes import redis, service
 from benchmarks.report import Row, show
 from workers.queue.protocol import State

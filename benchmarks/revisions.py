@@ -95,7 +95,7 @@ def _serve() -> None:
     import httpx
     import numpy as np
 
-    from app.auth import create_key
+    from app.access.auth import create_key
     from benchmarks.batches import all_at_once, keep, request_of, until
     from benchmarks.overload import Caller
     from benchmarks.processes import api_process, redis, worker

@@ -8,9 +8,9 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from app.connections import raise_file_limit
+from app.http.connections import raise_file_limit
 from app.main import create_app
-from app.reception import reception
+from app.http.reception import reception
 from app.settings import Settings
 from workers import logs
 

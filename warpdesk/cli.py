@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from pydantic_settings import BaseSettings
 
-    from app.audit import Audit, Deed
+    from app.access.audit import Audit, Deed
     from app.settings import Settings
     from warpdesk.client import Client, Job, WarpdeskError
     from warpdesk.doctor.check import Findings
@@ -395,7 +395,7 @@ def _listed(value: Any) -> Any:
     """A value as the service writes it in JSON: an array as nested lists, NaN as null, an infinity as a string."""
     import numpy as np
 
-    from app.arrays import to_nested
+    from app.arrays.codecs import to_nested
 
     if isinstance(value, dict):
         return {name: _listed(part) for name, part in value.items()}
@@ -514,7 +514,7 @@ def _bench(chosen: argparse.Namespace) -> int:
 
 
 def _create_key(chosen: argparse.Namespace) -> int:
-    from app.auth import create_key
+    from app.access.auth import create_key
     from app.settings import Settings
 
     settings = _read(Settings)
@@ -528,7 +528,7 @@ def _create_key(chosen: argparse.Namespace) -> int:
 
 
 def _rotate_key(chosen: argparse.Namespace) -> int:
-    from app.auth import rotate_key
+    from app.access.auth import rotate_key
     from app.settings import Settings
 
     settings = _read(Settings)
@@ -537,8 +537,8 @@ def _rotate_key(chosen: argparse.Namespace) -> int:
 
 
 def _show_token(settings: "Settings", action: str, target: str | None, make: "Callable[[Deed], str]") -> int:
-    from app.audit import Audit, AuditUnavailable, Deed, user
-    from app.auth import UnknownKey, UnusableKeys
+    from app.access.audit import Audit, AuditUnavailable, Deed, user
+    from app.access.auth import UnknownKey, UnusableKeys
 
     try:
         with _audit(settings, Audit).of(Deed(user(), action, target)) as deed:
@@ -568,7 +568,7 @@ def _audit(settings: "Settings", audit: "Callable[[Path], Audit]") -> "Audit":
 
 
 def _list_keys(_: argparse.Namespace) -> int:
-    from app.auth import UnusableKeys, read_keys
+    from app.access.auth import UnusableKeys, read_keys
     from app.settings import Settings
 
     try:
@@ -586,8 +586,8 @@ def _list_keys(_: argparse.Namespace) -> int:
 
 
 def _revoke_key(chosen: argparse.Namespace) -> int:
-    from app.audit import Audit, AuditUnavailable, Deed, user
-    from app.auth import UnknownKey, UnusableKeys, revoke_key
+    from app.access.audit import Audit, AuditUnavailable, Deed, user
+    from app.access.auth import UnknownKey, UnusableKeys, revoke_key
     from app.settings import Settings
 
     settings = _read(Settings)
@@ -603,8 +603,8 @@ def _revoke_key(chosen: argparse.Namespace) -> int:
 
 
 def _open_service(_: argparse.Namespace) -> int:
-    from app.audit import Audit, AuditUnavailable, Deed, user
-    from app.auth import UnusableKeys, serve_without_keys
+    from app.access.audit import Audit, AuditUnavailable, Deed, user
+    from app.access.auth import UnusableKeys, serve_without_keys
     from app.settings import Settings
 
     settings = _read(Settings)
@@ -620,7 +620,7 @@ def _open_service(_: argparse.Namespace) -> int:
 
 
 def _accept_ledger(_: argparse.Namespace) -> int:
-    from app.audit import Audit, AuditUnavailable, Deed, user
+    from app.access.audit import Audit, AuditUnavailable, Deed, user
     from app.settings import Settings
     from privacy.ledger import LedgerBehind
     from privacy.opening import LEDGER_ERRORS, accept_database, examine
@@ -654,7 +654,7 @@ def _accept_ledger(_: argparse.Namespace) -> int:
 
 
 def _rotate_ledger(chosen: argparse.Namespace) -> int:
-    from app.audit import Audit, AuditUnavailable, Deed, user
+    from app.access.audit import Audit, AuditUnavailable, Deed, user
     from app.settings import Settings
     from privacy.opening import LEDGER_ERRORS, open_ledger
     from privacy.seeds import Ring

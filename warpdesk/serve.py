@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from app.auth import UnusableKeys, is_loopback, read_keys, require_key_file
-from app.connections import raise_file_limit
+from app.access.auth import UnusableKeys, is_loopback, read_keys, require_key_file
+from app.http.connections import raise_file_limit
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
 from privacy.opening import LEDGER_ERRORS, examine

@@ -15,9 +15,9 @@ import httpx
 import pytest
 import uvicorn
 
-from app.drain import Drain
+from app.jobs.throughput import Drain
 from app.main import create_app
-from app.reception import reception
+from app.http.reception import reception
 from app.settings import Settings
 from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.amounts import Amounts
+from app.kit.amounts import Amounts
 from kernels.catalogue import OPERATIONS
 
 AMOUNTS = Amounts(OPERATIONS)

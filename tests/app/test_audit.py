@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.audit import Audit, AuditUnavailable, Deed
-from app.auth import create_key
+from app.access.audit import Audit, AuditUnavailable, Deed
+from app.access.auth import create_key
 from tests.app.conftest import SCALE, Live
 from tests.app.test_auth import bearer
 from tests.app.test_dead_letters import dead
@@ -140,7 +140,7 @@ def test_the_first_line_of_a_file_forces_its_name_to_the_disk_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced: list[bool] = []
-    monkeypatch.setattr("app.audit.os.fsync", lambda found: forced.append(stat.S_ISDIR(os.fstat(found).st_mode)))
+    monkeypatch.setattr("app.access.audit.os.fsync", lambda found: forced.append(stat.S_ISDIR(os.fstat(found).st_mode)))
     audit = Audit(tmp_path / "audit.jsonl")
     for _ in range(2):
         audit.begin(Deed({"user": "root"}, "keys revoke", "abc"))

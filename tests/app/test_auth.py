@@ -14,9 +14,9 @@ import httpx
 import numpy as np
 import pytest
 
-from app.auth import UnusableKeys, create_key, is_loopback, read_keys, revoke_key, serve_without_keys
+from app.access.auth import UnusableKeys, create_key, is_loopback, read_keys, revoke_key, serve_without_keys
 from app.main import create_app
-from app.peers import owner
+from app.access.peers import owner
 from app.settings import Settings
 from tests.app.computations import work
 from tests.app.conftest import SCALE, connected, wait_until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.auth import create_key
+from app.access.auth import create_key
 from tests.app.conftest import SCALE, Live, connected, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy

@@ -14,9 +14,10 @@ import httpx
 import numpy as np
 import pytest
 
-from app import charges, operations
-from app.auth import create_key
-from app.limits import LEDGER_THREADS
+from app.budgets import charging
+from app.jobs import operations
+from app.access.auth import create_key
+from app.kit.limits import LEDGER_THREADS
 from kernels.catalogue import OPERATIONS
 from privacy.ledger import DatabaseUnavailable, Ledger
 from tests.app.conftest import Live, live, wait_until
@@ -407,12 +408,12 @@ def test_a_job_canceled_just_after_its_answer_was_committed_is_settled(desk: Liv
     desk.queue.cancel(job_id)
     record = desk.queue.get(job_id)
     assert record is not None
-    charges.settle(ledger, record)
+    charging.settle(ledger, record)
     assert ledger.find(request.charge.id).state == "released"
 
 
 def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charges, "PATIENCE", 15.0)
+    monkeypatch.setattr(charging, "PATIENCE", 15.0)
     other = {**release(""), "params": {**release("")["params"], "unaccounted": True}}
     del other["params"]["budget"]
     # A Redis of its own: threads whose callers have gone charge and queue all the same, in the next test's otherwise.
@@ -449,7 +450,7 @@ def test_calls_of_a_ledger_that_hangs_keep_their_places_though_nobody_waits_for_
         live(tmp_path / "home", server.url, OPERATIONS, ledger_every=3600.0) as api,
     ):
         budget = create(api.http)["id"]
-        monkeypatch.setattr(charges, "PATIENCE", 0.5)
+        monkeypatch.setattr(charging, "PATIENCE", 0.5)
         database = api.app.state.desk.database
 
         def give_up(number: int) -> str:
@@ -463,7 +464,7 @@ def test_calls_of_a_ledger_that_hangs_keep_their_places_though_nobody_waits_for_
                 assert refused == {"ledger-unavailable"}
             stuck = database.pool.checkedout()  # type: ignore[attr-defined]
         assert stuck <= LEDGER_THREADS + 2, "one holds the lock, and the metrics may be read"
-        monkeypatch.setattr(charges, "PATIENCE", 30.0)
+        monkeypatch.setattr(charging, "PATIENCE", 30.0)
         wait_until(lambda: submit(api.http, release(budget, "0.01"), "another").status_code == 202)
 
 
@@ -605,4 +606,4 @@ def _request_of(desk: Live, job_id: str) -> Any:
 
 def _look_once(desk: Live) -> None:
     state = desk.app.state.desk
-    charges.look_once(state.ledger, desk.queue, state.store, 0.0)
+    charging.look_once(state.ledger, desk.queue, state.store, 0.0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.auth import create_key
+from app.access.auth import create_key
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live
 from tests.app.test_auth import bearer

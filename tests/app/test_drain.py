@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.drain import Drain
+from app.jobs.throughput import Drain
 from workers.queue.protocol import Failed, JobRequest, Provenance, State
 from workers.queue.jobs import JobRecord
 

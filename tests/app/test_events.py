@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.auth import create_key
+from app.access.auth import create_key
 from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import RedisServer

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import redis
 
-from app import queue as app_queue
-from app.auth import create_key
+from app.jobs import queue as app_queue
+from app.access.auth import create_key
 from tests.app.computations import COMPUTATIONS, work
 from tests.app.conftest import Live, live, unlike, wait_until
 from tests.app.test_auth import bearer

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.gpu_metrics import families
+from app.metrics.gpu import families
 from tests.conftest import ROOT
 from workers.gpu.nvml import clock_reasons, library, look
 from workers.queue.protocol import CLOCK_REASONS, BreakerReport, DeviceMemory, DeviceReport, GpuCondition, GpuReport, WorkerReport, XidEvent

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from app import main
-from app.auth import create_key
+from app.access.auth import create_key
 from tests.app.computations import COMPUTATIONS, fail, work
 from tests.app.conftest import SCALE, Live, live, unlike, wait_until
 from tests.app.test_uploads import NPY, npy

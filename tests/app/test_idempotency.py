@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.auth import create_key
+from app.access.auth import create_key
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, unlike, wait_until
 from tests.app.test_auth import bearer

@@ -10,7 +10,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from app.submissions import new_job_id
+from app.jobs.submission import new_job_id
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, unlike, wait_until
 from tests.claims import finish, take

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.auth import create_key
-from app.errors import Refusal
-from app.limits import Limits, Shares, network
+from app.access.auth import create_key
+from app.kit.errors import Refusal
+from app.kit.limits import Limits, Shares, network
 from kernels.catalogue import OPERATIONS
 from tests.app.test_auth import SCALE, bearer
 from tests.app.test_uploads import NPY, npy

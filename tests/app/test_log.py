@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app import errors
+from app.kit import errors
 from tests.app.conftest import wait_until
 from warpdesk.processes import module, spawn, stop
 from warpdesk.redis_server import RedisServer

@@ -15,10 +15,11 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app import main, metrics, privacy_metrics
-from app.auth import create_key
-from app.collector import Collector
-from app.submissions import new_job_id
+from app import main
+from app.metrics import exposition as metrics, privacy as privacy_metrics
+from app.access.auth import create_key
+from app.metrics.collector import Collector
+from app.jobs.submission import new_job_id
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS, work

@@ -13,8 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
-from app.auth import create_key
-from app.connections import raise_file_limit
+from app.access.auth import create_key
+from app.http.connections import raise_file_limit
 from tests.app.conftest import Live, connected, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy

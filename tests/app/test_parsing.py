@@ -10,11 +10,14 @@ from typing import Any
 import psutil
 import pytest
 
-from app import arrays, bodies, limits, operations, table
-from app.auth import create_key
-from app.errors import Refusal
-from app.operations import check
-from app.shared import Desk
+from app.arrays import codecs as arrays, table
+from app.http import bodies
+from app.kit import limits
+from app.jobs import operations
+from app.access.auth import create_key
+from app.kit.errors import Refusal
+from app.jobs.operations import check
+from app.services import Desk
 from kernels import operation
 from tests.app.conftest import SCALE, Live, wait_until
 from tests.app.test_auth import bearer

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from app.performance import ENOUGH, HOUR
+from app.metrics.performance import ENOUGH, HOUR
 from tests.app.conftest import Live
 from tests.app.test_health import redis_pid
 from tests.claims import computed, take

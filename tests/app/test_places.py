@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.places import Places
+from app.kit.places import Places
 
 
 async def _settle() -> None:

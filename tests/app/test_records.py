@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.auth import LOCAL
-from app.records import provenance
+from app.access.auth import LOCAL
+from app.jobs.records import provenance
 from app.schemas import Provenance as Told
 from workers.queue.protocol import JobRequest, Provenance, State, Together
 from workers.queue.jobs import JobRecord

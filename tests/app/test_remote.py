@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 import redis
 
-from app.auth import create_key
-from app.limits import DOCUMENTS, INPUTS_AT_ONCE
-from app.remote import RESULTS, _is_unwanted
+from app.access.auth import create_key
+from app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
+from app.remote.endpoints import RESULTS, _is_unwanted
 from kernels.operation import InvalidRequest
 from tests.app.computations import COMPUTATIONS, compute
 from tests.app.conftest import SCALE, Live, connected, live, wait_until

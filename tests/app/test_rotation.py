@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.auth import UnknownKey, create_key, read_keys, revoke_key, rotate_key
+from app.access.auth import UnknownKey, create_key, read_keys, revoke_key, rotate_key
 from tests.app.conftest import SCALE, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy

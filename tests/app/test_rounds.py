@@ -17,8 +17,10 @@ import httpx
 import numpy as np
 import pytest
 
-from app import aggregation, limits, submissions
-from app.auth import create_key
+from app.rounds import driver
+from app.kit import limits
+from app.jobs import submission
+from app.access.auth import create_key
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
 from kernels.secure_aggregation import cpu
@@ -483,12 +485,12 @@ _STEPS: dict[str, Callable[[pytest.MonkeyPatch, Live, Callable[[Any], Any]], Non
         api.app.state.desk.rounds, "submitted", twice(api.app.state.desk.rounds.submitted)
     ),
     "the job is queued": lambda patch, _, twice: patch.setattr(
-        submissions, "submit_for", twice(submissions.submit_for)
+        submission, "submit_for", twice(submission.submit_for)
     ),
     "the round has ended": lambda patch, api, twice: patch.setattr(
         api.app.state.desk.rounds, "end", twice(api.app.state.desk.rounds.end)
     ),
-    "arrays are deleted": lambda patch, _, twice: patch.setattr(aggregation, "_delete", twice(aggregation._delete)),
+    "arrays are deleted": lambda patch, _, twice: patch.setattr(driver, "_delete", twice(driver._delete)),
     "rows are deleted": lambda patch, _, twice: patch.setattr(Rows, "delete", twice(Rows.delete)),
     "shares are erased": lambda patch, api, twice: patch.setattr(
         api.app.state.desk.rounds, "erase", twice(api.app.state.desk.rounds.erase)
@@ -537,7 +539,7 @@ def test_whatever_step_the_driver_fails_at_the_round_goes_on_with_one_job(
 def test_a_step_that_is_canceled_by_something_else_does_not_end_the_driver(
     api: Live, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, canceled = aggregation._step, list[str]()
+    step, canceled = driver._step, list[str]()
 
     async def once(desk: Any, round_id: str) -> None:
         if not canceled:
@@ -545,7 +547,7 @@ def test_a_step_that_is_canceled_by_something_else_does_not_end_the_driver(
             raise asyncio.CancelledError
         await step(desk, round_id)
 
-    monkeypatch.setattr(aggregation, "_step", once)
+    monkeypatch.setattr(driver, "_step", once)
     played = play(api)
     played.until_aggregating()
     played.work()
@@ -810,7 +812,7 @@ def test_a_round_without_a_database_says_so_and_goes_on_when_it_is_back(
         patched.setattr(state, "reading", away)
         patched.setattr(state, "writing", away)
         assert problem(api.http.get(played.url))[:2] == (503, "ledger-unavailable")
-        time.sleep(2 * aggregation.EVERY)  # the driver meets it too
+        time.sleep(2 * driver.EVERY)  # the driver meets it too
     played.until_aggregating()
     played.work()
     played.until("done")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from app import main
-from app.arrays import NpyUpload
-from app.auth import create_key
-from app.storage import ended
+from app.arrays.codecs import NpyUpload
+from app.access.auth import create_key
+from app.arrays.storage import ended
 from kernels.array import DType
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, wait_until

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import weakref
 
-from app.threads import Threads
+from app.kit.threads import Threads
 
 
 class Sent:

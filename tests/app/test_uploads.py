@@ -17,11 +17,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from app import arrays, operations, table
-from app.errors import Refusal
-from app.results import erase_secrets
-from app.shared import Desk
-from app.table import Order
+from app.arrays import codecs as arrays, table
+from app.jobs import operations
+from app.kit.errors import Refusal
+from app.jobs.results import erase_secrets
+from app.services import Desk
+from app.arrays.table import Order
 from tests.app.computations import work
 from tests.app.conftest import Live, connected, wait_until
 

@@ -14,7 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
-from app.auth import create_key
+from app.access.auth import create_key
 from tests.app.conftest import Live, live
 from tests.app.test_uploads import NPY, npy
 from tests.conftest import ROOT

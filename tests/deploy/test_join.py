@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.auth import create_key
+from app.access.auth import create_key
 from app.settings import Settings
 from tests.app.conftest import Live, live
 from tests.conftest import free_port

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from app.auth import create_key, read_keys
+from app.access.auth import create_key, read_keys
 from kernels.cubins import Cubins
 from kernels.nvrtc import Nvrtc
 from privacy.seeds import Ring

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import redis
 
-from app.auth import create_key
+from app.access.auth import create_key
 from tests.app.conftest import Live, live
 from tests.deploy.redis_of_deploy import DEPLOY, UNUSABLE, Secured, secured_redis
 from tests.redis_servers import KINDS, server

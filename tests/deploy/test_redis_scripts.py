@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from app import watchdog
+from app.jobs import watchdog
 from tests.app.conftest import live, wait_until
 from tests.deploy.redis_of_deploy import Secured, secured_redis
 from tests.redis_servers import KINDS, server

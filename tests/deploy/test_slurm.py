@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.auth import create_key
+from app.access.auth import create_key
 from app.settings import Settings
 from tests.app.conftest import live
 from tests.conftest import ROOT

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
-from app.auth import create_key
+from app.access.auth import create_key
 from tests.conftest import Service, processes_of, serve, wait_until_ready
 from tests.end_to_end.mutations import Drawn, Known, request
 from tests.end_to_end.test_http_schema import ROUTES

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from app.auth import create_key
+from app.access.auth import create_key
 from kernels.catalogue import OPERATIONS
 from tests.app.conftest import Live, live
 from tests.conftest import redis_of_its_own

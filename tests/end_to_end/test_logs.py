@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.auth import create_key, rotate_key
+from app.access.auth import create_key, rotate_key
 from tests.conftest import free_port, serve, wait_until_ready
 from warpdesk.redis_server import find_binary
 

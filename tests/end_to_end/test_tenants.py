@@ -16,7 +16,7 @@ import pytest
 from rq import Worker
 from rq.suspension import resume, suspend
 
-from app.auth import create_key
+from app.access.auth import create_key
 from tests.app.conftest import Live, live
 from tests.workers.conftest import Desk
 from tests.workers.operations import SHARED

@@ -168,7 +168,7 @@ class PublicProvenance(Message):
 
 
 class Provenance(PublicProvenance):
-    """The same as the worker knows it, of the whole launch. What its owner is told of it: `app.records.provenance`."""
+    """The same as the worker knows it, of the whole launch. What its owner is told of it: `app.jobs.records.provenance`."""
 
     batch_own: int | None = None  # of `batch_size`, jobs of the same owner; a release before this one told none
 

@@ -1,4 +1,4 @@
-"""The store of a worker that has no access to the spool: inputs and results go through the API (`app/remote.py`).
+"""The store of a worker that has no access to the spool: inputs and results go through the API (`app/remote/endpoints.py`).
 
 root/                       0700, `remote` in the store's directory
   cache/<boot>/             inputs by id, as long as other jobs may want them: bounded in bytes and in time

@@ -1,0 +1,196 @@
+"""What admins do is written down before it is done: who, what, to what, when, for which request; then what came of it.
+
+A file of JSON lines that is only ever appended to. What cannot be written is not done: a full disk refuses the action.
+An entry without an end was cut off, by a crash say, and what became of it is to be looked up. No line has a payload.
+The file is opened for each line, so that it can be renamed at any time: the next line begins a new one.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import pwd
+import secrets
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import anyio.to_thread
+from fastapi import Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+
+from app.access.auth import Key, Needs
+from app.kit.errors import Refusal
+from workers import logs
+
+log = logging.getLogger("warpdesk.audit")
+
+_READS = ("GET", "HEAD")
+
+
+class AuditUnavailable(Exception):
+    """A line cannot be written; the message says why. Nothing was done."""
+
+
+@dataclass
+class Deed:
+    """Something an admin does. `target` may be told later, of what is made by it."""
+
+    who: Mapping[str, str | int]
+    action: str
+    target: str | None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+class Audit:
+    """The log at one path. Any number of processes may write to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def begin(self, deed: Deed) -> None:
+        """Write that it is going to be done. Raises AuditUnavailable."""
+        self._write(deed, "begun")
+
+    def end(self, deed: Deed, outcome: str) -> None:
+        """Write what came of it: "succeeded", or the code it was refused with. It is done: where this cannot be
+        written the entry stays without an end, and the service's log says how it ended."""
+        try:
+            self._write(deed, outcome)
+        except AuditUnavailable as error:
+            log.error("%s %s of %s: %s, but %s", deed.id, deed.action, deed.target, outcome, error)
+
+    @contextmanager
+    def of(self, deed: Deed) -> Iterator[Deed]:
+        """What is done in the block. Raises AuditUnavailable before it."""
+        self.begin(deed)
+        try:
+            yield deed
+        except BaseException as error:
+            self.end(deed, f"failed: {type(error).__name__}")
+            raise
+        self.end(deed, "succeeded")
+
+    def read(self, deed: Deed) -> None:
+        """Write that an admin looks at what belongs to others: one line. Raises AuditUnavailable."""
+        self._write(deed, "read")
+
+    def _write(self, deed: Deed, outcome: str) -> None:
+        told = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "entry": deed.id,
+            "who": deed.who,
+            "action": deed.action,
+            "target": deed.target,
+            "outcome": outcome,
+            "request_id": logs.request_id.get(),
+        }
+        line = json.dumps(told, separators=(",", ":"))
+        try:
+            self._append(line.encode() + b"\n")
+        except OSError as error:
+            raise AuditUnavailable(f"the audit log {self._path} cannot be written: {error.strerror}") from error
+        log.info("%s", line)
+
+    def _append(self, line: bytes) -> None:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":  # a disk that was full cut the last one off
+                line = b"\n" + line
+            if os.write(descriptor, line) != len(line):
+                raise OSError(0, "only a part of a line was taken")
+            os.fsync(descriptor)
+            if not size:  # a new file's name has to be on the disk as well
+                directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    os.fsync(directory)
+                finally:
+                    os.close(directory)
+        finally:
+            os.close(descriptor)
+
+
+def user() -> dict[str, str | int]:
+    """Who runs a command on this machine."""
+    uid = os.getuid()
+    try:
+        return {"user": pwd.getpwuid(uid).pw_name, "uid": uid}
+    except KeyError:  # as in a container
+        return {"uid": uid}
+
+
+class Audited(APIRoute):
+    """Routes whose function may ask for an `Admin`: what was begun for the request is ended before it is answered."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        inner = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                answer = await inner(request)
+            except Refusal as refusal:
+                await _end(request, refusal.code)
+                raise
+            except RequestValidationError:
+                await _end(request, "invalid-request")
+                raise
+            except BaseException as error:
+                await _end(request, f"failed: {type(error).__name__}")
+                raise
+            await _end(request, "succeeded")
+            return answer
+
+        return handle
+
+
+async def begin(request: Request, caller: Key) -> None:
+    """Write down what this request is going to do for others than its caller, who is an admin."""
+    deed = Deed(
+        {"key": caller.id, "name": caller.name},
+        f"{request.method} {request.scope['route'].path}",
+        "/".join(request.path_params.values()) or None,
+    )
+    audit: Audit = request.app.state.audit
+    reads = request.method in _READS
+    try:
+        await anyio.to_thread.run_sync(audit.read if reads else audit.begin, deed)
+    except AuditUnavailable as error:
+        log.error("%s of key %s was refused: %s", deed.action, caller.id, error)
+        sentence = "What an admin does is written down first, and that cannot be written now: nothing was done"
+        raise Refusal("audit-unavailable", sentence, headers={"Retry-After": "60"}) from None
+    if not reads:
+        request.state.deed = deed
+
+
+def about(request: Request, target: str) -> None:
+    """What the request made."""
+    deed: Deed = request.state.deed
+    deed.target = target
+
+
+async def _end(request: Request, outcome: str) -> None:
+    deed: Deed | None = getattr(request.state, "deed", None)
+    if deed is not None:
+        audit: Audit = request.app.state.audit
+        with anyio.CancelScope(shield=True):  # its caller may have gone
+            await anyio.to_thread.run_sync(audit.end, deed, outcome)
+
+
+_administrator = Needs("admin")
+
+
+async def admin(request: Request) -> Key:
+    """The caller's key, which has the scope admin, once it is written down what it is going to do."""
+    caller = await _administrator(request)
+    await begin(request, caller)
+    return caller
+
+
+Admin = Annotated[Key, Depends(admin)]

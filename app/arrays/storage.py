@@ -1,0 +1,138 @@
+"""Storage: what a key may keep on the disk, and how room comes back."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import anyio.to_thread
+from redis.exceptions import RedisError
+
+from app.kit.errors import Refusal
+from app.jobs.operations import Checked
+from app.settings import Settings
+from workers.store import disk
+from workers.queue.jobs import JobQueue, JobRecord
+from workers.store.spool import BLOCK, Quota, QuotaPassed, SpoolStore, Store, StoreFull, attempt_of, on_disk
+
+log = logging.getLogger("warpdesk.api")
+
+SYNC_SECONDS = 1.0
+
+# Results beyond it are measured when their job has ended: what a job declares is more than what it writes.
+_MEASURED = 1 << 20
+
+_AT_ONCE = 1000  # records that are read in one step
+
+
+def open_store(settings: Settings) -> SpoolStore:
+    """The store of this machine's disk, with the quotas of the settings."""
+    settings.store_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    in_all, of_owner = settings.max_stored_bytes, settings.max_stored_bytes_per_key
+    if in_all is None:
+        in_all = disk.size(settings.store_directory) * 4 // 5
+    quota = Quota(in_all // 2 if of_owner is None else of_owner, in_all)
+    return SpoolStore(settings.store_directory, settings.durability, kept_free=settings.kept_free_bytes, quota=quota)
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """What is raised where there is no room becomes the refusal that a caller reads."""
+    try:
+        yield
+    except QuotaPassed as error:
+        sentence = f"{error}; GET /v1/arrays tells what is stored, and DELETE makes room"
+        raise Refusal("storage-quota", sentence, headers={"Retry-After": "60"}) from None
+    except (StoreFull, disk.Reserved) as error:
+        sentence = error.sentence if isinstance(error, disk.Reserved) else str(error)
+        raise Refusal("storage-full", sentence, headers={"Retry-After": "60"}) from None
+
+
+def result_bytes(checked: Checked) -> int:
+    """Bytes of the disk that a job's result takes at the most: what the job needs beyond its inputs, and its files."""
+    files = sum(output.kind == "array" for output in checked.operation.outputs)
+    beyond_inputs = checked.cost.bytes - sum(info.nbytes for info in checked.infos.values())
+    return on_disk(max(0, beyond_inputs)) + BLOCK * (files + 2)
+
+
+def ended(store: Store, record: JobRecord) -> None:
+    """A job has ended: what it was promised and did not take is free again. A dead letter may be run again."""
+    if record.state.final and not record.dead:
+        store.ended({record.request.id: _name(record)}, measured=record.request.size > _MEASURED)
+
+
+def _name(record: JobRecord) -> str | None:
+    """The result of a job, where there is one by that name: a worker has told it."""
+    if record.result is None:
+        return None
+    try:
+        attempt_of(record.result)
+    except ValueError as error:
+        log.error("the result of %s: %s", record.request.id, error)
+        return None
+    return record.result
+
+
+async def keep_count(store: Store) -> None:
+    """Share with other processes what is stored. Run for as long as the API does."""
+    told = False
+    while True:
+        try:
+            await anyio.to_thread.run_sync(store.sync)
+            told = False
+        except (StoreFull, OSError) as error:
+            if not told:
+                log.warning("%s", error)
+                told = True
+        await asyncio.sleep(SYNC_SECONDS)
+
+
+async def sweep(store: Store, queue: JobQueue, every: float) -> None:
+    """Delete what has outlived its time, whether Redis is there or not. What fails is tried again at the next turn."""
+    try:
+        await anyio.to_thread.run_sync(store.recount)
+    except Exception as error:  # noqa: BLE001 - as below
+        log.warning("what is stored is not counted yet: %s: %s", type(error).__name__, error)
+    while True:
+        await asyncio.sleep(every)
+        try:
+            removed = await anyio.to_thread.run_sync(store.sweep, _in_use(queue))
+            await anyio.to_thread.run_sync(store.recount)
+            await anyio.to_thread.run_sync(_end, store, queue)
+        except RedisError as error:
+            log.warning("jobs that ended are not looked for: %s", type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - a full disk: the API must go on
+            log.warning("not all is swept: %s: %s", type(error).__name__, error)
+        else:
+            if removed:
+                log.info("swept %d expired files", removed)
+
+
+def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
+    """Whether a live job reads an array; None where Redis cannot say, which is asked once in a sweep then. What is
+    about to be deleted is forbidden first, so that no job is enqueued with it in between."""
+    away = False
+
+    def ask(owner: str, array_id: str) -> bool | None:
+        nonlocal away
+        if away:
+            return None
+        try:
+            return not queue.forbid(owner, array_id)
+        except (RedisError, OSError):
+            away = True
+            return None
+
+    return ask
+
+
+def _end(store: Store, queue: JobQueue) -> None:
+    """Notice jobs whose end nobody told of, and those that were never queued."""
+    live = store.unended()
+    for first in range(0, len(live), _AT_ONCE):
+        some = live[first : first + _AT_ONCE]
+        for job_id, record in zip(some, queue.records(some), strict=True):
+            if record is None:
+                store.ended({job_id: None})
+            else:
+                ended(store, record)

@@ -1,0 +1,202 @@
+"""Charge a budget for a job before it is queued, and see each charged job to its end."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from redis.exceptions import RedisError
+
+from app.kit.errors import Refusal, refuse_at
+from app.services import Desk
+from kernels.spend import Spend
+from privacy.ledger import (
+    BudgetClosed,
+    Charge,
+    Charged,
+    ChargeEnded,
+    DatabaseUnavailable,
+    KeyReused,
+    Ledger,
+    LedgerBehind,
+    NotAllowed,
+    NotHeld,
+    Order,
+    OverBudget,
+    Pending,
+    UnknownBudget,
+    WrongKey,
+)
+from workers.queue.protocol import ChargeRef, JobRequest, State
+from workers.queue.jobs import InputsGone, JobQueue, JobRecord
+from workers.store.spool import Store
+
+log = logging.getLogger("warpdesk.api")
+
+T = TypeVar("T")
+
+PATIENCE = 10.0  # seconds that a caller waits for the ledger
+
+# Charges looked at in one turn: the oldest. More than a queue holds, or those that wait would hide one that was lost.
+_MOST = 20_000
+_AT_ONCE = 500  # of their records
+
+
+async def in_time(desk: Desk, owner: str, question: Callable[[], T], patience: float = PATIENCE) -> T:
+    """Ask what waits for the database, in one of the few threads there are for that, half of them for one owner. Where
+    it hangs it keeps these and no others, until it goes on, and callers are refused."""
+    try:
+        with anyio.fail_after(patience):
+            return await desk.ledger_threads.run(owner, question)
+    except TimeoutError as error:
+        raise unavailable(error) from None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a caller sent, in its own words: the ledger knows it again for ever, by digests of its own."""
+
+    idempotency_key: str
+    body: str  # canonical JSON
+
+
+def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: str, sent: Request) -> Charged:
+    """Charge the budget for this job, once for its Idempotency-Key, or raise the refusal. Waits for a disk: call it in
+    a thread."""
+    order = Order(
+        owner=job.owner,
+        idempotency_key=sent.idempotency_key,
+        fingerprint=sent.body,
+        operation=job.operation,
+        params=job.canonical_params,
+        inputs=job.canonical_inputs,
+        version=version,
+        job_id=job.id,
+        job=job.model_dump_json(),
+    )
+    return asked(lambda: ledger.charge(budget, spend, order), "/params/budget")
+
+
+def known(ledger: Ledger, owner: str, sent: Request) -> Charge | None:
+    """What was charged for this request before."""
+    return asked(lambda: ledger.known(owner, sent.idempotency_key, sent.body), "/params/budget")
+
+
+def asked(question: Callable[[], T], pointer: str) -> T:
+    """What the ledger answers, or its refusal as a caller is told it; `pointer` is where the request names a budget."""
+    try:
+        return question()
+    except OverBudget as error:
+        raise refuse_at("budget-exceeded", pointer, str(error)) from None
+    except NotAllowed as error:
+        raise refuse_at("charge-forbidden", pointer, str(error)) from None
+    except BudgetClosed as error:
+        raise refuse_at("budget-closed", pointer, str(error)) from None
+    except UnknownBudget as error:
+        raise refuse_at("unknown-budget", pointer, str(error)) from None
+    except NotHeld as error:
+        raise refuse_at("not-accountable", pointer, str(error)) from None
+    except KeyReused:
+        sentence = "The Idempotency-Key was sent before with another body, for which a budget was charged"
+        raise Refusal("idempotency-key-reused", sentence) from None
+    except DatabaseUnavailable as error:
+        raise unavailable(error) from None
+
+
+def unavailable(error: Exception) -> Refusal:
+    log.warning("the database of budgets and rounds cannot be used: %s", _told(error))
+    return Refusal(
+        "ledger-unavailable", "The database of budgets and rounds cannot be used", headers={"Retry-After": "5"}
+    )
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, LedgerBehind | WrongKey) else type(error).__name__
+
+
+def paid(job: JobRequest, made: Charge) -> JobRequest:
+    """The job as it is queued: it names its charge."""
+    return job.model_copy(update={"charge": ChargeRef(id=made.id, budget=made.budget_id, head=made.hash)})
+
+
+def take_back(ledger: Ledger, job: JobRequest, reason: str) -> bool:
+    """The job was refused after it was charged: refund it, and let its Idempotency-Key be used again. Where that is not
+    possible, it will run and needs its inputs."""
+    if job.charge is None:
+        return True
+    try:
+        return ledger.void(job.charge.id, reason, forget_key=True)
+    except DatabaseUnavailable as error:  # it will be queued by `look` and refused by nobody: paid and answered
+        log.warning("%s was not refunded: %s", job.charge.id, type(error).__name__)
+        return False
+
+
+def settle(ledger: Ledger, record: JobRecord) -> None:
+    """What becomes of a charge whose job has ended: one nobody claimed is refunded, any other stays spent."""
+    paid_by = record.request.charge
+    if paid_by is None or record.state is State.SUCCEEDED or not record.state.final:
+        return
+    reason = f"its job was {record.state.value}" if record.error is None else f"its job failed: {record.error.code}"
+    _give_up(ledger, paid_by.id, reason)
+
+
+def _give_up(ledger: Ledger, charge_id: str, reason: str, *, forget_key: bool = False) -> None:
+    if not ledger.void(charge_id, reason, forget_key=forget_key):
+        with suppress(ChargeEnded):  # it was answered just before, though nobody will look
+            ledger.fail(charge_id, reason)
+
+
+async def ended(desk: Desk, record: JobRecord) -> None:
+    """Settle at once; `look` does it otherwise."""
+    if record.request.charge is not None:
+        with suppress(Refusal, DatabaseUnavailable):
+            await in_time(desk, record.request.owner, lambda: settle(desk.ledger, record), patience=1.0)
+
+
+async def look(desk: Desk) -> None:
+    """Run for as long as the API does: queue what was charged and is in no queue, settle what has ended."""
+    every = desk.settings.ledger_every
+    while True:
+        await asyncio.sleep(every)
+        try:
+            await anyio.to_thread.run_sync(
+                look_once, desk.ledger, desk.queue.jobs, desk.store, every, abandon_on_cancel=True
+            )
+        except Exception as error:  # noqa: BLE001 - Redis or the ledger away: the API must go on
+            log.warning("charged jobs were not looked after: %s", _told(error))
+
+
+def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
+    """A crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else."""
+    ledger.compare()  # nothing is queued for a charge that is not in the anchor
+    ledger.erase()
+    pending = ledger.pending(older_than, _MOST)
+    for first in range(0, len(pending), _AT_ONCE):
+        some = pending[first : first + _AT_ONCE]
+        for one, record in zip(some, queue.records([one.job_id for one in some]), strict=True):
+            try:
+                if record is None:
+                    _queue_again(ledger, queue, store, one)
+                elif record.state.final:
+                    settle(ledger, record)
+            except (RedisError, DatabaseUnavailable):
+                raise
+            except Exception as error:  # noqa: BLE001 - one that cannot be helped must not keep the others waiting
+                log.error("%s cannot be looked after: %s", one.charge_id, type(error).__name__)
+
+
+def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, one: Pending) -> None:
+    job = paid(JobRequest.model_validate_json(one.job), ledger.find(one.charge_id))
+    try:
+        # A worker would ask for the noise key before it missed them, and the charge would stay spent.
+        if gone := [array for array in job.inputs.values() if store.known(job.owner, array) is None]:
+            raise InputsGone(*gone)
+        queue.enqueue(job)
+        log.warning("%s was charged and in no queue: it is queued", job.id)
+    except InputsGone:
+        _give_up(ledger, one.charge_id, "its inputs are gone, and it was in no queue", forget_key=True)
+        log.error("%s was charged, and its inputs are gone", job.id)

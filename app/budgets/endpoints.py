@@ -1,0 +1,313 @@
+"""Budgets over HTTP: made once, charged by jobs, with a chain of entries that administrators can replay."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Query, Request, Response
+
+from app.kit import amounts, errors
+from app.access import audit
+from app.http import bodies
+from app.budgets import charging
+from app.jobs import operations
+from app import schemas
+from app.access.audit import Admin, Audited
+from app.access.auth import Key, Reader
+from app.kit.errors import Refusal, refuse_at
+from app.services import Desk, Shared
+from kernels.spend import Spend
+from privacy.amounts import Name, NotAnAmount
+from privacy.ledger import (
+    Budget,
+    Charge,
+    DatabaseUnavailable,
+    DatasetTaken,
+    Entry,
+    NewBudget,
+    NotADataset,
+    UnknownCharge,
+)
+from privacy.rules import Rules
+
+router = APIRouter(tags=["budgets"], route_class=Audited)
+
+T = TypeVar("T")
+
+_CALLER = ("unauthorized", "missing-scope", "foreign-host", "ledger-unavailable")
+_BODY = ("malformed-json", "duplicate-key", "body-too-large", "unsupported-media-type", "invalid-request")
+
+
+@router.post(
+    "/v1/budgets",
+    summary="Create a budget",
+    status_code=201,
+    response_model=schemas.Budget,
+    responses={
+        201: {"headers": {"Location": {"description": "The budget", "schema": {"type": "string"}}}},
+        **errors.documented(*_CALLER, *_BODY, "dataset-taken", "audit-unavailable"),
+    },
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/NewBudget"}}},
+        }
+    },
+)
+async def create(request: Request, caller: Admin, desk: Shared) -> Response:
+    """What a budget holds is never changed afterwards. A dataset has one open budget at a time, whoever uses it: two
+    would add up for those who can charge both."""
+    asked = await bodies.read_json(
+        request,
+        desk.settings.max_body,
+        lambda sent: bodies.fitted(schemas.NewBudget, amounts.of_body(sent, schemas.NewBudget.model_json_schema())),
+    )
+    given = asked.model_dump(exclude={"charge_keys", "arrays"})
+    made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
+    try:
+        budget = await _of_ledger(desk, caller, lambda: desk.ledger.create(made))
+    except NotAnAmount as error:
+        raise refuse_at("invalid-request", f"/{error.name}", str(error)) from None
+    except NotADataset as error:
+        raise refuse_at("invalid-request", "/dataset", str(error)) from None
+    except DatasetTaken as error:
+        raise refuse_at("dataset-taken", "/dataset", str(error)) from None
+    audit.about(request, budget.id)
+    return _answer(_budget(budget), 201, {"Location": f"/v1/budgets/{budget.id}"})
+
+
+@router.get(
+    "/v1/budgets",
+    summary="List the budgets, the first created first",
+    response_model=schemas.BudgetPage,
+    responses=errors.documented(*_CALLER, "invalid-request", "unknown-budget", "audit-unavailable"),
+)
+async def budgets(
+    caller: Admin,
+    desk: Shared,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[
+        str | None, Query(description="From `next` of the page before", pattern=schemas.BUDGET_ID)
+    ] = None,
+) -> Response:
+    found = await _asked(desk, caller, lambda: desk.ledger.budgets(limit + 1, cursor))
+    more = f"/v1/budgets?limit={limit}&cursor={found[limit - 1].id}" if len(found) > limit else None
+    page = schemas.BudgetPage(budgets=[_budget(budget) for budget in found[:limit]], next=more)
+    return _answer(page, 200, {"Link": f'<{more}>; rel="next"'} if more else {})
+
+
+@router.get(
+    "/v1/budgets/{budget_id}",
+    summary="Get a budget",
+    response_model=schemas.Budget,
+    responses=errors.documented(*_CALLER, "unknown-budget"),
+)
+async def budget(budget_id: str, caller: Reader, desk: Shared) -> Response:
+    """What it holds, what was spent and what remains, as exact decimals, and the head of its chain."""
+    return _answer(_budget(await _asked(desk, caller, lambda: desk.ledger.budget(budget_id))))
+
+
+@router.post(
+    "/v1/budgets/{budget_id}/close",
+    summary="Close a budget",
+    response_model=schemas.Budget,
+    responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
+)
+async def close(budget_id: str, caller: Admin, desk: Shared) -> Response:
+    """From then on nothing is charged to it. What was spent stays on record, and jobs that were charged run."""
+    return _answer(_budget(await _asked(desk, caller, lambda: desk.ledger.close(budget_id, caller.id))))
+
+
+@router.get(
+    "/v1/budgets/{budget_id}/rules",
+    summary="Get who may charge a budget, and what",
+    response_model=schemas.BudgetRules,
+    responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
+)
+async def rules(budget_id: str, caller: Admin, desk: Shared) -> Response:
+    found = await _asked(desk, caller, lambda: desk.ledger.rules(budget_id))
+    return Response(found.text, media_type="application/json")
+
+
+@router.put(
+    "/v1/budgets/{budget_id}/rules",
+    summary="Replace who may charge a budget, and what",
+    response_model=schemas.BudgetRules,
+    responses=errors.documented(*_CALLER, *_BODY, "unknown-budget", "budget-closed", "audit-unavailable"),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": schemas.BudgetRules.model_json_schema()}},
+        }
+    },
+)
+async def change_rules(budget_id: str, request: Request, caller: Admin, desk: Shared) -> Response:
+    """Both lists are replaced. It is an entry of the budget's chain; what was charged before stays."""
+    asked = await bodies.read_json(
+        request, desk.settings.max_body, lambda sent: bodies.fitted(schemas.BudgetRules, bodies.parse(sent))
+    )
+    await _asked(desk, caller, lambda: desk.ledger.change_rules(budget_id, _rules(asked), caller.id))
+    return Response(asked.model_dump_json(), media_type="application/json")
+
+
+@router.post(
+    "/v1/budgets/{budget_id}/quote",
+    summary="Ask what a job would cost",
+    response_model=schemas.Quote,
+    responses=errors.documented(
+        *_CALLER, *_BODY, "unknown-budget", "unknown-operation", "not-accountable", "charge-forbidden"
+    ),
+)
+async def quote(budget_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+    """Send the job as it would be submitted: whether the budget holds it, and what would remain. Charges nothing."""
+
+    def checked(sent: bytes) -> tuple[Spend, list[str]]:
+        job = operations.check(desk, caller.id, operations.parsed(desk, sent))
+        if job.spend is None:
+            sentence = f"{job.operation.name} charges no budget as it is asked for here"
+            raise refuse_at("not-accountable", "/params", sentence)
+        return job.spend, list(job.stored.values())
+
+    spend, stored = await bodies.read_json(request, desk.settings.max_body, checked, small=0)  # it reads files
+    told = await _asked(desk, caller, lambda: desk.ledger.quote(budget_id, spend, caller.id, stored))
+    return _answer(schemas.Quote(fits=told.fits, cost=_amounts(told.cost), remaining=_amounts(told.remaining)))
+
+
+@router.get(
+    "/v1/budgets/{budget_id}/history",
+    summary="Read a budget's chain",
+    response_model=schemas.History,
+    responses=errors.documented(*_CALLER, "unknown-budget", "invalid-request"),
+)
+async def history(
+    budget_id: str,
+    caller: Reader,
+    desk: Shared,
+    after: Annotated[int, Query(ge=0, description="Number of the last entry that is known")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Every charge, refund and change in order; each holds the hash of the one before. Whose a charge is and what for,
+    its owner and administrators see alone."""
+    found = await _asked(desk, caller, lambda: desk.ledger.history(budget_id, after, limit + 1))
+    more = f"/v1/budgets/{budget_id}/history?after={found[limit - 1].seq}&limit={limit}" if len(found) > limit else None
+    return _answer(schemas.History(entries=[_entry(entry, caller) for entry in found[:limit]], next=more))
+
+
+@router.get(
+    "/v1/budgets/{budget_id}/verify",
+    summary="Check a budget's chain",
+    response_model=schemas.Verified,
+    responses=errors.documented(*_CALLER, "unknown-budget"),
+)
+async def verify(budget_id: str, caller: Reader, desk: Shared) -> Response:
+    """Replay the whole chain: every hash, and whether what was spent is the sum of its entries. A head that was noted
+    before, from any answer, proves that nothing before it was changed since."""
+    told = await _asked(desk, caller, lambda: desk.ledger.verify(budget_id))
+    return _answer(
+        schemas.Verified(
+            valid=told.ok, entries=told.entries, head=told.head, first_bad=told.first_bad, reason=told.reason
+        )
+    )
+
+
+@router.get(
+    "/v1/charges/{charge_id}",
+    summary="Get a charge",
+    response_model=schemas.Charge,
+    responses=errors.documented(*_CALLER, "unknown-charge"),
+)
+async def charge(charge_id: str, caller: Reader, desk: Shared) -> Response:
+    """What became of it: `charged`, `claimed` by a worker, `released`, `failed` (spent all the same) or `void`."""
+    found = await _of_ledger(desk, caller, lambda: _own(desk, caller, charge_id))
+    return _answer(_charge(found))
+
+
+def _own(desk: Desk, caller: Key, charge_id: str) -> Charge:
+    try:
+        found = desk.ledger.find(charge_id)
+    except UnknownCharge:
+        found = None
+    if found is None or (found.owner != caller.id and not caller.allows("admin")):
+        raise Refusal("unknown-charge", f"There is no charge {charge_id[:80]!r}")
+    return found
+
+
+async def _asked(desk: Desk, caller: Key, question: Callable[[], T]) -> T:
+    return await charging.in_time(desk, caller.id, lambda: charging.asked(question, ""))
+
+
+async def _of_ledger(desk: Desk, caller: Key, question: Callable[[], T]) -> T:
+    try:
+        return await charging.in_time(desk, caller.id, question)
+    except DatabaseUnavailable as error:
+        raise charging.unavailable(error) from None
+
+
+def _budget(found: Budget) -> schemas.Budget:
+    return schemas.Budget(
+        id=found.id,
+        name=found.name,
+        dataset=found.dataset,
+        accountant=found.accountant,
+        neighbouring=found.neighbouring,
+        state=found.state,
+        total=_amounts(found.total),
+        spent=_amounts(found.spent),
+        remaining=_amounts(found.remaining),
+        entries=found.seq,
+        head=found.head,
+        created_by=found.created_by,
+        created_at=_moment(found.created_at),
+    )
+
+
+def _rules(asked: schemas.NewBudget | schemas.BudgetRules) -> Rules:
+    lists = (asked.charge_keys, asked.arrays)
+    return Rules(*(None if given is None else tuple(dict.fromkeys(given)) for given in lists))
+
+
+def _entry(found: Entry, reader: Key) -> schemas.Entry:
+    whole = reader.allows("admin") or found.owner == reader.id
+    of_charge = whole and found.kind in ("charge", "refund")
+    return schemas.Entry(
+        number=found.seq,
+        kind=found.kind,
+        charge=found.charge_id if of_charge else None,
+        owner=found.owner if whole else None,
+        operation=found.operation if of_charge else None,
+        job=found.job_id if of_charge else None,
+        amounts=_amounts(found.amounts),
+        relation=found.relation,
+        reason=(found.reason or None) if whole else None,
+        at=_moment(found.at),
+        previous=found.prev,
+        hash=found.hash,
+        text=found.text if whole else None,
+    )
+
+
+def _charge(found: Charge) -> schemas.Charge:
+    return schemas.Charge(
+        id=found.id,
+        budget=found.budget_id,
+        job=found.job_id,
+        operation=found.operation,
+        amounts=_amounts(found.amounts),
+        state=found.state,
+        reason=found.reason,
+        number=found.seq,
+        head=found.hash,
+        at=_moment(found.at),
+    )
+
+
+def _amounts(exact: Mapping[Name, str]) -> schemas.Amounts:
+    return schemas.Amounts(**{str(name): value for name, value in exact.items()})
+
+
+def _moment(microseconds: int) -> datetime:
+    return datetime.fromtimestamp(microseconds / 1e6, UTC)
+
+
+def _answer(model: schemas.Reply, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(model.model_dump_json(), status, headers, "application/json")

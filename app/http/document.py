@@ -1,0 +1,153 @@
+"""The OpenAPI document: what FastAPI writes, plus each operation's own body and example, and who may call."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from app.kit import errors
+from app.rounds import endpoints as rounds
+from app import schemas
+from app.jobs.operations import example
+from app.schemas import DEFAULT_DTYPE
+from kernels.operation import Input, Operation
+
+_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <key>"},
+    "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "join_token": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <join token of a round>"},
+}
+# Nested lists, row-major; null is NaN.
+_NUMBERS = {
+    "title": "Numbers",
+    "anyOf": [
+        {"type": "number"},
+        {"type": "null"},
+        {"type": "array", "items": {"$ref": "#/components/schemas/Numbers"}},
+    ],
+}
+
+_EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"api_key": []}]
+
+
+def install(api: FastAPI, operations: Mapping[str, Operation]) -> None:
+    """Make `api.openapi` write this document, once."""
+
+    def openapi() -> dict[str, Any]:
+        if api.openapi_schema is None:
+            api.openapi_schema = _write(api, operations)
+        return api.openapi_schema
+
+    api.openapi = openapi  # type: ignore[method-assign]
+
+
+def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
+    written = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
+    components = written.setdefault("components", {})
+    models = components.setdefault("schemas", {})
+    bodies: list[type[Any]] = [schemas.Problem, schemas.Submission, schemas.JobEvent, schemas.NewBudget, *rounds.BODIES]
+    for model in bodies:
+        models |= _component(model)
+    for name in ("HTTPValidationError", "ValidationError"):
+        models.pop(name, None)  # FastAPI's own form of error, which is never sent
+    components["securitySchemes"] = _SCHEMES
+    for path in written["paths"].values():
+        for route in path.values():
+            if "401" in route["responses"]:
+                route.setdefault("security", _EITHER)
+            _drop_framework_error(route)
+            route["responses"].setdefault(
+                "422", errors.documented("invalid-request")[422]
+            )  # an unknown query parameter
+    submit = written["paths"]["/v1/jobs"]["post"]
+    submit["requestBody"] = _submission(operations, models)
+    written["paths"]["/v1/budgets/{budget_id}/quote"]["post"]["requestBody"] = submit["requestBody"]
+    return written
+
+
+def _component(model: type[Any]) -> dict[str, Any]:
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {**schema.pop("$defs", {}), model.__name__: schema}
+
+
+def _drop_framework_error(route: dict[str, Any]) -> None:
+    """FastAPI documents a 422 of its own wherever there is a parameter; only ours are sent."""
+    answer = route["responses"].get("422", {})
+    if "HTTPValidationError" in str(answer.get("content", {}).get("application/json", "")):
+        del answer["content"]["application/json"]
+        if not answer["content"]:
+            del route["responses"]["422"]
+
+
+def _submission(operations: Mapping[str, Operation], models: dict[str, Any]) -> dict[str, Any]:
+    """One body per operation: its own parameters and inputs, the rest in common."""
+    common = models.pop("Submission")
+    models.pop("InlineInput")
+    models["Numbers"] = _NUMBERS
+    members = []
+    for operation in operations.values():
+        params = operation.params.model_json_schema(ref_template="#/components/schemas/" + operation.name + "_{model}")
+        for name, definition in params.pop("$defs", {}).items():
+            models[f"{operation.name}_{name}"] = definition
+        models[f"{operation.name}_params"] = params
+        own = {
+            "operation": {"const": operation.name, "type": "string"},
+            "params": {"$ref": f"#/components/schemas/{operation.name}_params"},
+            "inputs": _inputs(operation),
+        }
+        required = ["operation"]
+        required += ["params"] if params.get("required") else []
+        required += ["inputs"] if any(expected.required for expected in operation.inputs) else []
+        properties = {**common["properties"], **own}
+        if operation.randomness != "seed":
+            properties.pop("seed")
+        models[f"{operation.name}_job"] = {
+            **common,
+            "title": f"{operation.name} job",
+            "description": operation.summary,
+            "properties": properties,
+            "required": required,
+        }
+        members.append({"$ref": f"#/components/schemas/{operation.name}_job"})
+    return {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"oneOf": members},
+                "examples": {
+                    operation.name: {"summary": operation.summary, "value": example(operation)}
+                    for operation in operations.values()
+                },
+            }
+        },
+    }
+
+
+def _inputs(operation: Operation) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {expected.name: _input(expected) for expected in operation.inputs},
+        "required": [expected.name for expected in operation.inputs if expected.required],
+    }
+
+
+def _input(expected: Input) -> dict[str, Any]:
+    ranks = " or ".join(str(rank) for rank in expected.ranks)
+    dtype: dict[str, Any] = {"type": "string", "enum": list(expected.dtypes)}
+    required = ["data"]
+    if DEFAULT_DTYPE in expected.dtypes:
+        dtype["default"] = DEFAULT_DTYPE
+    else:
+        required.append("dtype")
+    inline = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"data": {"$ref": "#/components/schemas/Numbers"}, "dtype": dtype},
+        "required": required,
+    }
+    return {
+        "description": f"{expected.doc} ({', '.join(expected.dtypes)}; rank {ranks})",
+        "oneOf": [{"$ref": "#/components/schemas/StoredInput"}, inline],
+    }

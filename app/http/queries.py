@@ -1,0 +1,34 @@
+"""Refuse a query parameter that would be ignored without a word: a misspelt one, or one of two equal ones."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+
+from app.kit import errors
+from app.kit.errors import Refusal
+from kernels.operation import Problem
+
+
+async def declared_alone(request: Request) -> None:
+    """A dependency of every route; what a route declares is what the OpenAPI document names."""
+    if not request.scope["query_string"]:
+        return
+    path, method = request.scope["route"].path, request.method
+    route: dict[str, Any] = request.app.openapi()["paths"].get(path, {}).get(method.lower(), {})
+    known = {parameter["name"]: parameter for parameter in route.get("parameters", ()) if parameter["in"] == "query"}
+    takes = f"it takes {' and '.join(known)}" if known else "it takes none"
+    problems = []
+    for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
+        pointer = f"/query/{errors.escape(name[:80])}"
+        if name not in known:
+            problems.append(Problem(pointer, f"{method} {path} has no query parameter {name[:80]!r}; {takes}"))
+        elif count > 1 and not _is_list(known[name]["schema"]):  # the framework would take the last one
+            problems.append(Problem(pointer, f"{name} is given {count} times and has one value"))
+    if problems:
+        raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)
+
+
+def _is_list(schema: Mapping[str, Any]) -> bool:
+    return any(form.get("type") == "array" for form in (schema, *schema.get("anyOf", ())))

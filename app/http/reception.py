@@ -1,0 +1,349 @@
+"""The HTTP protocol of a connection: uvicorn's, which copies a body four times before a route has it, with one copy.
+
+A request that is no HTTP, whose head does not end, or that comes too slowly, is refused with a problem document as
+every other refusal is. What still comes of a body whose request was answered is read and dropped: a connection that is
+closed with bytes in it is reset, and whoever was sending would learn of that instead of the answer.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from app.kit import errors
+from app.http import observe
+from app.http.connections import Connections, most_connections
+from app.kit.errors import Refusal
+from app.kit.limits import Share, network
+from app.access.peers import Peer
+from app.settings import Settings
+
+# Bytes read at once: of a body four times as many as the event loops do, since each read is a turn of the loop and of a
+# thread; of anything else few, or one connection would hold up all others.
+BODY_AT_ONCE = 1 << 20
+HEAD_AT_ONCE = 64 << 10
+
+MAX_HEAD = 64 << 10  # bytes that may come without the parser having anything to tell
+
+LEAST_READ = 64 << 10  # bytes of an answer that is waited with, in the time of an idle connection
+
+LOOKS = 4  # in the time that a head or a body has
+
+# As long as a 10 MB body takes at 10 Mbit/s. Whoever is slower, or has more, finds the connection closed.
+DROP_SECONDS = 10.0
+
+
+def reception(settings: Settings) -> Callable[..., "Reception"]:
+    """What uvicorn makes a connection's protocol with (its option `http`), one for each server."""
+    whole = most_connections(settings.max_connections)
+    return partial(Reception, settings, Connections(settings.max_connections_per_address, whole))
+
+
+class Reception(asyncio.BufferedProtocol):
+    """What uvicorn makes for each connection: it reads into one buffer, and hands the parser a view of it.
+
+    Not a subclass of uvicorn's protocol, which is an `asyncio.Protocol`: uvloop gives those new bytes for each read.
+    """
+
+    # One for all connections: the loop fills it and has it read in one step, and the parser copies what it keeps.
+    _incoming = memoryview(bytearray(BODY_AT_ONCE))
+
+    def __init__(self, settings: Settings, connections: Connections, *arguments: Any, **options: Any) -> None:
+        self._http = _Http(settings, connections, *arguments, **options)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the loop's wish, which is always the same
+        return self._incoming if self._http.awaits_body else self._incoming[:HEAD_AT_ONCE]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._http.data_received(self._incoming[:nbytes])
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._http.connection_made(transport)  # type: ignore[arg-type]  # (a loop makes no other for TCP)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._http.connection_lost(exc)
+
+    def eof_received(self) -> None:
+        self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._http.resume_writing()
+
+
+class _Answering:
+    """What the answer to a request with a body is written to: its end does not end a connection that bytes still come
+    in by."""
+
+    def __init__(self, http: "_Http", cycle: RequestResponseCycle) -> None:
+        self._http, self._cycle = http, cycle
+        self.write = http.transport.write
+        self.is_closing = http.transport.is_closing
+
+    def close(self) -> None:
+        if not (self._cycle.response_complete and self._cycle.more_body):
+            self._http.transport.close()  # `on_response_complete` does otherwise
+
+
+class _Http(HttpToolsProtocol):
+    _unfinished = 0  # bytes since the parser last had something to tell
+    _reason = ""  # why the parser was stopped, when it was not the parser that minded
+    _dropping: asyncio.TimerHandle | None = None  # until when what comes is dropped
+    _deaf = False  # what comes is no HTTP
+
+    _due: float | None = None  # when the head has to be whole, or the body too slow; None between requests
+    _watch: asyncio.TimerHandle | None = None  # the next look at `_due`
+    _looked = 0.0
+
+    _place: Share | None = None  # among the connections
+    _reading: asyncio.TimerHandle | None = None  # when it is looked whether the answer is read
+
+    def __init__(self, settings: Settings, connections: Connections, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._all = connections
+        self._head_seconds, self._body_seconds = settings.head_seconds, settings.body_seconds
+        self._body_rate = settings.body_rate
+        self.timeout_keep_alive = settings.idle_seconds  # type: ignore[assignment]  # what a timer takes
+        self._look_seconds = min(self._head_seconds, self._body_seconds) / LOOKS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "peer": Peer(self.server, self.client)}  # the `state` of its requests
+        try:
+            self._place = self._all.admit(self, self._sender())
+        except Refusal as refusal:
+            self._turn_away(refusal)
+        else:
+            self._await_next()
+
+    def _sender(self) -> str:
+        """Whose share of connections this one has. All that come through a proxy have its address, so one whose word
+        on addresses is taken (uvicorn's `FORWARDED_ALLOW_IPS`) has none: each of its connections counts by itself."""
+        host, port = self.client or ("", 0)
+        trusted = isinstance(self.app, ProxyHeadersMiddleware) and host in self.app.trusted_hosts
+        return f"{host} {port} {id(self)}" if trusted or not host else network(host)
+
+    def _turn_away(self, refusal: Refusal) -> None:
+        """Tell why, unless many are being told: then the connection is closed without a word."""
+        try:
+            self._place = self._all.refused.take("")
+        except Refusal:
+            self.transport.abort()
+        else:
+            self._refuse(refusal)
+
+    def evict(self) -> None:
+        self._leave()
+        self.transport.abort()
+
+    def _leave(self) -> None:
+        self._all.begun(self)
+        if self._place is not None:
+            self._place.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reader()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_awaiting_reader()
+
+    def _await_reader(self) -> None:
+        """An answer that is not read is no reason to stay."""
+        unread = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(self.timeout_keep_alive, self._see_reader, unread)
+
+    def _see_reader(self, unread: int) -> None:
+        if unread - self.transport.get_write_buffer_size() < LEAST_READ:
+            self.transport.abort()
+        else:
+            self._await_reader()
+
+    def _stop_awaiting_reader(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+
+    @property
+    def awaits_body(self) -> bool:
+        return self.cycle is not None and self.cycle.more_body and not self.cycle.response_complete
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        self._stop_awaiting_reader()
+        self._dropped()
+        self._unset_keepalive_if_required()
+        if self._watch is not None:
+            self._watch.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes | memoryview) -> None:
+        if self._deaf:
+            return
+        dropping = self._dropping
+        self._unfinished += len(data)
+        super().data_received(data)  # type: ignore[arg-type]  # the parser takes any buffer
+        if self._unfinished > MAX_HEAD and not self._deaf:
+            self._refuse(Refusal("head-too-large", f"The request line and headers are over {MAX_HEAD} bytes"))
+        if dropping is not None and self._dropping is None and self.cycle.response_complete:
+            self._await_next()
+        self._keep_watch(len(data))
+
+    def _keep_watch(self, received: int) -> None:
+        """A body may be as much later as what came of it would take at the least rate."""
+        if self._due is None:
+            if not self._unfinished:
+                return
+            self._due = self.loop.time() + self._head_seconds  # line ends before a request
+        elif self.awaits_body:
+            self._due = min(self._due + received / self._body_rate, self.loop.time() + self._body_seconds)
+        if self._watch is None:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._looked = self.loop.time()
+        self._watch = self.loop.call_later(self._look_seconds, self._look)
+
+    def _look(self) -> None:
+        """Refuse what is too slow. Time in which this side did not read is not the sender's."""
+        self._watch = None
+        if self._due is None or self._deaf or self._dropping is not None or self.transport.is_closing():
+            return
+        now = self.loop.time()
+        late = now - self._looked > 2 * self._look_seconds
+        answering = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+        unasked = self.awaits_body and self.cycle.waiting_for_100_continue
+        if answering or unasked or self.flow.read_paused or late:
+            self._due += now - self._looked
+        if now < self._due:
+            self._look_later()
+        elif self.awaits_body:
+            pace = f"{self._body_rate} bytes a second, over {self._body_seconds:g} seconds"
+            self._refuse(Refusal("too-slow", f"The body comes more slowly than {pace}"))
+        else:
+            sentence = f"The request line and headers were not whole {self._head_seconds:g} seconds after they began"
+            self._refuse(Refusal("too-slow", sentence))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._due = self.loop.time() + self._head_seconds
+
+    def on_headers_complete(self) -> None:
+        self._unfinished = 0
+        self._due = self.loop.time() + self._body_seconds
+        names = [name for name, _ in self.headers]
+        has_body = b"content-length" in names or b"transfer-encoding" in names
+        self._reason = self._unusable(names, has_body=has_body)
+        if self._reason:
+            raise ValueError(self._reason)
+        super().on_headers_complete()
+        self._all.begun(self)
+        if self.parser.should_upgrade():
+            self.cycle.keep_alive = False  # the parser takes nothing after it for HTTP
+        if has_body:
+            self.cycle.transport = _Answering(self, self.cycle)  # type: ignore[assignment]  # all that it calls
+
+    def _unusable(self, names: list[bytes], *, has_body: bool) -> str:
+        """Why a head that the parser takes is not taken, else nothing (RFC 9112, sections 3.2 and 6.1)."""
+        version, hosts = self.parser.get_http_version(), names.count(b"host")
+        if hosts > 1:
+            return f"The request has {hosts} headers Host; it may have one"
+        if not hosts and version == "1.1":
+            return "The request has no header Host, which HTTP/1.1 needs"
+        if version == "1.0" and b"transfer-encoding" in names:
+            return "HTTP/1.0 has no Transfer-Encoding: send the header Content-Length"
+        if has_body and self.parser.should_upgrade():
+            # The parser takes what follows for the other protocol's, so that the body would be empty.
+            return "This is HTTP/1.1 alone: send a request that has a body without the header Upgrade"
+        return ""
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """An upgrade that is offered is not taken, and nothing is missing for it."""
+
+    def on_body(self, body: bytes) -> None:
+        self._unfinished = 0
+        if self.cycle.response_complete:
+            return
+        held = self.cycle.body
+        if not held:
+            self.cycle.body = b""  # type: ignore[assignment]  # not an empty bytearray: to it CPython adds by copying
+        elif isinstance(held, bytes):
+            self.cycle.body = bytearray(held)  # the third piece and later ones are added in place
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unfinished, self._due = 0, None
+        super().on_message_complete()
+        if self._dropping is not None:
+            self._dropped()
+            self.cycle.more_body = False
+            if not self.cycle.keep_alive:
+                self.transport.close()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline and self.parser is not None:  # (it has none once the connection is lost)
+            self._all.answered(self)
+        if self.pipeline:
+            self.flow.pause_reading()  # requests that wait are enough; uvicorn reads on after each answer
+        elif self.cycle.response_complete and self.cycle.more_body and not self.transport.is_closing():
+            self._drop(last=not self.cycle.keep_alive)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self._dropping is not None:
+            self.transport.close()
+
+    def _drop(self, *, last: bool) -> None:
+        """Read on, for a while, and think nothing of it; after the last answer the other side is told that it was."""
+        self._unset_keepalive_if_required()
+        if self.cycle is not None:
+            self.cycle.body = bytearray()
+        self._dropping = self.loop.call_later(DROP_SECONDS, self.transport.close)
+        if last and self.transport.can_write_eof():  # not over TLS
+            self.transport.write_eof()
+
+    def _dropped(self) -> None:
+        if self._dropping is not None:
+            self._dropping.cancel()
+            self._dropping = None
+
+    def _await_next(self) -> None:
+        """The body has ended after its answer: what follows is the next request, as after any answer."""
+        if not self.transport.is_closing():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Refusal("bad-request", self._reason or msg))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        request_id = secrets.token_hex(8)
+        answer = errors.response(refusal)
+        headers = {**observe.SAFE_HEADERS, **answer.headers, "X-Request-ID": request_id, "Connection": "close"}
+        lines = [
+            *self.server_state.default_headers,
+            *((key.encode(), value.encode()) for key, value in headers.items()),
+        ]
+        head = b"".join(b"%s: %s\r\n" % line for line in lines)
+        cycle, self._deaf = self.cycle, True
+        under_way = cycle is not None and not cycle.response_complete
+        if self._dropping is not None or self.pipeline or (under_way and cycle.response_started):
+            # Its request has an answer, or it would be taken for that of another, or for the end of one that is cut
+            # short instead.
+            self.transport.close()
+        else:
+            self.transport.write(STATUS_LINE[refusal.status] + head + b"\r\n" + bytes(answer.body))
+            self._drop(last=True)
+            if under_way:  # its route learns that no more will come, and asks for none
+                cycle.waiting_for_100_continue = False
+                cycle.disconnected = True
+                cycle.message_event.set()
+        observe.log.info("refused before it had a path: %s", refusal.code, extra={"request_id": request_id})

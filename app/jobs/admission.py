@@ -1,0 +1,302 @@
+"""Who is let in: what cannot be served is refused before its body is read, by what was seen a moment ago.
+
+Under overload most requests are refusals, and those must cost less than the work they ask for. So none of them asks
+Redis: one task looks several times a second, and requests are judged by what it saw. The exact bounds are checked again
+where the job is enqueued, in one step with it.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.to_thread
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+
+from app.kit import durability, limits
+from app.access.auth import LOCAL
+from app.jobs.throughput import Drain
+from app.kit.durability import Durability
+from app.kit.errors import Refusal
+from app.kit.places import Places
+from app.settings import Settings
+from workers.queue.protocol import PRIORITIES, Priority, WorkerReport
+from workers.queue.jobs import Bounds, JobQueue, connect
+
+log = logging.getLogger("warpdesk.api")
+
+LOOK_SECONDS = 0.2
+WORKERS_SECONDS = 1.0
+DURABILITY_SECONDS = 5.0
+
+# A look is a small part of what a process does, however long the queue's lists are.
+_LOOKING = 0.05
+
+_LATELY = 0.05  # what a turn counts for, beside all before it
+
+# The queue's rate is an average of unlike jobs, and others come while a job waits.
+MARGIN = 1.5
+
+# A full queue is worth another try when this part of it is free: one place is gone before a caller is back.
+_ROOM = 20
+
+ABLE = ("ready", "busy")
+
+
+@dataclass
+class View:
+    """What was seen of Redis and the queue."""
+
+    waiting: int = 0
+    by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)  # and what this process enqueued since
+    memory: int = 0  # bytes that Redis has taken
+    max_memory: int = 0  # 0: as much as it likes
+
+    def ahead(self, owner: str, priority: Priority) -> int:
+        """Jobs that will be taken before the owner's next one. Priorities go in order; within one, owners in turn."""
+        before = 0
+        for other in PRIORITIES[: PRIORITIES.index(priority)]:
+            before += sum(self.by_owner.get(other, {}).values())
+        beside = self.by_owner.get(priority, {})
+        own = beside.get(owner, 0)
+        return before + own + sum(min(count, own + 1) for other_owner, count in beside.items() if other_owner != owner)
+
+    def count(self, owner: str, priority: Priority) -> None:
+        owners = self.by_owner.setdefault(priority, {})
+        owners[owner] = owners.get(owner, 0) + 1
+
+
+class Admission:
+    """The view of one API process, and the decisions taken from it."""
+
+    def __init__(self, settings: Settings, drain: Drain) -> None:
+        self._settings = settings
+        self.drain = drain
+        self._redis = connect(settings.redis_url, retry=Retry(NoBackoff(), 0), timeout=settings.redis_patience)
+        self._jobs = JobQueue(self._redis)
+        self._thread = anyio.CapacityLimiter(1)
+        self._view = View()
+        self._away: str | None = None  # why Redis could not be looked at
+        self._over: dict[str, tuple[float, int, int | None]] = {}  # owners at their quota: until when; see quota()
+        self._on_their_way: Counter[tuple[str, Priority]] = Counter()
+        self._turns = Places(limits.TURNS + limits.SPARE_TURNS, limits.TURNS)
+        self._charging_turns = Places(
+            limits.TURNS + limits.SPARE_TURNS, limits.TURNS
+        )  # what waits for the ledger keeps no turn from the rest
+        self._turn_took = 0.0  # seconds
+        self._able: dict[str, tuple[float, object]] = {}  # workers: when seen ready or busy, and their last fault then
+        self._redis_durability: Durability = "unknown"
+        self._workers_at = self._durability_at = 0.0
+
+    # What requests ask.
+
+    def bounds(self, owner: str) -> Bounds:
+        """What the queue takes of an owner. Where there are keys, a share of it is left to others."""
+        return Bounds(self._settings.max_queue, self._settings.max_live_jobs, shared=owner != LOCAL)
+
+    def require_turn(self, owner: str) -> None:
+        """Refuse what would wait behind too many others for this process alone."""
+        seconds = self._until_turn(owner)
+        self._require_room(self._turns, owner)
+        if seconds > limits.TURN_SECONDS:
+            sentence = (
+                f"Another submission of the key would wait longer than {limits.TURN_SECONDS:g} seconds for its turn"
+            )
+            raise Refusal("busy", sentence, headers={"Retry-After": "1"})
+
+    def _require_room(self, turns: Places, owner: str) -> None:
+        """An owner may have as many under way as there is room left for others."""
+        own, free = turns.present[owner], 2 * limits.SUBMISSIONS - turns.present.total()
+        if own >= free:
+            sentence = f"{own} submissions of the key are being taken at this moment"
+            raise Refusal("busy", sentence, headers={"Retry-After": "1"})
+
+    def _until_turn(self, owner: str) -> float:
+        """Seconds that one which comes now would wait."""
+        return max(0, self._turns.ahead(owner) - limits.TURNS + 1) / limits.TURNS * self._turn_took
+
+    def admit(self, owner: str) -> None:
+        """Refuse a submission that is certain to be refused."""
+        view = self._view
+        if view.max_memory and view.memory >= self._settings.max_redis_memory * view.max_memory:
+            raise self.memory()
+        if view.waiting >= self._settings.max_queue:
+            raise self.full(view.waiting)
+        until, live, free = self._over.get(owner, (0.0, 0, None))
+        if time.monotonic() < until:
+            raise self.quota(live, free)
+
+    def _meet(self, owner: str, priority: Priority, deadline_s: float, wait: float | None = None) -> None:
+        """Refuse a deadline that passes while others are computed. As long as nothing is measured, it is tried.
+
+        `wait`: seconds until the job's turn; None when that has come, and the job itself is among those on their way.
+        """
+        rate = self.drain.least
+        if rate is None:
+            return
+        earlier = PRIORITIES[: PRIORITIES.index(priority) + 1]
+        on_their_way = sum(count for (_, other), count in self._on_their_way.items() if other in earlier)
+        if wait is None:  # with it only as many as have their turns; those that wait for one come after it
+            on_their_way = min(on_their_way, limits.TURNS) - 1
+        ahead = self._view.ahead(owner, priority) + on_their_way
+        seconds = ((ahead + 1) / rate if ahead else 0.0) * MARGIN
+        left = deadline_s - ((wait or 0.0) + self._turn_took) * MARGIN
+        # What was seen is as old as a look, and what came since then may be done already.
+        if left > 0 and seconds <= (left if wait is None else max(left, 2 * LOOK_SECONDS)):
+            return
+        own = sum(self._view.by_owner.get(other, {}).get(owner, 0) for other in earlier)
+        sentence = (
+            f"{own} jobs of the key wait before it, and its deadline would pass before it is computed: that is "
+            f"{deadline_s:.3g} seconds away"
+        )
+        after = self.drain.retry_after(ahead + 1 - left / MARGIN * rate)
+        raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
+
+    @asynccontextmanager
+    async def turn(
+        self, owner: str, priority: Priority, deadline_s: float | None, *, charging: bool = False
+    ) -> AsyncIterator[None]:
+        """Wait until a submission may be worked on, and refuse it if its deadline would pass. It counts as a job.
+
+        One that may wait for the ledger has its turn among its like.
+        """
+        if charging:
+            self._require_room(self._charging_turns, owner)
+            async with self._charging_turns.take(owner):
+                yield
+            return
+        asked = time.monotonic()
+        if deadline_s is not None:
+            self._meet(owner, priority, deadline_s, self._until_turn(owner))
+        self._on_their_way[owner, priority] += 1
+        try:
+            async with self._turns.take(owner):
+                began = time.monotonic()
+                if deadline_s is not None and began - asked > LOOK_SECONDS:
+                    self._meet(owner, priority, deadline_s - (began - asked))
+                try:
+                    yield
+                finally:
+                    self._turn_took += _LATELY * (time.monotonic() - began - self._turn_took)
+        finally:
+            self._on_their_way[owner, priority] -= 1
+            if not self._on_their_way[owner, priority]:
+                del self._on_their_way[owner, priority]
+
+    def enqueued(self, owner: str, priority: Priority) -> None:
+        """A job counts before the next look sees it."""
+        self._view.count(owner, priority)
+
+    def retry_after(self, queued: tuple[str, Priority] | None) -> str:
+        """When to ask for a job again, as the value of a header. `queued`: whose newest job of which priority it is."""
+        return self.drain.retry_after(1 if queued is None else self._view.ahead(*queued))
+
+    def full(self, waiting: int) -> Refusal:
+        most = self._settings.max_queue
+        sentence = f"The queue is full: {most} jobs may wait"
+        after = self.drain.retry_after(waiting - most + max(1, most // _ROOM))
+        return Refusal("queue-full", sentence, headers={"Retry-After": after})
+
+    def quota(self, live: int, free: int | None) -> Refusal:
+        """The owner has so many live jobs. `free`: places that the queue has left, where the owner has its share."""
+        most, whole = self._settings.max_live_jobs if free is None else free, self._settings.max_queue
+        limit = f"the limit is {most}" if free is None else f"that is its share of a queue of {whole} as things are"
+        turns = max(1, sum(len(owners) for owners in self._view.by_owner.values()))  # owners are served in turn
+        sentence = f"{live} jobs of the key are queued or running; {limit}"
+        after = self.drain.retry_after((live - most + 1) * turns)
+        return Refusal("quota-reached", sentence, headers={"Retry-After": after})
+
+    def was_full(self, waiting: int) -> None:
+        """Redis refused a job: until the next look nobody needs to ask again."""
+        self._view.waiting = waiting
+
+    def was_at_quota(self, owner: str, live: int, free: int | None) -> None:
+        """The same for one owner."""
+        now = time.monotonic()
+        self._over = {key: told for key, told in self._over.items() if told[0] > now}
+        self._over[owner] = (now + LOOK_SECONDS, live, free)
+
+    def memory(self) -> Refusal:
+        share = self._settings.max_redis_memory
+        sentence = f"Redis is too full for new jobs: they are taken below {share:.0%} of its memory"
+        return Refusal("queue-memory", sentence, headers={"Retry-After": "10"})
+
+    @property
+    def durability(self) -> Durability:
+        """What a job and its arrays survive, by what Redis said of late."""
+        if self._away is not None:
+            return "unknown"
+        return durability.told(self._redis_durability, self._settings.durability)
+
+    @property
+    def away(self) -> str | None:
+        """Why Redis could not be looked at the last time, None where it could."""
+        return self._away
+
+    def troubles(self) -> list[str]:
+        """Why new jobs are refused although those that were taken run."""
+        view, settings = self._view, self._settings
+        told = []
+        if view.max_memory and view.memory >= settings.max_redis_memory * view.max_memory:
+            told.append(self.memory().detail)
+        if view.waiting >= settings.max_queue:
+            told.append(self.full(view.waiting).detail)
+        return told
+
+    def able_lately(self, worker: WorkerReport, within: float) -> bool:
+        """Whether it was seen ready or busy in the last so many seconds, and has told of no fault since."""
+        at, fault = self._able.get(worker.name, (-within, None))
+        return time.monotonic() - at < within and _fault(worker) == fault
+
+    # The task.
+
+    async def look(self) -> None:
+        """Run for as long as the API does."""
+        while True:
+            started = time.monotonic()
+            try:
+                view = await anyio.to_thread.run_sync(self._look, limiter=self._thread)
+            except (RedisError, OSError) as error:
+                if self._away is None:
+                    log.warning("the queue cannot be looked at: %s: %s", type(error).__name__, error)
+                self._away = f"Redis cannot be used: {type(error).__name__}"
+                self._durability_at = 0.0  # another server may answer next
+            except Exception:  # one odd report must not blind it for good
+                log.exception("the queue cannot be looked at")
+            else:
+                self._view, self._away = view, None
+            took = time.monotonic() - started
+            await asyncio.sleep(max(LOOK_SECONDS, took / _LOOKING) if self._away is None else LOOK_SECONDS)
+
+    def _look(self) -> View:
+        now = time.monotonic()
+        memory, max_memory = self._memory()
+        view = View(self._jobs.length(), self._jobs.waiting_by_owner(), memory, max_memory)
+        if now >= self._workers_at:
+            able = {worker.name: (now, _fault(worker)) for worker in self._jobs.workers() if worker.state in ABLE}
+            kept = {name: seen for name, seen in self._able.items() if now - seen[0] < 60}
+            self._able, self._workers_at = {**kept, **able}, now + WORKERS_SECONDS
+        if now >= self._durability_at:
+            self._redis_durability, self._durability_at = durability.of_redis(self._redis), now + DURABILITY_SECONDS
+        self.drain.look(view.waiting, sum(now - at < 2 * WORKERS_SECONDS for at, _ in self._able.values()))
+        return view
+
+    def _memory(self) -> tuple[int, int]:
+        try:
+            told: Mapping[str, int] = self._redis.info("memory")
+        except ResponseError:  # a server or a user without INFO: then Redis itself refuses, when it is full
+            return 0, 0
+        return told.get("used_memory", 0), told.get("maxmemory", 0)
+
+    def close(self) -> None:
+        self._redis.close()
+
+
+def _fault(worker: WorkerReport) -> object:
+    return worker.last_fault, worker.gpu and worker.gpu.last_fault_at

@@ -1,0 +1,168 @@
+"""Watch, cancel, erase and list jobs."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import anyio.to_thread
+import pydantic_core
+from fastapi import APIRouter, Query, Request, Response
+
+from app.access import auth
+from app.http import bodies
+from app.kit import errors
+from app.jobs import results
+from app import schemas
+from app.access.auth import Canceler, Key, Reader
+from app.http.direct import DirectRoute
+from app.kit.errors import Refusal
+from app.http.observe import after_private
+from app.jobs.queue import Watch
+from app.jobs.records import answer, own_job, pending, require_own, view
+from app.services import Desk, Shared
+from workers.queue.protocol import State
+from workers.queue.jobs import JobQueue, JobRecord
+
+router = APIRouter(tags=["jobs"], route_class=DirectRoute)
+
+CALLER = ("unauthorized", "missing-scope", "foreign-host", "queue-unavailable")
+PREFER: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": "Prefer",
+            "in": "header",
+            "description": "`wait=N`: answer when the job is done or after N seconds, at most 55 (RFC 7240); "
+            "what makes no sense is ignored",
+            "schema": {"type": "string"},
+            "example": "wait=10",
+        }
+    ]
+}
+APPLIED = {"Preference-Applied": {"description": "The wait that was granted", "schema": {"type": "string"}}}
+NOT_DONE: dict[str, Any] = {
+    "model": schemas.Job,
+    "description": "Accepted; not done yet",
+    "headers": {
+        "Location": {"description": "The job", "schema": {"type": "string"}},
+        "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}},
+        **APPLIED,
+    },
+}
+
+
+async def until_done(
+    desk: Desk, request: Request, caller: Key, watch: Watch, record: JobRecord, wait: int
+) -> JobRecord:
+    """The caller's job once it is done or the wait is over."""
+    found = await desk.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
+    after_private.set(record.request.private)  # a refusal's time tells of it too
+    auth.require_still(request)
+    return require_own(found, caller, watch.job_id)
+
+
+async def waited(desk: Desk, record: JobRecord, wait: int, headers: Mapping[str, str]) -> Response:
+    """200 with the job and its result if it is done, else 202."""
+    applied = {"Preference-Applied": f"wait={wait}", **headers}
+    after_private.set(record.request.private)
+    if not record.state.final:
+        return pending(desk, record, None, applied)
+    if record.state is not State.SUCCEEDED:
+        return answer(desk, record, 200, None, applied)
+
+    def whole(result: dict[str, Any] | None) -> bytes:
+        return pydantic_core.to_json({**view(desk, record).model_dump(mode="json"), "result": result})
+
+    try:
+        content = await results.written(desk, record, whole)
+    except Refusal:  # erased meanwhile
+        content = whole(None)
+    return Response(content, 200, applied, "application/json")
+
+
+@router.get(
+    "/v1/jobs/{job_id}",
+    summary="See where a job is",
+    response_model=schemas.Job,
+    responses={
+        200: {"headers": APPLIED},
+        202: {**NOT_DONE, "description": "With `Prefer: wait` only: still not done"},
+        **errors.documented(*CALLER, "unknown-job", "share-used-up", "busy"),
+    },
+    openapi_extra=PREFER,
+)
+async def job(job_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+    """200 in every state, a failed job's included: `status` tells. With `Prefer: wait=N`, 202 while not done."""
+    wait = bodies.preferred_wait(request, desk.settings.max_wait)
+    if wait is None:
+        record = await own_job(desk, caller, job_id)
+        position = None
+        if record.state is State.QUEUED:
+            position = await desk.queue(lambda jobs: jobs.position(job_id))
+        return answer(desk, record, 200, position, {})
+    with desk.waits.take(caller.id), desk.completions.watch(job_id, auth.still(request)) as watch:
+        record = await own_job(desk, caller, job_id)
+        if not record.state.final:
+            record = await until_done(desk, request, caller, watch, record, wait)
+    return await waited(desk, record, wait, {})
+
+
+@router.post(
+    "/v1/jobs/{job_id}/cancel",
+    summary="Cancel a job",
+    response_model=schemas.Job,
+    responses=errors.documented(*CALLER, "unknown-job"),
+)
+async def cancel(job_id: str, caller: Canceler, desk: Shared) -> Response:
+    """A queued job never runs, a running one is stopped. A job that is done stays as it is: `status` tells."""
+    await own_job(desk, caller, job_id)
+    await desk.queue(lambda jobs: jobs.cancel(job_id))
+    return answer(desk, await own_job(desk, caller, job_id), 200, None, {})
+
+
+@router.delete(
+    "/v1/jobs/{job_id}",
+    summary="Erase a job",
+    status_code=204,
+    response_class=Response,
+    responses={204: {"description": "Erased"}, **errors.documented(*CALLER, "unknown-job")},
+)
+async def erase(job_id: str, caller: Canceler, desk: Shared) -> Response:
+    """Cancel it if it is live, then delete its result and the inputs that no other live job of the key reads."""
+    record = await own_job(desk, caller, job_id)
+    outputs = await anyio.to_thread.run_sync(results.adopted, desk, record)
+
+    def forget(jobs: JobQueue) -> str | None:
+        name, inputs = jobs.erase(job_id)
+        for array in (*inputs, *outputs):
+            desk.delete_unread(caller.id, array)
+        return name
+
+    def delete() -> None:
+        if name is not None and results.is_of(desk, name, caller.id):
+            desk.store.delete_result(name)
+        desk.store.ended({job_id: None})
+
+    name = await desk.queue(forget)
+    await anyio.to_thread.run_sync(delete)
+    return Response(status_code=204)
+
+
+@router.get(
+    "/v1/jobs",
+    summary="List your jobs, newest first",
+    response_model=schemas.JobPage,
+    responses=errors.documented(*CALLER, "invalid-request"),
+)
+async def jobs(
+    caller: Reader,
+    desk: Shared,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[str | None, Query(description="From `next` of the page before", pattern=schemas.JOB_ID)] = None,
+) -> Response:
+    found = list(await desk.queue(lambda queue: queue.jobs(caller.id, limit + 1, cursor)))
+    more = len(found) > limit
+    page = schemas.JobPage(
+        jobs=[view(desk, record) for record in found[:limit]],
+        next=f"/v1/jobs?limit={limit}&cursor={found[limit - 1].request.id}" if more else None,
+    )
+    headers = {"Link": f'<{page.next}>; rel="next"'} if page.next else {}
+    return Response(page.model_dump_json(), 200, headers, "application/json")

@@ -1,0 +1,164 @@
+"""What happens to a job as it happens: server-sent events, resumable by the number of the last one that was read."""
+
+import re
+import time
+from collections.abc import Callable
+
+import anyio
+from fastapi import APIRouter, Request, Response
+from starlette.types import Receive, Scope, Send
+
+from app.access import auth
+from app.http import bodies
+from app.kit import errors
+from app import schemas
+from app.access.auth import Reader
+from app.kit.errors import Refusal
+from app.http.observe import after_private
+from app.jobs.records import hides_times, own_job, whole_second
+from app.services import Desk, Shared
+from workers.queue.protocol import Event
+from workers.queue.jobs import JobRecord
+
+router = APIRouter(tags=["jobs"])
+
+EVENT_STREAM = "text/event-stream"
+RETRY = 1000  # milliseconds after which a reader that lost its stream opens it again
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+
+@router.get(
+    "/v1/jobs/{job_id}/events",
+    summary="Follow a job as server-sent events",
+    response_model=None,
+    responses={
+        200: {
+            "description": "A stream of events (HTML standard, section 9.2): `id` is the event's number, `event` its "
+            "type, `data` one line of JSON. A comment comes now and then while nothing happens. It ends with the job",
+            "content": {
+                EVENT_STREAM: {
+                    "schema": {"type": "string"},
+                    "example": "id: 2\nevent: running\ndata: "
+                    '{"job":"job_0192f3c1b2a57c3e8d4f5a6b7c8d9e0f","number":2,"event":"running",'
+                    '"at":"2026-01-05T09:30:00.250000Z","attempt":1,"progress":null,"reason":null}\n\n',
+                }
+            },
+        },
+        204: {"description": "The job is done, and `Last-Event-ID` is its last event: there is no more to come"},
+        **errors.documented(
+            "unauthorized", "missing-scope", "foreign-host", "queue-unavailable", "bad-request", "unknown-job",
+            "not-acceptable", "share-used-up", "busy",
+        ),
+    },
+    openapi_extra={
+        "parameters": [
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "description": "Number of the last event that was read: the stream begins after it",
+                "schema": {"type": "string", "pattern": f"^{_NUMBER.pattern}$"},
+            }
+        ]
+    },
+)  # fmt: skip
+async def events(job_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+    """All events of the job so far, or those after `Last-Event-ID`, then each as it happens."""
+    bodies.negotiate(request, EVENT_STREAM)
+    request.state.shares.append(desk.streams.take(caller.id))  # until the stream ends
+    record = await own_job(desk, caller, job_id)
+    if record.erased:
+        raise Refusal("unknown-job", f"The events of {job_id} were erased with it")
+    last = _last_event(request)
+    told = await desk.queue(lambda jobs: jobs.events(job_id, max(0, last - 1)))
+    if last and (not told or last > told[-1].number):
+        raise Refusal("bad-request", f"The job has had no event {last}")
+    if last and told[-1].number == last and told[-1].final:
+        return Response(status_code=204)
+    return _Stream(desk, record, last, auth.still(request))
+
+
+def _last_event(request: Request) -> int:
+    """`Last-Event-ID`, 0 where there is none; a browser sends it empty after a stream without ids."""
+    header = request.headers.get("last-event-id", "")
+    if not header:
+        return 0
+    if not _NUMBER.fullmatch(header):
+        raise Refusal("bad-request", f"Last-Event-ID is the number of an event, not {header[:40]!r}")
+    return int(header)
+
+
+class _Stream(Response):
+    """Events for one reader. What waits for a slow one is bounded: see `app.jobs.queue.Feed`, and the connection's buffer.
+
+    Nothing of it runs in a thread, but reading what was missed.
+    """
+
+    media_type = EVENT_STREAM
+
+    def __init__(self, desk: Desk, record: JobRecord, last: int, let_in: Callable[[], bool]) -> None:
+        # nginx and others keep back what they buffer; no one may keep what is told of a job.
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._desk = desk
+        self._record = record
+        self._last = last
+        self._let_in = let_in
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        async with anyio.create_task_group() as tasks:
+
+            async def until_gone() -> None:
+                await bodies.until_gone(receive)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(until_gone)
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await _send(send, f"retry: {RETRY}\n\n")
+            await self._follow(send)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            tasks.cancel_scope.cancel()
+
+    async def _follow(self, send: Send) -> None:
+        desk, job_id, deadline = self._desk, self._record.request.id, self._record.request.deadline
+        private = hides_times(desk, self._record.request.operation)
+        after_private.set(private or self._record.request.private)
+        with desk.completions.follow(job_id, self._last, self._let_in) as feed:
+            while not (desk.completions.released or feed.over):
+                events = await desk.completions.news(feed, desk.settings.event_comment_seconds)
+                if not self._let_in():
+                    return
+                if events:
+                    await _send(send, "".join(_frame(event, private) for event in events))
+                    if events[-1].final:
+                        return
+                elif not (desk.completions.released or feed.over):
+                    await _send(send, ":\n\n")
+                    if deadline is not None and time.time() > deadline:
+                        await self._expire()
+
+    async def _expire(self) -> None:
+        """Where no worker is alive, a queued job expires for whoever asks for it."""
+        try:
+            await self._desk.queue(lambda jobs: jobs.get(self._record.request.id))
+        except Refusal:
+            return
+
+
+def _frame(event: Event, private: bool) -> str:
+    at = schemas.moment(whole_second(event.at) if private else event.at)
+    assert at is not None  # noqa: S101
+    told = schemas.JobEvent(
+        job=event.job,
+        number=event.number,
+        event=event.event,
+        at=at,
+        attempt=event.attempt,
+        progress=event.progress,
+        reason=event.reason,
+    )
+    return f"id: {event.number}\nevent: {event.event}\ndata: {told.model_dump_json()}\n\n"
+
+
+async def _send(send: Send, text: str) -> None:
+    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})

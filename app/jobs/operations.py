@@ -1,0 +1,253 @@
+"""The catalogue over HTTP, and the check that nothing wrong is ever enqueued."""
+
+import json
+import secrets
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import ValidationError
+
+from app.arrays import codecs as arrays
+from app.http import bodies
+from app.kit import errors, limits
+from app import schemas
+from app.kit.errors import Refusal, refuse_at
+from app.settings import Settings
+from app.services import Desk, Shared
+from kernels.array import ArrayInfo
+from kernels.operation import Cost, InvalidRequest, Operation, Params, Problem
+from kernels.spend import Spend
+from workers.store.spool import StoredArray
+
+router = APIRouter(tags=["operations"])
+
+# Seeds the service chooses fit the integers every JSON reader holds exactly (RFC 8259 section 6).
+SEED_BITS = 53
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A submission in which nothing is wrong: ids of its stored inputs, and the arrays that came with it."""
+
+    submission: schemas.Submission
+    operation: Operation
+    params: Params
+    stored: dict[str, str]
+    inline: dict[str, arrays.Numbers]
+    infos: dict[str, ArrayInfo]
+    seed: int | None
+    cost: Cost
+    spend: Spend | None  # of a budget
+
+    def is_secret(self, name: str) -> bool:
+        return any(expected.secret for expected in self.operation.inputs if expected.name == name)
+
+
+async def read(request: Request, desk: Desk) -> object:
+    """A submission as it was sent, parsed."""
+    return await bodies.read_json(request, desk.settings.max_body, partial(parsed, desk))
+
+
+def parsed(desk: Desk, sent: bytes) -> object:
+    """A submission. Refused where far too much is in it, or wrong with it; else not checked."""
+    body = desk.amounts.of_job(bodies.parse(sent), sent)
+    if isinstance(body, dict):
+        _require_few(body)
+        _require_few_problems(desk.operations.get(str(body.get("operation"))), body.get("params"))
+    return body
+
+
+def check(desk: Desk, owner: str, body: object) -> Checked:
+    """Check everything about a submission and write nothing. Reads files: call it in a thread."""
+    submission = bodies.fitted(schemas.Submission, body, schemas.UNION_TAGS)
+    operation = _find(desk.operations, submission.operation)
+    seed = _seed(operation, submission.seed)
+    inline, stored, infos = _inputs(desk, owner, submission)
+    _require_a_shape(operation, inline)
+    try:
+        params = operation.validate(submission.params, infos)
+    except InvalidRequest as error:
+        raise Refusal("invalid-request", errors.sentence_of(error.problems, error.count), *error.problems) from None
+    cost = operation.cost(params, infos)
+    if cost.bytes > desk.settings.max_job_bytes:
+        sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {desk.settings.max_job_bytes}"
+        raise refuse_at("job-too-large", "", sentence)
+    spend = None if operation.spend is None else operation.spend(params, infos)
+    return Checked(submission, operation, params, stored, inline, infos, seed, cost, spend)
+
+
+def _require_few(body: Mapping[str, Any]) -> None:
+    for name, most in (("inputs", limits.INPUTS), ("params", limits.PARAMS)):
+        given = body.get(name)
+        if isinstance(given, dict) and len(given) > most:
+            raise refuse_at("invalid-request", f"/{name}", f"{name} has {len(given)} entries; the limit is {most}")
+
+
+def _require_a_shape(operation: Operation, inline: Mapping[str, arrays.Numbers]) -> None:
+    """Refuse `[]` where another rank is expected: as JSON every array without rows is `[]`, one of shape (0, 3) too."""
+    for expected in operation.inputs:
+        numbers = inline.get(expected.name)
+        if numbers is None or numbers.shape != (0,) or 1 in expected.ranks:
+            continue
+        remedy = "upload the array as .npy" if expected.empty else f"{operation.name} takes no empty array"
+        sentence = f"the list is empty, which does not tell a shape such as [0, 3]; {remedy}"
+        raise refuse_at("invalid-request", f"/inputs/{expected.name}/data", sentence)
+
+
+def _require_few_problems(operation: Operation | None, params: object) -> None:
+    """Refuse params in which very many things are wrong by their number: a sentence for each would take seconds.
+
+    What pydantic finds takes some 300 bytes for each, so this is done where few large bodies are looked at at once.
+    """
+    if operation is None or not isinstance(params, dict):
+        return
+    waiting: list[Any] = [params]
+    parts = 0
+    while waiting and parts <= limits.PROBLEMS:
+        value = waiting.pop()
+        if isinstance(value, Mapping | list):
+            parts += len(value)
+            waiting += value.values() if isinstance(value, Mapping) else value
+    if parts <= limits.PROBLEMS:
+        return
+    try:
+        operation.params.model_validate_json(json.dumps(params))
+    except ValidationError as error:
+        count = error.error_count()
+    else:
+        return
+    if count > limits.PROBLEMS:
+        raise refuse_at("invalid-request", "/params", f"{count} things are wrong in params")
+
+
+def keep_inputs(desk: Desk, owner: str, checked: Checked) -> dict[str, StoredArray]:
+    """Store the arrays that came with a submission. Writes files: call it in a thread.
+
+    Secrets are erased when their job is done, so those of one job must not be those of another with the same content.
+    """
+    return {
+        name: arrays.store(
+            desk.store, owner, numbers, checked.infos[name], desk.settings.inline_ttl, unique=checked.is_secret(name)
+        )
+        for name, numbers in checked.inline.items()
+    }
+
+
+def _find(operations: Mapping[str, Operation], name: str) -> Operation:
+    operation = operations.get(name)
+    if operation is None:
+        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(operations)}"
+        raise refuse_at("unknown-operation", "/operation", sentence)
+    return operation
+
+
+def _seed(operation: Operation, given: int | None) -> int | None:
+    if operation.randomness == "seed":
+        return secrets.randbits(SEED_BITS) if given is None else given
+    if given is not None:
+        why = "draws from the operating system alone" if operation.randomness == "private" else "draws no random words"
+        raise refuse_at("invalid-request", "/seed", f"{operation.name} takes no seed: it {why}")
+    return None
+
+
+def _inputs(
+    desk: Desk, owner: str, submission: schemas.Submission
+) -> tuple[dict[str, arrays.Numbers], dict[str, str], dict[str, ArrayInfo]]:
+    """Inline arrays by name, ids of stored ones by name, and what all of them look like."""
+    inline: dict[str, arrays.Numbers] = {}
+    stored: dict[str, str] = {}
+    infos: dict[str, ArrayInfo] = {}
+    problems: list[Problem] = []
+    room = desk.settings.max_inline_numbers
+    for name, value in submission.inputs.items():
+        pointer = f"/inputs/{errors.escape(name)}"
+        if isinstance(value, schemas.StoredInput):
+            found = desk.store.find(owner, value.array)
+            if found is None:
+                problems.append(_missing(name, value.array))
+            else:
+                stored[name], infos[name] = found.id, found.info
+            continue
+        try:
+            numbers = arrays.from_nested(value.data, value.dtype, f"{pointer}/data", room)
+        except Refusal as refusal:
+            problems += refusal.problems
+            continue
+        room -= numbers.size
+        inline[name], infos[name] = numbers, arrays.describe(numbers)
+    if problems:
+        raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)
+    return inline, stored, infos
+
+
+def missing(inputs: Mapping[str, str], gone: Container[str]) -> Refusal:
+    """Stored inputs were deleted after they were looked at: the same as if they had never been there."""
+    problems = tuple(_missing(name, array_id) for name, array_id in inputs.items() if array_id in gone)
+    return Refusal("invalid-request", errors.sentence_of(problems), *problems)
+
+
+def _missing(name: str, array_id: str) -> Problem:
+    return Problem(f"/inputs/{errors.escape(name)}/array", f"there is no array {array_id[:80]!r}")
+
+
+def describe(operation: Operation, settings: Settings) -> schemas.OperationDescription:
+    return schemas.OperationDescription(
+        name=operation.name,
+        summary=operation.summary,
+        randomness=operation.randomness,
+        params=operation.params.model_json_schema(),
+        inputs=[
+            schemas.InputDescription(
+                name=expected.name,
+                doc=expected.doc,
+                dtypes=list(expected.dtypes),
+                ranks=list(expected.ranks),
+                required=expected.required,
+                nan_allowed=expected.nan,
+                empty_allowed=expected.empty,
+                secret=expected.secret,
+            )
+            for expected in operation.inputs
+        ],
+        outputs=[
+            schemas.OutputDescription(name=output.name, doc=output.doc, kind=output.kind)
+            for output in operation.outputs
+        ],
+        limits=schemas.Limits(
+            inline_numbers=settings.max_inline_numbers,
+            array_bytes=settings.max_array,
+            job_bytes=settings.max_job_bytes,
+            deadline_s=schemas.WEEK,
+            result_ttl_s=schemas.WEEK,
+        ),
+        example=example(operation),
+    )
+
+
+def example(operation: Operation) -> dict[str, Any]:
+    """A body for `POST /v1/jobs` that runs as it stands."""
+    return {"operation": operation.name, "params": operation.example.params, "inputs": operation.example.inputs}
+
+
+@router.get("/v1/operations", summary="List what can be computed", response_model=schemas.OperationList)
+async def operations(desk: Shared) -> schemas.OperationList:
+    return schemas.OperationList(
+        operations=[describe(operation, desk.settings) for operation in desk.operations.values()]
+    )
+
+
+@router.get(
+    "/v1/operations/{name}",
+    summary="Describe one operation",
+    response_model=schemas.OperationDescription,
+    responses=errors.documented("not-found"),
+)
+async def operation(name: str, desk: Shared) -> schemas.OperationDescription:
+    found = desk.operations.get(name)
+    if found is None:
+        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(desk.operations)}"
+        raise Refusal("not-found", sentence)
+    return describe(found, desk.settings)

@@ -1,0 +1,126 @@
+"""A job's record as its owner sees it; to anyone else it does not exist."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Response
+
+from app import schemas
+from app.access.auth import LOCAL, Key
+from app.kit.errors import Refusal
+from app.services import Desk
+from workers.queue.protocol import JobRequest
+from workers.queue.jobs import JobQueue, JobRecord
+
+_JOB_ID = re.compile(schemas.JOB_ID)
+
+
+async def own_job(desk: Desk, caller: Key, job_id: str) -> JobRecord:
+    """The record of one of the caller's jobs; the same 404 for unknown, malformed and other callers' ids."""
+    record = await desk.queue(lambda jobs: jobs.get(job_id)) if _JOB_ID.fullmatch(job_id) else None
+    return require_own(record, caller, job_id)
+
+
+def require_own(record: JobRecord | None, caller: Key, job_id: str) -> JobRecord:
+    if record is None or (record.request.id, record.request.owner) != (job_id, caller.id):
+        raise Refusal("unknown-job", f"There is no job {job_id[:80]!r}")
+    return record
+
+
+def positioned(jobs: JobQueue, record: JobRecord) -> tuple[JobRecord, int | None]:
+    """A record with its place in the queue; two round trips, in a thread."""
+    return record, None if record.state.final else jobs.position(record.request.id)
+
+
+def view(desk: Desk, record: JobRecord, position: int | None = None) -> schemas.Job:
+    """How long a private operation ran tells of its noise (Jin et al., "Are We There Yet? Timing and Floating-Point
+    Attacks on Differential Privacy Systems", 2022): its start is left out and what follows its end is a whole second.
+    """
+    request = record.request
+    started_at, ended_at, expires_at = record.started_at, record.ended_at, record.result_expires_at
+    if hides_times(desk, request.operation):
+        started_at, ended_at, expires_at = None, whole_second(ended_at), whole_second(expires_at)
+    at = f"/v1/jobs/{request.id}"
+    error = record.error
+    submitted_at = schemas.moment(record.submitted_at)
+    assert submitted_at is not None  # noqa: S101
+    return schemas.Job(
+        id=request.id,
+        operation=request.operation,
+        status=record.state,
+        backend=request.backend,
+        priority=request.priority,
+        seed=request.seed,
+        attempt=record.attempt,
+        queue_position=position,
+        progress=record.progress,
+        submitted_at=submitted_at,
+        started_at=schemas.moment(started_at),
+        ended_at=schemas.moment(ended_at),
+        deadline_at=schemas.moment(request.deadline),
+        result_expires_at=schemas.moment(expires_at),
+        erased=record.erased,
+        error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
+        provenance=provenance(record),
+        request_id=request.request_id,
+        links=schemas.Links(self=at, result=f"{at}/result", events=f"{at}/events", cancel=f"{at}/cancel"),
+    )
+
+
+def provenance(record: JobRecord) -> schemas.Provenance | None:
+    """How a job was computed, without what tells of other owners' jobs in its launch, and of whether there were any:
+    their number, the launch's times, of which the owner's jobs have their share, and what was said of its size.
+    """
+    how, request = record.provenance, record.request
+    if how is None:
+        return None
+    own = how.batch_own or 1
+    told: dict[str, Any] = vars(how) | {"batch_size": own, "batch_reason": _batch_reason(request, own)}
+    for name in ("copy_seconds", "kernel_seconds", "compute_seconds"):
+        if told[name] is not None:  # rounded in every case: more digits would tell what it was divided by
+            told[name] = round(told[name] * own / how.batch_size, 7)
+    if how.cost_dollars and how.compute_seconds:
+        told["cost_dollars"] = how.cost_dollars * how.batch_size / how.compute_seconds * told["compute_seconds"] / own
+    if request.together is not None and not (request.private or request.owner == LOCAL):
+        if how.backend_reason is not None:
+            what, numbers, _ = how.backend_reason.partition(":")
+            told["backend_reason"] = what if numbers else "predicted to be the quicker"
+        if how.fallback_reason is not None and " bytes" in how.fallback_reason:
+            told["fallback_reason"] = "out of memory"
+    return schemas.Provenance(**told)  # which has no `batch_own`
+
+
+def _batch_reason(request: JobRequest, own: int) -> str | None:
+    """Why there were no more jobs in a launch, had it been of its owner's alone."""
+    together = request.together
+    if together is None:
+        return None
+    if own >= together.items:
+        return "full"
+    if (own + 1) * request.size > together.bytes:
+        return "bytes"
+    return "waited" if together.wait else "drained"
+
+
+def hides_times(desk: Desk, operation: str) -> bool:
+    known = desk.operations.get(operation)
+    return known is None or known.randomness == "private"
+
+
+def whole_second(unix: float | None) -> float | None:
+    return None if unix is None else float(math.ceil(unix))
+
+
+def answer(desk: Desk, record: JobRecord, status: int, position: int | None, headers: Mapping[str, str]) -> Response:
+    content = view(desk, record, position).model_dump_json()
+    return Response(content, status, headers, "application/json")
+
+
+def pending(desk: Desk, record: JobRecord, position: int | None, headers: Mapping[str, str]) -> Response:
+    """202: where the job is, and when to ask again."""
+    request = record.request
+    wait = desk.admission.retry_after(None if position is None else (request.owner, request.priority))
+    told = {"Location": f"/v1/jobs/{request.id}", "Retry-After": wait, **headers}
+    return answer(desk, record, 202, position, told)

@@ -1,0 +1,272 @@
+"""The answer of a job: whole as JSON, or one output alone as JSON or .npy."""
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import pydantic_core
+from fastapi import APIRouter, Request, Response
+
+from app.arrays import codecs as arrays
+from app.http import bodies, downloads
+from app.kit import errors
+from app import schemas
+from app.access.auth import Reader
+from app.http.direct import DirectRoute
+from app.kit.errors import Refusal
+from app.jobs.records import own_job, pending, provenance
+from app.services import Desk, Shared
+from workers.queue.protocol import ArrayOutput, ResultDocument, State
+from workers.queue.jobs import JobRecord
+
+log = logging.getLogger("warpdesk.api")
+
+router = APIRouter(tags=["jobs"], route_class=DirectRoute)
+
+JSON, NPY = "application/json", "application/x-npy"
+
+# Bytes of files that are read and written out on the event loop, which takes about as long as a change of thread.
+SMALL = 16 * 1024
+# Whoever opens a file so soon after it was written finds the way there in memory, and waits for no disk.
+_LATELY = 5.0  # seconds
+
+_NOT_SUCCEEDED = {State.FAILED: "job-failed", State.CANCELED: "job-canceled", State.EXPIRED: "job-expired"}
+
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    202: {
+        "model": schemas.Job,
+        "description": "Not done yet",
+        "headers": {"Retry-After": {"schema": {"type": "integer"}}},
+    },
+    304: {"description": "The copy named in If-None-Match is the current one"},
+    **errors.documented(
+        "unauthorized", "missing-scope", "foreign-host", "unknown-job", "not-acceptable", "job-failed", "job-canceled",
+        "job-expired", "result-gone", "queue-unavailable",
+    ),
+}  # fmt: skip
+
+
+@router.get(
+    "/v1/jobs/{job_id}/result",
+    summary="Get the answer of a job",
+    response_model=schemas.Result,
+    responses=_RESPONSES,
+)
+async def result(job_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+    bodies.negotiate(request, JSON)
+    record = await own_job(desk, caller, job_id)
+    if not record.state.final:
+        return pending(desk, record, None, {})
+    name = available(record)
+    tag = _tag(name, "", JSON)
+    if _is_current(request, tag):
+        return Response(status_code=304, headers={"ETag": tag, "Vary": "Accept"})
+    content = await written(desk, record, pydantic_core.to_json)
+    return Response(content, 200, {"ETag": tag, "Vary": "Accept"}, JSON)
+
+
+@router.get(
+    "/v1/jobs/{job_id}/result/{output}",
+    summary="Get one output of a job, as JSON or .npy",
+    response_model=None,
+    responses={
+        200: {
+            "description": "The output",
+            "content": {JSON: {"schema": {}}, NPY: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **_RESPONSES,
+        **downloads.RANGED,
+        **errors.documented("unknown-job", "unknown-output"),
+    },
+    openapi_extra=downloads.RANGE,
+)
+async def output(job_id: str, output: str, request: Request, caller: Reader, desk: Shared) -> Response:
+    """An array of more than 100,000 numbers comes as .npy only."""
+    record = await own_job(desk, caller, job_id)
+    if not record.state.final:
+        return pending(desk, record, None, {})
+    name = available(record)
+    found = (await anyio.to_thread.run_sync(_document, desk, record)).outputs.get(output)
+    if found is None:
+        raise Refusal("unknown-output", f"{record.request.operation} has no output {output[:64]!r}")
+    offered: tuple[str, ...] = (JSON,)
+    if isinstance(found, ArrayOutput):  # what the whole result would not write out is not written out alone either
+        offered = (JSON, NPY) if found.info.size <= desk.settings.max_result_numbers else (NPY,)
+    media_type = bodies.negotiate(request, *offered)
+    headers = {"ETag": _tag(name, output, media_type), "Vary": "Accept"}
+    if _is_current(request, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    if not isinstance(found, ArrayOutput):
+        return Response(pydantic_core.to_json(found.value), 200, headers, JSON)
+    file = desk.store.result(name) / found.file
+    if media_type == NPY:
+        try:
+            return await downloads.download(request, file, headers, NPY)
+        except FileNotFoundError:
+            raise _outlived() from None
+    content = await anyio.to_thread.run_sync(lambda: pydantic_core.to_json(arrays.to_nested(_load(file))))
+    return Response(content, 200, headers, JSON)
+
+
+def available(record: JobRecord) -> str:
+    """The name of a final job's result; 409 where it has none, 410 where it had one."""
+    code = _NOT_SUCCEEDED.get(record.state)
+    if code is not None:
+        why = f": {record.error.message}" if record.error is not None else ""
+        raise Refusal(code, f"The job is {record.state.value} and has no result{why}")
+    if record.erased or record.result is None:
+        raise Refusal("result-gone", "The result was erased")
+    if record.result_expires_at is not None and record.result_expires_at < time.time():
+        raise _outlived()
+    return record.result
+
+
+async def written(desk: Desk, record: JobRecord, form: Callable[[dict[str, Any]], bytes]) -> bytes:
+    """`form` of a `schemas.Result`: at once where the job has just ended and its answer is small and in memory, else in
+    a thread."""
+    if record.ended_at is not None and abs(time.time() - record.ended_at) < _LATELY:
+        with suppress(BlockingIOError):
+            return form(_rendered(desk, record, at_once=True))
+    return await anyio.to_thread.run_sync(lambda: form(_rendered(desk, record)))
+
+
+def _rendered(desk: Desk, record: JobRecord, *, at_once: bool = False) -> dict[str, Any]:
+    """A `schemas.Result`, its large arrays published as arrays of the job's owner. At once, or BlockingIOError."""
+    name = available(record)
+    read = _AtHand(SMALL).read if at_once else Path.read_bytes
+    document = _document(desk, record, read)
+    outputs: dict[str, Any] = {}
+    for key, found in document.outputs.items():
+        if not isinstance(found, ArrayOutput):
+            outputs[key] = found.value
+            continue
+        file = desk.store.result(name) / found.file
+        if found.info.size <= desk.settings.max_result_numbers:
+            outputs[key] = arrays.to_nested(_load(file, read))
+            continue
+        if at_once:
+            raise BlockingIOError
+        if desk.store.find(record.request.owner, found.id) is None:
+            ttl = max(1.0, (record.result_expires_at or 0.0) - (record.ended_at or 0.0))
+            try:
+                desk.store.adopt(record.request.owner, file, found.id, found.info, ttl)
+            except FileNotFoundError:
+                raise _outlived() from None
+            desk.allow(record.request.owner, found.id)
+        outputs[key] = {"array": found.id, "dtype": found.dtype, "shape": list(found.shape)}
+    how = provenance(record)
+    assert how is not None  # noqa: S101 - a job that succeeded says how
+    return {
+        "job": record.request.id,
+        "operation": record.request.operation,
+        "outputs": outputs,
+        "provenance": how.model_dump(mode="json"),
+    }
+
+
+def adopted(desk: Desk, record: JobRecord) -> tuple[str, ...]:
+    """Ids that a job's large outputs have as arrays. Reads files: call it in a thread."""
+    if record.result is None or record.erased:
+        return ()
+    try:
+        document = _document(desk, record)
+    except Refusal:
+        return ()
+    return tuple(found.id for found in document.outputs.values() if isinstance(found, ArrayOutput))
+
+
+def _document(desk: Desk, record: JobRecord, read: Callable[[Path], bytes] = Path.read_bytes) -> ResultDocument:
+    """What the job's result says. Workers may write the record, which names it: another owner's is none."""
+    try:
+        document = ResultDocument.model_validate_json(read(desk.store.result(available(record)) / "result.json"))
+    except (FileNotFoundError, ValueError):  # or it is no result's name, or cut short
+        raise _outlived() from None
+    if document.owner != record.request.owner:
+        log.error("%s names the result of a job of another key", record.request.id)
+        raise _outlived()
+    return document
+
+
+def is_of(desk: Desk, name: str, owner: str) -> bool:
+    """Whether a result may be deleted for this owner. What is not whole is nobody's: it is swept. Reads a file: call it
+    in a thread."""
+    try:
+        document = ResultDocument.model_validate_json((desk.store.result(name) / "result.json").read_bytes())
+    except (FileNotFoundError, ValueError):
+        return False
+    return document.owner == owner
+
+
+def _load(file: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> arrays.Numbers:
+    try:
+        return arrays.from_file(read(file))
+    except FileNotFoundError:
+        raise _outlived() from None
+
+
+class _AtHand:
+    """Reads files without waiting for a disk, so many bytes in all; raises BlockingIOError where that cannot be."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def read(self, file: Path) -> bytes:
+        try:
+            # Without O_NOATIME the first reading is itself written, into the file system's journal.
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOATIME)
+        except PermissionError:  # the file is another user's
+            raise BlockingIOError from None
+        try:
+            size = os.fstat(descriptor).st_size
+            self._room -= size
+            if self._room < 0:
+                raise BlockingIOError
+            data = bytearray(size)
+            if os.preadv(descriptor, [data], 0, os.RWF_NOWAIT) < size:
+                raise BlockingIOError
+        except OSError as error:  # tmpfs and others do not know the flag
+            raise BlockingIOError from error
+        finally:
+            os.close(descriptor)
+        return bytes(data)
+
+
+def _outlived() -> Refusal:
+    return Refusal("result-gone", "The result outlived its time or was erased")
+
+
+def _tag(name: str, output: str, media_type: str) -> str:
+    """A strong validator: what an attempt wrote never changes, so its name and the form identify the bytes."""
+    return f'"{hashlib.sha256(f"1|{name}|{output}|{media_type}".encode()).hexdigest()[:32]}"'
+
+
+def _is_current(request: Request, tag: str) -> bool:
+    """If-None-Match (RFC 9110 section 13.1.2), which compares weakly."""
+    header = ", ".join(request.headers.getlist("if-none-match"))
+    return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
+
+
+async def erase_secrets(desk: Desk, record: JobRecord) -> None:
+    """Delete the secret inputs of a job that is done, however often it ran, unless another live job reads them."""
+    operation = desk.operations.get(record.request.operation)
+    secrets = [] if operation is None else operation.secrets(record.request.inputs)
+    owner, ended_at = record.request.owner, record.ended_at or 0.0
+
+    def left() -> list[str]:
+        found = [desk.store.find(owner, array) for array in secrets]
+        # What was uploaded since then waits for another job: the worker had erased it in time.
+        return [array.id for array in found if array is not None and array.created_at <= ended_at]
+
+    secrets = await anyio.to_thread.run_sync(left) if secrets else []
+    if not secrets:
+        return
+    try:
+        await desk.queue(lambda _: [desk.delete_unread(owner, array) for array in secrets])
+    except Refusal:
+        return  # Redis is away: the time to live of the arrays remains

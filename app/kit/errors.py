@@ -1,0 +1,249 @@
+"""Every way a request can fail, answered as RFC 9457 problem details: a code, a sentence, the numbers."""
+
+import errno
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+
+from app import schemas
+from kernels import operation
+from workers.store.disk import Reserved
+
+log = logging.getLogger("warpdesk.api")
+
+MEDIA_TYPE = "application/problem+json"
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+# code: (status, title, whether the same request may succeed later)
+CODES: dict[str, tuple[int, str, bool]] = {
+    "malformed-json": (400, "The body is not JSON", False),
+    "duplicate-key": (400, "The body names a field twice", False),
+    "bad-request": (400, "The request could not be understood", False),
+    "idempotency-key-required": (400, "What charges a budget needs an Idempotency-Key", False),
+    "invalid-idempotency-key": (400, "The Idempotency-Key cannot be used", False),
+    "disconnected": (400, "The client went away before the body was complete", True),
+    "unauthorized": (401, "No valid API key was given", False),
+    "unknown-member": (401, "The join token is not one of this round", False),
+    "missing-scope": (403, "The API key lacks the scope this needs", False),
+    "foreign-host": (403, "Without API keys only the service's own user on this machine is served", False),
+    "not-found": (404, "There is nothing at this path", False),
+    "unknown-job": (404, "There is no such job", False),
+    "unknown-round": (404, "There is no such round", False),
+    "unknown-array": (404, "There is no such array", False),
+    "unknown-output": (404, "The job has no such output", False),
+    "method-not-allowed": (405, "This path does not take this method", False),
+    "not-acceptable": (406, "None of the accepted media types can be given", False),
+    "unknown-budget": (404, "There is no such budget", False),
+    "unknown-charge": (404, "There is no such charge", False),
+    "too-slow": (408, "The request came too slowly", True),
+    "budget-exceeded": (409, "The budget does not hold this release", False),
+    "charge-forbidden": (403, "The budget's rules do not let the key charge it, or an input", False),
+    "budget-closed": (409, "The budget was closed", False),
+    "dataset-taken": (409, "The dataset has an open budget", False),
+    "array-in-use": (409, "A live job reads this array", True),
+    "not-a-dead-letter": (409, "The job was not given up", False),
+    "inputs-gone": (409, "Inputs of the job were deleted", False),
+    "stale-attempt": (409, "The attempt is not the one that runs", False),
+    "result-committed": (409, "The result is the answer of its job", False),
+    "job-failed": (409, "The job failed", False),
+    "job-canceled": (409, "The job was canceled", False),
+    "job-expired": (409, "The job's deadline passed before it was done", False),
+    "not-yet": (409, "The round has not come so far", True),
+    "phase-over": (409, "The round takes this no more", False),
+    "already-sent": (409, "The client has sent this before", False),
+    "round-aborted": (409, "The round was aborted", False),
+    "result-gone": (410, "The result was erased or outlived its time", False),
+    "body-too-large": (413, "The body is larger than the limit", False),
+    "array-too-large": (413, "The array is larger than the limit", False),
+    "unsupported-media-type": (415, "The body's media type is not taken here", False),
+    "range-not-satisfiable": (416, "The range begins after the end", False),
+    "invalid-request": (422, "The request does not fit the operation", False),
+    "unknown-operation": (422, "There is no such operation", False),
+    "idempotency-key-reused": (422, "The Idempotency-Key belongs to another request", False),
+    "not-accountable": (422, "The budget's accountant cannot hold this release", False),
+    "job-too-large": (422, "The job needs more memory than one job may", False),
+    "malformed-array": (422, "The body is not the array it says it is", False),
+    "malformed-result": (422, "The body is not the result it says it is", False),
+    "malformed-csv": (422, "The CSV cannot be read as numbers", False),
+    "wrong-length": (422, "What was sent is not as long as it has to be", False),
+    "double-reveal": (422, "Both secrets of one client would be known", False),
+    "forged-share": (422, "The share is not the one that was committed to", False),
+    "not-a-neighbour": (422, "A client is named that has no part in this", False),
+    "missing-share": (422, "A client that has to be named is not", False),
+    "rate-limited": (429, "Too many requests came from one", True),
+    "share-used-up": (429, "One caller holds too much at once", True),
+    "quota-reached": (429, "The API key has too many jobs that are not done", True),
+    "too-many-rounds": (429, "The API key has too many live rounds", True),
+    "storage-quota": (429, "The API key stores as many bytes as it may", True),
+    "head-too-large": (431, "The request line and headers are larger than the limit", False),
+    "internal-error": (500, "The service failed", True),
+    "storage-full": (503, "There is no room for more arrays", True),
+    "no-gpu-worker": (503, "No GPU worker is alive", True),
+    "busy": (503, "More arrives than can be taken at once", True),
+    "queue-full": (503, "The queue is full", True),
+    "queue-memory": (503, "Redis is nearly out of memory", True),
+    "deadline-unreachable": (503, "The queue is too long for the deadline", True),
+    "audit-unavailable": (503, "The audit log cannot be written", True),
+    "ledger-unavailable": (503, "The database of budgets and rounds cannot be used", True),
+    "queue-unavailable": (503, "The queue cannot be reached", True),
+}
+
+
+class Refusal(Exception):
+    """A request that is refused: what the caller will read."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *problems: operation.Problem,
+        headers: Mapping[str, str] | None = None,
+        job: str | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.problems = problems
+        self.headers = dict(headers or {})
+        self.job = job
+
+    @property
+    def status(self) -> int:
+        return CODES[self.code][0]
+
+
+def refuse_at(code: str, pointer: str, detail: str) -> Refusal:
+    """A refusal about one place in the request."""
+    return Refusal(code, detail, operation.Problem(pointer, detail))
+
+
+def response(refusal: Refusal) -> Response:
+    status, title, retryable = CODES[refusal.code]
+    problem = schemas.Problem(
+        type=f"/problems/{refusal.code}",
+        title=title,
+        status=status,
+        detail=refusal.detail,
+        code=refusal.code,
+        retryable=retryable,
+        errors=[
+            schemas.ErrorDetail(pointer=problem.pointer, detail=problem.detail)
+            for problem in refusal.problems[: operation.TOLD]
+        ],
+        job=refusal.job,
+    )
+    return Response(problem.model_dump_json(exclude_none=True), status, refusal.headers, MEDIA_TYPE)
+
+
+def escape(part: object) -> str:
+    """One token of a JSON pointer (RFC 6901)."""
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
+def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that may answer these codes, grouped by status for OpenAPI."""
+    by_status: dict[int, list[str]] = {}
+    if "body-too-large" in codes:  # any body may come too slowly, or while too many others do
+        codes = (*codes, *(code for code in ("too-slow", "share-used-up", "busy") if code not in codes))
+    if {"unauthorized", "unknown-member"} & {*codes}:  # as whoever has to be known
+        codes = (*codes, *(code for code in ("rate-limited", "share-used-up", "busy") if code not in codes))
+    for code in codes:
+        by_status.setdefault(CODES[code][0], []).append(code)
+    documents: dict[int | str, dict[str, Any]] = {}
+    for status, members in sorted(by_status.items()):
+        documents[status] = {
+            "description": "; ".join(f"`{code}`: {CODES[code][1]}" for code in members),
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        if status in (429, 503):
+            documents[status]["headers"] = {
+                "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}
+            }
+        if status == 416:
+            documents[status]["headers"] = {
+                "Content-Range": {"description": "`bytes */` and the size", "schema": {"type": "string"}}
+            }
+        if status == 401:
+            documents[status]["headers"] = {"WWW-Authenticate": {"schema": {"type": "string"}}}
+    return documents
+
+
+def body(model: type[BaseModel]) -> dict[str, Any]:
+    """The `requestBody` of a route that reads this model by itself; `app.http.document` adds the model."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def install(api: FastAPI) -> None:
+    """Give the application one form of error, the framework's own included."""
+
+    @api.exception_handler(Refusal)
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refusal)  # noqa: S101
+        request.app.state.desk.metrics.refused(error.code)
+        return response(error)
+
+    @api.exception_handler(HTTPException)
+    async def framework(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            return response(Refusal("not-found", f"There is nothing at {request.url.path}", headers=headers))
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = ", ".join(_methods(request))
+            sentence = f"{request.url.path} does not take {request.method[:40]}; it takes {allowed}"
+            return response(Refusal("method-not-allowed", sentence, headers={"Allow": allowed}))
+        return response(Refusal("bad-request", str(error.detail), headers=headers))
+
+    @api.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101
+        problems, count = operation.problems_of(error.errors())
+        return response(Refusal("invalid-request", sentence_of(problems, count), *problems))
+
+    @api.exception_handler(ClientDisconnect)
+    async def disconnected(_: Request, __: Exception) -> Response:
+        return response(Refusal("disconnected", "The connection closed before the body was complete"))
+
+
+def _methods(request: Request) -> list[str]:
+    """Every method of the path (RFC 9110 section 15.5.6); the framework names those of the first route alone."""
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
+
+
+def unforeseen(method: str, path: str, error: Exception) -> Response:
+    """What is left: a full disk, too many open files, or a fault of ours, whose reason goes to the log alone."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        log.error("the disk is full: %s", error.strerror)
+        sentence = error.sentence if isinstance(error, Reserved) else "The disk that holds arrays is full"
+        return response(Refusal("storage-full", sentence, headers={"Retry-After": "60"}))
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        log.error("no more files can be opened: %s", error.strerror)
+        sentence = "The service has as many files open as the system lets it"
+        return response(Refusal("busy", sentence, headers={"Retry-After": "1"}))
+    log.error("%s %s failed", method, quote(path, "/:"), exc_info=error)  # a path may have a line's end in it
+    return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
+
+
+def sentence_of(problems: Sequence[operation.Problem], count: int | None = None) -> str:
+    """One sentence for so many problems, of which these are the first, or all."""
+    count = len(problems) if count is None else count
+    if count == 1:
+        return problems[0].detail
+    told = [f"{problem.pointer}: {problem.detail}" for problem in problems[: operation.TOLD]]
+    more = [f"and {count - operation.TOLD} more"] if count > operation.TOLD else []
+    return f"{count} things are wrong: " + "; ".join(told + more)

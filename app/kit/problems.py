@@ -1,0 +1,22 @@
+"""What each kind of problem means: where the `type` of an error leads."""
+
+from fastapi import APIRouter
+
+from app.kit import errors
+from app import schemas
+from app.kit.errors import Refusal
+
+router = APIRouter(tags=["problems"])
+
+
+@router.get(
+    "/problems/{code}",
+    summary="What an error code means",
+    response_model=schemas.ProblemKind,
+    responses=errors.documented("not-found"),
+)
+async def problem(code: str) -> schemas.ProblemKind:
+    if code not in errors.CODES:
+        raise Refusal("not-found", f"There is no problem called {code[:64]!r}; there are {', '.join(errors.CODES)}")
+    status, title, retryable = errors.CODES[code]
+    return schemas.ProblemKind(code=code, status=status, title=title, retryable=retryable)

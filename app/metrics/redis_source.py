@@ -1,0 +1,91 @@
+"""What this process counts goes to Redis every second, and what Redis knows of the service comes back when asked for.
+
+The counts of all processes are one hash there (workers.queue.counts), so that each API process answers the same, and an
+addition counts once whatever reply is lost; what transitions counted is moved there with it. At a clean stop what is
+left goes too; a process that is killed takes up to a second of its requests with it, and no job.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+
+from app.kit import durability
+from app.metrics.collector import Collector
+from app.kit.durability import Durability
+from workers.queue.counts import Tally
+from workers.queue.protocol import Priority, WorkerReport
+from workers.queue.jobs import Backlog, JobQueue, connect
+
+SECONDS = 1.0
+_FACTS_SECONDS = 5.0  # how often Redis is asked of itself
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What Redis says of itself. None is what this server or user does not tell."""
+
+    memory: int | None
+    max_memory: int | None  # 0: as much as it likes
+    evicted: int | None
+    keeps: bool | None  # nothing is evicted, and there is an append-only file
+    durability: Durability
+
+
+@dataclass(frozen=True)
+class Seen:
+    at: float  # Unix seconds by Redis' clock
+    queues: Mapping[Priority, Backlog]
+    dead: int
+    workers: Sequence[WorkerReport]
+    facts: Facts
+
+
+class RedisCollector(Collector[Seen]):
+    """The counts are in `tally`."""
+
+    def __init__(self, url: str, patience: float) -> None:
+        super().__init__("redis", self._seen_now, SECONDS)
+        self.tally = Tally()
+        self._connection = connect(url, retry=Retry(NoBackoff(), 0), timeout=patience)
+        self._queue = JobQueue(self._connection)
+        self._facts: Facts | None = None
+        self._facts_at = 0.0
+
+    def stop(self, patience: float) -> None:
+        super().stop(patience)
+        with suppress(RedisError):
+            self._queue.count_left(self.tally)
+        self._connection.close()
+
+    def _seen_now(self, asked: bool) -> Seen | None:
+        if asked or not self.tally.empty:
+            self._queue.count(self.tally, ask=asked)
+        if not asked:
+            return None
+        queues, dead = self._queue.queues()
+        return Seen(self._queue.time(), queues, dead, self._queue.workers(), self._itself())
+
+    def _itself(self) -> Facts:
+        now = time.monotonic()
+        if self._facts is None or now - self._facts_at > _FACTS_SECONDS:
+            self._facts, self._facts_at = self._ask_itself(), now
+        return self._facts
+
+    def _ask_itself(self) -> Facts:
+        try:
+            told = self._connection.info()
+        except ResponseError:
+            told = {}
+        policy, appends = told.get("maxmemory_policy"), told.get("aof_enabled")
+        return Facts(
+            memory=told.get("used_memory"),
+            max_memory=told.get("maxmemory"),
+            evicted=told.get("evicted_keys"),
+            keeps=None if policy is None or appends is None else policy == "noeviction" and appends == 1,
+            durability=durability.of_redis(self._connection),
+        )

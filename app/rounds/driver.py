@@ -1,0 +1,183 @@
+"""Move rounds of secure aggregation on: end phases whose time is over, have the sum made, erase what was secret.
+
+Every API process does it, and none has to live: each step can be done again, and who is first is settled in the
+database and by the job's key.
+"""
+
+import asyncio
+import logging
+import mmap
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import anyio.to_thread
+
+from app.kit import errors
+from app.jobs import submission
+from app.access.auth import Key
+from app.kit.errors import Refusal
+from app.services import Desk
+from kernels.array import ArrayInfo, DType
+from privacy import unmasking
+from privacy.rounds import Aggregation, Status
+from privacy.unmasking import Unrecoverable
+from workers.store.npy import read_header
+from workers.queue.protocol import State
+
+log = logging.getLogger("warpdesk.api")
+
+OPERATION = "secure_aggregation"
+EVERY = 0.5  # seconds between two looks, where nothing tells that there is something to do
+
+
+async def drive(desk: Desk) -> None:
+    """Work on every round for which there is something to do, each by itself. What fails is tried again."""
+    working = dict[str, asyncio.Task[None]]()
+    told = dict[str, str]()  # one line for what goes no further, not one for each look
+    try:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EVERY):  # wait_for of Python 3.11 can swallow a cancel that meets its end
+                    await desk.rounds_moved.wait()
+            desk.rounds_moved.clear()
+            for round_id in [name for name, task in working.items() if task.done()]:
+                _tell(round_id, _reason(working.pop(round_id)), told)
+            try:
+                due = await anyio.to_thread.run_sync(desk.rounds.due)
+            except Exception as error:  # noqa: BLE001 - a database that is away: the API must go on
+                _tell("every round", type(error).__name__, told)
+                continue
+            _tell("every round", "", told)
+            for round_id in due:
+                if round_id not in working:
+                    working[round_id] = asyncio.create_task(_step(desk, round_id), name=round_id)
+    finally:
+        for task in working.values():
+            task.cancel()
+        await asyncio.gather(*working.values(), return_exceptions=True)
+
+
+def _tell(what: str, why: str, told: dict[str, str]) -> None:
+    if why and told.get(what) != why:
+        log.warning("%s goes no further for now: %s", what, why)
+        told[what] = why
+    if not why:
+        told.pop(what, None)
+
+
+def _reason(ended: "asyncio.Task[None]") -> str:
+    """Why a step went no further, empty where it did: the text of an error that nobody foresaw could hold anything."""
+    if ended.cancelled():  # by a library's time limit, say: to ask for its exception would end the driver
+        return "the step was canceled"
+    error = ended.exception()
+    if error is None:
+        return ""
+    return error.detail if isinstance(error, Refusal) else type(error).__name__
+
+
+async def _step(desk: Desk, round_id: str) -> None:
+    phase = await anyio.to_thread.run_sync(desk.rounds.advance, round_id)
+    if phase == "aggregating":
+        await _aggregate(desk, round_id)
+        phase = (await anyio.to_thread.run_sync(desk.rounds.status, round_id)).phase
+    if phase in ("done", "aborted"):
+        await _erase(desk, round_id)
+
+
+async def _aggregate(desk: Desk, round_id: str) -> None:
+    """Have the job of the sum queued, or see how it ended."""
+    status = await anyio.to_thread.run_sync(desk.rounds.status, round_id)
+    if status.job_id is not None and await _followed(desk, status, status.job_id):
+        return
+    if status.deadline is not None and status.deadline <= time.time():
+        await _abort(desk, round_id, "no worker has computed the sum in time")
+        return
+    work = await anyio.to_thread.run_sync(desk.rounds.aggregation, round_id)
+    if work is None:
+        return
+    try:
+        body = await anyio.to_thread.run_sync(_prepared, desk, work)
+    except Unrecoverable as why:
+        await _abort(desk, round_id, str(why))
+        return
+    inputs = {name: given["array"] for name, given in body["inputs"].items()}
+    if not await anyio.to_thread.run_sync(desk.rounds.submitted, round_id, None, inputs):
+        await _delete(desk, work.owner, inputs)  # somebody was quicker, and has erased what was there before
+        return
+    try:
+        job_id = await submission.submit_for(desk, Key(work.owner, "", (), "", 0.0), round_id, body)
+    except Refusal as refusal:
+        if errors.CODES[refusal.code][2]:
+            raise  # later, perhaps
+        await _abort(desk, round_id, f"the sum was refused: {refusal.detail}")
+        return
+    await anyio.to_thread.run_sync(desk.rounds.submitted, round_id, job_id, inputs)
+
+
+async def _followed(desk: Desk, status: Status, job_id: str) -> bool:
+    """Whether the job is known; if it has ended, so has the round."""
+    record = await desk.queue(lambda jobs: jobs.get(job_id))
+    if record is None:
+        return False  # Redis has lost it: all that it was made from is still there
+    if record.state is State.SUCCEEDED:
+        await anyio.to_thread.run_sync(desk.rounds.end, status.id, "done")
+    elif not record.state.final and status.deadline is not None and status.deadline <= time.time():
+        await desk.queue(lambda jobs: jobs.cancel(job_id))
+    elif record.state.final:
+        why = record.error.message if record.error is not None else "it was ended by its owner"
+        await _abort(desk, status.id, f"the job {job_id} of the sum is {record.state.value}: {why}")
+    return True
+
+
+async def _abort(desk: Desk, round_id: str, why: str) -> None:
+    await anyio.to_thread.run_sync(desk.rounds.end, round_id, "aborted", why)
+
+
+def _prepared(desk: Desk, work: Aggregation) -> dict[str, Any]:
+    """Work out the seeds, publish the job's inputs and return its submission, the same however often it is done.
+    Computes and writes files: call it in a thread. Raises Unrecoverable."""
+    kept, dtype = set(work.survivors), _dtype(work)
+    rows = desk.store.rows(work.round_id, len(work.order), work.row_bytes)
+    keep = [row for row, client in enumerate(work.order) if client in kept]
+    shape = len(keep), work.row_bytes * 8 // work.modulus_bits
+    survivors = [work.order[row] for row in rows.close(keep, dtype, shape)]
+    seeds = {"self_seeds": unmasking.self_seeds(work.shares, survivors)}
+    if work.pairs:
+        seeds["pair_seeds"] = unmasking.pair_seeds(work.shares, work.pairs)
+    with rows.file.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        _, start = read_header(mapped)
+        with memoryview(mapped)[start:] as data:
+            array_id = desk.store.digest(work.owner, dtype, shape, data)
+    ttl = desk.settings.array_ttl
+    inputs = {"masked": desk.store.adopt(work.owner, rows.file, array_id, ArrayInfo(dtype, shape), ttl).id}
+    for name, content in seeds.items():
+        with desk.store.writer(work.owner, "uint8", (len(content) // 32, 32), ttl) as writer:
+            writer.take(content)
+            inputs[name] = writer.commit(has_nan=False, has_inf=False).id
+    for published in inputs.values():
+        desk.allow(work.owner, published)
+    return {
+        "operation": OPERATION,
+        "params": {**work.params, "survivors": survivors, "pairs": [list(pair) for pair in work.pairs]},
+        "inputs": {name: {"array": published} for name, published in inputs.items()},
+        "backend": work.backend,
+    }
+
+
+def _dtype(work: Aggregation) -> DType:
+    return "uint32" if work.modulus_bits == 32 else "uint64"
+
+
+async def _erase(desk: Desk, round_id: str) -> None:
+    """Delete what was secret, and what it was computed from: files first, so that a crash leaves the round to be erased
+    again."""
+    status = await anyio.to_thread.run_sync(desk.rounds.status, round_id)
+    await _delete(desk, status.owner, await anyio.to_thread.run_sync(desk.rounds.arrays, round_id))
+    await anyio.to_thread.run_sync(desk.store.rows(round_id, 0, 0).delete)
+    await anyio.to_thread.run_sync(desk.rounds.erase, round_id)
+
+
+async def _delete(desk: Desk, owner: str, inputs: Mapping[str, str]) -> None:
+    await desk.queue(lambda _: [desk.delete_unread(owner, array_id) for array_id in inputs.values()])

@@ -1,0 +1,674 @@
+"""Rounds of secure aggregation: a group of clients has its vectors summed by a server that reads none of them."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeVar
+
+import anyio
+import anyio.to_thread
+import pydantic_core
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from app.kit import amounts, errors, limits
+from app.access import audit, auth
+from app.http import bodies
+from app.budgets import charging
+from app.jobs import results
+from app import schemas
+from app.access.audit import Audited
+from app.access.auth import Key, Reader, Submitter
+from app.kit.errors import Refusal
+from app.kit.limits import Share
+from app.jobs.records import own_job
+from app.schemas import WEEK, Body, Reply
+from app.services import Desk, Shared
+from kernels.operation import Problem
+from kernels.secure_aggregation.spec import Quantisation
+from privacy import rounds as rules
+from privacy.database import DatabaseUnavailable
+from privacy.rounds import Bounds, Member, NewRound, Phase, Status
+from workers.queue.protocol import BackendWish
+from workers.store.rows import Closed, Row, RowTaken
+
+router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audited)
+
+BINARY = "application/octet-stream"
+
+_CREATOR = ("unauthorized", "missing-scope", "foreign-host", "ledger-unavailable")
+_ANYONE = (*_CREATOR, "unknown-member", "unknown-round")
+_MEMBER = ("unknown-member", "unknown-round", "not-yet", "phase-over", "round-aborted", "ledger-unavailable")
+_BODY = (
+    "malformed-json", "duplicate-key", "disconnected", "body-too-large", "unsupported-media-type", "invalid-request",
+    "already-sent", "wrong-length",
+)  # fmt: skip
+_JOINED: dict[str, Any] = {"security": [{"join_token": []}]}
+_EITHER: dict[str, Any] = {"security": [{"bearer": []}, {"api_key": []}, {"join_token": []}]}
+
+HOUR = 3600.0
+
+T = TypeVar("T")
+B = TypeVar("B", bound=Body)
+
+Seconds = Annotated[float, Field(gt=0, le=WEEK, allow_inf_nan=False)]
+# Of a phase in which no vector is written yet: a round has its room from the beginning.
+Short = Annotated[float, Field(gt=0, le=HOUR, allow_inf_nan=False)]
+ClientName = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,3})$")]
+Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=1024, description="bytes in hexadecimal")]
+
+
+# --- what the creator sends, and gets
+
+
+class Deadlines(Body):
+    """Seconds that each phase may take. It ends earlier once everybody has sent what it takes."""
+
+    keys_s: Short = 60.0
+    shares_s: Short = 60.0
+    masked_s: Seconds = 600.0
+    unmask_s: Seconds = 60.0
+
+
+class RoundRequest(Body):
+    """A round to be made. Every client gets a join token; who takes part is settled when the keys are in."""
+
+    clients: Annotated[int, Field(ge=3, le=rules.MOST_CLIENTS, description="join tokens that are wanted")]
+    min_clients: Annotated[
+        int, Field(ge=3, le=rules.MOST_CLIENTS, description="fewest whose keys and shares may be in")
+    ]
+    threshold: Annotated[
+        int | None,
+        Field(
+            ge=2,
+            le=rules.MOST_CLIENTS,
+            description="survivors that are needed, more than half of all clients, which then share each with each; "
+            "null: neighbours and threshold by the rule for 2^-40 (security) and 2^-20 (failure)",
+        ),
+    ] = None
+    dimension: Annotated[int, Field(ge=1, le=1 << 32, description="numbers in each vector")]
+    modulus_bits: Literal[32, 64] = 32
+    quantisation: Quantisation
+    output: Literal["int", "float", "mean"] = "float"
+    deadlines: Deadlines = Deadlines()
+    backend: BackendWish = "auto"
+
+
+class OverflowProof(Reply):
+    """The largest magnitude that the sum of all clients can have, and the largest that the modulus allows."""
+
+    max_abs_sum: int
+    limit: int
+
+
+class CreatedRound(Reply):
+    """The one answer that holds the join tokens: the service keeps their digests alone."""
+
+    id: str
+    join_tokens: Annotated[
+        list[str], Field(description="one for each client, to be handed out in any order: who gets which says nothing")
+    ]
+    overflow_proof: OverflowProof
+
+
+class RoundCounts(Reply):
+    """Clients that have sent each of these."""
+
+    keys: int
+    shares: int
+    masked: int
+    unmask: int
+
+
+class Round(Reply):
+    """How far a round is."""
+
+    id: str
+    phase: Phase
+    why: Annotated[str | None, Field(description="why it was aborted")] = None
+    counts: RoundCounts
+    clients: int
+    min_clients: int
+    roster: Annotated[int | None, Field(description="clients whose keys were in when the roster closed")] = None
+    degree: int | None = None
+    threshold: int | None = None
+    dimension: int
+    modulus_bits: int
+    created_at: datetime
+    deadline_at: Annotated[datetime | None, Field(description="when the phase ends at the latest")] = None
+    ended_at: datetime | None = None
+    job: str | None = None
+
+
+class RoundResult(Reply):
+    """The sum, and what making it told the server."""
+
+    round: str
+    job: str
+    sum: Annotated[Any, Field(description="numbers, or from 100,001 of them on the id of an array")]
+    survivors: Annotated[list[int], Field(description="clients whose vectors are in the sum")]
+    dropped: Annotated[list[int], Field(description="clients that shared secrets and sent no vector in time")]
+    overflow_proof: OverflowProof
+    statement: str
+    provenance: dict[str, Any]
+
+
+# --- what a client sends, and gets
+
+
+class Keys(Body):
+    """A client's public X25519 keys for this round: of its masks, and of the shares that others send it."""
+
+    mask_public: Hex
+    share_public: Hex
+
+
+class Roster(Reply):
+    """Who takes part, and in which order they stand on the ring: a client has degree / 2 neighbours on either side."""
+
+    round: str
+    clients: dict[str, Keys]
+    ring: list[int]
+    degree: int
+    threshold: int
+    dimension: int
+    modulus_bits: int
+    quantisation: Quantisation
+
+
+class Commitments(Body):
+    """To the shares of both secrets that one client is given: SHA-256 each."""
+
+    self_seed: Hex
+    mask_key: Hex
+
+
+class SentShares(Body):
+    """An encrypted share for each neighbour, and commitments to those and to the share that the sender keeps."""
+
+    ciphertexts: dict[ClientName, Hex]
+    commitments: dict[ClientName, Commitments]
+
+
+class ReceivedShare(Reply):
+    """What one client sent another."""
+
+    ciphertext: str
+    commitments: Commitments
+
+
+class ReceivedShares(Reply):
+    """What a client's neighbours sent it, by sender, and everybody whose shares are in: mask with those among the
+    neighbours, and with nobody else."""
+
+    sharers: list[int]
+    shares: dict[str, ReceivedShare]
+
+
+class Survivors(Reply):
+    """Whose vectors are summed, and who shared secrets and sent no vector in time."""
+
+    survivors: list[int]
+    dropped: list[int]
+
+
+class Unmasking(Body):
+    """Shares that a survivor holds: of the self seeds of survivors, and of the mask keys of those that dropped out."""
+
+    self_seed: dict[ClientName, Hex] = Field(default_factory=dict)
+    mask_key: dict[ClientName, Hex] = Field(default_factory=dict)
+
+
+BODIES: tuple[type[Body], ...] = (RoundRequest, Keys, SentShares, Unmasking)
+
+
+# --- routes
+
+
+@router.post(
+    "",
+    summary="Make a round",
+    status_code=201,
+    response_model=CreatedRound,
+    responses=errors.documented(
+        *_CREATOR, *_BODY[:6], "job-too-large", "rate-limited", "too-many-rounds", "storage-quota", "storage-full"
+    ),
+    openapi_extra={"requestBody": errors.body(RoundRequest)},
+)
+async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
+    """The clients' join tokens are in the answer and nowhere else. Refused where the sum could overflow."""
+    desk.limits.take(caller.id)
+    asked = await _body(request, desk, RoundRequest)
+    new = NewRound(
+        owner=caller.id,
+        clients=asked.clients,
+        min_clients=asked.min_clients,
+        threshold=asked.threshold,
+        dimension=asked.dimension,
+        modulus_bits=asked.modulus_bits,
+        quantisation=asked.quantisation,
+        output=asked.output,
+        backend=asked.backend,
+        deadlines=(
+            asked.deadlines.keys_s, asked.deadlines.shares_s, asked.deadlines.masked_s, asked.deadlines.unmask_s,
+        ),
+    )  # fmt: skip
+    if found := [Problem(f"/{field}", sentence) for field, sentence in rules.problems(new)]:
+        raise Refusal("invalid-request", errors.sentence_of(tuple(found)), *found)
+    settings = desk.settings
+    if new.bytes + 24 * new.dimension > settings.max_job_bytes:
+        sentence = (
+            f"{new.clients} vectors of {new.dimension} words and their sum are {new.bytes + 24 * new.dimension} bytes; "
+            f"a job may have {settings.max_job_bytes}"
+        )
+        raise errors.refuse_at("job-too-large", "/dimension", sentence)
+    round_id, tokens = await _told(
+        desk,
+        caller.id,
+        lambda: desk.rounds.create(
+            new, Bounds(settings.max_live_rounds, settings.round_bytes_per_key, settings.max_round_bytes)
+        ),
+    )
+    created = CreatedRound(id=round_id, join_tokens=tokens, overflow_proof=_proof(new))
+    return Response(created.model_dump_json(), 201, {"Location": f"{router.prefix}/{round_id}"}, "application/json")
+
+
+@router.get(
+    "/{round_id}",
+    summary="See how far a round is",
+    response_model=Round,
+    responses=errors.documented(*_ANYONE),
+    openapi_extra=_EITHER,
+)
+async def see(round_id: str, request: Request, desk: Shared) -> Round:
+    """For the key that made the round, and for its clients."""
+    status = await _seen(request, desk, round_id)
+    created_at = schemas.moment(status.created_at)
+    assert created_at is not None  # noqa: S101
+    return Round(
+        id=status.id,
+        phase=status.phase,
+        why=status.why,
+        counts=RoundCounts(**status.counts),
+        clients=status.clients,
+        min_clients=status.min_clients,
+        roster=status.roster,
+        degree=status.degree,
+        threshold=status.threshold,
+        dimension=status.dimension,
+        modulus_bits=status.modulus_bits,
+        created_at=created_at,
+        deadline_at=schemas.moment(status.deadline),
+        ended_at=schemas.moment(status.ended_at),
+        job=status.job_id,
+    )
+
+
+@router.delete(
+    "/{round_id}",
+    summary="Cancel a round",
+    status_code=204,
+    response_class=Response,
+    responses={
+        204: {"description": "Aborted, or ended before"},
+        **errors.documented(*_CREATOR, "unknown-round", "audit-unavailable"),
+    },
+)
+async def cancel(round_id: str, request: Request, caller: Submitter, desk: Shared) -> Response:
+    """No sum is made of it any more, its clients are told that it was aborted, and what they sent is erased. A round
+    whose job is queued already is canceled with the job. An admin may end any round."""
+    status = await _told(desk, caller.id, lambda: desk.rounds.status(round_id))
+    if status.owner != caller.id and not caller.allows("admin"):
+        raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
+    if status.owner != caller.id:
+        await audit.begin(request, caller)
+    await _told(desk, caller.id, lambda: desk.rounds.cancel(round_id))
+    if status.job_id is not None:
+        job_id = status.job_id
+        with suppress(KeyError):  # Redis has forgotten it
+            await desk.queue(lambda jobs: jobs.cancel(job_id))
+    return Response(status_code=204)
+
+
+@router.post(
+    "/{round_id}/keys",
+    summary="Take part in a round",
+    status_code=204,
+    response_class=Response,
+    responses=errors.documented(*_MEMBER, *_BODY),
+    openapi_extra={**_JOINED, "requestBody": errors.body(Keys)},
+)
+async def send_keys(round_id: str, request: Request, desk: Shared) -> Response:
+    member = await _member(request, desk, round_id)
+    keys = await _body(request, desk, Keys)
+    mask_public, share_public = bytes.fromhex(keys.mask_public), bytes.fromhex(keys.share_public)
+    await _told(desk, member.owner, lambda: desk.rounds.send_keys(member, mask_public, share_public))
+    return Response(status_code=204)
+
+
+@router.get(
+    "/{round_id}/roster",
+    summary="See who takes part",
+    response_model=Roster,
+    responses=errors.documented(*_ANYONE, "not-yet", "round-aborted"),
+    openapi_extra=_EITHER,
+)
+async def roster(round_id: str, request: Request, desk: Shared) -> Roster:
+    """Known once the keys are in, or their time is over."""
+    status = await _seen(request, desk, round_id)
+    found = await _told(desk, status.owner, lambda: desk.rounds.roster(round_id))
+    return Roster(
+        round=round_id,
+        clients={
+            str(client): Keys(mask_public=mask.hex(), share_public=share.hex())
+            for client, (mask, share) in found.clients.items()
+        },
+        ring=list(found.ring),
+        degree=found.degree,
+        threshold=found.threshold,
+        dimension=found.dimension,
+        modulus_bits=found.modulus_bits,
+        quantisation=found.quantisation,
+    )
+
+
+@router.post(
+    "/{round_id}/shares",
+    summary="Share one's secrets",
+    status_code=204,
+    response_class=Response,
+    responses=errors.documented(*_MEMBER, *_BODY, "not-a-neighbour", "missing-share"),
+    openapi_extra={**_JOINED, "requestBody": errors.body(SentShares)},
+)
+async def send_shares(round_id: str, request: Request, desk: Shared) -> Response:
+    """Ciphertexts for exactly the sender's neighbours, of 96 bytes each."""
+    member = await _member(request, desk, round_id)
+    sent = await _body(request, desk, SentShares, keys=limits.JSON_KEYS_OF_MEMBERS)
+    commitments = {
+        int(client): (bytes.fromhex(both.self_seed), bytes.fromhex(both.mask_key))
+        for client, both in sent.commitments.items()
+    }
+    await _told(desk, member.owner, lambda: desk.rounds.send_shares(member, _by_client(sent.ciphertexts), commitments))
+    return Response(status_code=204)
+
+
+@router.get(
+    "/{round_id}/shares",
+    summary="Get the shares of others' secrets",
+    response_model=ReceivedShares,
+    responses=errors.documented(*_MEMBER),
+    openapi_extra=_JOINED,
+)
+async def shares(round_id: str, request: Request, desk: Shared) -> ReceivedShares:
+    """Known once the shares are in, or their time is over. Who has sent none is out of the round."""
+    member = await _member(request, desk, round_id)
+    sharers, received = await _told(desk, member.owner, lambda: desk.rounds.shares_for(member))
+    return ReceivedShares(
+        sharers=sharers,
+        shares={
+            str(client): ReceivedShare(
+                ciphertext=share.ciphertext.hex(),
+                commitments=Commitments(self_seed=share.self_seed.hex(), mask_key=share.mask_key.hex()),
+            )
+            for client, share in received.items()
+        },
+    )
+
+
+@router.put(
+    "/{round_id}/masked",
+    summary="Send one's masked vector",
+    status_code=204,
+    response_class=Response,
+    responses=errors.documented(
+        *_MEMBER,
+        "disconnected",
+        "unsupported-media-type",
+        "invalid-request",
+        "already-sent",
+        "wrong-length",
+        "storage-full",
+    ),
+    openapi_extra={
+        **_JOINED,
+        "requestBody": {"required": True, "content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}},
+    },
+)
+async def send_masked(round_id: str, request: Request, desk: Shared) -> Response:
+    """Little-endian words of `modulus_bits` bits, as many as the round's dimension. A vector that is too long, too
+    short or too late is erased, and its client may send it again while the phase lasts."""
+    bodies.require_media_type(request, BINARY)
+    member = await _member(request, desk, round_id)
+    place = await _told(desk, member.owner, lambda: desk.rounds.place(member))
+    declared = bodies.declared_length(request)
+    if declared is not None and declared != place.row_bytes:
+        raise _wrong_length(declared, place.row_bytes)
+    rows = desk.store.rows(round_id, place.rows, place.row_bytes)
+
+    def begin() -> Row:
+        rows.begin()
+        return rows.open(place.row)
+
+    try:
+        row = await anyio.to_thread.run_sync(begin)
+    except RowTaken:
+        sentence = f"Client {member.client} is sending its masked vector already: look again when that has ended"
+        raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
+    try:
+        with anyio.move_on_after(place.seconds) as in_time, desk.unwritten.take(member.owner, 0) as share:
+            await _receive(request, row, place.row_bytes, share)
+        if in_time.cancelled_caught:
+            raise Refusal("phase-over", "The time for masked vectors ended before this one was whole")
+        with anyio.CancelScope(shield=True):  # once it is asked, the answer decides what becomes of the row
+            await _settled(desk, member.owner, lambda: desk.rounds.send_masked(member))
+    except Closed:
+        raise Refusal("phase-over", "The phase masked has ended") from None
+    except BaseException as error:
+        with anyio.CancelScope(shield=True):
+            await _erase_unless_counted(desk, member, row)
+            if isinstance(error, Refusal) and error.code in ("phase-over", "round-aborted"):
+                status = await _told(desk, member.owner, lambda: desk.rounds.status(round_id))
+                if status.phase in ("done", "aborted"):  # nobody else would delete what this request has begun again
+                    await anyio.to_thread.run_sync(rows.delete)
+        raise
+    finally:
+        row.close()
+    return Response(status_code=204)
+
+
+@router.get(
+    "/{round_id}/survivors",
+    summary="See whose vectors are summed",
+    response_model=Survivors,
+    responses=errors.documented(*_ANYONE, "not-yet", "round-aborted"),
+    openapi_extra=_EITHER,
+)
+async def survivors(round_id: str, request: Request, desk: Shared) -> Survivors:
+    """Known once the masked vectors are in, or their time is over. Who dropped out has dropped out for good."""
+    status = await _seen(request, desk, round_id)
+    stayed, gone = await _told(desk, status.owner, lambda: desk.rounds.survivors(round_id))
+    return Survivors(survivors=stayed, dropped=gone)
+
+
+@router.post(
+    "/{round_id}/unmask",
+    summary="Give shares of others' secrets",
+    status_code=204,
+    response_class=Response,
+    responses=errors.documented(*_MEMBER, *_BODY, "double-reveal", "forged-share", "not-a-neighbour", "missing-share"),
+    openapi_extra={**_JOINED, "requestBody": errors.body(Unmasking)},
+)
+async def send_unmask(round_id: str, request: Request, desk: Shared) -> Response:
+    """For each of the sender's neighbours and itself one share: of the self seed of who survived, of the mask key of
+    who dropped out. Never both: together they open a vector."""
+    member = await _member(request, desk, round_id)
+    sent = await _body(request, desk, Unmasking, keys=limits.JSON_KEYS_OF_MEMBERS)
+    await _told(
+        desk,
+        member.owner,
+        lambda: desk.rounds.send_unmask(member, _by_client(sent.self_seed), _by_client(sent.mask_key)),
+    )
+    desk.rounds_moved.set()
+    return Response(status_code=204)
+
+
+@router.get(
+    "/{round_id}/result",
+    summary="Get the sum",
+    response_model=RoundResult,
+    responses=errors.documented(
+        *_CREATOR, "unknown-round", "unknown-job", "not-yet", "round-aborted", "result-gone", "queue-unavailable"
+    ),
+)
+async def result(round_id: str, caller: Reader, desk: Shared) -> Response:
+    """For the key that made the round alone."""
+    status = await _own(desk, caller, round_id)
+    if status.phase == "aborted":
+        raise Refusal("round-aborted", f"The round was aborted: {status.why}")
+    if status.phase != "done" or status.job_id is None:
+        raise Refusal("not-yet", f"The round is in the phase {status.phase}, and has no sum yet")
+    stayed, gone = await _told(desk, caller.id, lambda: desk.rounds.survivors(round_id))
+    record = await own_job(desk, caller, status.job_id)
+
+    def told(whole: dict[str, Any]) -> bytes:
+        outputs = whole["outputs"]
+        return pydantic_core.to_json(
+            {
+                "round": round_id,
+                "job": whole["job"],
+                "sum": outputs["sum"],
+                "survivors": stayed,
+                "dropped": gone,
+                "overflow_proof": outputs["overflow_proof"],
+                "statement": _statement(status, len(stayed), len(gone)),
+                "provenance": whole["provenance"],
+            }
+        )
+
+    return Response(await results.written(desk, record, told), media_type="application/json")
+
+
+def _statement(status: Status, stayed: int, gone: int) -> str:
+    return (
+        f"The server learned which {stayed + gone} clients took part, when each of them sent what, which {stayed} of "
+        "them survived, and the exact sum of those survivors' vectors; and of each client one of its two secrets. It "
+        f"could read no single vector unless {status.threshold} clients of one sharing set, or all of its neighbours "
+        "that are left, told it what they know, or it departed from the protocol. The sum is exact and carries no "
+        "noise: secure aggregation is not differential privacy, and whoever knows the vectors of all other survivors "
+        "knows the last one."
+    )
+
+
+def _proof(new: NewRound) -> OverflowProof:
+    largest, limit = rules.overflow_proof(new)
+    return OverflowProof(max_abs_sum=largest, limit=limit)
+
+
+# --- what the routes share
+
+
+async def _told(desk: Desk, owner: str, ask: Callable[[], T]) -> T:
+    """Ask the database in a thread; what it refuses is refused to the caller. What a member asks is its round's owner's
+    question."""
+    return await charging.in_time(desk, owner, lambda: _asked(ask))
+
+
+async def _settled(desk: Desk, owner: str, ask: Callable[[], T]) -> T:
+    """The same, and wait for the answer however long it takes: what is asked is not left to happen later."""
+    with anyio.CancelScope(shield=True):
+        answer = await desk.ledger_threads.run(owner, lambda: _asked(ask))
+    return answer  # noqa: RET504 (to mypy the scope could swallow an error)
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except rules.Refused as refused:
+        sentence = str(refused)
+        raise Refusal(refused.code, sentence[:1].upper() + sentence[1:], headers=_headers(refused.code)) from None
+    except DatabaseUnavailable as error:
+        raise charging.unavailable(error) from None
+
+
+def _headers(code: str) -> Mapping[str, str]:
+    if code == "unknown-member":
+        return {"WWW-Authenticate": 'Bearer realm="warpdesk round"'}
+    return {"Retry-After": "60"} if code in ("too-many-rounds", "storage-quota", "storage-full") else {}
+
+
+async def _member(request: Request, desk: Desk, round_id: str) -> Member:
+    token, gate = auth.token_of(request), request.app.state.gate
+    try:  # a member is let in however many others are refused from the same address
+        member = await _told(desk, bodies.sender(request), lambda: desk.rounds.member(round_id, token))
+    except Refusal as refusal:
+        if refusal.code in ("unknown-member", "unknown-round"):
+            gate.count_failure(request)
+        raise
+    desk.requests.take(f"{round_id} {member.client}")
+    return member
+
+
+async def _own(desk: Desk, caller: Key, round_id: str) -> Status:
+    """The state of one of the caller's rounds; another key's does not exist."""
+    status = await _told(desk, caller.id, lambda: desk.rounds.status(round_id))
+    if status.owner != caller.id:
+        raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
+    return status
+
+
+async def _seen(request: Request, desk: Desk, round_id: str) -> Status:
+    """The state of a round for who made it or is in it."""
+    if auth.token_of(request).startswith("wdj_"):
+        member = await _member(request, desk, round_id)
+        return await _told(desk, member.owner, lambda: desk.rounds.status(round_id))
+    return await _own(desk, await auth.reader(request), round_id)
+
+
+async def _body(request: Request, desk: Desk, model: type[B], keys: int = limits.JSON_KEYS) -> B:
+    return await bodies.read_json(
+        request,
+        desk.settings.max_body,
+        lambda sent: bodies.fitted(model, amounts.of_body(sent, model.model_json_schema())),
+        keys=keys,
+    )
+
+
+async def _erase_unless_counted(desk: Desk, member: Member, row: Row) -> None:
+    """Leave nothing of a vector that is not part of the sum. Where the database cannot say whether it is, it stays."""
+    try:
+        counted = await _settled(desk, member.owner, lambda: desk.rounds.counts_masked(member))
+    except Refusal:
+        return
+    if not counted:
+        await anyio.to_thread.run_sync(row.erase)
+
+
+async def _receive(request: Request, row: Row, size: int, share: Share) -> None:
+    """Write pieces as they come; few are held, and none where the share has no room for them."""
+    received = 0
+    pieces = list[bytes]()
+    async for piece in request.stream():
+        received += len(piece)
+        if received > size:
+            raise _wrong_length(received, size, "at least ")
+        pieces.append(piece)
+        if not share.fits(max(len(piece), limits.PIECE)) or share.amount >= limits.VECTOR_WRITTEN_AT_ONCE:
+            await anyio.to_thread.run_sync(row.write, pieces)
+            pieces = []
+            share.close()
+    if received < size:
+        raise _wrong_length(received, size)
+
+    def finish() -> None:
+        row.write(pieces)
+        row.finish()
+
+    await anyio.to_thread.run_sync(finish)
+
+
+def _wrong_length(got: int, size: int, prefix: str = "") -> Refusal:
+    return Refusal("wrong-length", f"A masked vector of this round has {size} bytes, got {prefix}{got}")
+
+
+def _by_client(given: Mapping[str, str]) -> dict[int, bytes]:
+    return {int(client): bytes.fromhex(text) for client, text in given.items()}

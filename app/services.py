@@ -1,0 +1,97 @@
+"""What the routes of one application share, made when it starts."""
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from redis.exceptions import RedisError
+from sqlalchemy import Engine
+
+from app.jobs.admission import Admission
+from app.kit.amounts import Amounts
+from app.kit.errors import Refusal
+from app.kit.limits import Limits, Shares
+from app.metrics.exposition import Metrics
+from app.metrics.performance import History
+from app.kit.places import Places
+from app.jobs.queue import Completions, Queue
+from app.settings import Settings
+from app.kit.threads import Threads
+from app.kit.single_flight import Turns
+from kernels.operation import Operation
+from privacy.ledger import Ledger
+from privacy.rounds import Rounds
+from workers.store.spool import Store
+
+
+@dataclass(frozen=True)
+class Desk:
+    settings: Settings
+    operations: Mapping[str, Operation]
+    store: Store
+    queue: Queue
+    completions: Completions
+    metrics: Metrics
+    history: History
+    limits: Limits  # of submissions
+    requests: Limits  # of all that comes with a key or a join token
+    under_way: Shares  # requests of a key, but a worker's
+    under_way_of_workers: Shares
+    waits: Shares
+    streams: Shares
+    admission: Admission
+    keys: Turns[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
+    threads: ThreadPoolExecutor  # in which uploads are written
+    amounts: Amounts
+    database: Engine  # of budgets and rounds
+    ledger: Ledger
+    ledger_threads: Threads
+    rounds: Rounds
+    rounds_moved: asyncio.Event  # there may be something to do for a round
+    buffers: Shares  # bytes of bodies that are read whole into memory
+    json_turns: Places  # bodies that are parsed in threads
+    csvs: Places  # processes that read a CSV
+    unwritten: Shares  # bytes of arrays that wait to be written
+    for_workers: Shares  # bytes of documents and inputs of workers of other hosts
+
+    def require_redis(self) -> None:
+        """Refuse what needs Redis while it is away by all that is known: nobody has to wait to find out again."""
+        if self.admission.away is not None and not self.queue.usable:
+            raise Refusal("queue-unavailable", self.admission.away, headers={"Retry-After": "1"})
+
+    def allow(self, owner: str, array_id: str) -> None:
+        """An array was published that may have been deleted a moment ago: jobs may read it again. Asks Redis: call it
+        in a thread. While Redis is away its id stays refused, for a minute after it was deleted; also where it was
+        deleted again since."""
+        if self.admission.away is None:
+            with suppress(RedisError, OSError), self.store.alone(owner):
+                if self.store.known(owner, array_id) is not None:
+                    self.queue.jobs.allow(owner, array_id)
+
+    def delete_unread(self, owner: str, array_id: str) -> bool:
+        """Delete an array unless a job reads it; returns whether none does. Asks Redis: call it through `queue`.
+
+        No job can be queued with the array from then on. Nobody can upload it again between that and its deletion.
+        """
+        unread = True
+
+        def forbid() -> bool:
+            nonlocal unread
+            self.require_redis()  # others wait for their turn here: not for a Redis that does not answer
+            unread = self.queue.jobs.forbid(owner, array_id)
+            return unread
+
+        self.store.delete(owner, array_id, forbid)
+        return unread
+
+
+async def desk(request: Request) -> Desk:  # (FastAPI would call a plain function in a thread)
+    found: Desk = request.app.state.desk
+    return found
+
+
+Shared = Annotated[Desk, Depends(desk)]
