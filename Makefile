@@ -47,7 +47,7 @@ types: $(DEV) ## mypy, strict
 	@$(BIN)/mypy
 
 kernels: $(DEV) ## compile every kernel for sm_70 to sm_121; needs no GPU
-	@$(BIN)/python -m kernels.compile
+	@$(BIN)/python -m kernels.gpu.compile
 
 sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
 	@$(BIN)/pytest -m sanitize

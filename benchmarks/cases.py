@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.catalogue import OPERATIONS
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 from kernels.operation import Params
 
 Inputs = dict[str, NDArray[Any]]

@@ -13,7 +13,7 @@ from benchmarks import on_gpu
 from benchmarks.cases import Sizes
 from benchmarks.operations import Run, accuracy, run_on_cpu, run_on_gpu, select, show
 from benchmarks.report import RESULTS
-from kernels.cuda import Device, NoDevice
+from kernels.gpu.cuda import Device, NoDevice
 
 GPU_SECONDS, SECONDS = 300, 400  # after which no case is begun on the GPU, and none at all; a case takes up to 30
 

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.cases import Case, Goal, Inputs
 from benchmarks.report import Timing
 from benchmarks.rows import Row
-from kernels.cuda import Device, NoDevice, Source
+from kernels.gpu.cuda import Device, NoDevice, Source
 
 RATES = Source(Path(__file__).with_name("rates.cu"))
 
@@ -264,7 +264,7 @@ def board() -> dict[str, str]:
 
 def open_gpu() -> Device:
     """The first GPU. Raises NoDevice with the reason."""
-    from kernels.cupy_device import open_device
+    from kernels.gpu.cupy_device import open_device
 
     device = open_device()
     if device.cupy is None:

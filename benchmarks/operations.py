@@ -33,7 +33,7 @@ from benchmarks.on_cpu import measure as measure_on_cpu
 from benchmarks.report import environment, print_table
 from benchmarks.rows import Row, document, shown, write_csv
 from kernels import install
-from kernels.cuda import Device, NoDevice
+from kernels.gpu.cuda import Device, NoDevice
 
 _ALL: tuple[Case, ...] = (
     *indicators.CASES,

@@ -223,7 +223,7 @@ class Operation:
     Inputs are C-contiguous NumPy arrays in host memory (possibly read-only memory maps), outputs are too.
     `randomness` says which generator feeds it: "seed" receives `seed` (0 <= seed < 2**64), "private" receives
     `key`, 32 bytes from the operating system that no caller chooses and nobody stores.
-    `grid` is how a job is cut on a device; gpu.py cuts by it and nothing else (kernels.chunks).
+    `grid` is how a job is cut on a device; gpu.py cuts by it and nothing else (kernels.gpu.chunks).
     `check` sees the parameters and the inputs' descriptions together and raises InvalidRequest.
     `variants` are further requests that run as shown, one for each other piece of compiled code that parameters or
     dtypes select: workers run them ahead of the first user. Twins of examples in float32 need not be listed.

@@ -475,8 +475,8 @@ def _warm(chosen: argparse.Namespace) -> int:
 
     settings = _read(WorkerSettings)
     os.environ.update(settings.cache_environment())  # before Numba is imported
-    from kernels import nvrtc
-    from kernels.cubins import Cubins, default_directory
+    from kernels.gpu import nvrtc
+    from kernels.gpu.cubins import Cubins, default_directory
     from warpdesk.warm import architectures_here, known, warm
 
     try:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from kernels.compile import ARCHITECTURES, Kept, keep_all
-from kernels.cubins import Cubins
+from kernels.gpu.compile import ARCHITECTURES, Kept, keep_all
+from kernels.gpu.cubins import Cubins
 from workers.gpu import nvml
 from workers.settings import WorkerSettings
 from workers.child.warmup import stamp, start_second_compiler

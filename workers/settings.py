@@ -75,7 +75,7 @@ class WorkerSettings(SecretsOfFiles):
     ledger_url: SecretStr = SecretStr("")
     ledger_key_file: Path | None = None  # <home>/ledger.key when unset: what noise seeds are wrapped with
     device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU
-    gpu_memory: str = ""  # what a worker takes of its GPU, in bytes or as a share: see kernels.memory.limit_of
+    gpu_memory: str = ""  # what a worker takes of its GPU, in bytes or as a share: see kernels.gpu.memory.limit_of
     auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.child.cost
     faults: str = ""  # what goes wrong on the device, for tests: see workers.child.faults
     gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpu.gpm

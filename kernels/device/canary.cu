@@ -1,5 +1,5 @@
 // A question with a known answer, asked when a device is opened and again and again while it serves: words, float64,
-// float32, shared and global memory. Twin of kernels/canary.py, which says what every thread must answer.
+// float32, shared and global memory. Twin of kernels/gpu/canary.py, which says what every thread must answer.
 //
 // Thread i takes the number of thread 127 - t of its own block through shared memory, draws Philox4x32-10 of the counter
 // (that number, 0, 0, 0) under the key (0, 0), and iterates x <- sqrt(x^2 / 2 + 1 / (1 + x)) 64 times in float64 and in

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cores import share
+from kernels.cpu.cores import share
 from kernels.dp_noise.release import NORM
 
 L1, LINF = NORM["l1"], NORM["linf"]

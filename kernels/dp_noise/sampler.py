@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cores import share
+from kernels.cpu.cores import share
 from kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
 from kernels.dp_noise.release import COUNT_DOMAIN, DOMAIN
 

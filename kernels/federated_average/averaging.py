@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cores import share
+from kernels.cpu.cores import share
 from kernels.dp_noise.rational import root_up
 from kernels.federated_average.plan import Plan, describe, plan, undescribed
 from kernels.federated_average.spec import BLOCK, FederatedAverage

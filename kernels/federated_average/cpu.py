@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cores import share
+from kernels.cpu.cores import share
 from kernels.dp_noise.integers import to_grid
 from kernels.dp_noise.release import DOMAIN
 from kernels.dp_noise.sampler import add_noise

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import chunks
+from kernels.gpu import chunks
 from kernels.array import ArrayInfo
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 from kernels.indicators import gaps_gpu, recurrence_gpu, spec, windows_gpu
 from kernels.indicators.cuts import Cut, Piece
 from kernels.indicators.gaps import close_gaps, count_prices_before, reopen_gaps

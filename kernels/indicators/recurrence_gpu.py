@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
 from kernels.indicators.series import Series
-from kernels.occupancy import Shape, best
+from kernels.gpu.occupancy import Shape, best
 
 HOLD = -1.0  # as in recurrence.cu
 _MOST_SEGMENTS = 192  # as there: of the rows that share a block

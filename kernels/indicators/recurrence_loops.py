@@ -7,8 +7,8 @@ import numpy as np
 from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
-from kernels.cores import share
-from kernels.fetch import fetch
+from kernels.cpu.cores import share
+from kernels.cpu.fetch import fetch
 from kernels.indicators.lanes import (
     LANES,
     after_1,

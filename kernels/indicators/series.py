@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda import Device, Kernel, Source
+from kernels.gpu.cuda import Device, Kernel, Source
 from kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE
 
 _HERE = Path(__file__).parent

@@ -7,8 +7,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels import cores
-from kernels.fetch import fetch
+from kernels.cpu import cores
+from kernels.cpu.fetch import fetch
 from kernels.indicators.lanes import (
     LANES,
     after_1,

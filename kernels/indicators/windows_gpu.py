@@ -11,7 +11,7 @@ import numpy as np
 
 from kernels.indicators.series import Series
 from kernels.indicators.windows import EIGHT, SHORT, WHOLE, Part, share
-from kernels.occupancy import Shape, best
+from kernels.gpu.occupancy import Shape, best
 
 # As in windows.cu.
 _SLOTS = 9

@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cores import share
+from kernels.cpu.cores import share
 from kernels.matmul.block import add_products, block_shape, copy_row
 from kernels.matmul.precision import nearest, relative_error
 from kernels.matmul.spec import MatmulParams, dimensions

@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import chunks
-from kernels.cuda import Device, LaunchFailed, NoDevice, OutOfMemory, Source
-from kernels.cupy_device import CupyDevice
+from kernels.gpu import chunks
+from kernels.gpu.cuda import Device, LaunchFailed, NoDevice, OutOfMemory, Source
+from kernels.gpu.cupy_device import CupyDevice
 from kernels.matmul.precision import nearest, ratio, sampled, squares
 from kernels.matmul.spec import Dimensions, MatmulParams, Piece, Precision, cut, dimensions
 from kernels.operation import InvalidRequest

@@ -8,7 +8,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kernels import progress
-from kernels.cores import share
+from kernels.cpu.cores import share
 from kernels.device.elementary import exp64
 from kernels.device.normal import box_muller
 from kernels.device.philox import philox4x32

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels import chunks
-from kernels.cuda import Device, Source
+from kernels.gpu import chunks
+from kernels.gpu.cuda import Device, Source
 from kernels.device.reduce import BLOCK, pairwise_sum
 from kernels.monte_carlo import spec
 from kernels.monte_carlo.estimate import estimate

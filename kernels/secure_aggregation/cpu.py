@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cores import share
+from kernels.cpu.cores import share
 from kernels.device.chacha20 import LANES, WORDS, blocks, prepare
-from kernels.fetch import fetch
+from kernels.cpu.fetch import fetch
 from kernels.secure_aggregation.spec import SecureAggregation
 from kernels.secure_aggregation.unmask import answer, masks
 

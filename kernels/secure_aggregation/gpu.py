@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import chunks
-from kernels.cuda import Device, Kernel, Source
-from kernels.occupancy import resident
-from kernels.private import private_memory
+from kernels.gpu import chunks
+from kernels.gpu.cuda import Device, Kernel, Source
+from kernels.gpu.occupancy import resident
+from kernels.gpu.private import private_memory
 from kernels.secure_aggregation.spec import SecureAggregation, columns, grid_of
 from kernels.secure_aggregation.unmask import Masks, answer, masks
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.cores import share
+from kernels.cpu.cores import share
 from kernels.shamir.field import DTYPE
 from kernels.shamir.loops import STRIP, TILE31, TILE61, combine, share31, share61
 from kernels.shamir.recover import Found, as_numbers, recover, scale_of, shared, together

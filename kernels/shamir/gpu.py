@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import chunks
+from kernels.gpu import chunks
 from kernels.array import ArrayInfo
-from kernels.cuda import Device, Source
-from kernels.private import private_memory
+from kernels.gpu.cuda import Device, Source
+from kernels.gpu.private import private_memory
 from kernels.shamir import spec
 from kernels.shamir.field import DTYPE
 from kernels.shamir.recover import Found, as_numbers, recover, scale_of, shared, together

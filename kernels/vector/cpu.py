@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.cores import share
+from kernels.cpu.cores import share
 from kernels.vector import loops
 from kernels.vector.spec import TILE, Axpy, Elementwise, Norm, Reduction
 from kernels.vector.tiles import MAGNITUDE, MAX, MIN, Tiles, added, cut, euclidean, extreme

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import chunks
-from kernels.cuda import Device, Kernel, Source
-from kernels.occupancy import Shape, best
+from kernels.gpu import chunks
+from kernels.gpu.cuda import Device, Kernel, Source
+from kernels.gpu.occupancy import Shape, best
 from kernels.vector import spec
 from kernels.vector.spec import Axpy, Elementwise, Norm, Reduction
 from kernels.vector.tiles import MAGNITUDE, MAX, MIN, added, cut, euclidean, extreme

@@ -15,10 +15,10 @@ from benchmarks import gpu, on_gpu
 from benchmarks.on_gpu import RATES, Recorder, measure_rates
 from benchmarks.operations import Run, run_on_gpu, select
 from benchmarks.rows import Row
-from kernels import nvrtc
+from kernels.gpu import nvrtc
 from kernels.catalogue import OPERATIONS
-from kernels.compile import ARCHITECTURES, compile_for
-from kernels.cuda import NoDevice, Times
+from kernels.gpu.compile import ARCHITECTURES, compile_for
+from kernels.gpu.cuda import NoDevice, Times
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels import cupy_on_cpu
 

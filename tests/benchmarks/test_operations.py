@@ -14,7 +14,7 @@ from benchmarks.compare import compared, elsewhere
 from benchmarks.operations import Run
 from benchmarks.report import Timing
 from benchmarks.rows import Row
-from kernels.cuda import NoDevice
+from kernels.gpu.cuda import NoDevice
 from warpdesk.cli import main
 
 

@@ -1,4 +1,4 @@
-"""A device for kernels.cuda that runs them on the CPU, strictly: what CUDA leaves undefined is an error here."""
+"""A device for kernels.gpu.cuda that runs them on the CPU, strictly: what CUDA leaves undefined is an error here."""
 
 import ctypes
 import math
@@ -13,20 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernels.cuda import (
-    Copied,
-    DeviceFault,
-    DeviceLost,
-    LaunchFailed,
-    OutOfMemory,
-    Parameter,
-    Source,
-    Times,
-    check_arguments,
-    check_out,
-    check_shape,
-)
-from kernels.memory import Ledger, Life, MemoryReport
+from kernels.gpu.cuda import Copied, DeviceFault, DeviceLost, LaunchFailed, OutOfMemory, Parameter, Source, Times, check_arguments, check_out, check_shape
+from kernels.gpu.memory import Ledger, Life, MemoryReport
 from tests.cudasim.build import LIBRARIES, KernelEntry, Module, compile_source, load, runtime
 
 Order = Literal["forward", "backward", "random"]
@@ -132,7 +120,7 @@ class EmulatedMemory(Ledger):
 
 
 class EmulatedDevice:
-    """Implements kernels.cuda.Device. `order` is that of threads and blocks; no result may depend on it.
+    """Implements kernels.gpu.cuda.Device. `order` is that of threads and blocks; no result may depend on it.
 
     `workers` blocks are resident at a time. `sanitize` compiles kernels with "address,undefined" or "thread"; the
     process must then run under that sanitizer (tests.cudasim.sanitized). `memory` limits the bytes allocated at a time.
@@ -252,7 +240,7 @@ class EmulatedDevice:
 
 
 class EmulatedKernel:
-    """One kernel of a compiled source, called as kernels.cuda.Kernel says."""
+    """One kernel of a compiled source, called as kernels.gpu.cuda.Kernel says."""
 
     def __init__(self, device: EmulatedDevice, source: Source, module: Module, entry: KernelEntry) -> None:
         self.name = entry.name.decode()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda import Source
+from kernels.gpu.cuda import Source
 from tests.cudasim.device import EmulatedDevice
 from tests.cudasim.sound import SOUND
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda import Source
+from kernels.gpu.cuda import Source
 from tests.cudasim.device import EmulatedDevice
 
 SOURCE = Source(Path(__file__).parent / "sources" / "sound.cu")

@@ -179,7 +179,7 @@ def test_a_target_is_no_larger_than_promised_and_its_service_answers_a_job(
     assert missing(site) == set()
     if target != "cpu":
         # The CUDA packages import without a driver, the kernels of the image are found, and NVRTC compiles others.
-        assert run(builder, target, "python", "-c", "import cupy, kernels.cupy_device").returncode == 0
+        assert run(builder, target, "python", "-c", "import cupy, kernels.gpu.cupy_device").returncode == 0
         there = run(builder, target, "warpdesk", "warm", "--all", "--kernels-only", WARPDESK_HOME=str(tmp_path))
         assert re.findall(r"(\d+) compiled, (\d+) there", there.stdout) == [("0", "23")] * 11, there.stdout
         new = {"WARPDESK_HOME": str(tmp_path), "WARPDESK_KERNEL_CACHE": str(tmp_path / "kernels")}

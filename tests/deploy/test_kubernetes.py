@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from app.access.auth import create_key, read_keys
-from kernels.cubins import Cubins
-from kernels.nvrtc import Nvrtc
+from kernels.gpu.cubins import Cubins
+from kernels.gpu.nvrtc import Nvrtc
 from privacy.seeds import Ring
 from tests.conftest import ROOT
 from tests.deploy import promises

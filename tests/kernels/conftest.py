@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.cuda import Device, NoDevice
-from kernels.cupy_device import open_device
+from kernels.gpu.cuda import Device, NoDevice
+from kernels.gpu.cupy_device import open_device
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.results import RESULTS, save
 

@@ -1,4 +1,4 @@
-"""CuPy's surface as kernels.cupy_device uses it, with the emulation as its GPU: so its handling of memory, streams and
+"""CuPy's surface as kernels.gpu.cupy_device uses it, with the emulation as its GPU: so its handling of memory, streams and
 errors runs on every machine.
 
 Signatures, exception types and the pool's behaviour are those of CuPy 14.2. Work given to a stream is put off as long
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import nvrtc
-from kernels.cuda import COMPILE_OPTIONS, Source
-from kernels.nvrtc import Compiled, CompileError, Nvrtc
+from kernels.gpu import nvrtc
+from kernels.gpu.cuda import COMPILE_OPTIONS, Source
+from kernels.gpu.nvrtc import Compiled, CompileError, Nvrtc
 from tests.cudasim.device import DeviceArray, EmulatedDevice
 
 GRANULE = 512  # the pool's, in bytes
@@ -95,7 +95,7 @@ class Machine:
         return {"cupy": cupy, "cupy.cuda": cupy.cuda}
 
     def compiler(self) -> "Compiler":
-        """What stands for kernels.nvrtc.find."""
+        """What stands for kernels.gpu.nvrtc.find."""
         if self.nvrtc is None:
             raise CompileError("NVRTC is not installed")
         return Compiler(self)

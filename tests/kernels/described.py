@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.cuda import Source
-from kernels.occupancy import occupancy
+from kernels.gpu.cuda import Source
+from kernels.gpu.occupancy import occupancy
 from tests.cudasim.device import EmulatedDevice, EmulatedKernel
 
 # Dynamic shared memory, all that a block may have, is 64 KiB on the emulation whatever is described.

@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from kernels.compile import describe, sources
+from kernels.gpu.compile import describe, sources
 from tests.cudasim.build import compile_source, load
 from tests.kernels.parity import Case
 

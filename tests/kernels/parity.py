@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernels.catalogue import OPERATIONS
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 
 Answer = dict[str, Any]
 

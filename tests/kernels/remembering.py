@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda import OutOfMemory, Source
+from kernels.gpu.cuda import OutOfMemory, Source
 from tests.cudasim.device import DeviceArray, EmulatedDevice, EmulatedKernel
 
 

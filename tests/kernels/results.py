@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.report import RESULTS as RESULTS
 from benchmarks.report import environment
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 
 
 def save(path: Path, device: Device, counts: Mapping[str, int], seconds: float, left_out: Mapping[str, str]) -> None:

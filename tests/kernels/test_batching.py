@@ -10,7 +10,7 @@ import pytest
 from kernels.array import ArrayInfo
 from kernels.batching import Batching
 from kernels.catalogue import OPERATIONS
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 from kernels.operation import Operation, Params
 from tests.kernels.families import all_cases
 from tests.kernels.parity import Case

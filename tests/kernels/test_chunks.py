@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import chunks
-from kernels.cuda import DeviceLost, LaunchFailed, OutOfMemory
+from kernels.gpu import chunks
+from kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory
 from kernels.operation import Grid
 from tests.cudasim import sound
 from tests.cudasim.device import EmulatedDevice

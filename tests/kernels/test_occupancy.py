@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels import nvrtc
-from kernels.compile import ARCHITECTURES, compile_for
-from kernels.cuda import Source
-from kernels.nvrtc import CompileError
-from kernels.occupancy import LIMITS, Occupancy, launch_bounds, occupancy
+from kernels.gpu import nvrtc
+from kernels.gpu.compile import ARCHITECTURES, compile_for
+from kernels.gpu.cuda import Source
+from kernels.gpu.nvrtc import CompileError
+from kernels.gpu.occupancy import LIMITS, Occupancy, launch_bounds, occupancy
 from tests.conftest import ROOT
 
 _LINES = (ROOT / "tests" / "vectors" / "occupancy.csv").read_text().splitlines()

@@ -4,8 +4,8 @@ from functools import cache
 
 import pytest
 
-from kernels.compile import describe, sources
-from kernels.cuda import Device
+from kernels.gpu.compile import describe, sources
+from kernels.gpu.cuda import Device
 from tests.cudasim.device import CAN_FLUSH, FINITE, NAN, EmulatedDevice, Order
 from tests.cudasim.sanitized import Mode, run_sanitized
 from tests.kernels.families import all_cases, cases, cuda_files, families, kernels_of

@@ -5,8 +5,8 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from kernels.cuda import DeviceLost
-from kernels.private import PrivateMemory, private_memory
+from kernels.gpu.cuda import DeviceLost
+from kernels.gpu.private import PrivateMemory, private_memory
 from tests.cudasim.device import DeviceArray
 from tests.kernels.watched import WatchedDevice
 

@@ -9,8 +9,9 @@ import numba
 import numpy as np
 import pytest
 
-from kernels import chunks, progress
-from kernels.cores import share
+from kernels.gpu import chunks
+from kernels import progress
+from kernels.cpu.cores import share
 from kernels.operation import Grid
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.parity import Case, assert_same

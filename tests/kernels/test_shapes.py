@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kernels.cuda import LaunchFailed
-from kernels.occupancy import Shape, best, resident
+from kernels.gpu.cuda import LaunchFailed
+from kernels.gpu.occupancy import Shape, best, resident
 from tests.kernels.described import DESCRIPTIONS, ChoosyDevice, DescribedDevice
 from tests.kernels.indicators.cases import walk
 from tests.kernels.parity import Case, assert_same

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import chunks
+from kernels.gpu import chunks
 from kernels.array import ArrayInfo
 from kernels.catalogue import OPERATIONS
-from kernels.cuda import OutOfMemory
+from kernels.gpu.cuda import OutOfMemory
 from kernels.operation import Grid, Operation
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.remembering import RememberingDevice

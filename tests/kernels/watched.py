@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda import LaunchFailed, Source
+from kernels.gpu.cuda import LaunchFailed, Source
 from tests.cudasim.device import DeviceArray, EmulatedDevice
 
 

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from app.settings import Settings
-from kernels import compile as gate
-from kernels import install, nvrtc
-from kernels.cubins import Cubins
-from kernels.cuda import CANARY, DeviceLost, Source
-from kernels.nvrtc import CompileError, Nvrtc
+from kernels.gpu import compile as gate
+from kernels import install
+from kernels.gpu import nvrtc
+from kernels.gpu.cubins import Cubins
+from kernels.gpu.cuda import CANARY, DeviceLost, Source
+from kernels.gpu.nvrtc import CompileError, Nvrtc
 from kernels.operation import Example
 from tests.cudasim import sound
 from tests.cudasim.device import EmulatedDevice

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kernels import compile as gate
-from kernels import nvrtc
-from kernels.cuda import CANARY
-from kernels.nvrtc import CompileError
+from kernels.gpu import compile as gate
+from kernels.gpu import nvrtc
+from kernels.gpu.cuda import CANARY
+from kernels.gpu.nvrtc import CompileError
 from warpdesk.cli import main
 from warpdesk.warm import named
 from workers.settings import WorkerSettings

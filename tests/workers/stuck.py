@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kernels.cuda import DeviceLost, Source
+from kernels.gpu.cuda import DeviceLost, Source
 from tests.workers.device import PaperDevice, hanging
 
 

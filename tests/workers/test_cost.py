@@ -12,7 +12,7 @@ import pytest
 
 from kernels.array import ArrayInfo
 from kernels.catalogue import OPERATIONS
-from kernels.cuda import LaunchFailed
+from kernels.gpu.cuda import LaunchFailed
 from kernels.operation import Backend
 from tests.workers import timed
 from tests.workers.device import PaperDevice

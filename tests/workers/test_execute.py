@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.cuda import DeviceLost, LaunchFailed, Times
+from kernels.gpu.cuda import DeviceLost, LaunchFailed, Times
 from tests.workers.device import PaperDevice, PaperMemory, UncompiledDevice
 from tests.workers.operations import OPERATIONS
 from workers.child import codec, execute

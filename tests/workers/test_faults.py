@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels import canary, chunks
-from kernels.cuda import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory, Source
+from kernels.gpu import canary, chunks
+from kernels.gpu.cuda import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory, Source
 from kernels.operation import Grid
 from tests.workers.device import PaperDevice
 from workers.child.faults import HAPPENED, Fault, FaultyDevice, parse

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernels.catalogue import OPERATIONS
-from kernels.cuda import DeviceLost, LaunchFailed, OutOfMemory
+from kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory
 from kernels.operation import Example
 from kernels.vector import cpu, gpu
 from tests.cudasim.device import EmulatedDevice

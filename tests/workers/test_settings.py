@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
-from kernels.cuda import NoDevice
+from kernels.gpu.cuda import NoDevice
 from kernels.fingerprint import fingerprint
 from workers.child import device
 from workers.settings import WorkerSettings

@@ -13,8 +13,8 @@ import pytest
 
 from kernels.array import ArrayInfo
 from kernels.catalogue import OPERATIONS
-from kernels.compile import describe, sources
-from kernels.cuda import DeviceLost, Source
+from kernels.gpu.compile import describe, sources
+from kernels.gpu.cuda import DeviceLost, Source
 from kernels.operation import Operation
 from tests.conftest import ROOT
 from tests.cudasim.device import EmulatedDevice

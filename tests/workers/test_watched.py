@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
+from kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
 from tests.workers.device import PaperDevice, UncompiledDevice
 from workers.child.backend import RECOVERABLE
 from workers.calls import Calls, shared

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from app.settings import Settings
-from kernels.cubins import Cubins, default_directory
-from kernels.cuda import DeviceLost
+from kernels.gpu.cubins import Cubins, default_directory
+from kernels.gpu.cuda import DeviceLost
 from warpdesk.doctor import gpu, kernels, machine
 from warpdesk.doctor.broker import broker
 from warpdesk.doctor.check import Check, Findings

@@ -9,11 +9,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kernels import install, nvrtc
-from kernels.compile import ARCHITECTURES, sources
-from kernels.cubins import Cubins
-from kernels.cuda import inline
-from kernels.nvrtc import CompileError, Nvrtc
+from kernels import install
+from kernels.gpu import nvrtc
+from kernels.gpu.compile import ARCHITECTURES, sources
+from kernels.gpu.cubins import Cubins
+from kernels.gpu.cuda import inline
+from kernels.gpu.nvrtc import CompileError, Nvrtc
 from warpdesk.doctor.check import Check, Status
 from warpdesk.doctor.machine import container, gib, nearest
 from workers.gpu import nvml

@@ -11,13 +11,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernels import canary, install
-from kernels import compile as gate
+from kernels.gpu import canary
+from kernels import install
+from kernels.gpu import compile as gate
 from kernels.array import ArrayInfo, DType
-from kernels.compile import Usage, describe
-from kernels.cuda import Device, DeviceFault, DeviceLost, Kernel, NoDevice, Source
-from kernels.nvrtc import CompileError
-from kernels.occupancy import occupancy
+from kernels.gpu.compile import Usage, describe
+from kernels.gpu.cuda import Device, DeviceFault, DeviceLost, Kernel, NoDevice, Source
+from kernels.gpu.nvrtc import CompileError
+from kernels.gpu.occupancy import occupancy
 from kernels.operation import Example, InvalidRequest, Operation
 from warpdesk.doctor.check import Check
 from warpdesk.doctor.gpu import BROKEN

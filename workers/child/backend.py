@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernels.cuda import CompileFailed, Device, LaunchFailed, NoDevice, OutOfMemory
+from kernels.gpu.cuda import CompileFailed, Device, LaunchFailed, NoDevice, OutOfMemory
 from kernels.operation import Backend, Operation
 from workers.child.cost import Pick
 from workers.child.device import Probe

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from kernels.array import ArrayInfo, DType
-from kernels.cuda import Device, DeviceLost
+from kernels.gpu.cuda import Device, DeviceLost
 from kernels.operation import Backend, Example, InvalidRequest, Operation, Params
 from workers.child.backend import RECOVERABLE
 from workers.child.cost import Costs, Job, job_of

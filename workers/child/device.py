@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from kernels.cuda import Device, DeviceFault
-from kernels.cupy_device import open_device
+from kernels.gpu.cuda import Device, DeviceFault
+from kernels.gpu.cupy_device import open_device
 from workers.gpu.nvml import driver_name, library, look
 from workers.queue.protocol import DeviceReport
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from kernels import progress
 from kernels.array import ArrayInfo, DType
-from kernels.cuda import Device, DeviceLost, NoDevice, OutOfMemory, Times
-from kernels.memory import let_go
+from kernels.gpu.cuda import Device, DeviceLost, NoDevice, OutOfMemory, Times
+from kernels.gpu.memory import let_go
 from kernels.operation import InvalidRequest, Operation, Params, refuse
 from workers.child import codec
 from workers.child.backend import RECOVERABLE, Choice, choose

@@ -37,8 +37,8 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from kernels.cuda import CompileFailed, Device, DeviceLost, Kernel, LaunchFailed, OutOfMemory, Source, Times
-from kernels.memory import JobMemory, Memory, MemoryReport
+from kernels.gpu.cuda import CompileFailed, Device, DeviceLost, Kernel, LaunchFailed, OutOfMemory, Source, Times
+from kernels.gpu.memory import JobMemory, Memory, MemoryReport
 from workers.child.wrapped import WrappedDevice, WrappedKernel
 
 _ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress

@@ -16,10 +16,10 @@ from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from kernels import canary
-from kernels.canary import Miscomputed
-from kernels.cubins import CubinCounts, Cubins
-from kernels.cuda import Copied, Device, DeviceFault, DeviceLost, OutOfMemory, Times
+from kernels.gpu import canary
+from kernels.gpu.canary import Miscomputed
+from kernels.gpu.cubins import CubinCounts, Cubins
+from kernels.gpu.cuda import Copied, Device, DeviceFault, DeviceLost, OutOfMemory, Times
 from kernels.operation import Operation
 from workers.child import codec, execute, faults
 from workers import logs

@@ -25,7 +25,7 @@ from typing import Any, cast
 import numpy as np
 
 from kernels.array import ArrayInfo, DType
-from kernels.cuda import DeviceLost, NoDevice
+from kernels.gpu.cuda import DeviceLost, NoDevice
 from kernels.fingerprint import fingerprint
 from kernels.operation import Example, Operation
 from workers.child.backend import RECOVERABLE, choose

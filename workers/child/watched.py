@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
-from kernels.cuda import CompileFailed, Device, DeviceFault, Kernel, LaunchFailed, OutOfMemory, Source, Times
+from kernels.gpu.cuda import CompileFailed, Device, DeviceFault, Kernel, LaunchFailed, OutOfMemory, Source, Times
 from workers.calls import Calls
 from workers.pipe import FaultKind, KernelFault
 from workers.child.wrapped import WrappedDevice, WrappedKernel

@@ -3,8 +3,8 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kernels.cuda import Device, Kernel, Source, Times
-from kernels.memory import Memory
+from kernels.gpu.cuda import Device, Kernel, Source, Times
+from kernels.gpu.memory import Memory
 
 
 class WrappedDevice:

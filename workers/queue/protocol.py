@@ -394,7 +394,7 @@ class BreakerReport(Message):
 
 
 class DeviceMemory(Message):
-    """Bytes on a device, of the one process that uses it: what its `kernels.memory.MemoryReport` says, and `outside`.
+    """Bytes on a device, of the one process that uses it: what its `kernels.gpu.memory.MemoryReport` says, and `outside`.
 
     `outside` is what the process has beside its pool: the context, modules, libraries. The parent tells it from the
     driver's reading; None where that does not say.

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.cuda import Device, Source
+from kernels.gpu.cuda import Device, Source
 from kernels.device.chacha20 import LANES, WORDS, block, keystream
 
 _SOURCE = Source(Path(__file__).with_name("chacha20.cu"))

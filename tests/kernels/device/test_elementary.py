@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cuda import Device, Source
+from kernels.gpu.cuda import Device, Source
 from kernels.device.elementary import exp64, log64, minus_two_log, sincos_turn
 from kernels.device.uniform import uniform
 

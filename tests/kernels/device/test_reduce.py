@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.cuda import Device, Source
+from kernels.gpu.cuda import Device, Source
 from kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
 
 _SOURCE = Source(Path(__file__).with_name("reduce.cu"))

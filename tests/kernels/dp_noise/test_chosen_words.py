@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernels.cuda import Device, Source
+from kernels.gpu.cuda import Device, Source
 from kernels.dp_noise import sampler
 
 _SOURCE = Source(Path(__file__).with_name("sampler.cu"))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from kernels.array import ArrayInfo
-from kernels.cuda import DeviceFault, OutOfMemory
+from kernels.gpu.cuda import DeviceFault, OutOfMemory
 from kernels.dp_noise import cpu, gpu, spec
 from kernels.dp_noise.spec import OPERATION
 from kernels.operation import Grid, InvalidRequest

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 from kernels.dp_noise import gpu
 from kernels.dp_noise.integers import OUT_OF_RANGE, sum_records, to_grid
 from kernels.dp_noise.release import NORM

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.array import ArrayInfo
-from kernels.cuda import LaunchFailed, OutOfMemory
+from kernels.gpu.cuda import LaunchFailed, OutOfMemory
 from kernels.dp_noise.calibration import epsilon_of_rho, rho_of
 from kernels.federated_average import cpu, gpu, spec
 from kernels.federated_average.averaging import prepare

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kernels import chunks
+from kernels.gpu import chunks
 from kernels.array import ArrayInfo
 from kernels.catalogue import OPERATIONS
 from kernels.indicators import recurrence_gpu, recurrence_loops, spec

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kernels.array import ArrayInfo, DType
 from kernels.catalogue import OPERATIONS
-from kernels.cuda import Source
+from kernels.gpu.cuda import Source
 from kernels.indicators import spec
 from tests.cudasim.device import EmulatedDevice, EmulatedKernel
 from tests.kernels.indicators.cases import TILE

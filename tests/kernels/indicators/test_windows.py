@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 from kernels.indicators import lanes, window_loops, windows_gpu
 from kernels.indicators.series import Series
 from kernels.indicators.windows import EIGHT, GROUP, SHORT, WHOLE, Part, first_bar

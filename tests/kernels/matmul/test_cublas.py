@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernels.cuda import LaunchFailed, NoDevice, OutOfMemory, check_out
+from kernels.gpu.cuda import LaunchFailed, NoDevice, OutOfMemory, check_out
 from kernels.matmul import cpu, gpu, spec
 from kernels.matmul.spec import MatmulParams
 from kernels.operation import InvalidRequest

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernels.array import ArrayInfo
-from kernels.cuda import NoDevice, OutOfMemory
+from kernels.gpu.cuda import NoDevice, OutOfMemory
 from kernels.matmul import cpu, gpu, spec
 from kernels.matmul.spec import OPERATION, MatmulParams
 from tests.cudasim.device import EmulatedDevice

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.array import ArrayInfo
-from kernels.cuda import DeviceFault
+from kernels.gpu.cuda import DeviceFault
 from kernels.operation import InvalidRequest
 from kernels.secure_aggregation import cpu, gpu, spec
 from kernels.secure_aggregation.spec import OPERATION, STATEMENT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 from kernels.shamir import gpu
 from kernels.shamir.field import DTYPE, PRIME, weights, wrong_words
 from kernels.shamir.loops import combine

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from kernels.array import ArrayInfo
-from kernels.cuda import DeviceFault
+from kernels.gpu.cuda import DeviceFault
 from kernels.operation import InvalidRequest
 from kernels.shamir import cpu, gpu, spec
 from kernels.shamir.field import DTYPE, PRIME

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from kernels.array import ArrayInfo
 from kernels.catalogue import OPERATIONS
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 from kernels.operation import InvalidRequest
 from kernels.vector import spec
 from tests.cudasim.device import EmulatedDevice

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cuda import Device, Source
+from kernels.gpu.cuda import Device, Source
 from tests.workers.misbehaving import cpu
 
 SOURCE = Source(Path(__file__))  # tests.workers.device looks kernels up by name

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kernels.cuda import Device
+from kernels.gpu.cuda import Device
 from tests.workers import timed
 
 

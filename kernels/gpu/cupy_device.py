@@ -10,29 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels import canary, nvrtc
-from kernels.cubins import Cubins, default_directory
-from kernels.cuda import (
-    Copied,
-    DeviceFault,
-    DeviceLost,
-    LaunchFailed,
-    NoDevice,
-    OutOfMemory,
-    Parameter,
-    Source,
-    Times,
-    as_rows,
-    check_arguments,
-    check_out,
-    check_shape,
-    fault,
-    parameters,
-)
-from kernels.memory import Ledger, Memory, MemoryReport, limit_of
-from kernels.modules import Modules
-from kernels.nvrtc import CompileError
-from kernels.staging import Staging, cores
+from kernels.gpu import canary, nvrtc
+from kernels.gpu.cubins import Cubins, default_directory
+from kernels.gpu.cuda import Copied, DeviceFault, DeviceLost, LaunchFailed, NoDevice, OutOfMemory, Parameter, Source, Times, as_rows, check_arguments, check_out, check_shape, fault, parameters
+from kernels.gpu.memory import Ledger, Memory, MemoryReport, limit_of
+from kernels.gpu.modules import Modules
+from kernels.gpu.nvrtc import CompileError
+from kernels.gpu.staging import Staging, cores
 
 _OLDEST = 70  # Volta: kernels wait for other threads of a warp, which older GPUs run in step
 
@@ -40,7 +24,7 @@ _OLDEST = 70  # Volta: kernels wait for other threads of a warp, which older GPU
 def open_device(index: int = 0, memory: str = "") -> "CupyDevice":
     """Return a GPU that has just computed something right, or raise NoDevice, and nothing else, with the reason.
 
-    `memory` limits what this process takes of it, as kernels.memory.limit_of reads it.
+    `memory` limits what this process takes of it, as kernels.gpu.memory.limit_of reads it.
     """
     try:
         return _open(index, memory)

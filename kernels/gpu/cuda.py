@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from kernels.memory import Memory  # which raises this module's OutOfMemory
+    from kernels.gpu.memory import Memory  # which raises this module's OutOfMemory
 
 _KERNELS = Path(__file__).resolve().parent
 
@@ -165,7 +165,7 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<what>[<"][^>"]*[>"]).*$',
 def inline(source: Source) -> str:
     """Return the text with its macros defined and every `#include "device/x.cuh"` replaced by that header, once.
 
-    The text is complete: it is what a compiled kernel is kept by (kernels.cubins). Marks (#line) keep the
+    The text is complete: it is what a compiled kernel is kept by (kernels.gpu.cubins). Marks (#line) keep the
     compiler's messages pointing at the files as they are written.
     """
     seen: set[str] = set()

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from kernels import progress
-from kernels.cuda import Device, DeviceLost, OutOfMemory
-from kernels.memory import let_go
+from kernels.gpu.cuda import Device, DeviceLost, OutOfMemory
+from kernels.gpu.memory import let_go
 from kernels.operation import Grid
 
 Work = Callable[[int, int], None]

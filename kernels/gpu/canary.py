@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from kernels.cuda import CANARY, Device, DeviceLost
+from kernels.gpu.cuda import CANARY, Device, DeviceLost
 from kernels.device.philox import philox4x32
 
 THREADS = 128

@@ -1,6 +1,6 @@
 """Compile every kernel for every GPU generation, with NVRTC alone: no GPU, no driver, no CuPy (`make kernels`).
 
-Run as `python -m kernels.compile [--jobs 2]`: prints a table of registers, shared memory and spills, and fails when a
+Run as `python -m kernels.gpu.compile [--jobs 2]`: prints a table of registers, shared memory and spills, and fails when a
 kernel does not compile or spills registers to memory.
 """
 
@@ -17,11 +17,11 @@ from itertools import product
 from pathlib import Path
 
 import kernels
-from kernels import nvrtc
-from kernels.cubins import Cubins
-from kernels.cuda import CANARY, Source, inline
-from kernels.nvrtc import CompileError, Nvrtc
-from kernels.occupancy import launch_bounds
+from kernels.gpu import nvrtc
+from kernels.gpu.cubins import Cubins
+from kernels.gpu.cuda import CANARY, Source, inline
+from kernels.gpu.nvrtc import CompileError, Nvrtc
+from kernels.gpu.occupancy import launch_bounds
 
 ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
 

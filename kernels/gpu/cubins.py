@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.cuda import COMPILE_OPTIONS
-from kernels.nvrtc import CompileError, Nvrtc
+from kernels.gpu.cuda import COMPILE_OPTIONS
+from kernels.gpu.nvrtc import CompileError, Nvrtc
 
 log = logging.getLogger("warpdesk.kernels")
 
