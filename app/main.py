@@ -44,7 +44,7 @@ from app.jobs.watchdog import Watchdog
 from kernels.catalogue import OPERATIONS
 from kernels.operation import Operation
 from privacy.opening import open_ledger
-from privacy.rounds import Rounds
+from privacy.rounds.state import Rounds
 from workers.queue.jobs import JobRecord
 from workers.store.spool import Store, StoreFull
 

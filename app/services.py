@@ -24,7 +24,7 @@ from app.kit.threads import Threads
 from app.kit.single_flight import Turns
 from kernels.operation import Operation
 from privacy.ledger import Ledger
-from privacy.rounds import Rounds
+from privacy.rounds.state import Rounds
 from workers.store.spool import Store
 
 

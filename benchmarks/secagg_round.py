@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.processes import redis, service
 from benchmarks.report import Row, Timing, show
 from kernels.catalogue import OPERATIONS
-from privacy import key_agreement, secret_sharing, unmasking
+from privacy.rounds import key_agreement, secret_sharing, unmasking
 from warpdesk import Client, secagg
 from warpdesk.masking import Quantisation, quantise
 

@@ -6,7 +6,7 @@ import time
 from sqlalchemy import Engine, update
 
 from privacy.database import writing
-from privacy.rounds import Phase, rounds
+from privacy.rounds.state import Phase, rounds
 
 
 def end_phase(ledger: Engine, round_id: str, phase: Phase, left: float = 0.0) -> None:

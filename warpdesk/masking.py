@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import ArrayLike, NDArray
 
 from kernels.secure_aggregation.spec import MAX_KEYSTREAM_WORDS, Quantisation
-from privacy.key_agreement import pair_seed, public_key
+from privacy.rounds.key_agreement import pair_seed, public_key
 
 __all__ = ["ClientSecret", "Quantisation", "add_masks", "check_sum", "mask", "new_secret", "pair_seed", "quantise"]
 

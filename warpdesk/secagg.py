@@ -34,8 +34,8 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from privacy import graph, secret_sharing
-from privacy.key_agreement import check_encoding, share_key
+from privacy.rounds import graph, secret_sharing
+from privacy.rounds.key_agreement import check_encoding, share_key
 from warpdesk.client import send
 from warpdesk.encoding import CHUNK, AnyArray, Body, as_array
 from warpdesk.errors import Unreachable, WarpdeskError

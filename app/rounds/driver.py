@@ -20,9 +20,9 @@ from app.access.auth import Key
 from app.kit.errors import Refusal
 from app.services import Desk
 from kernels.array import ArrayInfo, DType
-from privacy import unmasking
-from privacy.rounds import Aggregation, Status
-from privacy.unmasking import Unrecoverable
+from privacy.rounds import unmasking
+from privacy.rounds.state import Aggregation, Status
+from privacy.rounds.unmasking import Unrecoverable
 from workers.store.npy import read_header
 from workers.queue.protocol import State
 

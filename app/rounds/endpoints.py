@@ -26,9 +26,9 @@ from app.schemas import WEEK, Body, Reply
 from app.services import Desk, Shared
 from kernels.operation import Problem
 from kernels.secure_aggregation.spec import Quantisation
-from privacy import rounds as rules
+from privacy.rounds import state as rules
 from privacy.database import DatabaseUnavailable
-from privacy.rounds import Bounds, Member, NewRound, Phase, Status
+from privacy.rounds.state import Bounds, Member, NewRound, Phase, Status
 from workers.queue.protocol import BackendWish
 from workers.store.rows import Closed, Row, RowTaken
 

@@ -24,10 +24,11 @@ from app.access.auth import create_key
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
 from kernels.secure_aggregation import cpu
-from privacy import database, unmasking
-from privacy import rounds as state
+from privacy import database
+from privacy.rounds import unmasking
+from privacy.rounds import state as state
 from privacy.database import DatabaseUnavailable
-from privacy.rounds import AlreadySent, Member, Rounds
+from privacy.rounds.state import AlreadySent, Member, Rounds
 from tests.app.conftest import Live, connected, live, wait_until
 from tests.claims import finish, take
 from tests.conftest import emptied, redis_of_its_own

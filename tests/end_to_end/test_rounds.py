@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privacy import graph
+from privacy.rounds import graph
 from privacy.database import connect
-from privacy.rounds import Phase, Rounds
+from privacy.rounds.state import Phase, Rounds
 from tests.app.conftest import wait_until
 from tests.phases import end_phase
 from warpdesk import Client, secagg

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.secure_aggregation.spec import Quantisation
-from privacy import graph, key_agreement, secret_sharing
-from privacy.rounds import PHASES, Bounds, Member, NewRound, Phase, Rounds
+from privacy.rounds import graph, key_agreement, secret_sharing
+from privacy.rounds.state import PHASES, Bounds, Member, NewRound, Phase, Rounds
 
 CIPHERTEXT = bytes(96)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 from kernels.secure_aggregation.spec import SecureAggregation
-from privacy.graph import COMPLETE, Graph, majority, neighbours, parameters
-from privacy.rounds import MOST_CLIENTS
+from privacy.rounds.graph import COMPLETE, Graph, majority, neighbours, parameters
+from privacy.rounds.state import MOST_CLIENTS
 
 _THIRD, _TWENTIETH, _NONE = Fraction(33, 100), Fraction(1, 20), Fraction(0)
 

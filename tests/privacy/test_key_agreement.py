@@ -2,7 +2,7 @@
 
 import pytest
 
-from privacy.key_agreement import pair_seed, public_key, share_key
+from privacy.rounds.key_agreement import pair_seed, public_key, share_key
 from tests.kernels.secure_aggregation.test_protocol import drawn, hkdf, x25519
 
 ROUND = "round_" + 32 * "a"

@@ -15,34 +15,11 @@ from sqlalchemy import Engine, select
 
 from kernels.array import ArrayInfo
 from kernels.secure_aggregation.spec import OPERATION, Quantisation
-from privacy import key_agreement, unmasking
-from privacy import rounds as rules
+from privacy.rounds import key_agreement, unmasking
+from privacy.rounds import state as rules
 from privacy.database import connect, create_tables, reading
-from privacy.rounds import (
-    PHASES,
-    Aborted,
-    AlreadySent,
-    Bounds,
-    DoubleReveal,
-    ForgedShare,
-    Member,
-    MissingShare,
-    NoRoom,
-    NoShare,
-    NotANeighbour,
-    NotYet,
-    Phase,
-    PhaseOver,
-    Refused,
-    Rounds,
-    TooManyRounds,
-    UnknownMember,
-    UnknownRound,
-    UnusableKey,
-    WrongLength,
-    problems,
-)
-from privacy.unmasking import Unrecoverable
+from privacy.rounds.state import PHASES, Aborted, AlreadySent, Bounds, DoubleReveal, ForgedShare, Member, MissingShare, NoRoom, NoShare, NotANeighbour, NotYet, Phase, PhaseOver, Refused, Rounds, TooManyRounds, UnknownMember, UnknownRound, UnusableKey, WrongLength, problems
+from privacy.rounds.unmasking import Unrecoverable
 from tests.privacy.members import CIPHERTEXT, Clients, Clock, new_round
 
 KEYS = key_agreement.public_key(b"\1" * 32), key_agreement.public_key(b"\2" * 32)

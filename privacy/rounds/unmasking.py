@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from privacy import key_agreement, secret_sharing
+from privacy.rounds import key_agreement, secret_sharing
 
 
 class Unrecoverable(ValueError):

@@ -5,7 +5,7 @@ A message and the end of its phase lock the round's row, so a message is counted
 a phase complete, or its time over, moves the round on by compare-and-set, and a crash leaves that to the next.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning" (CCS 2017), over the graph of
-Bell et al. (CCS 2020): `privacy.graph`. For each client the server learns one of its two secrets at the most: the seed
+Bell et al. (CCS 2020): `privacy.rounds.graph`. For each client the server learns one of its two secrets at the most: the seed
 of its self mask if its vector came in time, its private mask key if it did not.
 """
 
@@ -47,10 +47,10 @@ from sqlalchemy import (
 )
 
 from kernels.secure_aggregation.spec import Quantisation
-from privacy import graph, secret_sharing
+from privacy.rounds import graph, secret_sharing
 from privacy.database import TABLES, reading, truncate_log, writing
-from privacy.key_agreement import check_encoding
-from privacy.unmasking import Shares
+from privacy.rounds.key_agreement import check_encoding
+from privacy.rounds.unmasking import Shares
 
 Phase = Literal["keys", "shares", "masked", "unmask", "aggregating", "done", "aborted"]
 PHASES: tuple[Phase, ...] = ("keys", "shares", "masked", "unmask", "aggregating", "done", "aborted")
