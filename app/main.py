@@ -48,7 +48,7 @@ from privacy.rounds.state import Rounds
 from workers.queue.jobs import JobRecord
 from workers.store.spool import Store, StoreFull
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 _LAST_WORDS = 2.0  # seconds that what was counted last may take to reach Redis
 _PORT_EVERY = 5.0

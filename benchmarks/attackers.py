@@ -27,7 +27,7 @@ from redis.exceptions import ResponseError
 
 from app.remote.endpoints import RESULTS
 from benchmarks.overload import Caller
-from warpdesk.redis_server import url as redis_url
+from warpdesk_server.service.redis_server import url as redis_url
 
 PAUSE = 0.05  # seconds between two requests of one sender
 SENDERS = 8  # at once, where one alone does no harm

@@ -33,7 +33,7 @@ from benchmarks import attackers
 from benchmarks.attackers import Target
 from benchmarks.processes import memory, process_of_api, service
 from benchmarks.report import Row, show
-from warpdesk.redis_server import url as redis_url
+from warpdesk_server.service.redis_server import url as redis_url
 from workers.queue.jobs import connect
 
 MIB = 1 << 20

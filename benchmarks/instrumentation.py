@@ -206,7 +206,7 @@ def _processor_seconds(service: _Service) -> dict[str, float]:
     used["Redis"] = _clock(service.redis_process)
     for process, command in _processes(service):
         with suppress(OSError):  # gone
-            used["the API" if b"warpdesk.api" in command else "the worker"] += _clock(process)
+            used["the API" if b"warpdesk_server.service.api" in command else "the worker"] += _clock(process)
     return used
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx
 
-from warpdesk.processes import free_port
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.processes import free_port
+from warpdesk_server.service.redis_server import RedisServer
 from workers.settings import WorkerSettings
 from workers.child.warmup import stamp
 
@@ -39,7 +39,7 @@ def service(
             home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warpdesk-bench-")))
         port, log = free_port(), home / "serve.log"
         settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
-        command = ["-m", "warpdesk.cli", "serve", "--port", str(port)]
+        command = ["-m", "warpdesk_server.cli", "serve", "--port", str(port)]
         process = stack.enter_context(_running(command, log, settings))
         if files is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (files, files))
@@ -54,7 +54,7 @@ def api(redis_url: str, home: Path, patience: float = 60.0, **settings: str) -> 
     """The API alone, over a home that workers share; gives its URL."""
     port = free_port()
     settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
-    command = ["-m", "warpdesk.cli", "serve", "--no-worker", "--port", str(port)]
+    command = ["-m", "warpdesk_server.cli", "serve", "--no-worker", "--port", str(port)]
     with _running(command, home / "api.log", settings) as process:
         _wait(f"http://127.0.0.1:{port}/livez", process, patience, home / "api.log")
         yield f"http://127.0.0.1:{port}"
@@ -73,7 +73,7 @@ def api_process(redis_url: str, home: Path, through: Sequence[str] = (), patienc
     """The API's process without the one that watches it, started by the module `through`; gives its URL."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         environment = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
-        command = ["-m", *through, "warpdesk.api", "--fd", str(listening.fileno())]
+        command = ["-m", *through, "warpdesk_server.service.api", "--fd", str(listening.fileno())]
         with _running(command, home / "api.log", environment, (listening.fileno(),)) as process:
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             _wait(f"{url}/livez", process, patience, home / "api.log")

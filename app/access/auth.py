@@ -27,7 +27,7 @@ from app.kit.errors import Refusal
 from app.kit.limits import Limits, network
 from app.access.peers import user_of
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 Scope = Literal["submit", "realtime", "read", "cancel", "metrics", "admin", "worker"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)

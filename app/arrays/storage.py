@@ -15,7 +15,7 @@ from workers.store import disk
 from workers.queue.jobs import JobQueue, JobRecord
 from workers.store.spool import BLOCK, Quota, QuotaPassed, SpoolStore, Store, StoreFull, attempt_of, on_disk
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 SYNC_SECONDS = 1.0
 

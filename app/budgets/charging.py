@@ -35,7 +35,7 @@ from workers.queue.protocol import ChargeRef, JobRequest, State
 from workers.queue.jobs import InputsGone, JobQueue, JobRecord
 from workers.store.spool import Store
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from app.settings import Settings
 from workers.queue.protocol import PRIORITIES, Priority, WorkerReport
 from workers.queue.jobs import Bounds, JobQueue, connect
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 LOOK_SECONDS = 0.2
 WORKERS_SECONDS = 1.0

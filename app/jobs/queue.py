@@ -21,7 +21,7 @@ from app.kit.errors import Refusal
 from workers.queue.protocol import EVENTS, Event
 from workers.queue.jobs import JobQueue, JobRecord, connect
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 T = TypeVar("T")
 

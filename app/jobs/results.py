@@ -25,7 +25,7 @@ from app.services import Desk, Shared
 from workers.queue.protocol import ArrayOutput, ResultDocument, State
 from workers.queue.jobs import JobRecord
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 

@@ -18,7 +18,7 @@ from app import schemas
 from kernels import operation
 from workers.store.disk import Reserved
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -34,7 +34,7 @@ from workers.queue.protocol import CLAIM, ArrayOutput, JobRequest, ResultDocumen
 from workers.queue.jobs import JobRecord
 from workers.store.spool import IncomingResult, NpyWriter, attempt_of
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 router = APIRouter(prefix="/v1/worker", include_in_schema=False)
 

@@ -26,7 +26,7 @@ from privacy.rounds.unmasking import Unrecoverable
 from workers.store.npy import read_header
 from workers.queue.protocol import State
 
-log = logging.getLogger("warpdesk.api")
+log = logging.getLogger("warpdesk_server.service.api")
 
 OPERATION = "secure_aggregation"
 EVERY = 0.5  # seconds between two looks, where nothing tells that there is something to do

@@ -28,7 +28,7 @@ from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_health import redis_pid
 from tests.app.test_uploads import NPY, npy
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.protocol import State
 from workers.queue.jobs import connect
 

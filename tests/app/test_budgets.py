@@ -23,7 +23,7 @@ from privacy.ledger import DatabaseUnavailable, Ledger
 from tests.app.conftest import Live, live, wait_until
 from tests.app.test_uploads import npy
 from tests.conftest import redis_of_its_own
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.scripts import IDEMPOTENCY
 
 VALUES = {"values": {"data": [12.5, 99.0, 3.25], "dtype": "float64"}}

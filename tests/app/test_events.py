@@ -19,8 +19,8 @@ import pytest
 
 from app.access.auth import create_key
 from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
-from warpdesk.processes import module, spawn, stop
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.processes import module, spawn, stop
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.protocol import EVENTS, Event, Failed, events_key, job_key
 from workers.queue.jobs import Claim, Ending, Held, JobQueue, connect
 
@@ -356,7 +356,7 @@ def test_a_stream_outlives_its_redis(serve_api: Callable[..., Any], tmp_path: Pa
 
 def test_streams_end_at_once_when_the_api_is_told_to_stop(redis_url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        command, needed = module("warpdesk.api", "--fd", str(listening.fileno()))
+        command, needed = module("warpdesk_server.service.api", "--fd", str(listening.fileno()))
         environment = {**os.environ, **needed, "WARPDESK_HOME": str(tmp_path), "WARPDESK_REDIS_URL": redis_url}
         log = tmp_path / "api.log"
         process = spawn(command, env=environment, log=log, pass_fds=(listening.fileno(),))

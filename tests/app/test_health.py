@@ -23,7 +23,7 @@ from tests.app.test_uploads import NPY, npy
 from tests.conftest import free_port
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.protocol import BreakerReport, DeviceMemory, DeviceReport, FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
 from workers.store.spool import ArrayWriter, Store
 

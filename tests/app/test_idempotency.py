@@ -19,7 +19,7 @@ from tests.app.conftest import SCALE, Live, unlike, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_health import redis_pid
 from tests.app.test_uploads import NPY, npy, stored_files
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.jobs import connect
 
 KEY = {"Idempotency-Key": "order-7731"}

@@ -16,14 +16,14 @@ import pytest
 
 from app.kit import errors
 from tests.app.conftest import wait_until
-from warpdesk.processes import module, spawn, stop
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.processes import module, spawn, stop
+from warpdesk_server.service.redis_server import RedisServer
 
 
 def said_by_the_api(home: Path, redis_url: str, level: str | None, *ids: str) -> str:
     """What the API process writes while it answers one request of each id."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        command, needed = module("warpdesk.api", "--fd", str(listening.fileno()))
+        command, needed = module("warpdesk_server.service.api", "--fd", str(listening.fileno()))
         told = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
         told |= {} if level is None else {"WARPDESK_LOG_LEVEL": level}
         environment = {name: value for name, value in os.environ.items() if name != "WARPDESK_LOG_LEVEL"}
@@ -62,7 +62,7 @@ def test_an_api_in_a_process_leaves_the_log_handlers_of_others_open(serve_api: A
 
 
 def test_a_level_that_does_not_exist_stops_the_start(tmp_path: Path) -> None:
-    command, needed = module("warpdesk.api", "--fd", "0")
+    command, needed = module("warpdesk_server.service.api", "--fd", "0")
     environment = {**os.environ, **needed, "WARPDESK_HOME": str(tmp_path), "WARPDESK_LOG_LEVEL": "loud"}
     with socket.create_server(("127.0.0.1", 0)) as listening:
         ended = subprocess.run(
@@ -115,6 +115,6 @@ def test_a_redis_that_goes_and_comes_back_is_written_once_each(
 
 
 def test_a_path_makes_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR, "warpdesk.api"):
+    with caplog.at_level(logging.ERROR, "warpdesk_server.service.api"):
         errors.unforeseen("GET", "/v1/jobs/x\nwarpdesk.audit: nothing happened", RuntimeError())
     assert caplog.messages == ["GET /v1/jobs/x%0Awarpdesk.audit:%20nothing%20happened failed"]

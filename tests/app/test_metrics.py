@@ -31,7 +31,7 @@ from tests.app.test_health import redis_pid, report
 from tests.claims import computed, take
 from tests.conftest import free_port, redis_of_its_own
 from tests.deploy.tools import tool
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.counts import FAMILIES, Amounts, Counts
 from workers.queue.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
 from workers.queue.jobs import Ending, connect

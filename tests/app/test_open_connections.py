@@ -190,7 +190,7 @@ def token(service: Service, name: str) -> str:
 
 
 def api_process(service: Service) -> int:
-    return next(pid for pid, command in processes_of(service.home).items() if "warpdesk.api" in command)
+    return next(pid for pid, command in processes_of(service.home).items() if "warpdesk_server.service.api" in command)
 
 
 def memory(pid: int) -> int:

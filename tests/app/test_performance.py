@@ -16,7 +16,7 @@ from app.metrics.performance import ENOUGH, HOUR
 from tests.app.conftest import Live
 from tests.app.test_health import redis_pid
 from tests.claims import computed, take
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
 from workers.queue.jobs import Ending, JobQueue, connect
 

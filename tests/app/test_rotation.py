@@ -19,7 +19,7 @@ from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy
 from tests.clocks import HOUR, Clock
 from tests.conftest import ROOT
-from warpdesk.processes import module, spawn, stop
+from warpdesk_server.service.processes import module, spawn, stop
 
 
 def test_a_rotated_key_owns_what_it_owned(serve_api: Callable[..., Any], tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_an_overlap_ends_at_a_time_that_a_clock_may_pass_and_come_back_to(redis_
     old = create_key(home, "desk", ["read"])
     new = rotate_key(home / "keys.json", old.split("_")[1], HOUR / 2)
     listening = socket.create_server(("127.0.0.1", 0))
-    command, needed = module("warpdesk.api", "--fd", str(listening.fileno()))
+    command, needed = module("warpdesk_server.service.api", "--fd", str(listening.fileno()))
     told = {**needed, **clock.environment, "WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
     log = tmp_path / "api.log"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}

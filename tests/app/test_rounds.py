@@ -35,7 +35,7 @@ from tests.conftest import emptied, redis_of_its_own
 from tests.phases import end_phase
 from warpdesk import secagg
 from warpdesk.exchange import WarpdeskError
-from warpdesk.processes import module, spawn
+from warpdesk_server.service.processes import module, spawn
 from workers.child import codec
 from workers.queue.protocol import Failed, Provenance, Succeeded
 from workers.queue.jobs import JobQueue, connect
@@ -566,7 +566,7 @@ class Processes:
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start(self, count: int) -> None:
-        command, needed = module("warpdesk.api", "--fd", str(self.listening.fileno()))
+        command, needed = module("warpdesk_server.service.api", "--fd", str(self.listening.fileno()))
         told = {"WARPDESK_HOME": str(self.settings.home), "WARPDESK_REDIS_URL": self.settings.redis_url, **needed}
         log, passed = self.settings.home / "api.log", (self.listening.fileno(),)
         self.running += [spawn(command, env={**os.environ, **told}, log=log, pass_fds=passed) for _ in range(count)]

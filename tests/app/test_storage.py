@@ -20,7 +20,7 @@ from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, wait_until
 from tests.app.test_uploads import NPY, npy
 from tests.claims import request
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.protocol import JobRequest, State
 from workers.queue.jobs import InputsGone, JobRecord
 from workers.store.spool import ArrayWriter, Quota, SpoolStore

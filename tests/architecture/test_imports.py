@@ -84,7 +84,7 @@ def test_only_one_module_of_app_uses_numpy() -> None:
         ("workers.queue.protocol", {"numpy", "numba", "cupy", "fastapi", "redis"}),
         ("workers.parent.main", {"numba", "cupy", "torch", "fastapi", "uvicorn"}),
         ("warpdesk", {"numpy", "httpx", "pydantic"}),
-        ("warpdesk.cli", {"numpy", "httpx", "fastapi", "redis"}),
+        ("warpdesk_server.cli", {"numpy", "httpx", "fastapi", "redis"}),
         ("warpdesk.client", {"numba", "cupy", "fastapi", "redis", "rq"}),
     ],
 )

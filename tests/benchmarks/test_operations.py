@@ -15,7 +15,7 @@ from benchmarks.operations import Run
 from benchmarks.report import Timing
 from benchmarks.rows import Row
 from kernels.gpu.cuda import NoDevice
-from warpdesk.cli import main
+from warpdesk_server.cli import main
 
 
 @pytest.fixture(autouse=True)

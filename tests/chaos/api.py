@@ -1,10 +1,10 @@
-"""`warpdesk.api` with the operations of the chaos tests."""
+"""`warpdesk_server.service.api` with the operations of the chaos tests."""
 
 from functools import partial
 
 from app.main import create_app
 from tests.chaos.operations import OPERATIONS
-from warpdesk import api
+from warpdesk_server.service import api
 
 if __name__ == "__main__":
     api.create_app = partial(create_app, operations_offered=OPERATIONS)  # type: ignore[assignment]

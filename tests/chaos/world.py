@@ -20,8 +20,8 @@ from tests.chaos.history import History
 from tests.chaos.proxy import Proxy
 from tests.clocks import Clock
 from tests.conftest import ROOT, processes_of
-from warpdesk.processes import module, spawn
-from warpdesk.redis_server import RedisServer, find_binary, socket_path
+from warpdesk_server.service.processes import module, spawn
+from warpdesk_server.service.redis_server import RedisServer, find_binary, socket_path
 from workers.queue.protocol import LEASES, WorkerReport, job_key
 from workers.queue.jobs import JobQueue, connect
 

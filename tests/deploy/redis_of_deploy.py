@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.conftest import ROOT, free_port
 from tests.link import Link
-from warpdesk.redis_server import find_binary
+from warpdesk_server.service.redis_server import find_binary
 
 DEPLOY = ROOT / "deploy" / "redis"
 UNUSABLE = "#" + "0" * 64  # in users.acl where a password's digest belongs

@@ -21,8 +21,8 @@ from tests.conftest import ROOT, free_port
 from tests.deploy.image import DOCKERFILE, environment, stages, words
 from tests.deploy.redis_of_deploy import has_tls
 from tests.deploy.tools import tool
-from warpdesk.processes import stop
-from warpdesk.redis_server import find_binary
+from warpdesk_server.service.processes import stop
+from warpdesk_server.service.redis_server import find_binary
 from workers.settings import WorkerSettings
 
 FILE = ROOT / "docker-compose.yml"

@@ -20,8 +20,8 @@ from deploy.fly import validate
 from tests.app.conftest import live, unlike
 from tests.conftest import ROOT, free_port
 from tests.deploy.tools import tool
-from warpdesk.cli import _parser
-from warpdesk.serve import GRACE
+from warpdesk_server.cli import _parser
+from warpdesk_server.service.serve import GRACE
 from workers.settings import WorkerSettings
 
 APP, AUTOSCALER = (ROOT / "fly.toml").read_text(), (ROOT / "deploy/fly/autoscaler/fly.toml").read_text()

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from tests.conftest import ROOT, free_port
 from tests.deploy.image import DOCKERFILE, LISTS, Builder, environment, lineage, megabytes, pinned, python312, words
 from tests.deploy.image import stages as stages_of
-from warpdesk.processes import stop
+from warpdesk_server.service.processes import stop
 
 STAGES = stages_of(DOCKERFILE.read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

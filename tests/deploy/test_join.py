@@ -18,9 +18,9 @@ from tests.conftest import free_port
 from tests.deploy.redis_of_deploy import DEPLOY, Secured, secured_redis
 from tests.redis_servers import server
 from tests.workers.operations import OPERATIONS
-from warpdesk.cli import main
-from warpdesk.doctor import join
-from warpdesk.doctor.check import Check, Findings
+from warpdesk_server.cli import main
+from warpdesk_server.doctor import join
+from warpdesk_server.doctor.check import Check, Findings
 from workers.queue import lua
 from workers.settings import WorkerSettings
 

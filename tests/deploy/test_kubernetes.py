@@ -23,7 +23,7 @@ from tests.deploy import promises
 from tests.deploy.promises import PROMISES, main, pod, secrets_wanted, workers, workloads
 from tests.deploy.redis_of_deploy import secured_redis
 from tests.deploy.tools import tool
-from warpdesk.cli import _parser
+from warpdesk_server.cli import _parser
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 OVERLAYS = ("cpu", "gpu", "keda")

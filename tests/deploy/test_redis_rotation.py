@@ -15,7 +15,7 @@ from tests.app.conftest import Live, live, wait_until
 from tests.deploy.redis_of_deploy import Secured, certificates, password, secured_redis
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from warpdesk.doctor.broker import broker
+from warpdesk_server.doctor.broker import broker
 from workers.queue.protocol import State
 from workers.queue.jobs import JobQueue, connect
 from workers.store.spool import SpoolStore

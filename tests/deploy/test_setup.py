@@ -11,7 +11,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.deploy.tools import tool
-from warpdesk.doctor.gpu import _OLDEST_DRIVER
+from warpdesk_server.doctor.gpu import _OLDEST_DRIVER
 
 SCRIPT = ROOT / "deploy" / "setup-ubuntu.sh"
 

@@ -33,7 +33,7 @@ SENDERS = 8
 PATIENCE = 60.0  # seconds for an answer; none is that slow, but the machine may be
 
 EXPECTED = {"busy", "queue-full", "queue-memory", "no-gpu-worker", "deadline-unreachable"}
-PARTS = ("warpdesk.api", "workers.parent.main", "redis-server")
+PARTS = ("warpdesk_server.service.api", "workers.parent.main", "redis-server")
 
 
 @dataclass

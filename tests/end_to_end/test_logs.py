@@ -13,7 +13,7 @@ import pytest
 
 from app.access.auth import create_key, rotate_key
 from tests.conftest import free_port, serve, wait_until_ready
-from warpdesk.redis_server import find_binary
+from warpdesk_server.service.redis_server import find_binary
 
 RSI = {"operation": "rsi", "params": {"period": 3}, "inputs": {"prices": {"data": [44.34, 44.09, 44.15, 43.61, 44.33]}}}
 

@@ -27,7 +27,7 @@ from tests.app.conftest import Live, live, wait_until
 from tests.conftest import ROOT
 from tests.workers.conftest import Desk
 from tests.workers.operations import LINGERING
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers import logs
 from workers.queue.jobs import connect
 from workers.store.spool import SpoolStore

@@ -13,7 +13,7 @@ from benchmarks.postgres import NoPostgres, postgres
 from tests.app.conftest import wait_until
 from tests.conftest import Service, serve
 from tests.workers.test_private_jobs import everything
-from warpdesk import redis_server
+from warpdesk_server.service import redis_server
 from workers.queue.jobs import connect
 
 pytestmark = pytest.mark.timeout(500)  # the first service of a run compiles

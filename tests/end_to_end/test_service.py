@@ -17,9 +17,10 @@ import pytest
 from examples import demo, prices
 from kernels.catalogue import OPERATIONS
 from tests.conftest import Service, processes_of, serve, wait_until_ready
-from warpdesk import Client, redis_server
-from warpdesk.processes import module, spawn, stop
-from warpdesk.redis_server import RedisServer
+from warpdesk import Client
+from warpdesk_server.service import redis_server
+from warpdesk_server.service.processes import module, spawn, stop
+from warpdesk_server.service.redis_server import RedisServer
 
 pytestmark = pytest.mark.timeout(500)  # seconds; a first start compiles every operation
 
@@ -114,7 +115,7 @@ def test_a_job_whose_worker_is_killed_is_answered_with_the_same_bytes(
 def test_a_killed_api_is_started_again_and_still_knows_its_jobs(service: Service, client: Client) -> None:
     job = client.run("matmul", a=[[1.0, 2.0]], b=[[3.0], [4.0]]).job
     marked = processes_of(service.home)
-    [api] = [pid for pid, command in marked.items() if "warpdesk.api" in command]
+    [api] = [pid for pid, command in marked.items() if "warpdesk_server.service.api" in command]
     os.kill(api, signal.SIGKILL)
     until(lambda: api not in processes_of(service.home))
     wait_until_ready(service)

@@ -18,7 +18,7 @@ import pytest
 from tests.app.conftest import Live, live
 from tests.workers.conftest import Desk
 from tests.workers.operations import TRUTH_TABLE
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.child.faults import HAPPENED
 
 pytestmark = pytest.mark.timeout(300)  # seconds

@@ -27,10 +27,10 @@ from privacy.ledger import Ledger, NewBudget
 from privacy.opening import open_ledger
 from privacy.seeds import Ring
 from tests.conftest import ROOT, Service, serve, wait_until_ready
-from warpdesk.cli import main, typed
+from warpdesk_server.cli import main, typed
 from warpdesk.client import Client
-from warpdesk.doctor.ledger import ledger
-from warpdesk.home import UnusableHome, command, make_private
+from warpdesk_server.doctor.ledger import ledger
+from warpdesk_server.service.home import UnusableHome, command, make_private
 from workers.settings import ledger_in
 from workers.store.spool import SpoolStore
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.conftest import Service, serve
-from warpdesk.serve import Options, _devices, _workers
+from warpdesk_server.service.serve import Options, _devices, _workers
 
 SCRIPTS = Path(__file__).parents[1] / "workers" / "nvml"
 STAND_IN = "tests.workers.several:NumberedDevice"

@@ -25,11 +25,11 @@ from tests.cudasim.device import EmulatedDevice
 from tests.kernels.cupy_on_cpu import Machine
 from tests.kernels.families import families, kernels_of
 from tests.workers.device import PaperDevice
-from warpdesk.cli import main
-from warpdesk.doctor import gpu, kernels, machine
-from warpdesk.doctor.check import Check, Findings
-from warpdesk.doctor.gpu import Here
-from warpdesk.doctor.launches import largest_launches
+from warpdesk_server.cli import main
+from warpdesk_server.doctor import gpu, kernels, machine
+from warpdesk_server.doctor.check import Check, Findings
+from warpdesk_server.doctor.gpu import Here
+from warpdesk_server.doctor.launches import largest_launches
 from workers.gpu import nvml
 from workers.queue.protocol import DeviceReport, GpuFinding, GpuReport
 from workers.settings import WorkerSettings

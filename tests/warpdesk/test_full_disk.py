@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from warpdesk.redis_server import RedisServer
-from warpdesk.serve import _Child
+from warpdesk_server.service.redis_server import RedisServer
+from warpdesk_server.service.serve import _Child
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import redis
 
 from tests.app.conftest import live
 from tests.conftest import Service, free_port, wait_until_ready
-from warpdesk import health, redis_server
-from warpdesk.cli import main
+from warpdesk_server.service import health, redis_server
+from warpdesk_server.cli import main
 from workers.queue.protocol import WorkerReport
 from workers.queue.jobs import JobQueue, connect
 

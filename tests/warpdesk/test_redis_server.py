@@ -16,9 +16,9 @@ import redis
 
 from app.settings import Settings
 from tests.redis_servers import NAMES, newest, server
-from warpdesk import processes, redis_server
-from warpdesk.doctor.broker import broker
-from warpdesk.redis_server import RedisServer, RedisUnavailable
+from warpdesk_server.service import processes, redis_server
+from warpdesk_server.doctor.broker import broker
+from warpdesk_server.service.redis_server import RedisServer, RedisUnavailable
 from workers.settings import Durability
 
 
@@ -102,7 +102,7 @@ def test_stopping_leaves_no_process_and_no_socket(home: Path) -> None:
 def test_it_dies_with_a_killed_parent_and_frees_the_home(home: Path) -> None:
     program = (
         "import pathlib, sys, time\n"
-        "from warpdesk.redis_server import RedisServer\n"
+        "from warpdesk_server.service.redis_server import RedisServer\n"
         "server = RedisServer(pathlib.Path(sys.argv[1]))\n"
         "server.start()\n"
         "print(server.pid, flush=True)\n"

@@ -11,8 +11,8 @@ from kernels.gpu import compile as gate
 from kernels.gpu import nvrtc
 from kernels.gpu.cuda import CANARY
 from kernels.gpu.nvrtc import CompileError
-from warpdesk.cli import main
-from warpdesk.warm import named
+from warpdesk_server.cli import main
+from warpdesk_server.precompile import named
 from workers.settings import WorkerSettings
 from workers.child.warmup import stamp
 

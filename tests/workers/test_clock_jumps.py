@@ -8,7 +8,7 @@ import pytest
 from tests.claims import claim, finish, ids, request, succeeded, take
 from tests.clocks import HOUR, Clock
 from tests.redis_servers import newest
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.counts import Tally
 from workers.parent.endings import Endings
 from workers.queue.protocol import State, WorkerReport

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.conftest import Desk, alive
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.protocol import State
 from workers.queue.jobs import JobQueue, connect
 from workers.store.spool import SpoolStore

@@ -27,7 +27,7 @@ from tests.claims import finish, request, succeeded, take
 from tests.conftest import ROOT
 from tests.workers import plain_rq
 from tests.workers.conftest import OWNER, Desk
-from warpdesk.redis_server import RedisServer
+from warpdesk_server.service.redis_server import RedisServer
 from workers.queue.protocol import LEASES, Failed, State, Together
 from workers.queue.jobs import Claim, JobQueue, connect
 

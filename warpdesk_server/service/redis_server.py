@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import redis
 
-from warpdesk.processes import spawn, stop
+from warpdesk_server.service.processes import spawn, stop
 from workers.settings import Durability
 
 URL_VARIABLE = "WARPDESK_REDIS_URL"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.access.audit import Audit, Deed
     from app.settings import Settings
     from warpdesk.client import Client, Job, WarpdeskError
-    from warpdesk.doctor.check import Findings
+    from warpdesk_server.doctor.check import Findings
 
 S = TypeVar("S", bound="BaseSettings")
 
@@ -204,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _serve(chosen: argparse.Namespace) -> int:
     from app.settings import Settings
-    from warpdesk.serve import CannotServe, Options, serve
+    from warpdesk_server.service.serve import CannotServe, Options, serve
     from workers import logs
     from workers.settings import WorkerSettings
 
@@ -224,8 +224,8 @@ def _serve(chosen: argparse.Namespace) -> int:
 
 def _worker(chosen: argparse.Namespace) -> int:
     # The worker replaces this process: what supervises it sees its exit code and sends it signals.
-    from warpdesk.home import UnusableHome, make_private
-    from warpdesk.processes import module
+    from warpdesk_server.service.home import UnusableHome, make_private
+    from warpdesk_server.service.processes import module
     from workers.settings import WorkerSettings
 
     limits = {"WARPDESK_IDLE_EXIT_SECONDS": chosen.idle_exit, "WARPDESK_MAX_SECONDS": chosen.max_seconds}
@@ -406,7 +406,7 @@ def _listed(value: Any) -> Any:
 
 def _doctor(chosen: argparse.Namespace) -> int:
     from app.settings import Settings
-    from warpdesk.home import UnusableHome, make_private
+    from warpdesk_server.service.home import UnusableHome, make_private
     from workers.settings import WorkerSettings
 
     if chosen.quick and chosen.arch:
@@ -415,7 +415,7 @@ def _doctor(chosen: argparse.Namespace) -> int:
         raise Misconfigured("--join looks at the way to the service, and not at this machine: give it alone")
     worker, settings = _read(WorkerSettings), _read(Settings)  # the machine is looked at as a worker would
     if chosen.join:
-        from warpdesk.doctor.join import join
+        from warpdesk_server.doctor.join import join
 
         return _findings(join(worker, settings), chosen.json)
     with suppress(UnusableHome):  # the findings tell
@@ -426,7 +426,7 @@ def _doctor(chosen: argparse.Namespace) -> int:
         if not worker.home.is_dir():
             places["NUMBA_CACHE_DIR"] = os.environ.get("NUMBA_CACHE_DIR") or nowhere
         os.environ.update(places)  # before Numba is imported
-        from warpdesk.doctor import Wish, examine
+        from warpdesk_server.doctor import Wish, examine
 
         with _quiet():
             findings = examine(worker, settings, Wish(chosen.quick, chosen.arch, chosen.calibrate))
@@ -439,7 +439,7 @@ def _findings(findings: "Findings", as_json: bool) -> int:
 
 
 def _health(chosen: argparse.Namespace) -> int:
-    from warpdesk.health import of_service, of_workers
+    from warpdesk_server.service.health import of_service, of_workers
     from workers.settings import WorkerSettings
 
     if chosen.worker and (chosen.url or chosen.ready):
@@ -470,14 +470,14 @@ def _quiet() -> Iterator[None]:
 
 
 def _warm(chosen: argparse.Namespace) -> int:
-    from warpdesk.home import UnusableHome, make_private
+    from warpdesk_server.service.home import UnusableHome, make_private
     from workers.settings import WorkerSettings
 
     settings = _read(WorkerSettings)
     os.environ.update(settings.cache_environment())  # before Numba is imported
     from kernels.gpu import nvrtc
     from kernels.gpu.cubins import Cubins, default_directory
-    from warpdesk.warm import architectures_here, known, warm
+    from warpdesk_server.precompile import architectures_here, known, warm
 
     try:
         make_private(settings.home)
@@ -499,7 +499,7 @@ def _warm(chosen: argparse.Namespace) -> int:
 
 
 def _bench(chosen: argparse.Namespace) -> int:
-    from warpdesk.home import UnusableHome, make_private
+    from warpdesk_server.service.home import UnusableHome, make_private
     from workers.settings import WorkerSettings
 
     settings = _read(WorkerSettings)
@@ -747,7 +747,7 @@ def _seconds(text: str) -> float:
 
 
 def _architecture(text: str) -> str:
-    from warpdesk.warm import named
+    from warpdesk_server.precompile import named
 
     try:
         return named(text)

@@ -15,8 +15,8 @@ from kernels.gpu.compile import ARCHITECTURES, sources
 from kernels.gpu.cubins import Cubins
 from kernels.gpu.cuda import inline
 from kernels.gpu.nvrtc import CompileError, Nvrtc
-from warpdesk.doctor.check import Check, Status
-from warpdesk.doctor.machine import container, gib, nearest
+from warpdesk_server.doctor.check import Check, Status
+from warpdesk_server.doctor.machine import container, gib, nearest
 from workers.gpu import nvml
 from workers.queue.protocol import DeviceReport, GpuReport
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from app.settings import Settings
 from kernels.gpu.cubins import Cubins, default_directory
 from kernels.gpu.cuda import DeviceLost
-from warpdesk.doctor import gpu, kernels, machine
-from warpdesk.doctor.broker import broker
-from warpdesk.doctor.check import Check, Findings
-from warpdesk.doctor.ledger import ledger
+from warpdesk_server.doctor import gpu, kernels, machine
+from warpdesk_server.doctor.broker import broker
+from warpdesk_server.doctor.check import Check, Findings
+from warpdesk_server.doctor.ledger import ledger
 from workers.gpu import nvml
 from workers.child.calibrate import calibrate
 from workers.child.cost import costs_of

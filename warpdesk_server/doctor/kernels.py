@@ -20,9 +20,9 @@ from kernels.gpu.cuda import Device, DeviceFault, DeviceLost, Kernel, NoDevice, 
 from kernels.gpu.nvrtc import CompileError
 from kernels.gpu.occupancy import occupancy
 from kernels.operation import Example, InvalidRequest, Operation
-from warpdesk.doctor.check import Check
-from warpdesk.doctor.gpu import BROKEN
-from warpdesk.doctor.launches import Launch, largest_launches
+from warpdesk_server.doctor.check import Check
+from warpdesk_server.doctor.gpu import BROKEN
+from warpdesk_server.doctor.launches import Launch, largest_launches
 from workers.child.calibrate import sizes
 from workers.child.cost import job_of
 from workers.child.warmup import Trial, answer, documented, variants

@@ -24,9 +24,9 @@ from redis.exceptions import NoPermissionError
 
 from app.settings import Settings
 from kernels.array import ArrayInfo
-from warpdesk.doctor.broker import outdated
-from warpdesk.doctor.check import Check, Findings
-from warpdesk.doctor.ledger import ledger_of_worker
+from warpdesk_server.doctor.broker import outdated
+from warpdesk_server.doctor.check import Check, Findings
+from warpdesk_server.doctor.ledger import ledger_of_worker
 from workers.queue import counts, scripts
 from workers.store import npy
 from workers.queue.lua import ScriptsMissing, evaluate

@@ -20,14 +20,14 @@ from app.http.connections import raise_file_limit
 from app.settings import Settings
 from kernels.catalogue import OPERATIONS
 from privacy.opening import LEDGER_ERRORS, examine
-from warpdesk.home import UnusableHome, command, make_private
-from warpdesk.processes import module, spawn, stop
-from warpdesk.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
+from warpdesk_server.service.home import UnusableHome, command, make_private
+from warpdesk_server.service.processes import module, spawn, stop
+from warpdesk_server.service.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
 from workers.gpu.nvml import gpus, library, visible
 from workers.settings import WorkerSettings
 from workers.store.spool import UnusableStore, known_secret
 
-log = logging.getLogger("warpdesk.serve")
+log = logging.getLogger("warpdesk_server.service.serve")
 
 TICK = 0.1  # seconds between two looks at the children
 FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0  # seconds before a child that died is started again; doubles each time
@@ -70,7 +70,7 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
         given = "redis_url" in settings.model_fields_set and settings.redis_url
         redis = None if given else RedisServer(settings.home, settings.durability, settings.redis_server)
         environment = _environment(settings, host=options.host, redis_url=redis.url if redis else None)
-        api = _Child("API", partial(_launch, environment, ("warpdesk.api", "--fd", str(fd)), pass_fds=(fd,)))
+        api = _Child("API", partial(_launch, environment, ("warpdesk_server.service.api", "--fd", str(fd)), pass_fds=(fd,)))
         workers = _workers(options, environment)
         children = [*([_Child("Redis", redis.start)] if redis is not None else []), api, *workers]
         try:

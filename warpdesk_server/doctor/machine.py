@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.settings import Settings
 from kernels import install
-from warpdesk.doctor.check import Check
+from warpdesk_server.doctor.check import Check
 
 LIBRARIES = (
     *("numpy", "numba", "llvmlite", "pydantic", "pydantic-settings", "redis", "rq"),

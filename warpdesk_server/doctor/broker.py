@@ -7,8 +7,8 @@ import redis
 
 from app.settings import Settings
 from kernels import install
-from warpdesk import redis_server
-from warpdesk.doctor.check import Check
+from warpdesk_server.service import redis_server
+from warpdesk_server.doctor.check import Check
 
 NEWER = "apt-get install redis-server (7 or later) or valkey-server, and start the service again: it reads the old file"
 

@@ -9,7 +9,7 @@ from privacy.database import DamagedDatabase, DatabaseUnavailable, UnusableDatab
 from privacy.ledger import Ledger, LedgerBehind, WrongKey
 from privacy.opening import examine, examine_as_worker
 from privacy.seeds import UnusableKey
-from warpdesk.doctor.check import Check
+from warpdesk_server.doctor.check import Check
 from workers.logs import scrub
 
 _PAGE = 100  # budgets read at a time
