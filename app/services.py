@@ -11,21 +11,21 @@ from fastapi import Depends, Request
 from redis.exceptions import RedisError
 from sqlalchemy import Engine
 
-from app.jobs.admission import Admission
-from app.kit.amounts import Amounts
-from app.kit.errors import Refusal
-from app.kit.limits import Limits, Shares
-from app.metrics.exposition import Metrics
-from app.metrics.performance import History
-from app.kit.places import Places
-from app.jobs.queue import Completions, Queue
-from app.settings import Settings
-from app.kit.threads import Threads
-from app.kit.single_flight import Turns
-from kernels.operation import Operation
-from privacy.ledger import Ledger
-from privacy.rounds.state import Rounds
-from workers.store.spool import Store
+from warpdesk_server.app.jobs.admission import Admission
+from warpdesk_server.app.jobs.queue import Completions, Queue
+from warpdesk_server.app.kit.amounts import Amounts
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.limits import Limits, Shares
+from warpdesk_server.app.kit.places import Places
+from warpdesk_server.app.kit.single_flight import Turns
+from warpdesk_server.app.kit.threads import Threads
+from warpdesk_server.app.metrics.exposition import Metrics
+from warpdesk_server.app.metrics.performance import History
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.privacy.ledger import Ledger
+from warpdesk_server.privacy.rounds.state import Rounds
+from warpdesk_server.workers.store.spool import Store
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
-from privacy.opening import Place
-from workers.logs import LogFormat, LogLevel
-from workers.settings import Durability, SecretsOfFiles, default_home, ledger_in
+from warpdesk_server.privacy.opening import Place
+from warpdesk_server.workers.logs import LogFormat, LogLevel
+from warpdesk_server.workers.settings import Durability, SecretsOfFiles, default_home, ledger_in
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from kernels.fingerprint import fingerprint
+from warpdesk_server.kernels.fingerprint import fingerprint
 
 KNOWN = (
     *("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "secagg_round"),
@@ -29,9 +29,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(name: str, save: bool) -> int:
-    benchmark = importlib.import_module(f"benchmarks.{name}")
+    benchmark = importlib.import_module(f"warpdesk_server.benchmarks.{name}")
     if name == "operations":
-        results = importlib.import_module("benchmarks.report").RESULTS
+        results = importlib.import_module("warpdesk_server.benchmarks.report").RESULTS
         return int(benchmark.main(["--json", str(results / "operations.json")] if save else []))
     return int(benchmark.main() or 0)
 

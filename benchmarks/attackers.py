@@ -25,8 +25,8 @@ import numpy as np
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from app.remote.endpoints import RESULTS
-from benchmarks.overload import Caller
+from warpdesk_server.app.remote.endpoints import RESULTS
+from warpdesk_server.benchmarks.overload import Caller
 from warpdesk_server.service.redis_server import url as redis_url
 
 PAUSE = 0.05  # seconds between two requests of one sender

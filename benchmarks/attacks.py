@@ -28,13 +28,13 @@ from urllib.parse import urlsplit
 from rq import Worker
 from rq.suspension import resume, suspend
 
-from app.access.auth import create_key
-from benchmarks import attackers
-from benchmarks.attackers import Target
-from benchmarks.processes import memory, process_of_api, service
-from benchmarks.report import Row, show
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.benchmarks import attackers
+from warpdesk_server.benchmarks.attackers import Target
+from warpdesk_server.benchmarks.processes import memory, process_of_api, service
+from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.service.redis_server import url as redis_url
-from workers.queue.jobs import connect
+from warpdesk_server.workers.queue.jobs import connect
 
 MIB = 1 << 20
 SECONDS = float(os.environ.get("ATTACKS_SECONDS", "8"))

@@ -19,18 +19,18 @@ from redis import Redis
 from rq import Queue
 from rq.suspension import resume, suspend
 
-from benchmarks.processes import compiled, redis, rq_worker, worker
-from benchmarks.report import Row, show
 from examples.prices import sp500
-from kernels.catalogue import OPERATIONS
-from workers.child import execute
-from workers.queue import scripts
-from workers.child.device import without_gpu
-from workers.queue.lua import digest_of
-from workers.queue.protocol import JobRequest, State, Together
-from workers.queue.jobs import JobQueue, connect
-from workers.settings import WorkerSettings
-from workers.store.spool import SpoolStore
+from warpdesk_server.benchmarks.processes import compiled, redis, rq_worker, worker
+from warpdesk_server.benchmarks.report import Row, show
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.workers.child import execute
+from warpdesk_server.workers.child.device import without_gpu
+from warpdesk_server.workers.queue import scripts
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.lua import digest_of
+from warpdesk_server.workers.queue.protocol import JobRequest, State, Together
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.spool import SpoolStore
 
 JOBS = 2048
 ALIKE = 64  # jobs of a batch
@@ -60,7 +60,7 @@ def main() -> None:
                     simple,
                     connection,
                     [
-                        ("benchmarks.batches.answer", (home, request_of(array).model_dump()))
+                        ("warpdesk_server.benchmarks.batches.answer", (home, request_of(array).model_dump()))
                         for array in arrays[: JOBS // 8]
                     ],
                 ),

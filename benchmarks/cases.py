@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.cuda import Device
-from kernels.operation import Params
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.operation import Params
 
 Inputs = dict[str, NDArray[Any]]
 Call = Callable[[], object]

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.report import show
-from kernels.catalogue import OPERATIONS
-from kernels.operation import Backend, Operation
-from workers.child.calibrate import STEP, calibrate, measure, sizes
-from workers.child.cost import Costs
-from workers.child.device import Probe, probe
-from workers.settings import WorkerSettings
+from warpdesk_server.benchmarks.report import show
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.operation import Backend, Operation
+from warpdesk_server.workers.child.calibrate import STEP, calibrate, measure, sizes
+from warpdesk_server.workers.child.cost import Costs
+from warpdesk_server.workers.child.device import Probe, probe
+from warpdesk_server.workers.settings import WorkerSettings
 
 _LONGEST = 0.3  # seconds; larger sizes than take this long are left out
 

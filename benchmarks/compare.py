@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rows import Row
+from warpdesk_server.benchmarks.rows import Row
 
 _KINDS = ("operations", "gpu")  # whose rows are `Row`s
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module, numpy_peer, random
+from warpdesk_server.benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module, numpy_peer, random
 
 _SCALE = 2.0
 _EDGES = tuple(range(-250, 251, 5))

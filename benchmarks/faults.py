@@ -1,7 +1,7 @@
 """How soon is a job back after a fault, and how soon is the fault told?
 
-Faults are planned (`workers.child.faults`) in real workers, so that what is measured is recovery alone. The time of a fault
-is what the faulty device notes just before it raises it. All times are this machine's clock.
+Faults are planned (`workers.child.faults`) in real workers, so that what is measured is recovery alone. The time of a
+fault is what the faulty device notes just before it raises it. All times are this machine's clock.
 
 After a recoverable fault the same process goes on with the CPU. That is measured with an operation of each family on
 the emulated GPU, where real implementations, chunks and accounts of memory are left behind by the fault; it ends at the
@@ -30,15 +30,15 @@ from uuid import uuid4
 import httpx
 import numpy as np
 
-from benchmarks.faulted import TOLD
-from benchmarks.processes import api, compiled, redis, worker
-from benchmarks.report import Row, show
-from kernels.operation import Example
-from workers.child.faults import HAPPENED
-from workers.queue.protocol import JobRequest
-from workers.queue.jobs import JobQueue, JobRecord, connect
-from workers.settings import WorkerSettings
-from workers.store.spool import SpoolStore
+from warpdesk_server.benchmarks.faulted import TOLD
+from warpdesk_server.benchmarks.processes import api, compiled, redis, worker
+from warpdesk_server.benchmarks.report import Row, show
+from warpdesk_server.kernels.operation import Example
+from warpdesk_server.workers.child.faults import HAPPENED
+from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord, connect
+from warpdesk_server.workers.queue.protocol import JobRequest
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.spool import SpoolStore
 
 RECOVERABLE = int(os.environ.get("RECOVERABLE", "1000"))
 WAITING = RECOVERABLE // 10  # takes a second each

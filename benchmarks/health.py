@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from benchmarks.processes import ROOT, api, redis, worker
-from benchmarks.report import Row, show
+from warpdesk_server.benchmarks.processes import ROOT, api, redis, worker
+from warpdesk_server.benchmarks.report import Row, show
 
 ROUTES = ("/livez", "/readyz", "/health", "/gpu-health", "/gpu-memory")
 ASKED = 500  # times each

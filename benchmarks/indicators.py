@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module
-from kernels.catalogue import OPERATIONS
+from warpdesk_server.benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 Prices = NDArray[np.float64]
 

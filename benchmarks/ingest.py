@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import numpy as np
 from pydantic import BaseModel
 
-from benchmarks.processes import redis, service, uvicorn
-from benchmarks.report import interleave, show
+from warpdesk_server.benchmarks.processes import redis, service, uvicorn
+from warpdesk_server.benchmarks.report import interleave, show
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -55,7 +55,7 @@ def dropping_endpoint() -> "FastAPI":
     """What it costs to receive the bytes, under the allocator settings of the service."""
     from fastapi import FastAPI, Request
 
-    from app.http.memory import keep_freed_memory
+    from warpdesk_server.app.http.memory import keep_freed_memory
 
     keep_freed_memory()
     app = FastAPI()

@@ -26,13 +26,13 @@ from pathlib import Path
 
 from redis import Redis
 
-from benchmarks.batches import all_at_once, keep, request_of, until
-from benchmarks.overload import Caller
-from benchmarks.processes import api_process, redis, worker
-from benchmarks.report import Row, show
 from examples.prices import sp500
-from workers.queue.jobs import JobQueue, connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.benchmarks.batches import all_at_once, keep, request_of, until
+from warpdesk_server.benchmarks.overload import Caller
+from warpdesk_server.benchmarks.processes import api_process, redis, worker
+from warpdesk_server.benchmarks.report import Row, show
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.store.spool import SpoolStore
 
 REPEATS = int(os.environ.get("INSTRUMENTATION_REPEATS", "40"))
 SINGLE, BACKLOG, ALIKE, REQUESTS, CALLERS = 400, 1024, 64, 2000, 8
@@ -108,7 +108,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 @contextmanager
 def _service() -> Iterator[_Service]:
-    through = ("benchmarks.uncounted",)
+    through = ("warpdesk_server.benchmarks.uncounted",)
     with (
         redis() as redis_url,
         tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home,
@@ -126,7 +126,9 @@ def _service() -> Iterator[_Service]:
 
 def _turn(service: _Service, name: str) -> None:
     """Let the API and the worker count, or not."""
-    through = [process for process, command in _processes(service) if b"benchmarks.uncounted" in command]
+    through = [
+        process for process, command in _processes(service) if b"warpdesk_server.benchmarks.uncounted" in command
+    ]
     assert len(through) == 2, through
     for process in through:
         os.kill(process, signal.SIGUSR2 if name == COUNTING else signal.SIGUSR1)

@@ -20,14 +20,14 @@ from typing import Any
 
 from sqlalchemy import Engine, make_url
 
-from benchmarks.postgres import NoPostgres, postgres
-from benchmarks.report import show
-from kernels.spend import Spend
-from privacy import anchor
-from privacy.anchor import Anchor
-from privacy.database import connect
-from privacy.ledger import Ledger, NewBudget, Order
-from privacy.seeds import Secrets
+from warpdesk_server.benchmarks.postgres import NoPostgres, postgres
+from warpdesk_server.benchmarks.report import show
+from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.privacy import anchor
+from warpdesk_server.privacy.anchor import Anchor
+from warpdesk_server.privacy.database import connect
+from warpdesk_server.privacy.ledger import Ledger, NewBudget, Order
+from warpdesk_server.privacy.seeds import Secrets
 
 SECONDS = 1.0  # of a turn
 TURNS = 3

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, module, numpy_peer, random
-from kernels.catalogue import OPERATIONS
+from warpdesk_server.benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, module, numpy_peer, random
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 Shape = tuple[int, ...]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.cases import Case, Goal, Peer, Sizes, cores, measured, numpy_peer
+from warpdesk_server.benchmarks.cases import Case, Goal, Peer, Sizes, cores, measured, numpy_peer
 
 PATHS, STEPS, BLOCK = 1_000_000, 252, 16_384
 S0, K, RATE, VOLATILITY, MATURITY = 100.0, 100.0, 0.05, 0.2, 1.0

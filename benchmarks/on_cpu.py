@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import Call, Case, Inputs, prepare, version
-from benchmarks.report import Timing, interleave
-from benchmarks.rows import Row
+from warpdesk_server.benchmarks.cases import Call, Case, Inputs, prepare, version
+from warpdesk_server.benchmarks.report import Timing, interleave
+from warpdesk_server.benchmarks.rows import Row
 
 _OWNER = "bench"
 
@@ -58,11 +58,11 @@ class Child:
     """
 
     def __init__(self, probe: Any = None) -> None:
-        from kernels.catalogue import OPERATIONS
-        from workers.child import execute
-        from workers.child.device import without_gpu
-        from workers.queue.protocol import Failed, JobRequest
-        from workers.store.spool import SpoolStore
+        from warpdesk_server.kernels.catalogue import OPERATIONS
+        from warpdesk_server.workers.child import execute
+        from warpdesk_server.workers.child.device import without_gpu
+        from warpdesk_server.workers.queue.protocol import Failed, JobRequest
+        from warpdesk_server.workers.store.spool import SpoolStore
 
         self._folder = Path(tempfile.mkdtemp(prefix="warpdesk-bench-"))
         self._store = SpoolStore(self._folder)

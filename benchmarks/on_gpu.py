@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cases import Case, Goal, Inputs
-from benchmarks.report import Timing
-from benchmarks.rows import Row
-from kernels.gpu.cuda import Device, NoDevice, Source
+from warpdesk_server.benchmarks.cases import Case, Goal, Inputs
+from warpdesk_server.benchmarks.report import Timing
+from warpdesk_server.benchmarks.rows import Row
+from warpdesk_server.kernels.gpu.cuda import Device, NoDevice, Source
 
 RATES = Source(Path(__file__).with_name("rates.cu"))
 
@@ -82,7 +82,7 @@ def measure(case: Case, device: Device, rates: Rates, inputs: Inputs, library: b
 
 def masked_sum(device: Device, rates: Rates, dim: int, goal: Goal, rows: int = 16) -> Row:
     """The unmasking kernel with no mask to remove: what the sums of the clients' vectors alone take."""
-    from kernels.secure_aggregation.gpu import unmasking
+    from warpdesk_server.kernels.secure_aggregation.gpu import unmasking
 
     kernel, blocks, threads = unmasking(device, 32, dim, masks=0)
     masked, total = device.zeros((rows, dim), np.uint32), device.empty(dim, np.uint32)
@@ -264,7 +264,7 @@ def board() -> dict[str, str]:
 
 def open_gpu() -> Device:
     """The first GPU. Raises NoDevice with the reason."""
-    from kernels.gpu.cupy_device import open_device
+    from warpdesk_server.kernels.gpu.cupy_device import open_device
 
     device = open_device()
     if device.cupy is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
-from benchmarks import (
+from warpdesk_server.benchmarks import (
     dp_noise,
     federated_average,
     indicators,
@@ -26,14 +26,14 @@ from benchmarks import (
     shamir,
     vector,
 )
-from benchmarks.cases import Case, Sizes, version
-from benchmarks.compare import common, compared, elsewhere, read
-from benchmarks.on_cpu import Child
-from benchmarks.on_cpu import measure as measure_on_cpu
-from benchmarks.report import environment, print_table
-from benchmarks.rows import Row, document, shown, write_csv
-from kernels import install
-from kernels.gpu.cuda import Device, NoDevice
+from warpdesk_server.benchmarks.cases import Case, Sizes, version
+from warpdesk_server.benchmarks.compare import common, compared, elsewhere, read
+from warpdesk_server.benchmarks.on_cpu import Child
+from warpdesk_server.benchmarks.on_cpu import measure as measure_on_cpu
+from warpdesk_server.benchmarks.report import environment, print_table
+from warpdesk_server.benchmarks.rows import Row, document, shown, write_csv
+from warpdesk_server.kernels import install
+from warpdesk_server.kernels.gpu.cuda import Device, NoDevice
 
 _ALL: tuple[Case, ...] = (
     *indicators.CASES,
@@ -229,7 +229,7 @@ def finish(out: Run, chosen: argparse.Namespace, before: Mapping[str, Any] | Non
     if chosen.csv:
         write_csv(chosen.csv, out.rows)
     if chosen.picture:
-        from benchmarks.picture import draw
+        from warpdesk_server.benchmarks.picture import draw
 
         facts = told["environment"]
         draw(chosen.picture, out.rows, f"{facts['cpu']}, {facts['cores']} cores, device {facts['device']['name']}")

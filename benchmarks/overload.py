@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from app.access.auth import create_key
-from benchmarks.processes import redis, service
-from benchmarks.report import Row, show
-from workers.queue.protocol import State
-from workers.queue.jobs import JobQueue, JobRecord, connect
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.benchmarks.processes import redis, service
+from warpdesk_server.benchmarks.report import Row, show
+from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord, connect
+from warpdesk_server.workers.queue.protocol import State
 
 TIMES = 5
 SECONDS = float(os.environ.get("OVERLOAD_SECONDS", "120"))

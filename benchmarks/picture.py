@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.rows import Row
+from warpdesk_server.benchmarks.rows import Row
 
 
 def draw(path: Path, rows: Sequence[Row], title: str) -> None:

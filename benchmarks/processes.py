@@ -15,8 +15,8 @@ import httpx
 
 from warpdesk_server.service.processes import free_port
 from warpdesk_server.service.redis_server import RedisServer
-from workers.settings import WorkerSettings
-from workers.child.warmup import stamp
+from warpdesk_server.workers.child.warmup import stamp
+from warpdesk_server.workers.settings import WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,7 +64,7 @@ def api(redis_url: str, home: Path, patience: float = 60.0, **settings: str) -> 
 def worker(redis_url: str, home: Path, settings: dict[str, str], through: Sequence[str] = ()) -> Iterator[None]:
     """One worker of ours in that home, started by the module `through` if there is one; it may not be ready yet."""
     environment = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
-    with _running(["-m", *through, "workers.parent.main"], home / "worker.log", environment):
+    with _running(["-m", *through, "warpdesk_server.workers.parent.main"], home / "worker.log", environment):
         yield
 
 

@@ -32,8 +32,8 @@ TIMES = {"uploads of 8 MB": 3}  # as many pairs of it in a turn: they differ mos
 
 
 def main() -> int:
-    from benchmarks.instrumentation import interval
-    from benchmarks.report import show
+    from warpdesk_server.benchmarks.instrumentation import interval
+    from warpdesk_server.benchmarks.report import show
 
     other = os.environ.get("OTHER")
     if other is None:
@@ -89,19 +89,19 @@ class _Tree:
 
 def _serve() -> None:
     """Answer each load that is named on standard input with the seconds it took."""
-    from kernels.fingerprint import fingerprint
+    from warpdesk_server.kernels.fingerprint import fingerprint
 
     os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.cwd() / ".cache" / "numba" / fingerprint()))
     import httpx
     import numpy as np
 
-    from app.access.auth import create_key
-    from benchmarks.batches import all_at_once, keep, request_of, until
-    from benchmarks.overload import Caller
-    from benchmarks.processes import api_process, redis, worker
     from examples.prices import sp500
-    from workers.queue.jobs import JobQueue, connect
-    from workers.store.spool import SpoolStore
+    from warpdesk_server.app.access.auth import create_key
+    from warpdesk_server.benchmarks.batches import all_at_once, keep, request_of, until
+    from warpdesk_server.benchmarks.overload import Caller
+    from warpdesk_server.benchmarks.processes import api_process, redis, worker
+    from warpdesk_server.workers.queue.jobs import JobQueue, connect
+    from warpdesk_server.workers.store.spool import SpoolStore
 
     numbers = itertools.count()
     file = io.BytesIO()

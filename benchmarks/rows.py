@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import Timing
+from warpdesk_server.benchmarks.report import Timing
 
 
 @dataclass(frozen=True)

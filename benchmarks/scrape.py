@@ -19,13 +19,13 @@ from statistics import median, quantiles
 
 import httpx
 
-from benchmarks.processes import ROOT, api, redis
-from benchmarks.report import Row, show
-from kernels.catalogue import OPERATIONS
-from workers.queue.counts import DEVICE, FAMILIES, HOURLY, SIZE_CLASSES, Amounts, Tally, named
-from workers.gpu.nvml import library, look
-from workers.queue.protocol import PRIORITIES, DeviceMemory, DeviceReport, GpuCondition, WorkerReport
-from workers.queue.jobs import JobQueue, connect
+from warpdesk_server.benchmarks.processes import ROOT, api, redis
+from warpdesk_server.benchmarks.report import Row, show
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.workers.gpu.nvml import library, look
+from warpdesk_server.workers.queue.counts import DEVICE, FAMILIES, HOURLY, SIZE_CLASSES, Amounts, Tally, named
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import PRIORITIES, DeviceMemory, DeviceReport, GpuCondition, WorkerReport
 
 WORKERS, SCRAPES, BUCKETS = 8, 100, 40
 GOAL = 0.050  # seconds, for the 99th percentile

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module, random
-from kernels.catalogue import OPERATIONS
+from warpdesk_server.benchmarks.cases import Call, Case, Goal, Inputs, Peer, Sizes, measured, module, random
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 
 def numpy_sum(

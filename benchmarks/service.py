@@ -23,9 +23,9 @@ import numpy as np
 from redis import Redis
 from rq import Queue
 
-from benchmarks.processes import redis, rq_worker, service
-from benchmarks.report import Row, show
 from examples.prices import sp500
+from warpdesk_server.benchmarks.processes import redis, rq_worker, service
+from warpdesk_server.benchmarks.report import Row, show
 
 CALLS = 200  # of each kind, after a run of uncounted ones
 RUN = 10  # of one kind, before those of another

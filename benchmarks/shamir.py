@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.cases import Call, Case, Goal, Inputs, Sizes, measured, numpy_peer, random
-from kernels.catalogue import OPERATIONS
-from kernels.shamir.field import DTYPE, PRIME, weights
+from warpdesk_server.benchmarks.cases import Call, Case, Goal, Inputs, Sizes, measured, numpy_peer, random
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.shamir.field import DTYPE, PRIME, weights
 
 _BLOCK = 1 << 15  # elements
 _31, _61 = np.uint64(31), np.uint64(61)

@@ -10,10 +10,10 @@ import runpy
 import signal
 import sys
 
-from workers.parent import endings
-from workers.queue import scripts
-from workers.queue.counts import Tally, note_endings
-from workers.queue.jobs import JobQueue
+from warpdesk_server.workers.parent import endings
+from warpdesk_server.workers.queue import scripts
+from warpdesk_server.workers.queue.counts import Tally, note_endings
+from warpdesk_server.workers.queue.jobs import JobQueue
 
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(

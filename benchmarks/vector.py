@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.cases import Case, Inputs, Sizes, measured, numpy_peer, random
+from warpdesk_server.benchmarks.cases import Case, Inputs, Sizes, measured, numpy_peer, random
 
 # What NumPy calls it, how many arrays go in, how many come out.
 _NUMPY: dict[str, tuple[Callable[..., object], int, int]] = {

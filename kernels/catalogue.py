@@ -1,14 +1,14 @@
 """Every operation the service offers, in the order the documentation lists them."""
 
-from kernels.dp_noise.spec import OPERATION as DP_NOISE
-from kernels.federated_average.spec import OPERATION as FEDERATED_AVERAGE
-from kernels.indicators.spec import BOLLINGER, EMA, RSI, SMA
-from kernels.matmul.spec import OPERATION as MATMUL
-from kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
-from kernels.operation import Operation
-from kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
-from kernels.shamir.spec import OPERATIONS as SHAMIR
-from kernels.vector.spec import OPERATIONS as VECTOR
+from warpdesk_server.kernels.dp_noise.spec import OPERATION as DP_NOISE
+from warpdesk_server.kernels.federated_average.spec import OPERATION as FEDERATED_AVERAGE
+from warpdesk_server.kernels.indicators.spec import BOLLINGER, EMA, RSI, SMA
+from warpdesk_server.kernels.matmul.spec import OPERATION as MATMUL
+from warpdesk_server.kernels.monte_carlo.spec import OPERATION as MONTE_CARLO
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.secure_aggregation.spec import OPERATION as SECURE_AGGREGATION
+from warpdesk_server.kernels.shamir.spec import OPERATIONS as SHAMIR
+from warpdesk_server.kernels.vector.spec import OPERATIONS as VECTOR
 
 _ALL: tuple[Operation, ...] = (
     MATMUL,

@@ -20,4 +20,4 @@ def warpdesk(extra: str = "") -> str:
     of = f"[{extra}]" if extra else ""
     if (_CLONE / "pyproject.toml").exists():
         return pip("install", "--editable", f"{_CLONE}{of}")
-    return pip("install", f"warpdesk{of}")
+    return pip("install", f"warpdesk-server{of}")

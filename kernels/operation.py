@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from kernels.array import ArrayInfo, DType
-from kernels.batching import Batching, Joint
-from kernels.spend import Spend
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.batching import Batching, Joint
+from warpdesk_server.kernels.spend import Spend
 
 Backend = Literal["cpu", "gpu"]
 

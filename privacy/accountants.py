@@ -8,8 +8,8 @@ do not, and are reports (`privacy.report`).
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from kernels.spend import Neighbouring, Spend
-from privacy.amounts import PLACES, Name, NotAnAmount, exactly, rounded_up
+from warpdesk_server.kernels.spend import Neighbouring, Spend
+from warpdesk_server.privacy.amounts import PLACES, Name, NotAnAmount, exactly, rounded_up
 
 Accountant = Literal["pure", "approx", "zcdp"]
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from kernels.amount import Amount
+from warpdesk_server.kernels.amount import Amount
 
 Name = Literal["epsilon", "delta", "rho"]
 Amounts = Mapping[Name, int]

@@ -26,10 +26,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from privacy.chain import canonical
-from privacy.database import DatabaseUnavailable, exists, reading, writing
-from privacy.seeds import Secrets, WrongKey
-from privacy.tables import CREATED_WITH, Row
+from warpdesk_server.privacy.chain import canonical
+from warpdesk_server.privacy.database import DatabaseUnavailable, exists, reading, writing
+from warpdesk_server.privacy.seeds import Secrets, WrongKey
+from warpdesk_server.privacy.tables import CREATED_WITH, Row
 
 _TABLES = MetaData()
 

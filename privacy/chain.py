@@ -10,8 +10,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from privacy.amounts import Name
-from privacy.tables import CREATED_WITH, Row
+from warpdesk_server.privacy.amounts import Name
+from warpdesk_server.privacy.tables import CREATED_WITH, Row
 
 Relation = Literal["add_remove", "replace_one", "declared"]
 

@@ -18,25 +18,25 @@ from typing import Any, Literal
 from sqlalchemy import Connection, Engine, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from kernels.spend import Neighbouring, Spend
-from privacy.accountants import Accountant, cost, total
-from privacy.accountants import NotHeld as NotHeld
-from privacy.amounts import Amounts, Name, minus, plus, read, shown, within
-from privacy.amounts import NotAnAmount as NotAnAmount
-from privacy.anchor import Anchor, Head
-from privacy.chain import Entry as Entry
-from privacy.chain import Relation, canonical, genesis
-from privacy.database import FACTS, create_tables, one_at_a_time, reading, truncate_log, writing
-from privacy.database import DatabaseUnavailable as DatabaseUnavailable
-from privacy.dataset import NotADataset as NotADataset
-from privacy.dataset import normal
-from privacy.rules import NO_RULES, Rules
-from privacy.rules import NotAllowed as NotAllowed
-from privacy.seeds import SIZE, Ring, Secrets, noise_key
-from privacy.seeds import WrongKey as WrongKey
-from privacy.tables import BUDGETS, CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
-from privacy.verify import Verified as Verified
-from privacy.verify import verify
+from warpdesk_server.kernels.spend import Neighbouring, Spend
+from warpdesk_server.privacy.accountants import Accountant, cost, total
+from warpdesk_server.privacy.accountants import NotHeld as NotHeld
+from warpdesk_server.privacy.amounts import Amounts, Name, minus, plus, read, shown, within
+from warpdesk_server.privacy.amounts import NotAnAmount as NotAnAmount
+from warpdesk_server.privacy.anchor import Anchor, Head
+from warpdesk_server.privacy.chain import Entry as Entry
+from warpdesk_server.privacy.chain import Relation, canonical, genesis
+from warpdesk_server.privacy.database import FACTS, create_tables, one_at_a_time, reading, truncate_log, writing
+from warpdesk_server.privacy.database import DatabaseUnavailable as DatabaseUnavailable
+from warpdesk_server.privacy.dataset import NotADataset as NotADataset
+from warpdesk_server.privacy.dataset import normal
+from warpdesk_server.privacy.rules import NO_RULES, Rules
+from warpdesk_server.privacy.rules import NotAllowed as NotAllowed
+from warpdesk_server.privacy.seeds import SIZE, Ring, Secrets, noise_key
+from warpdesk_server.privacy.seeds import WrongKey as WrongKey
+from warpdesk_server.privacy.tables import BUDGETS, CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
+from warpdesk_server.privacy.verify import Verified as Verified
+from warpdesk_server.privacy.verify import verify
 
 State = Literal["charged", "claimed", "released", "failed", "void"]
 

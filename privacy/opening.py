@@ -8,11 +8,18 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from privacy import anchor
-from privacy.anchor import Anchor, Mark
-from privacy.database import DamagedDatabase, DatabaseUnavailable, UnusableDatabase, connect, facts, identity
-from privacy.ledger import Ledger, LedgerBehind
-from privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, alone, force
+from warpdesk_server.privacy import anchor
+from warpdesk_server.privacy.anchor import Anchor, Mark
+from warpdesk_server.privacy.database import (
+    DamagedDatabase,
+    DatabaseUnavailable,
+    UnusableDatabase,
+    connect,
+    facts,
+    identity,
+)
+from warpdesk_server.privacy.ledger import Ledger, LedgerBehind
+from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, alone, force
 
 log = logging.getLogger("warpdesk.ledger")
 

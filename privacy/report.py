@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from kernels.dp_noise.calibration import epsilon_of_rho
-from privacy.amounts import PLACES, exactly, rounded_up, shown
-from privacy.ledger import Ledger
+from warpdesk_server.kernels.dp_noise.calibration import epsilon_of_rho
+from warpdesk_server.privacy.amounts import PLACES, exactly, rounded_up, shown
+from warpdesk_server.privacy.ledger import Ledger
 
 _CELLS = 1 << 18  # of the grid on which losses are added, over the whole epsilon
 _AT_A_TIME = 1000

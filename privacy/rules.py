@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 
-from privacy.chain import canonical
+from warpdesk_server.privacy.chain import canonical
 
 
 class NotAllowed(ValueError):

@@ -23,7 +23,7 @@ from sqlalchemy import (
     event,
 )
 
-from privacy.database import TABLES
+from warpdesk_server.privacy.database import TABLES
 
 Row = Mapping[Any, Any]  # of any of them, by the names of its columns
 

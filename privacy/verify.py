@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
-from privacy.amounts import minus, plus, read, shown, within
-from privacy.chain import Entry, canonical, genesis
-from privacy.rules import Rules
-from privacy.seeds import Secrets
-from privacy.tables import CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
+from warpdesk_server.privacy.amounts import minus, plus, read, shown, within
+from warpdesk_server.privacy.chain import Entry, canonical, genesis
+from warpdesk_server.privacy.rules import Rules
+from warpdesk_server.privacy.seeds import Secrets
+from warpdesk_server.privacy.tables import CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
 
 _AT_A_TIME = 1000  # rows in memory
 

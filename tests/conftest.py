@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernels.fingerprint import fingerprint
+from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.service.processes import free_port as free_port  # for tests below
 
 if TYPE_CHECKING:

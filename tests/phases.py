@@ -5,8 +5,8 @@ import time
 
 from sqlalchemy import Engine, update
 
-from privacy.database import writing
-from privacy.rounds.state import Phase, rounds
+from warpdesk_server.privacy.database import writing
+from warpdesk_server.privacy.rounds.state import Phase, rounds
 
 
 def end_phase(ledger: Engine, round_id: str, phase: Phase, left: float = 0.0) -> None:

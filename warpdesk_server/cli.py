@@ -15,15 +15,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from benchmarks import options
+from warpdesk_server.benchmarks import options
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from pydantic_settings import BaseSettings
-
-    from app.access.audit import Audit, Deed
-    from app.settings import Settings
     from warpdesk.client import Client, Job, WarpdeskError
+
+    from warpdesk_server.app.access.audit import Audit, Deed
+    from warpdesk_server.app.settings import Settings
     from warpdesk_server.doctor.check import Findings
 
 S = TypeVar("S", bound="BaseSettings")
@@ -203,10 +203,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(chosen: argparse.Namespace) -> int:
-    from app.settings import Settings
+    from warpdesk_server.app.settings import Settings
     from warpdesk_server.service.serve import CannotServe, Options, serve
-    from workers import logs
-    from workers.settings import WorkerSettings
+    from warpdesk_server.workers import logs
+    from warpdesk_server.workers.settings import WorkerSettings
 
     _read(WorkerSettings)  # before a worker of this service finds out
     settings = _read(Settings)
@@ -226,7 +226,7 @@ def _worker(chosen: argparse.Namespace) -> int:
     # The worker replaces this process: what supervises it sees its exit code and sends it signals.
     from warpdesk_server.service.home import UnusableHome, make_private
     from warpdesk_server.service.processes import module
-    from workers.settings import WorkerSettings
+    from warpdesk_server.workers.settings import WorkerSettings
 
     limits = {"WARPDESK_IDLE_EXIT_SECONDS": chosen.idle_exit, "WARPDESK_MAX_SECONDS": chosen.max_seconds}
     os.environ.update({name: str(value) for name, value in limits.items() if value is not None})
@@ -236,13 +236,12 @@ def _worker(chosen: argparse.Namespace) -> int:
         make_private(settings.home)
     except UnusableHome as error:
         raise Misconfigured(str(error)) from None
-    command, needed = module("workers.parent.main")
+    command, needed = module("warpdesk_server.workers.parent.main")
     os.execve(command[0], command, {**os.environ, **needed})  # noqa: S606
 
 
 def _submit(chosen: argparse.Namespace) -> int:
     import numpy as np
-
     from warpdesk.client import Client, ProgressBar, Unreachable, WarpdeskError
 
     try:
@@ -331,7 +330,7 @@ def typed(text: str, schema: dict[str, Any]) -> Any:
 
 
 def _is_amount(schema: dict[str, Any]) -> bool:
-    from kernels.amount import FORMAT
+    from warpdesk_server.kernels.amount import FORMAT
 
     return any(part.get("format") == FORMAT for part in (schema, *schema.get("anyOf", ())))
 
@@ -395,7 +394,7 @@ def _listed(value: Any) -> Any:
     """A value as the service writes it in JSON: an array as nested lists, NaN as null, an infinity as a string."""
     import numpy as np
 
-    from app.arrays.codecs import to_nested
+    from warpdesk_server.app.arrays.codecs import to_nested
 
     if isinstance(value, dict):
         return {name: _listed(part) for name, part in value.items()}
@@ -405,9 +404,9 @@ def _listed(value: Any) -> Any:
 
 
 def _doctor(chosen: argparse.Namespace) -> int:
-    from app.settings import Settings
+    from warpdesk_server.app.settings import Settings
     from warpdesk_server.service.home import UnusableHome, make_private
-    from workers.settings import WorkerSettings
+    from warpdesk_server.workers.settings import WorkerSettings
 
     if chosen.quick and chosen.arch:
         raise Misconfigured("--quick leaves out the kernels, which --arch asks for: give one of the two")
@@ -440,7 +439,7 @@ def _findings(findings: "Findings", as_json: bool) -> int:
 
 def _health(chosen: argparse.Namespace) -> int:
     from warpdesk_server.service.health import of_service, of_workers
-    from workers.settings import WorkerSettings
+    from warpdesk_server.workers.settings import WorkerSettings
 
     if chosen.worker and (chosen.url or chosen.ready):
         raise Misconfigured("--worker asks Redis, --url and --ready ask the service: give one of the two")
@@ -471,12 +470,12 @@ def _quiet() -> Iterator[None]:
 
 def _warm(chosen: argparse.Namespace) -> int:
     from warpdesk_server.service.home import UnusableHome, make_private
-    from workers.settings import WorkerSettings
+    from warpdesk_server.workers.settings import WorkerSettings
 
     settings = _read(WorkerSettings)
     os.environ.update(settings.cache_environment())  # before Numba is imported
-    from kernels.gpu import nvrtc
-    from kernels.gpu.cubins import Cubins, default_directory
+    from warpdesk_server.kernels.gpu import nvrtc
+    from warpdesk_server.kernels.gpu.cubins import Cubins, default_directory
     from warpdesk_server.precompile import architectures_here, known, warm
 
     try:
@@ -500,7 +499,7 @@ def _warm(chosen: argparse.Namespace) -> int:
 
 def _bench(chosen: argparse.Namespace) -> int:
     from warpdesk_server.service.home import UnusableHome, make_private
-    from workers.settings import WorkerSettings
+    from warpdesk_server.workers.settings import WorkerSettings
 
     settings = _read(WorkerSettings)
     try:
@@ -508,14 +507,14 @@ def _bench(chosen: argparse.Namespace) -> int:
     except UnusableHome as error:
         raise Misconfigured(str(error)) from None
     os.environ.update(settings.cache_environment())  # before Numba is imported
-    from benchmarks.operations import bench
+    from warpdesk_server.benchmarks.operations import bench
 
     return bench(chosen)
 
 
 def _create_key(chosen: argparse.Namespace) -> int:
-    from app.access.auth import create_key
-    from app.settings import Settings
+    from warpdesk_server.app.access.auth import create_key
+    from warpdesk_server.app.settings import Settings
 
     settings = _read(Settings)
 
@@ -528,8 +527,8 @@ def _create_key(chosen: argparse.Namespace) -> int:
 
 
 def _rotate_key(chosen: argparse.Namespace) -> int:
-    from app.access.auth import rotate_key
-    from app.settings import Settings
+    from warpdesk_server.app.access.auth import rotate_key
+    from warpdesk_server.app.settings import Settings
 
     settings = _read(Settings)
     action = f"keys rotate --overlap {chosen.overlap:g}s"
@@ -537,8 +536,8 @@ def _rotate_key(chosen: argparse.Namespace) -> int:
 
 
 def _show_token(settings: "Settings", action: str, target: str | None, make: "Callable[[Deed], str]") -> int:
-    from app.access.audit import Audit, AuditUnavailable, Deed, user
-    from app.access.auth import UnknownKey, UnusableKeys
+    from warpdesk_server.app.access.audit import Audit, AuditUnavailable, Deed, user
+    from warpdesk_server.app.access.auth import UnknownKey, UnusableKeys
 
     try:
         with _audit(settings, Audit).of(Deed(user(), action, target)) as deed:
@@ -568,8 +567,8 @@ def _audit(settings: "Settings", audit: "Callable[[Path], Audit]") -> "Audit":
 
 
 def _list_keys(_: argparse.Namespace) -> int:
-    from app.access.auth import UnusableKeys, read_keys
-    from app.settings import Settings
+    from warpdesk_server.app.access.auth import UnusableKeys, read_keys
+    from warpdesk_server.app.settings import Settings
 
     try:
         keys = read_keys(_read(Settings).keys_path)
@@ -586,9 +585,9 @@ def _list_keys(_: argparse.Namespace) -> int:
 
 
 def _revoke_key(chosen: argparse.Namespace) -> int:
-    from app.access.audit import Audit, AuditUnavailable, Deed, user
-    from app.access.auth import UnknownKey, UnusableKeys, revoke_key
-    from app.settings import Settings
+    from warpdesk_server.app.access.audit import Audit, AuditUnavailable, Deed, user
+    from warpdesk_server.app.access.auth import UnknownKey, UnusableKeys, revoke_key
+    from warpdesk_server.app.settings import Settings
 
     settings = _read(Settings)
     try:
@@ -603,9 +602,9 @@ def _revoke_key(chosen: argparse.Namespace) -> int:
 
 
 def _open_service(_: argparse.Namespace) -> int:
-    from app.access.audit import Audit, AuditUnavailable, Deed, user
-    from app.access.auth import UnusableKeys, serve_without_keys
-    from app.settings import Settings
+    from warpdesk_server.app.access.audit import Audit, AuditUnavailable, Deed, user
+    from warpdesk_server.app.access.auth import UnusableKeys, serve_without_keys
+    from warpdesk_server.app.settings import Settings
 
     settings = _read(Settings)
     try:
@@ -620,10 +619,10 @@ def _open_service(_: argparse.Namespace) -> int:
 
 
 def _accept_ledger(_: argparse.Namespace) -> int:
-    from app.access.audit import Audit, AuditUnavailable, Deed, user
-    from app.settings import Settings
-    from privacy.ledger import LedgerBehind
-    from privacy.opening import LEDGER_ERRORS, accept_database, examine
+    from warpdesk_server.app.access.audit import Audit, AuditUnavailable, Deed, user
+    from warpdesk_server.app.settings import Settings
+    from warpdesk_server.privacy.ledger import LedgerBehind
+    from warpdesk_server.privacy.opening import LEDGER_ERRORS, accept_database, examine
 
     settings = _read(Settings)
     place, who = settings.ledger_place, user()
@@ -654,10 +653,10 @@ def _accept_ledger(_: argparse.Namespace) -> int:
 
 
 def _rotate_ledger(chosen: argparse.Namespace) -> int:
-    from app.access.audit import Audit, AuditUnavailable, Deed, user
-    from app.settings import Settings
-    from privacy.opening import LEDGER_ERRORS, open_ledger
-    from privacy.seeds import Ring
+    from warpdesk_server.app.access.audit import Audit, AuditUnavailable, Deed, user
+    from warpdesk_server.app.settings import Settings
+    from warpdesk_server.privacy.opening import LEDGER_ERRORS, open_ledger
+    from warpdesk_server.privacy.seeds import Ring
 
     settings = _read(Settings)
     path = settings.ledger_key_path

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from kernels.gpu.compile import ARCHITECTURES, Kept, keep_all
-from kernels.gpu.cubins import Cubins
-from workers.gpu import nvml
-from workers.settings import WorkerSettings
-from workers.child.warmup import stamp, start_second_compiler
+from warpdesk_server.kernels.gpu.compile import ARCHITECTURES, Kept, keep_all
+from warpdesk_server.kernels.gpu.cubins import Cubins
+from warpdesk_server.workers.child.warmup import stamp, start_second_compiler
+from warpdesk_server.workers.gpu import nvml
+from warpdesk_server.workers.settings import WorkerSettings
 
 CpuCode = Literal["compiled", "there already", "failed"]
 

@@ -5,7 +5,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from workers.queue.protocol import DeviceMemory, DeviceReport, Failed, FailedExample, JobRequest, Message, Succeeded, Transfers
+from warpdesk_server.workers.queue.protocol import (
+    DeviceMemory,
+    DeviceReport,
+    Failed,
+    FailedExample,
+    JobRequest,
+    Message,
+    Succeeded,
+    Transfers,
+)
 
 LOST_DEVICE = 77  # the child's exit code after it reported a lost device
 

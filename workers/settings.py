@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from kernels.fingerprint import fingerprint
-from kernels.operation import Operation
-from workers.logs import LogFormat, LogLevel
-from workers.prices import parse
+from warpdesk_server.kernels.fingerprint import fingerprint
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.workers.logs import LogFormat, LogLevel
+from warpdesk_server.workers.prices import parse
 
 # When something is on the disk. "always": arrays before their id is answered or a job that names them is enqueued,
 # results before they are visible, each change of Redis before it is confirmed. "everysec": within a second or so for

@@ -24,9 +24,9 @@ from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from app.access.auth import Key, Needs
-from app.kit.errors import Refusal
-from workers import logs
+from warpdesk_server.app.access.auth import Key, Needs
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.workers import logs
 
 log = logging.getLogger("warpdesk.audit")
 

@@ -23,9 +23,9 @@ from typing import Annotated, Any, Literal, get_args
 import anyio.to_thread
 from fastapi import Depends, Request
 
-from app.kit.errors import Refusal
-from app.kit.limits import Limits, network
-from app.access.peers import user_of
+from warpdesk_server.app.access.peers import user_of
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.limits import Limits, network
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from app.kit import limits
-from app.arrays import table
-from app.kit.errors import Refusal, refuse_at
-from kernels.array import DTYPES, ITEMSIZE, ArrayInfo, DType
-from workers.store import npy
-from workers.store.spool import ArrayWriter, Store, StoredArray
+from warpdesk_server.app.arrays import table
+from warpdesk_server.app.kit import limits
+from warpdesk_server.app.kit.errors import Refusal, refuse_at
+from warpdesk_server.kernels.array import DTYPES, ITEMSIZE, ArrayInfo, DType
+from warpdesk_server.workers.store import npy
+from warpdesk_server.workers.store.spool import ArrayWriter, Store, StoredArray
 
 Numbers = np.ndarray[Any, Any]
 OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]

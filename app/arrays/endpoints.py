@@ -9,15 +9,16 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from app.arrays import codecs as arrays, storage
-from app.http import bodies, downloads
-from app.kit import durability, errors, limits
-from app import schemas
-from app.access.auth import Key, Reader, Submitter
-from app.kit.errors import Refusal
-from app.services import Desk, Shared
-from privacy.database import DatabaseUnavailable
-from workers.store.spool import StoredArray, StoreFull
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access.auth import Key, Reader, Submitter
+from warpdesk_server.app.arrays import codecs as arrays
+from warpdesk_server.app.arrays import storage
+from warpdesk_server.app.http import bodies, downloads
+from warpdesk_server.app.kit import durability, errors, limits
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.privacy.database import DatabaseUnavailable
+from warpdesk_server.workers.store.spool import StoredArray, StoreFull
 
 router = APIRouter(tags=["arrays"])
 

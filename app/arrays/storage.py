@@ -8,12 +8,21 @@ from contextlib import contextmanager
 import anyio.to_thread
 from redis.exceptions import RedisError
 
-from app.kit.errors import Refusal
-from app.jobs.operations import Checked
-from app.settings import Settings
-from workers.store import disk
-from workers.queue.jobs import JobQueue, JobRecord
-from workers.store.spool import BLOCK, Quota, QuotaPassed, SpoolStore, Store, StoreFull, attempt_of, on_disk
+from warpdesk_server.app.jobs.operations import Checked
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
+from warpdesk_server.workers.store import disk
+from warpdesk_server.workers.store.spool import (
+    BLOCK,
+    Quota,
+    QuotaPassed,
+    SpoolStore,
+    Store,
+    StoreFull,
+    attempt_of,
+    on_disk,
+)
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -11,10 +11,10 @@ import anyio
 import anyio.to_thread
 from redis.exceptions import RedisError
 
-from app.kit.errors import Refusal, refuse_at
-from app.services import Desk
-from kernels.spend import Spend
-from privacy.ledger import (
+from warpdesk_server.app.kit.errors import Refusal, refuse_at
+from warpdesk_server.app.services import Desk
+from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.privacy.ledger import (
     BudgetClosed,
     Charge,
     Charged,
@@ -31,9 +31,9 @@ from privacy.ledger import (
     UnknownBudget,
     WrongKey,
 )
-from workers.queue.protocol import ChargeRef, JobRequest, State
-from workers.queue.jobs import InputsGone, JobQueue, JobRecord
-from workers.store.spool import Store
+from warpdesk_server.workers.queue.jobs import InputsGone, JobQueue, JobRecord
+from warpdesk_server.workers.queue.protocol import ChargeRef, JobRequest, State
+from warpdesk_server.workers.store.spool import Store
 
 log = logging.getLogger("warpdesk_server.service.api")
 

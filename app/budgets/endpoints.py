@@ -6,19 +6,19 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.kit import amounts, errors
-from app.access import audit
-from app.http import bodies
-from app.budgets import charging
-from app.jobs import operations
-from app import schemas
-from app.access.audit import Admin, Audited
-from app.access.auth import Key, Reader
-from app.kit.errors import Refusal, refuse_at
-from app.services import Desk, Shared
-from kernels.spend import Spend
-from privacy.amounts import Name, NotAnAmount
-from privacy.ledger import (
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access import audit
+from warpdesk_server.app.access.audit import Admin, Audited
+from warpdesk_server.app.access.auth import Key, Reader
+from warpdesk_server.app.budgets import charging
+from warpdesk_server.app.http import bodies
+from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.kit import amounts, errors
+from warpdesk_server.app.kit.errors import Refusal, refuse_at
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.privacy.amounts import Name, NotAnAmount
+from warpdesk_server.privacy.ledger import (
     Budget,
     Charge,
     DatabaseUnavailable,
@@ -28,7 +28,7 @@ from privacy.ledger import (
     NotADataset,
     UnknownCharge,
 )
-from privacy.rules import Rules
+from warpdesk_server.privacy.rules import Rules
 
 router = APIRouter(tags=["budgets"], route_class=Audited)
 

@@ -9,15 +9,15 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from app.kit import errors
-from app.metrics import performance
-from app import schemas
-from app.jobs.admission import ABLE
-from app.access.auth import Reader, Watcher
-from app.kit.errors import Refusal
-from app.schemas import moment
-from app.services import Desk, Shared
-from workers.queue.protocol import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access.auth import Reader, Watcher
+from warpdesk_server.app.jobs.admission import ABLE
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.metrics import performance
+from warpdesk_server.app.schemas import moment
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.workers.queue.protocol import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
 
 router = APIRouter(tags=["health"])
 

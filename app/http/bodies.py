@@ -10,10 +10,10 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.types import Receive
 
-from app.kit import errors, limits
-from app.kit.errors import Refusal, refuse_at
-from app.kit.limits import network
-from kernels.operation import problems_of
+from warpdesk_server.app.kit import errors, limits
+from warpdesk_server.app.kit.errors import Refusal, refuse_at
+from warpdesk_server.app.kit.limits import network
+from warpdesk_server.kernels.operation import problems_of
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

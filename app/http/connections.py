@@ -5,8 +5,8 @@ import resource
 import time
 from typing import Protocol
 
-from app.kit.errors import Refusal
-from app.kit.limits import FEWEST_CONNECTIONS, FILES_OF_OTHERS, REFUSED_CONNECTIONS, Share, Shares
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.limits import FEWEST_CONNECTIONS, FILES_OF_OTHERS, REFUSED_CONNECTIONS, Share, Shares
 
 log = logging.getLogger("warpdesk_server.service.api")
 

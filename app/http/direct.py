@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from app.http import queries
+from warpdesk_server.app.http import queries
 
 
 class DirectRoute(APIRoute):

@@ -6,7 +6,7 @@ from pathlib import Path
 from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
-from app.kit.errors import Refusal
+from warpdesk_server.app.kit.errors import Refusal
 
 router = APIRouter(include_in_schema=False)
 

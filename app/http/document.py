@@ -6,12 +6,12 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from app.kit import errors
-from app.rounds import endpoints as rounds
-from app import schemas
-from app.jobs.operations import example
-from app.schemas import DEFAULT_DTYPE
-from kernels.operation import Input, Operation
+from warpdesk_server.app import schemas
+from warpdesk_server.app.jobs.operations import example
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.rounds import endpoints as rounds
+from warpdesk_server.app.schemas import DEFAULT_DTYPE
+from warpdesk_server.kernels.operation import Input, Operation
 
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer <key>"},

@@ -12,8 +12,8 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.kit import errors
-from app.kit.errors import Refusal
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
 
 _AT_ONCE = 256 * 1024  # bytes read by one call of a thread
 

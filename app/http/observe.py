@@ -10,9 +10,9 @@ from urllib.parse import quote
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.kit import errors
-from app.metrics.exposition import Metrics
-from workers import logs
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.metrics.exposition import Metrics
+from warpdesk_server.workers import logs
 
 log = logging.getLogger("warpdesk.access")
 

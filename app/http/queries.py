@@ -6,9 +6,9 @@ from typing import Any
 
 from fastapi import Request
 
-from app.kit import errors
-from app.kit.errors import Refusal
-from kernels.operation import Problem
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.kernels.operation import Problem
 
 
 async def declared_alone(request: Request) -> None:

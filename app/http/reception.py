@@ -14,13 +14,13 @@ from typing import Any
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from app.kit import errors
-from app.http import observe
-from app.http.connections import Connections, most_connections
-from app.kit.errors import Refusal
-from app.kit.limits import Share, network
-from app.access.peers import Peer
-from app.settings import Settings
+from warpdesk_server.app.access.peers import Peer
+from warpdesk_server.app.http import observe
+from warpdesk_server.app.http.connections import Connections, most_connections
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.limits import Share, network
+from warpdesk_server.app.settings import Settings
 
 # Bytes read at once: of a body four times as many as the event loops do, since each read is a turn of the loop and of a
 # thread; of anything else few, or one connection would hold up all others.

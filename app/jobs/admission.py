@@ -19,15 +19,15 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from app.kit import durability, limits
-from app.access.auth import LOCAL
-from app.jobs.throughput import Drain
-from app.kit.durability import Durability
-from app.kit.errors import Refusal
-from app.kit.places import Places
-from app.settings import Settings
-from workers.queue.protocol import PRIORITIES, Priority, WorkerReport
-from workers.queue.jobs import Bounds, JobQueue, connect
+from warpdesk_server.app.access.auth import LOCAL
+from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.kit import durability, limits
+from warpdesk_server.app.kit.durability import Durability
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.places import Places
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.workers.queue.jobs import Bounds, JobQueue, connect
+from warpdesk_server.workers.queue.protocol import PRIORITIES, Priority, WorkerReport
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from app.kit import errors
-from app import schemas
-from app.access.audit import Admin, Audited
-from app.kit.errors import Refusal
-from app.jobs.records import hides_times, pending, whole_second
-from app.services import Desk, Shared
-from workers.queue.jobs import InputsGone, JobQueue, JobRecord
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access.audit import Admin, Audited
+from warpdesk_server.app.jobs.records import hides_times, pending, whole_second
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.workers.queue.jobs import InputsGone, JobQueue, JobRecord
 
 router = APIRouter(tags=["dead letters"], route_class=Audited)
 

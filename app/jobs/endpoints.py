@@ -7,20 +7,20 @@ import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Query, Request, Response
 
-from app.access import auth
-from app.http import bodies
-from app.kit import errors
-from app.jobs import results
-from app import schemas
-from app.access.auth import Canceler, Key, Reader
-from app.http.direct import DirectRoute
-from app.kit.errors import Refusal
-from app.http.observe import after_private
-from app.jobs.queue import Watch
-from app.jobs.records import answer, own_job, pending, require_own, view
-from app.services import Desk, Shared
-from workers.queue.protocol import State
-from workers.queue.jobs import JobQueue, JobRecord
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access import auth
+from warpdesk_server.app.access.auth import Canceler, Key, Reader
+from warpdesk_server.app.http import bodies
+from warpdesk_server.app.http.direct import DirectRoute
+from warpdesk_server.app.http.observe import after_private
+from warpdesk_server.app.jobs import results
+from warpdesk_server.app.jobs.queue import Watch
+from warpdesk_server.app.jobs.records import answer, own_job, pending, require_own, view
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
+from warpdesk_server.workers.queue.protocol import State
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 

@@ -8,17 +8,17 @@ import anyio
 from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from app.access import auth
-from app.http import bodies
-from app.kit import errors
-from app import schemas
-from app.access.auth import Reader
-from app.kit.errors import Refusal
-from app.http.observe import after_private
-from app.jobs.records import hides_times, own_job, whole_second
-from app.services import Desk, Shared
-from workers.queue.protocol import Event
-from workers.queue.jobs import JobRecord
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access import auth
+from warpdesk_server.app.access.auth import Reader
+from warpdesk_server.app.http import bodies
+from warpdesk_server.app.http.observe import after_private
+from warpdesk_server.app.jobs.records import hides_times, own_job, whole_second
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.workers.queue.jobs import JobRecord
+from warpdesk_server.workers.queue.protocol import Event
 
 router = APIRouter(tags=["jobs"])
 
@@ -89,7 +89,7 @@ def _last_event(request: Request) -> int:
 
 
 class _Stream(Response):
-    """Events for one reader. What waits for a slow one is bounded: see `app.jobs.queue.Feed`, and the connection's buffer.
+    """Events for one reader. What waits for a slow one is bounded (`app.jobs.queue.Feed`, the connection's buffer).
 
     Nothing of it runs in a thread, but reading what was missed.
     """

@@ -10,17 +10,17 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
-from app.arrays import codecs as arrays
-from app.http import bodies
-from app.kit import errors, limits
-from app import schemas
-from app.kit.errors import Refusal, refuse_at
-from app.settings import Settings
-from app.services import Desk, Shared
-from kernels.array import ArrayInfo
-from kernels.operation import Cost, InvalidRequest, Operation, Params, Problem
-from kernels.spend import Spend
-from workers.store.spool import StoredArray
+from warpdesk_server.app import schemas
+from warpdesk_server.app.arrays import codecs as arrays
+from warpdesk_server.app.http import bodies
+from warpdesk_server.app.kit import errors, limits
+from warpdesk_server.app.kit.errors import Refusal, refuse_at
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.operation import Cost, InvalidRequest, Operation, Params, Problem
+from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.workers.store.spool import StoredArray
 
 router = APIRouter(tags=["operations"])
 

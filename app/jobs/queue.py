@@ -17,9 +17,9 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
-from app.kit.errors import Refusal
-from workers.queue.protocol import EVENTS, Event
-from workers.queue.jobs import JobQueue, JobRecord, connect
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord, connect
+from warpdesk_server.workers.queue.protocol import EVENTS, Event
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from fastapi import Response
 
-from app import schemas
-from app.access.auth import LOCAL, Key
-from app.kit.errors import Refusal
-from app.services import Desk
-from workers.queue.protocol import JobRequest
-from workers.queue.jobs import JobQueue, JobRecord
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access.auth import LOCAL, Key
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk
+from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
+from warpdesk_server.workers.queue.protocol import JobRequest
 
 _JOB_ID = re.compile(schemas.JOB_ID)
 

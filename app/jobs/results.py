@@ -13,17 +13,17 @@ import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
 
-from app.arrays import codecs as arrays
-from app.http import bodies, downloads
-from app.kit import errors
-from app import schemas
-from app.access.auth import Reader
-from app.http.direct import DirectRoute
-from app.kit.errors import Refusal
-from app.jobs.records import own_job, pending, provenance
-from app.services import Desk, Shared
-from workers.queue.protocol import ArrayOutput, ResultDocument, State
-from workers.queue.jobs import JobRecord
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access.auth import Reader
+from warpdesk_server.app.arrays import codecs as arrays
+from warpdesk_server.app.http import bodies, downloads
+from warpdesk_server.app.http.direct import DirectRoute
+from warpdesk_server.app.jobs.records import own_job, pending, provenance
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.workers.queue.jobs import JobRecord
+from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument, State
 
 log = logging.getLogger("warpdesk_server.service.api")
 

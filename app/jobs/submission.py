@@ -16,27 +16,37 @@ import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 from redis.exceptions import RedisError, ResponseError
 
-from app.arrays import codecs as arrays, storage
-from app.access import auth
-from app.http import bodies
-from app.budgets import charging
-from app.kit import durability, errors, limits
-from app.jobs import operations
-from app import schemas
-from app.access.auth import Key, Submitter
-from app.http.direct import DirectRoute
-from app.kit.errors import Refusal
-from app.jobs.endpoints import APPLIED, CALLER, NOT_DONE, PREFER, until_done, waited
-from app.jobs.operations import Checked
-from app.jobs.queue import Watch
-from app.jobs.records import own_job, pending, positioned
-from app.services import Desk, Shared
-from kernels.spend import Spend
-from privacy.ledger import Charge, Charged
-from workers import logs
-from workers.queue.protocol import PRIORITIES, JobRequest, Priority, State, Together
-from workers.queue.jobs import Enqueued, IdempotencyKey, InputsGone, JobQueue, JobRecord, KeyReused, QueueFull, QuotaReached
-from workers.store.spool import StoredArray, size_of
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access import auth
+from warpdesk_server.app.access.auth import Key, Submitter
+from warpdesk_server.app.arrays import codecs as arrays
+from warpdesk_server.app.arrays import storage
+from warpdesk_server.app.budgets import charging
+from warpdesk_server.app.http import bodies
+from warpdesk_server.app.http.direct import DirectRoute
+from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.jobs.endpoints import APPLIED, CALLER, NOT_DONE, PREFER, until_done, waited
+from warpdesk_server.app.jobs.operations import Checked
+from warpdesk_server.app.jobs.queue import Watch
+from warpdesk_server.app.jobs.records import own_job, pending, positioned
+from warpdesk_server.app.kit import durability, errors, limits
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.privacy.ledger import Charge, Charged
+from warpdesk_server.workers import logs
+from warpdesk_server.workers.queue.jobs import (
+    Enqueued,
+    IdempotencyKey,
+    InputsGone,
+    JobQueue,
+    JobRecord,
+    KeyReused,
+    QueueFull,
+    QuotaReached,
+)
+from warpdesk_server.workers.queue.protocol import PRIORITIES, JobRequest, Priority, State, Together
+from warpdesk_server.workers.store.spool import StoredArray, size_of
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 
@@ -152,10 +162,10 @@ async def _place(
     arrived, (priority, deadline_s) = time.time(), _haste(body)
     if priority == "realtime":
         auth.require(caller, "realtime", "The priority 'realtime'")
-    given_up, charging = threading.Event(), _names_a_budget(desk, body)
+    given_up, accounted = threading.Event(), _names_a_budget(desk, body)
 
     def prepare() -> Callable[[JobQueue], tuple[Enqueued, JobRecord, int | None]]:
-        paying = charging.Request(text, _canonical(body)) if charging and text is not None else None
+        paying = charging.Request(text, _canonical(body)) if accounted and text is not None else None
         try:
             checked = operations.check(desk, caller.id, body)
         except Refusal:
@@ -183,10 +193,10 @@ async def _place(
             submission = replace(submission, job=charging.paid(job, charged.charge))
         return lambda jobs: _enqueue(desk, jobs, submission, given_up, positioned_too=positioned_too)
 
-    with anyio.move_on_after(charging.PATIENCE if charging else None) as scope:
-        async with desk.admission.turn(caller.id, priority, deadline_s, charging=charging):
+    with anyio.move_on_after(charging.PATIENCE if accounted else None) as scope:
+        async with desk.admission.turn(caller.id, priority, deadline_s, charging=accounted):
             try:
-                own = partial(desk.ledger_threads.run, caller.id) if charging else None
+                own = partial(desk.ledger_threads.run, caller.id) if accounted else None
                 placed = await desk.queue.after(prepare, own)
             except BaseException:
                 given_up.set()

@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry
 
-from workers.queue import lua
+from warpdesk_server.workers.queue import lua
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import jiter
 
-from kernels.amount import FORMAT
-from kernels.operation import Operation
+from warpdesk_server.kernels.amount import FORMAT
+from warpdesk_server.kernels.operation import Operation
 
 
 class Amounts:

@@ -5,7 +5,7 @@ from typing import Literal
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from workers.settings import Durability as Forced
+from warpdesk_server.workers.settings import Durability as Forced
 
 Durability = Literal["always", "everysec", "none", "unknown"]
 

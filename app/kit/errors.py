@@ -14,9 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from app import schemas
-from kernels import operation
-from workers.store.disk import Reserved
+from warpdesk_server.app import schemas
+from warpdesk_server.kernels import operation
+from warpdesk_server.workers.store.disk import Reserved
 
 log = logging.getLogger("warpdesk_server.service.api")
 

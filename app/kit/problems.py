@@ -2,9 +2,9 @@
 
 from fastapi import APIRouter
 
-from app.kit import errors
-from app import schemas
-from app.kit.errors import Refusal
+from warpdesk_server.app import schemas
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
 
 router = APIRouter(tags=["problems"])
 

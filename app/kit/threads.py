@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
-from app.kit.places import Places
+from warpdesk_server.app.kit.places import Places
 
 T = TypeVar("T")
 

@@ -20,14 +20,15 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector as Registered
 
-from app.metrics import gpu as gpu_metrics, privacy as privacy_metrics
-from app.metrics.collector import Collector
-from app.kit.errors import CODES
-from app.metrics.redis_source import Facts, RedisCollector, Seen
-from workers.queue import buckets
-from workers.queue.counts import FAMILIES, Amounts, Counts, Timed
-from workers.queue.protocol import FAILURES, PRIORITIES
-from workers.store.spool import Store
+from warpdesk_server.app.kit.errors import CODES
+from warpdesk_server.app.metrics import gpu as gpu_metrics
+from warpdesk_server.app.metrics import privacy as privacy_metrics
+from warpdesk_server.app.metrics.collector import Collector
+from warpdesk_server.app.metrics.redis_source import Facts, RedisCollector, Seen
+from warpdesk_server.workers.queue import buckets
+from warpdesk_server.workers.queue.counts import FAMILIES, Amounts, Counts, Timed
+from warpdesk_server.workers.queue.protocol import FAILURES, PRIORITIES
+from warpdesk_server.workers.store.spool import Store
 
 # How long a scrape waits for Redis.
 PATIENCE = 0.5

@@ -14,7 +14,14 @@ from typing import get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from workers.queue.protocol import CLOCK_REASONS, ConditionState, GpuCondition, GpuReading, WorkerReport, WorkerState
+from warpdesk_server.workers.queue.protocol import (
+    CLOCK_REASONS,
+    ConditionState,
+    GpuCondition,
+    GpuReading,
+    WorkerReport,
+    WorkerState,
+)
 
 _WORST: tuple[ConditionState, ...] = ("healthy", "degraded", "restarting", "lost", "quarantined", "absent")
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 
-from app import schemas
-from workers.queue import buckets
-from workers.queue.counts import FAMILIES, SIZE_CLASSES, Counts, Timed
-from workers.queue.protocol import PRIORITIES, Priority
-from workers.queue.jobs import JobQueue
+from warpdesk_server.app import schemas
+from warpdesk_server.workers.queue import buckets
+from warpdesk_server.workers.queue.counts import FAMILIES, SIZE_CLASSES, Counts, Timed
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.protocol import PRIORITIES, Priority
 
 HOUR = 3600  # seconds
 BASELINE_HOURS = 7 * 24

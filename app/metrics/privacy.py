@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from privacy.ledger import Budget, Ledger
-from privacy.rounds.state import PHASES, Phase, Rounds
+from warpdesk_server.privacy.ledger import Budget, Ledger
+from warpdesk_server.privacy.rounds.state import PHASES, Phase, Rounds
 
 SECONDS = 15.0
 OLD_SECONDS = 3 * SECONDS  # what is older is of a ledger that does not answer

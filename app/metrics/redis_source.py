@@ -14,12 +14,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from app.kit import durability
-from app.metrics.collector import Collector
-from app.kit.durability import Durability
-from workers.queue.counts import Tally
-from workers.queue.protocol import Priority, WorkerReport
-from workers.queue.jobs import Backlog, JobQueue, connect
+from warpdesk_server.app.kit import durability
+from warpdesk_server.app.kit.durability import Durability
+from warpdesk_server.app.metrics.collector import Collector
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import Backlog, JobQueue, connect
+from warpdesk_server.workers.queue.protocol import Priority, WorkerReport
 
 SECONDS = 1.0
 _FACTS_SECONDS = 5.0  # how often Redis is asked of itself

@@ -18,21 +18,31 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
-from app.http import bodies, downloads
-from app.kit import limits
-from app.arrays.codecs import MAX_RANK
-from app.access.auth import Worker
-from app.kit.errors import Refusal
-from app.kit.limits import Share
-from app.http.observe import after_private
-from app.jobs.results import erase_secrets
-from app.services import Desk, Shared
-from kernels.array import ArrayInfo
-from kernels.operation import Operation
-from workers.store import npy
-from workers.queue.protocol import CLAIM, ArrayOutput, JobRequest, ResultDocument, SentInputs, SentResult, SentResults, State, WantedInputs
-from workers.queue.jobs import JobRecord
-from workers.store.spool import IncomingResult, NpyWriter, attempt_of
+from warpdesk_server.app.access.auth import Worker
+from warpdesk_server.app.arrays.codecs import MAX_RANK
+from warpdesk_server.app.http import bodies, downloads
+from warpdesk_server.app.http.observe import after_private
+from warpdesk_server.app.jobs.results import erase_secrets
+from warpdesk_server.app.kit import limits
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.limits import Share
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.workers.queue.jobs import JobRecord
+from warpdesk_server.workers.queue.protocol import (
+    CLAIM,
+    ArrayOutput,
+    JobRequest,
+    ResultDocument,
+    SentInputs,
+    SentResult,
+    SentResults,
+    State,
+    WantedInputs,
+)
+from warpdesk_server.workers.store import npy
+from warpdesk_server.workers.store.spool import IncomingResult, NpyWriter, attempt_of
 
 log = logging.getLogger("warpdesk_server.service.api")
 

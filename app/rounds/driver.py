@@ -14,17 +14,17 @@ from typing import Any
 
 import anyio.to_thread
 
-from app.kit import errors
-from app.jobs import submission
-from app.access.auth import Key
-from app.kit.errors import Refusal
-from app.services import Desk
-from kernels.array import ArrayInfo, DType
-from privacy.rounds import unmasking
-from privacy.rounds.state import Aggregation, Status
-from privacy.rounds.unmasking import Unrecoverable
-from workers.store.npy import read_header
-from workers.queue.protocol import State
+from warpdesk_server.app.access.auth import Key
+from warpdesk_server.app.jobs import submission
+from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.privacy.rounds import unmasking
+from warpdesk_server.privacy.rounds.state import Aggregation, Status
+from warpdesk_server.privacy.rounds.unmasking import Unrecoverable
+from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.store.npy import read_header
 
 log = logging.getLogger("warpdesk_server.service.api")
 

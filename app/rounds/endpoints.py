@@ -11,26 +11,26 @@ import pydantic_core
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from app.kit import amounts, errors, limits
-from app.access import audit, auth
-from app.http import bodies
-from app.budgets import charging
-from app.jobs import results
-from app import schemas
-from app.access.audit import Audited
-from app.access.auth import Key, Reader, Submitter
-from app.kit.errors import Refusal
-from app.kit.limits import Share
-from app.jobs.records import own_job
-from app.schemas import WEEK, Body, Reply
-from app.services import Desk, Shared
-from kernels.operation import Problem
-from kernels.secure_aggregation.spec import Quantisation
-from privacy.rounds import state as rules
-from privacy.database import DatabaseUnavailable
-from privacy.rounds.state import Bounds, Member, NewRound, Phase, Status
-from workers.queue.protocol import BackendWish
-from workers.store.rows import Closed, Row, RowTaken
+from warpdesk_server.app import schemas
+from warpdesk_server.app.access import audit, auth
+from warpdesk_server.app.access.audit import Audited
+from warpdesk_server.app.access.auth import Key, Reader, Submitter
+from warpdesk_server.app.budgets import charging
+from warpdesk_server.app.http import bodies
+from warpdesk_server.app.jobs import results
+from warpdesk_server.app.jobs.records import own_job
+from warpdesk_server.app.kit import amounts, errors, limits
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.limits import Share
+from warpdesk_server.app.schemas import WEEK, Body, Reply
+from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.kernels.operation import Problem
+from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
+from warpdesk_server.privacy.database import DatabaseUnavailable
+from warpdesk_server.privacy.rounds import state as rules
+from warpdesk_server.privacy.rounds.state import Bounds, Member, NewRound, Phase, Status
+from warpdesk_server.workers.queue.protocol import BackendWish
+from warpdesk_server.workers.store.rows import Closed, Row, RowTaken
 
 router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audited)
 

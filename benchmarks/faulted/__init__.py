@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from kernels.catalogue import OPERATIONS
-from kernels.operation import Output
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.operation import Output
 
 FAMILIES = tuple(OPERATIONS[name] for name in ("matmul", "sma", "monte_carlo", "dp_noise", "secure_aggregation", "sum"))
 
@@ -11,6 +11,8 @@ _BEGAN = Output("began", "Unix seconds at the first instruction on the CPU; null
 
 # Without variants: every kernel that is launched here is that of a documented example.
 TOLD = {
-    operation.name: replace(operation, package="benchmarks.faulted", outputs=(*operation.outputs, _BEGAN), variants=())
+    operation.name: replace(
+        operation, package="warpdesk_server.benchmarks.faulted", outputs=(*operation.outputs, _BEGAN), variants=()
+    )
     for operation in FAMILIES
 }

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.faulted import FAMILIES
+from warpdesk_server.benchmarks.faulted import FAMILIES
 
 _Compute = Callable[..., dict[str, Any]]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.faulted import FAMILIES
+from warpdesk_server.benchmarks.faulted import FAMILIES
 
 _Compute = Callable[..., dict[str, Any]]
 

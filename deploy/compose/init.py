@@ -11,8 +11,8 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from app.access.auth import UnusableKeys, require_key_file
-from privacy.seeds import Ring
+from warpdesk_server.app.access.auth import UnusableKeys, require_key_file
+from warpdesk_server.privacy.seeds import Ring
 
 UNUSABLE = "#" + "0" * 64  # in deploy/redis/users.acl where a password's digest belongs
 SHOW = "docker compose run --rm --no-deps init cat /volumes/secrets/operator"

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 LONGEST_KILL_TIMEOUT = 300.0  # seconds, fly.io's own limit
-SERVE_GRACE = 5.0  # seconds that `warpdesk serve` gives its children beyond the drain (warpdesk_server/service/serve.py)
+SERVE_GRACE = (
+    5.0  # seconds that `warpdesk serve` gives its children beyond the drain (warpdesk_server/service/serve.py)
+)
 DEFAULT_DRAIN = 20.0  # seconds, of workers/settings.py
 
 _TEXT, _NUMBER, _FLAG, _TEXTS, _DURATION = "text", "a number", "true or false", "a list of text", "a duration"

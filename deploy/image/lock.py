@@ -23,8 +23,8 @@ TARGETS = {"cpu": ("postgres",), "gpu": ("postgres", "gpu"), "gpu-blas": ("postg
 def wanted(extras: tuple[str, ...]) -> list[str]:
     """The requirements of the project with these extras."""
     optional = PROJECT["project"]["optional-dependencies"]
-    own = [line for extra in extras for line in optional[extra] if not line.startswith("warpdesk[")]
-    return [*PROJECT["project"]["dependencies"], *own]
+    own = [line for extra in extras for line in optional[extra] if not line.startswith("warpdesk")]
+    return [*(line for line in PROJECT["project"]["dependencies"] if not line.startswith("warpdesk")), *own]
 
 
 def resolved(requirements: list[str], architecture: str, versions: dict[str, str]) -> dict[str, tuple[str, str]]:

@@ -8,7 +8,7 @@ from functools import cache
 
 import numba
 
-from kernels import progress
+from warpdesk_server.kernels import progress
 
 _TOLD = 32  # parts at least where somebody listens how far the tasks are
 

@@ -4,8 +4,8 @@ from math import sqrt
 
 from numba import njit
 
-from kernels.device.elementary import minus_two_log, sincos_turn
-from kernels.device.uniform import uniform
+from warpdesk_server.kernels.device.elementary import minus_two_log, sincos_turn
+from warpdesk_server.kernels.device.uniform import uniform
 
 
 @njit(cache=True, forceinline=True)

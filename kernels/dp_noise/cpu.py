@@ -6,9 +6,9 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from kernels.dp_noise.integers import clip_records, count_records, sum_records, to_grid
-from kernels.dp_noise.plan import Plan, plan
-from kernels.dp_noise.release import (
+from warpdesk_server.kernels.dp_noise.integers import clip_records, count_records, sum_records, to_grid
+from warpdesk_server.kernels.dp_noise.plan import Plan, plan
+from warpdesk_server.kernels.dp_noise.release import (
     COUNT_DOMAIN,
     DOMAIN,
     NORM,
@@ -17,8 +17,8 @@ from kernels.dp_noise.release import (
     out_of_range,
     refused_as_out_of_range,
 )
-from kernels.dp_noise.sampler import add_noise
-from kernels.dp_noise.spec import MOST_PARTS, DpNoise
+from warpdesk_server.kernels.dp_noise.sampler import add_noise
+from warpdesk_server.kernels.dp_noise.spec import MOST_PARTS, DpNoise
 
 
 def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, Any]:

@@ -7,15 +7,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.gpu import chunks
-from kernels.array import ArrayInfo
-from kernels.gpu.cuda import Device, Source
-from kernels.dp_noise import spec
-from kernels.dp_noise.plan import Plan, plan
-from kernels.dp_noise.release import COUNT_DOMAIN, DOMAIN, NORM, answer, as_bits, refused_as_out_of_range
-from kernels.dp_noise.spec import DpNoise
-from kernels.gpu.occupancy import resident
-from kernels.gpu.private import PrivateMemory, private_memory
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.dp_noise import spec
+from warpdesk_server.kernels.dp_noise.plan import Plan, plan
+from warpdesk_server.kernels.dp_noise.release import (
+    COUNT_DOMAIN,
+    DOMAIN,
+    NORM,
+    answer,
+    as_bits,
+    refused_as_out_of_range,
+)
+from warpdesk_server.kernels.dp_noise.spec import DpNoise
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.occupancy import resident
+from warpdesk_server.kernels.gpu.private import PrivateMemory, private_memory
 
 _SOURCE = Source(Path(__file__).with_name("dp_noise.cu"))
 SOURCES: tuple[Source, ...] = (_SOURCE,)

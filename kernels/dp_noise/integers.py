@@ -10,8 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cpu.cores import share
-from kernels.dp_noise.release import NORM
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.dp_noise.release import NORM
 
 L1, LINF = NORM["l1"], NORM["linf"]
 OUT_OF_RANGE = 1 << 62  # steps; a value that far out is cut to this

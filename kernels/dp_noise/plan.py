@@ -16,11 +16,17 @@ from fractions import Fraction
 from math import isqrt, prod
 from typing import Any
 
-from kernels.dp_noise.calibration import epsilon_of_move, epsilon_of_rho, largest_move, least_beyond, rho_of
-from kernels.dp_noise.rational import at_least, digits, exact, power, root_up, round_down
-from kernels.dp_noise.spec import DpNoise, Norm, has_noisy_count, released
-from kernels.operation import refuse
-from kernels.spend import Spend
+from warpdesk_server.kernels.dp_noise.calibration import (
+    epsilon_of_move,
+    epsilon_of_rho,
+    largest_move,
+    least_beyond,
+    rho_of,
+)
+from warpdesk_server.kernels.dp_noise.rational import at_least, digits, exact, power, root_up, round_down
+from warpdesk_server.kernels.dp_noise.spec import DpNoise, Norm, has_noisy_count, released
+from warpdesk_server.kernels.operation import refuse
+from warpdesk_server.kernels.spend import Spend
 
 MIN_LOG2_SCALE = 20
 # Laplace noise is u + v * 2**k with v geometric: 64 bits then hold v < 2**23, which exp(-2**23) leaves to no one.

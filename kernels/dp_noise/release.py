@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.dp_noise.plan import MAX_TOTAL, Plan, describe
-from kernels.dp_noise.spec import DpNoise
-from kernels.operation import InvalidRequest, refuse
+from warpdesk_server.kernels.dp_noise.plan import MAX_TOTAL, Plan, describe
+from warpdesk_server.kernels.dp_noise.spec import DpNoise
+from warpdesk_server.kernels.operation import InvalidRequest, refuse
 
 NORM = {"l1": 1, "l2": 2, "linf": 3}
 

@@ -18,9 +18,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cpu.cores import share
-from kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
-from kernels.dp_noise.release import COUNT_DOMAIN, DOMAIN
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
+from warpdesk_server.kernels.dp_noise.release import COUNT_DOMAIN, DOMAIN
 
 LAPLACE, LAPLACE_COUNT = DOMAIN["discrete_laplace"], COUNT_DOMAIN["discrete_laplace"]
 

@@ -9,11 +9,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kernels.amount import Amount
-from kernels.array import ArrayInfo
-from kernels.batching import Batching
-from kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params, refuse
-from kernels.spend import BudgetId, Neighbouring, Spend
+from warpdesk_server.kernels.amount import Amount
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params, refuse
+from warpdesk_server.kernels.spend import BudgetId, Neighbouring, Spend
 
 Norm = Literal["l1", "l2", "linf"]
 Query = Literal["sum", "mean", "histogram", "identity"]
@@ -150,7 +150,7 @@ class DpNoise(Params):
 
 def check(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> None:
     """Raise InvalidRequest where no safe integer grid exists for these amounts and this shape."""
-    from kernels.dp_noise.plan import plan
+    from warpdesk_server.kernels.dp_noise.plan import plan
 
     values = inputs["values"]
     if params.bins is not None:
@@ -167,7 +167,7 @@ def spend(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Spend | None:
     """Return what the release charges, at least what its noise costs; None where no budget is named."""
     if params.budget is None:
         return None
-    from kernels.dp_noise.plan import charged
+    from warpdesk_server.kernels.dp_noise.plan import charged
 
     return charged(params, inputs["values"].shape)
 
@@ -242,7 +242,7 @@ def grid(params: DpNoise, inputs: Mapping[str, ArrayInfo]) -> Grid:
 OPERATION = Operation(
     name="dp_noise",
     summary="Release a sum, mean or histogram of records or a statistic, with exact discrete Laplace or Gaussian noise",
-    package="kernels.dp_noise",
+    package="warpdesk_server.kernels.dp_noise",
     params=DpNoise,
     inputs=(
         Input(

@@ -21,11 +21,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cpu.cores import share
-from kernels.dp_noise.rational import root_up
-from kernels.federated_average.plan import Plan, describe, plan, undescribed
-from kernels.federated_average.spec import BLOCK, FederatedAverage
-from kernels.operation import refuse
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.dp_noise.rational import root_up
+from warpdesk_server.kernels.federated_average.plan import Plan, describe, plan, undescribed
+from warpdesk_server.kernels.federated_average.spec import BLOCK, FederatedAverage
+from warpdesk_server.kernels.operation import refuse
 
 Numbers = NDArray[np.float64]
 

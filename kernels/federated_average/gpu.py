@@ -6,16 +6,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.gpu import chunks
-from kernels.array import ArrayInfo, DType
-from kernels.gpu.cuda import Device, Source
-from kernels.dp_noise.gpu import add_noise
-from kernels.federated_average import spec
-from kernels.federated_average.averaging import Averaging, prepare
-from kernels.federated_average.plan import LOG2_SCALE
-from kernels.federated_average.spec import BLOCK, FederatedAverage
-from kernels.gpu.occupancy import resident
-from kernels.gpu.private import PrivateMemory, private_memory
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.dp_noise.gpu import add_noise
+from warpdesk_server.kernels.federated_average import spec
+from warpdesk_server.kernels.federated_average.averaging import Averaging, prepare
+from warpdesk_server.kernels.federated_average.plan import LOG2_SCALE
+from warpdesk_server.kernels.federated_average.spec import BLOCK, FederatedAverage
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.occupancy import resident
+from warpdesk_server.kernels.gpu.private import PrivateMemory, private_memory
 
 _FILE = Path(__file__).with_name("federated_average.cu")
 _SOURCE = {4: Source(_FILE, {"FLOAT": 32}), 8: Source(_FILE, {"FLOAT": 64})}  # by the bytes of a number

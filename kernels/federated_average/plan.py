@@ -16,12 +16,12 @@ from fractions import Fraction
 from math import isqrt
 from typing import Any
 
-from kernels.dp_noise.calibration import epsilon_of_rho, least_beyond, rho_of
-from kernels.dp_noise.plan import MAX_LOG2_SCALE, MAX_SENSITIVITY, MAX_TOTAL, RESOLUTION
-from kernels.dp_noise.rational import at_least, digits, exact, power, root_up, round_down
-from kernels.federated_average.spec import FederatedAverage, Noise, Round
-from kernels.operation import refuse
-from kernels.spend import Spend
+from warpdesk_server.kernels.dp_noise.calibration import epsilon_of_rho, least_beyond, rho_of
+from warpdesk_server.kernels.dp_noise.plan import MAX_LOG2_SCALE, MAX_SENSITIVITY, MAX_TOTAL, RESOLUTION
+from warpdesk_server.kernels.dp_noise.rational import at_least, digits, exact, power, root_up, round_down
+from warpdesk_server.kernels.federated_average.spec import FederatedAverage, Noise, Round
+from warpdesk_server.kernels.operation import refuse
+from warpdesk_server.kernels.spend import Spend
 
 LOG2_SCALE = MAX_LOG2_SCALE["discrete_gaussian"]
 SATURATION = 2**50  # steps: a coordinate is cut to this before its update's norm is taken

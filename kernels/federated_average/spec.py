@@ -7,12 +7,23 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kernels.amount import Amount
-from kernels.array import ITEMSIZE, ArrayInfo, DType
-from kernels.batching import Batching
-from kernels.operation import EXACT, Cost, Example, Grid, Input, InvalidRequest, Operation, Output, Params, Problem
-from kernels.secure_aggregation.spec import Quantisation
-from kernels.spend import BudgetId, Neighbouring, Spend
+from warpdesk_server.kernels.amount import Amount
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo, DType
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.operation import (
+    EXACT,
+    Cost,
+    Example,
+    Grid,
+    Input,
+    InvalidRequest,
+    Operation,
+    Output,
+    Params,
+    Problem,
+)
+from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
+from warpdesk_server.kernels.spend import BudgetId, Neighbouring, Spend
 
 # Numbers of updates in a chunk on a device, whole updates of them, and elements of the average. It changes no byte.
 CHUNK = 1 << 22
@@ -135,7 +146,7 @@ def check(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> None:
     if problems:
         raise InvalidRequest(*problems)
     if params.dp is not None:
-        from kernels.federated_average.plan import plan
+        from warpdesk_server.kernels.federated_average.plan import plan
 
         plan(params, *size(params, inputs))
 
@@ -201,7 +212,7 @@ def spend(params: FederatedAverage, inputs: Mapping[str, ArrayInfo]) -> Spend | 
     """Return what the average charges, at least what its noise costs; None where no budget is named."""
     if params.budget is None:
         return None
-    from kernels.federated_average.plan import charged
+    from warpdesk_server.kernels.federated_average.plan import charged
 
     return charged(params, *size(params, inputs))
 
@@ -265,7 +276,7 @@ _NOISE = {
 OPERATION = Operation(
     name="federated_average",
     summary="Average clients' updates exactly, or clipped and with central noise; FedAvg and FedAdam",
-    package="kernels.federated_average",
+    package="warpdesk_server.kernels.federated_average",
     params=FederatedAverage,
     inputs=(
         Input("updates", "one client's update in each row: (n, d)", _NUMBERS, (2,), required=False),

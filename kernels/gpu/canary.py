@@ -4,8 +4,8 @@ from functools import cache
 
 import numpy as np
 
-from kernels.gpu.cuda import CANARY, Device, DeviceLost
-from kernels.device.philox import philox4x32
+from warpdesk_server.kernels.device.philox import philox4x32
+from warpdesk_server.kernels.gpu.cuda import CANARY, Device, DeviceLost
 
 THREADS = 128
 STEPS = 64

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from kernels import progress
-from kernels.gpu.cuda import Device, DeviceLost, OutOfMemory
-from kernels.gpu.memory import let_go
-from kernels.operation import Grid
+from warpdesk_server.kernels import progress
+from warpdesk_server.kernels.gpu.cuda import Device, DeviceLost, OutOfMemory
+from warpdesk_server.kernels.gpu.memory import let_go
+from warpdesk_server.kernels.operation import Grid
 
 Work = Callable[[int, int], None]
 

@@ -1,7 +1,7 @@
 """Compile every kernel for every GPU generation, with NVRTC alone: no GPU, no driver, no CuPy (`make kernels`).
 
-Run as `python -m kernels.gpu.compile [--jobs 2]`: prints a table of registers, shared memory and spills, and fails when a
-kernel does not compile or spills registers to memory.
+Run as `python -m warpdesk_server.kernels.gpu.compile [--jobs 2]`: prints a table of registers, shared memory and
+spills, and fails when a kernel does not compile or spills registers to memory.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
-import kernels
-from kernels.gpu import nvrtc
-from kernels.gpu.cubins import Cubins
-from kernels.gpu.cuda import CANARY, Source, inline
-from kernels.gpu.nvrtc import CompileError, Nvrtc
-from kernels.gpu.occupancy import launch_bounds
+from warpdesk_server import kernels
+from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.cubins import Cubins
+from warpdesk_server.kernels.gpu.cuda import CANARY, Source, inline
+from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
+from warpdesk_server.kernels.gpu.occupancy import launch_bounds
 
 ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
 

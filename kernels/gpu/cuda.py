@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from kernels.gpu.memory import Memory  # which raises this module's OutOfMemory
+    from warpdesk_server.kernels.gpu.memory import Memory  # which raises this module's OutOfMemory
 
-_KERNELS = Path(__file__).resolve().parent
+_KERNELS = Path(__file__).resolve().parents[1]
 
 # NVRTC's options, the same wherever a kernel is compiled. Products are never contracted into fma: the CPU has the same
 # roundings then. Denormals of float32 are flushed, as in what CuPy compiles by itself around a library's call.

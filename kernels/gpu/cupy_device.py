@@ -10,13 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from kernels.gpu import canary, nvrtc
-from kernels.gpu.cubins import Cubins, default_directory
-from kernels.gpu.cuda import Copied, DeviceFault, DeviceLost, LaunchFailed, NoDevice, OutOfMemory, Parameter, Source, Times, as_rows, check_arguments, check_out, check_shape, fault, parameters
-from kernels.gpu.memory import Ledger, Memory, MemoryReport, limit_of
-from kernels.gpu.modules import Modules
-from kernels.gpu.nvrtc import CompileError
-from kernels.gpu.staging import Staging, cores
+from warpdesk_server.kernels.gpu import canary, nvrtc
+from warpdesk_server.kernels.gpu.cubins import Cubins, default_directory
+from warpdesk_server.kernels.gpu.cuda import (
+    Copied,
+    DeviceFault,
+    DeviceLost,
+    LaunchFailed,
+    NoDevice,
+    OutOfMemory,
+    Parameter,
+    Source,
+    Times,
+    as_rows,
+    check_arguments,
+    check_out,
+    check_shape,
+    fault,
+    parameters,
+)
+from warpdesk_server.kernels.gpu.memory import Ledger, Memory, MemoryReport, limit_of
+from warpdesk_server.kernels.gpu.modules import Modules
+from warpdesk_server.kernels.gpu.nvrtc import CompileError
+from warpdesk_server.kernels.gpu.staging import Staging, cores
 
 _OLDEST = 70  # Volta: kernels wait for other threads of a warp, which older GPUs run in step
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kernels.gpu.cubins import Cubins
-from kernels.gpu.cuda import CompileFailed, DeviceFault, Source, inline
+from warpdesk_server.kernels.gpu.cubins import Cubins
+from warpdesk_server.kernels.gpu.cuda import CompileFailed, DeviceFault, Source, inline
 
 _Key = tuple[Path, tuple[tuple[str, str | int], ...]]
 

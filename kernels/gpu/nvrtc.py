@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels import install
-from kernels.gpu.cuda import COMPILE_OPTIONS
+from warpdesk_server.kernels import install
+from warpdesk_server.kernels.gpu.cuda import COMPILE_OPTIONS
 
 # Nothing else makes code for every GPU from V100 (sm_70) to RTX 50 (sm_120): 12.8 spills what 12.9 does not, 13 has
 # dropped Volta.

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from kernels.gpu.cuda import Device, Kernel, LaunchFailed
+from warpdesk_server.kernels.gpu.cuda import Device, Kernel, LaunchFailed
 
 _WARP = 32
 _QUARTERS = 4

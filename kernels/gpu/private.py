@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from kernels.gpu.cuda import Device, fault
+from warpdesk_server.kernels.gpu.cuda import Device, fault
 
 
 class PrivateMemory:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.batching import Answer, Joint
+from warpdesk_server.kernels.batching import Answer, Joint
 
 
 def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.indicators import recurrence_loops, window_loops
-from kernels.indicators.gaps import close_gaps, reopen_gaps
-from kernels.indicators.recurrence import ema_recurrence, rsi_recurrence
-from kernels.indicators.spec import Bollinger, Ema, NanPolicy, Rsi, Sma
+from warpdesk_server.kernels.indicators import recurrence_loops, window_loops
+from warpdesk_server.kernels.indicators.gaps import close_gaps, reopen_gaps
+from warpdesk_server.kernels.indicators.recurrence import ema_recurrence, rsi_recurrence
+from warpdesk_server.kernels.indicators.spec import Bollinger, Ema, NanPolicy, Rsi, Sma
 
 Array = NDArray[Any]
 

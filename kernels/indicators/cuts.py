@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernels.indicators.recurrence import TILE
+from warpdesk_server.kernels.indicators.recurrence import TILE
 
 
 @dataclass(frozen=True)

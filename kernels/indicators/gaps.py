@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.indicators.spec import NanPolicy
-from kernels.operation import refuse
+from warpdesk_server.kernels.indicators.spec import NanPolicy
+from warpdesk_server.kernels.operation import refuse
 
 
 def close_gaps(prices: NDArray[Any], policy: NanPolicy) -> NDArray[Any]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.indicators.recurrence import SEGMENTS
-from kernels.indicators.series import Series
+from warpdesk_server.kernels.indicators.recurrence import SEGMENTS
+from warpdesk_server.kernels.indicators.series import Series
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.gpu import chunks
-from kernels.array import ArrayInfo
-from kernels.gpu.cuda import Device
-from kernels.indicators import gaps_gpu, recurrence_gpu, spec, windows_gpu
-from kernels.indicators.cuts import Cut, Piece
-from kernels.indicators.gaps import close_gaps, count_prices_before, reopen_gaps
-from kernels.indicators.recurrence import TILE, Recurrence, ema_recurrence, look_back, rsi_recurrence
-from kernels.indicators.recurrence_gpu import HOLD, Place
-from kernels.indicators.series import SOURCES as SOURCES
-from kernels.indicators.series import Series
-from kernels.indicators.spec import Bollinger, Ema, NanPolicy, Rsi, Sma
-from kernels.indicators.windows import WHOLE, Part, first_bar
-from kernels.operation import Operation
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.indicators import gaps_gpu, recurrence_gpu, spec, windows_gpu
+from warpdesk_server.kernels.indicators.cuts import Cut, Piece
+from warpdesk_server.kernels.indicators.gaps import close_gaps, count_prices_before, reopen_gaps
+from warpdesk_server.kernels.indicators.recurrence import TILE, Recurrence, ema_recurrence, look_back, rsi_recurrence
+from warpdesk_server.kernels.indicators.recurrence_gpu import HOLD, Place
+from warpdesk_server.kernels.indicators.series import SOURCES as SOURCES
+from warpdesk_server.kernels.indicators.series import Series
+from warpdesk_server.kernels.indicators.spec import Bollinger, Ema, NanPolicy, Rsi, Sma
+from warpdesk_server.kernels.indicators.windows import WHOLE, Part, first_bar
+from warpdesk_server.kernels.operation import Operation
 
 Array = NDArray[Any]
 

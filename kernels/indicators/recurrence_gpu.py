@@ -7,9 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
-from kernels.indicators.series import Series
-from kernels.gpu.occupancy import Shape, best
+from warpdesk_server.kernels.gpu.occupancy import Shape, best
+from warpdesk_server.kernels.indicators.recurrence import (
+    GROUP,
+    SEGMENT,
+    SEGMENTS,
+    TILE,
+    Recurrence,
+    decay,
+    look_back,
+    negligible,
+)
+from warpdesk_server.kernels.indicators.series import Series
 
 HOLD = -1.0  # as in recurrence.cu
 _MOST_SEGMENTS = 192  # as there: of the rows that share a block

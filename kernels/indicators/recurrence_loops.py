@@ -7,9 +7,9 @@ import numpy as np
 from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
-from kernels.cpu.cores import share
-from kernels.cpu.fetch import fetch
-from kernels.indicators.lanes import (
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.cpu.fetch import fetch
+from warpdesk_server.kernels.indicators.lanes import (
     LANES,
     after_1,
     after_2,
@@ -23,7 +23,16 @@ from kernels.indicators.lanes import (
     where_at_most,
     where_below,
 )
-from kernels.indicators.recurrence import GROUP, SEGMENT, SEGMENTS, TILE, Recurrence, decay, look_back, negligible
+from warpdesk_server.kernels.indicators.recurrence import (
+    GROUP,
+    SEGMENT,
+    SEGMENTS,
+    TILE,
+    Recurrence,
+    decay,
+    look_back,
+    negligible,
+)
 
 GROUP_BARS = LANES * SEGMENT  # bars of the segments that one vector runs
 HOLD = -1.0  # stands where gains and losses have decayed to nothing, until the last RSI is carried there

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.gpu.cuda import Device, Kernel, Source
-from kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE
+from warpdesk_server.kernels.gpu.cuda import Device, Kernel, Source
+from warpdesk_server.kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE
 
 _HERE = Path(__file__).parent
 _REAL = {8: "f64", 4: "f32"}

@@ -6,11 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.batching import Batching
-from kernels.indicators.cuts import Cut
-from kernels.indicators.recurrence import GROUP, TILE, Recurrence, ema_recurrence, look_back, rsi_recurrence
-from kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params, refuse
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.indicators.cuts import Cut
+from warpdesk_server.kernels.indicators.recurrence import (
+    GROUP,
+    TILE,
+    Recurrence,
+    ema_recurrence,
+    look_back,
+    rsi_recurrence,
+)
+from warpdesk_server.kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params, refuse
 
 LONGEST_PERIOD = 100_000
 # Bars of a chunk: 32 MiB of float64, which is read in a hundredth of a millisecond more than a launch takes, and small
@@ -193,7 +200,7 @@ def _with_a_gap(**params: Any) -> Example:
 SMA = Operation(
     name="sma",
     summary="Simple moving average.",
-    package="kernels.indicators",
+    package="warpdesk_server.kernels.indicators",
     params=Sma,
     inputs=(_PRICES,),
     outputs=(Output("sma", "mean of the last `period` prices, of the prices' shape and dtype; NaN before the first"),),
@@ -209,7 +216,7 @@ SMA = Operation(
 EMA = Operation(
     name="ema",
     summary="Exponential moving average, alpha = 2 / (period + 1).",
-    package="kernels.indicators",
+    package="warpdesk_server.kernels.indicators",
     params=Ema,
     inputs=(_PRICES,),
     outputs=(Output("ema", "the average, of the prices' shape and dtype; NaN before the first"),),
@@ -223,7 +230,7 @@ EMA = Operation(
 RSI = Operation(
     name="rsi",
     summary="Relative strength index, 0 to 100.",
-    package="kernels.indicators",
+    package="warpdesk_server.kernels.indicators",
     params=Rsi,
     inputs=(_PRICES,),
     outputs=(Output("rsi", "the index, of the prices' shape and dtype; first at bar `period`, counted from 0"),),
@@ -238,7 +245,7 @@ RSI = Operation(
 BOLLINGER = Operation(
     name="bollinger",
     summary="Bollinger bands: mean and `width` population standard deviations around it.",
-    package="kernels.indicators",
+    package="warpdesk_server.kernels.indicators",
     params=Bollinger,
     inputs=(_PRICES,),
     outputs=(

@@ -7,9 +7,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cpu import cores
-from kernels.cpu.fetch import fetch
-from kernels.indicators.lanes import (
+from warpdesk_server.kernels.cpu import cores
+from warpdesk_server.kernels.cpu.fetch import fetch
+from warpdesk_server.kernels.indicators.lanes import (
     LANES,
     after_1,
     after_2,
@@ -30,7 +30,7 @@ from kernels.indicators.lanes import (
     where_below,
     where_equal,
 )
-from kernels.indicators.windows import EIGHT, GROUP, SHORT, share
+from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT, share
 
 assert LANES == EIGHT  # noqa: S101
 AHEAD = 512  # bars; what is asked for so early lies in the cache when it is needed

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.indicators.series import Series
-from kernels.indicators.windows import EIGHT, SHORT, WHOLE, Part, share
-from kernels.gpu.occupancy import Shape, best
+from warpdesk_server.kernels.gpu.occupancy import Shape, best
+from warpdesk_server.kernels.indicators.series import Series
+from warpdesk_server.kernels.indicators.windows import EIGHT, SHORT, WHOLE, Part, share
 
 # As in windows.cu.
 _SLOTS = 9

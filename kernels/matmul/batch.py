@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.batching import Answer, Joint
-from kernels.matmul.spec import MatmulParams, dimensions
+from warpdesk_server.kernels.batching import Answer, Joint
+from warpdesk_server.kernels.matmul.spec import MatmulParams, dimensions
 
 
 def join(params: MatmulParams, jobs: Sequence[Mapping[str, Any]]) -> Joint | None:

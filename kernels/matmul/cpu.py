@@ -7,10 +7,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cpu.cores import share
-from kernels.matmul.block import add_products, block_shape, copy_row
-from kernels.matmul.precision import nearest, relative_error
-from kernels.matmul.spec import MatmulParams, dimensions
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.matmul.block import add_products, block_shape, copy_row
+from warpdesk_server.kernels.matmul.precision import nearest, relative_error
+from warpdesk_server.kernels.matmul.spec import MatmulParams, dimensions
 
 # What one thread computes at a time: so many rows and columns of a product, DEPTH terms of each sum at a time. To pack
 # a part of a or b for it is then little beside the products; a part of b (2 MiB in float64) stays in the cache.

@@ -8,12 +8,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.gpu import chunks
-from kernels.gpu.cuda import Device, LaunchFailed, NoDevice, OutOfMemory, Source
-from kernels.gpu.cupy_device import CupyDevice
-from kernels.matmul.precision import nearest, ratio, sampled, squares
-from kernels.matmul.spec import Dimensions, MatmulParams, Piece, Precision, cut, dimensions
-from kernels.operation import InvalidRequest
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import Device, LaunchFailed, NoDevice, OutOfMemory, Source
+from warpdesk_server.kernels.gpu.cupy_device import CupyDevice
+from warpdesk_server.kernels.matmul.precision import nearest, ratio, sampled, squares
+from warpdesk_server.kernels.matmul.spec import Dimensions, MatmulParams, Piece, Precision, cut, dimensions
+from warpdesk_server.kernels.operation import InvalidRequest
 
 _FILE = Path(__file__).parent / "matmul.cu"
 _SOURCE = {"float32": Source(_FILE, {"REAL": "f32"}), "float64": Source(_FILE, {"REAL": "f64"})}

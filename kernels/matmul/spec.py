@@ -6,9 +6,19 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.batching import Batching
-from kernels.operation import Cost, Example, Grid, Input, InvalidRequest, Operation, Output, Params, Problem
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.operation import (
+    Cost,
+    Example,
+    Grid,
+    Input,
+    InvalidRequest,
+    Operation,
+    Output,
+    Params,
+    Problem,
+)
 
 Precision = Literal["ieee", "tf32", "bf16", "fp16"]
 
@@ -234,7 +244,7 @@ def _factors(dtype: str) -> dict[str, Any]:
 OPERATION = Operation(
     name="matmul",
     summary="Matrix product a @ b, single or batched.",
-    package="kernels.matmul",
+    package="warpdesk_server.kernels.matmul",
     params=MatmulParams,
     inputs=(
         Input("a", "left factor, shape (m, k) or (batch, m, k)", ("float64", "float32"), (2, 3)),

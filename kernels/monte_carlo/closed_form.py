@@ -5,7 +5,7 @@ Everything is float64 through the project's own exp and log, so that the answer'
 
 from math import sqrt
 
-from kernels.device.elementary import exp64, log64
+from warpdesk_server.kernels.device.elementary import exp64, log64
 
 # Hart et al., Computer Approximations (1968), algorithm 5666, as West gives it in "Better approximations to cumulative
 # normal functions", Wilmott Magazine (2005): a ratio of polynomials times exp(-x^2/2), good to 2e-16 absolutely.

@@ -7,15 +7,15 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels import progress
-from kernels.cpu.cores import share
-from kernels.device.elementary import exp64
-from kernels.device.normal import box_muller
-from kernels.device.philox import philox4x32
-from kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
-from kernels.monte_carlo import spec
-from kernels.monte_carlo.estimate import estimate
-from kernels.monte_carlo.plan import (
+from warpdesk_server.kernels import progress
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.device.elementary import exp64
+from warpdesk_server.kernels.device.normal import box_muller
+from warpdesk_server.kernels.device.philox import philox4x32
+from warpdesk_server.kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
+from warpdesk_server.kernels.monte_carlo import spec
+from warpdesk_server.kernels.monte_carlo.estimate import estimate
+from warpdesk_server.kernels.monte_carlo.plan import (
     ASIAN_ARITHMETIC,
     ASIAN_GEOMETRIC,
     BARRIER_DISCRETE,
@@ -24,7 +24,7 @@ from kernels.monte_carlo.plan import (
     key,
     terms,
 )
-from kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)

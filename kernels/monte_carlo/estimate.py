@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.monte_carlo.closed_form import exp, normal_quantile
-from kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms
-from kernels.monte_carlo.reliability import deciding_paths, warnings
-from kernels.monte_carlo.spec import BINS, BINS_PER_DEVIATION, MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.closed_form import exp, normal_quantile
+from warpdesk_server.kernels.monte_carlo.plan import ASIAN_ARITHMETIC, Terms
+from warpdesk_server.kernels.monte_carlo.reliability import deciding_paths, warnings
+from warpdesk_server.kernels.monte_carlo.spec import BINS, BINS_PER_DEVIATION, MonteCarloParams
 
 # Paths on which the control must be expected to pay before its slope is estimated. A slope through a handful fits them
 # exactly, and the error left is theirs, not the option's; the README gives the coverage measured around 200. Expected,

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.gpu import chunks
-from kernels.gpu.cuda import Device, Source
-from kernels.device.reduce import BLOCK, pairwise_sum
-from kernels.monte_carlo import spec
-from kernels.monte_carlo.estimate import estimate
-from kernels.monte_carlo.plan import KINDS, hit_discounts, key, lines, tame, terms
-from kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
+from warpdesk_server.kernels.device.reduce import BLOCK, pairwise_sum
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.monte_carlo import spec
+from warpdesk_server.kernels.monte_carlo.estimate import estimate
+from warpdesk_server.kernels.monte_carlo.plan import KINDS, hit_discounts, key, lines, tame, terms
+from warpdesk_server.kernels.monte_carlo.spec import BINS, SUMS, MonteCarloParams
 
 _CU = Path(__file__).with_name("monte_carlo.cu")
 

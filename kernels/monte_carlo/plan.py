@@ -13,8 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.monte_carlo.closed_form import exp, geometric_asian, geometric_asian_pays, log, positive_part
-from kernels.monte_carlo.spec import BINS_PER_DEVIATION, MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.closed_form import (
+    exp,
+    geometric_asian,
+    geometric_asian_pays,
+    log,
+    positive_part,
+)
+from warpdesk_server.kernels.monte_carlo.spec import BINS_PER_DEVIATION, MonteCarloParams
 
 # What is simulated; the kernel is compiled once for each.
 KINDS = EUROPEAN, ASIAN_ARITHMETIC, ASIAN_GEOMETRIC, BARRIER_DISCRETE, BARRIER_CONTINUOUS = tuple(range(5))

@@ -7,8 +7,8 @@ most 6 % of 95 % intervals miss. So n / skewness^2 is a count of paths: k equal 
 
 from math import isfinite, sqrt
 
-from kernels.monte_carlo.closed_form import exp, geometric_mean
-from kernels.monte_carlo.spec import PATHS_LIMIT, MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.closed_form import exp, geometric_mean
+from warpdesk_server.kernels.monte_carlo.spec import PATHS_LIMIT, MonteCarloParams
 
 ENOUGH = 25  # Cochran's, where the skewness is known
 # Where it is the sample's. Rare large payoffs that no path had are missing from that, so it is too small, and the count

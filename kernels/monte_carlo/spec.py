@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kernels.array import ArrayInfo
-from kernels.batching import Batching
-from kernels.operation import Cost, Example, Grid, InvalidRequest, Operation, Output, Params, Problem
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.operation import Cost, Example, Grid, InvalidRequest, Operation, Output, Params, Problem
 
 Payoff = Literal[
     "european",
@@ -172,7 +172,7 @@ def _variant(payoff: Payoff, **params: Any) -> Example:
 OPERATION = Operation(
     name="monte_carlo",
     summary="Price of a European, Asian or barrier option by simulated geometric Brownian motion, with its error",
-    package="kernels.monte_carlo",
+    package="warpdesk_server.kernels.monte_carlo",
     params=MonteCarloParams,
     inputs=(),
     outputs=(

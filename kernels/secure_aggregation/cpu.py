@@ -11,11 +11,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.cpu.cores import share
-from kernels.device.chacha20 import LANES, WORDS, blocks, prepare
-from kernels.cpu.fetch import fetch
-from kernels.secure_aggregation.spec import SecureAggregation
-from kernels.secure_aggregation.unmask import answer, masks
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.cpu.fetch import fetch
+from warpdesk_server.kernels.device.chacha20 import LANES, WORDS, blocks, prepare
+from warpdesk_server.kernels.secure_aggregation.spec import SecureAggregation
+from warpdesk_server.kernels.secure_aggregation.unmask import answer, masks
 
 _TILE = WORDS * LANES
 

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.gpu import chunks
-from kernels.gpu.cuda import Device, Kernel, Source
-from kernels.gpu.occupancy import resident
-from kernels.gpu.private import private_memory
-from kernels.secure_aggregation.spec import SecureAggregation, columns, grid_of
-from kernels.secure_aggregation.unmask import Masks, answer, masks
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import Device, Kernel, Source
+from warpdesk_server.kernels.gpu.occupancy import resident
+from warpdesk_server.kernels.gpu.private import private_memory
+from warpdesk_server.kernels.secure_aggregation.spec import SecureAggregation, columns, grid_of
+from warpdesk_server.kernels.secure_aggregation.unmask import Masks, answer, masks
 
 _FILE = Path(__file__).with_name("secure_aggregation.cu")
 _SOURCE = {bits: Source(_FILE, {"BITS": bits}) for bits in (32, 64)}

@@ -8,10 +8,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kernels.amount import Amount
-from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.batching import Batching
-from kernels.operation import EXACT, Cost, Example, Grid, Input, InvalidRequest, Operation, Output, Params, Problem
+from warpdesk_server.kernels.amount import Amount
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.operation import (
+    EXACT,
+    Cost,
+    Example,
+    Grid,
+    Input,
+    InvalidRequest,
+    Operation,
+    Output,
+    Params,
+    Problem,
+)
 
 STATEMENT = (
     "Sum of the named survivors' vectors, unmasked by seeds the caller passed in. The caller is trusted like the "
@@ -343,7 +354,7 @@ def _example(modulus_bits: int, masked: list[list[int]]) -> Example:
 OPERATION = Operation(
     name="secure_aggregation",
     summary="Sum masked vectors mod 2^32 or 2^64, remove the masks of survivors and dropped clients, decode",
-    package="kernels.secure_aggregation",
+    package="warpdesk_server.kernels.secure_aggregation",
     params=SecureAggregation,
     inputs=(
         Input("masked", "masked vectors, one row per survivor: (survivors, dim)", ("uint32", "uint64"), (2,)),

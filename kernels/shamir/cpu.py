@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.cpu.cores import share
-from kernels.shamir.field import DTYPE
-from kernels.shamir.loops import STRIP, TILE31, TILE61, combine, share31, share61
-from kernels.shamir.recover import Found, as_numbers, recover, scale_of, shared, together
-from kernels.shamir.spec import ShamirReconstruct, ShamirShare, refused_values
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.shamir.field import DTYPE
+from warpdesk_server.kernels.shamir.loops import STRIP, TILE31, TILE61, combine, share31, share61
+from warpdesk_server.kernels.shamir.recover import Found, as_numbers, recover, scale_of, shared, together
+from warpdesk_server.kernels.shamir.spec import ShamirReconstruct, ShamirShare, refused_values
 
 
 def shamir_share(params: ShamirShare, values: NDArray[Any], *, key: bytes) -> dict[str, Any]:

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.gpu import chunks
-from kernels.array import ArrayInfo
-from kernels.gpu.cuda import Device, Source
-from kernels.gpu.private import private_memory
-from kernels.shamir import spec
-from kernels.shamir.field import DTYPE
-from kernels.shamir.recover import Found, as_numbers, recover, scale_of, shared, together
-from kernels.shamir.spec import TILES, ShamirReconstruct, ShamirShare, refused_values
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.private import private_memory
+from warpdesk_server.kernels.shamir import spec
+from warpdesk_server.kernels.shamir.field import DTYPE
+from warpdesk_server.kernels.shamir.recover import Found, as_numbers, recover, scale_of, shared, together
+from warpdesk_server.kernels.shamir.spec import TILES, ShamirReconstruct, ShamirShare, refused_values
 
 _FILE = Path(__file__).with_name("shamir.cu")
 _SOURCE = {"m31": Source(_FILE, {"FIELD": 31}), "m61": Source(_FILE, {"FIELD": 61})}

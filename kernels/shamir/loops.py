@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
+from warpdesk_server.kernels.device.chacha20 import LANES, WORDS, block, blocks, prepare
 
 DOMAIN = int.from_bytes(b"shar", "little")
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.operation import InvalidRequest, Problem, refuse
-from kernels.shamir.field import DTYPE, PRIME, weights, wrong_words
-from kernels.shamir.spec import ShamirReconstruct, ShamirShare
+from warpdesk_server.kernels.operation import InvalidRequest, Problem, refuse
+from warpdesk_server.kernels.shamir.field import DTYPE, PRIME, weights, wrong_words
+from warpdesk_server.kernels.shamir.spec import ShamirReconstruct, ShamirShare
 
 
 def as_numbers(values: NDArray[Any]) -> NDArray[Any]:

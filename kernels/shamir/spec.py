@@ -6,11 +6,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kernels.amount import Amount
-from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.batching import Batching
-from kernels.operation import Cost, Example, Grid, Input, InvalidRequest, Operation, Output, Params, Problem, refuse
-from kernels.shamir.field import DTYPE, PRIME
+from warpdesk_server.kernels.amount import Amount
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.operation import (
+    Cost,
+    Example,
+    Grid,
+    Input,
+    InvalidRequest,
+    Operation,
+    Output,
+    Params,
+    Problem,
+    refuse,
+)
+from warpdesk_server.kernels.shamir.field import DTYPE, PRIME
 
 # x fits in 8 bits then, and four steps of Horner's rule in 64 bits: 2^31 (255^4 + ... + 255 + 1) < 2^63.
 MOST_SHARES = 255
@@ -165,7 +176,7 @@ def _reconstruct(params: dict[str, object], data: list[list[int]]) -> Example:
 SHARE = Operation(
     name="shamir_share",
     summary="Split every value of an array into shares over 2^31 - 1 or 2^61 - 1, some of which give it back",
-    package="kernels.shamir",
+    package="warpdesk_server.kernels.shamir",
     params=ShamirShare,
     inputs=(
         Input(
@@ -197,7 +208,7 @@ SHARE = Operation(
 RECONSTRUCT = Operation(
     name="shamir_reconstruct",
     summary="Give an array back from its shares; every share beyond the threshold is checked, corrupted ones are named",
-    package="kernels.shamir",
+    package="warpdesk_server.kernels.shamir",
     params=ShamirReconstruct,
     inputs=(Input("shares", "one row per share: (shares, n)", ("uint32", "uint64"), (2,), secret=True),),
     outputs=(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.batching import Answer, Joint
-from kernels.vector.spec import Reduction, rows
+from warpdesk_server.kernels.batching import Answer, Joint
+from warpdesk_server.kernels.vector.spec import Reduction, rows
 
 
 def join(params: Any, jobs: Sequence[Mapping[str, Any]]) -> Joint:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.cpu.cores import share
-from kernels.vector import loops
-from kernels.vector.spec import TILE, Axpy, Elementwise, Norm, Reduction
-from kernels.vector.tiles import MAGNITUDE, MAX, MIN, Tiles, added, cut, euclidean, extreme
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.vector import loops
+from warpdesk_server.kernels.vector.spec import TILE, Axpy, Elementwise, Norm, Reduction
+from warpdesk_server.kernels.vector.tiles import MAGNITUDE, MAX, MIN, Tiles, added, cut, euclidean, extreme
 
 Array = NDArray[Any]
 Answer = dict[str, Any]

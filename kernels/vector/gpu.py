@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.gpu import chunks
-from kernels.gpu.cuda import Device, Kernel, Source
-from kernels.gpu.occupancy import Shape, best
-from kernels.vector import spec
-from kernels.vector.spec import Axpy, Elementwise, Norm, Reduction
-from kernels.vector.tiles import MAGNITUDE, MAX, MIN, added, cut, euclidean, extreme
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import Device, Kernel, Source
+from warpdesk_server.kernels.gpu.occupancy import Shape, best
+from warpdesk_server.kernels.vector import spec
+from warpdesk_server.kernels.vector.spec import Axpy, Elementwise, Norm, Reduction
+from warpdesk_server.kernels.vector.tiles import MAGNITUDE, MAX, MIN, added, cut, euclidean, extreme
 
 Array = NDArray[Any]
 Answer = dict[str, Any]

@@ -9,9 +9,9 @@ from math import ldexp
 import numpy as np
 from numba import njit
 
-from kernels.device.reduce import tree_sum
-from kernels.vector.spec import TILE
-from kernels.vector.tiles import MAGNITUDE, MIN
+from warpdesk_server.kernels.device.reduce import tree_sum
+from warpdesk_server.kernels.vector.spec import TILE
+from warpdesk_server.kernels.vector.tiles import MAGNITUDE, MIN
 
 LANES = 1024
 

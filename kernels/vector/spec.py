@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from kernels.array import ITEMSIZE, ArrayInfo
-from kernels.batching import Batching
-from kernels.operation import Cost, Example, Grid, Input, Operation, Output, Params, refuse
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, Params, refuse
 
 # What is added up by itself before tiles are paired: part of what a sum is, and so of its bytes.
 TILE = 8192
@@ -125,7 +125,7 @@ def _elementwise(name: str, summary: str, doc: str, params: type[Params] = Eleme
     return Operation(
         name=name,
         summary=summary,
-        package="kernels.vector",
+        package="warpdesk_server.kernels.vector",
         params=params,
         inputs=(_X, _Y),
         outputs=(Output(name, f"{doc}, of x's shape and dtype"),),
@@ -143,7 +143,7 @@ def _reduction(
     return Operation(
         name=name,
         summary=summary,
-        package="kernels.vector",
+        package="warpdesk_server.kernels.vector",
         params=params,
         inputs=(_X,),
         outputs=(Output(name, doc),),
@@ -165,7 +165,7 @@ AXPY = _elementwise("axpy", "Add a multiple of one array to another.", "alpha * 
 DOT = Operation(
     name="dot",
     summary="Sum of products of two arrays, in float64.",
-    package="kernels.vector",
+    package="warpdesk_server.kernels.vector",
     params=Reduction,
     inputs=(_X, _Y),
     outputs=(Output("dot", f"sum of x * y: {_FLOAT64}"),),

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.device.reduce import pairwise_sum
-from kernels.vector.spec import TILE, Reduction, rows
+from warpdesk_server.kernels.device.reduce import pairwise_sum
+from warpdesk_server.kernels.vector.spec import TILE, Reduction, rows
 
 MAX, MIN, MAGNITUDE = range(3)  # what `keys` are looked for: as in vector.cu
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from kernels.array import ArrayInfo
-from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
 from tests.claims import computed, finish, take
-from workers.child import codec
-from workers.queue.protocol import Failed, Provenance, Succeeded
-from workers.queue.jobs import Ending, JobQueue
-from workers.store.spool import Store
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
+from warpdesk_server.workers.child import codec
+from warpdesk_server.workers.queue.jobs import Ending, JobQueue
+from warpdesk_server.workers.queue.protocol import Failed, Provenance, Succeeded
+from warpdesk_server.workers.store.spool import Store
 
 
 class ScaleParams(Params):

@@ -15,15 +15,15 @@ import httpx
 import pytest
 import uvicorn
 
-from app.jobs.throughput import Drain
-from app.main import create_app
-from app.http.reception import reception
-from app.settings import Settings
-from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS
 from tests.conftest import emptied, free_port, redis_of_its_own
-from workers.queue.jobs import JobQueue, connect
-from workers.store.spool import SpoolStore, Store
+from warpdesk_server.app.http.reception import reception
+from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.main import create_app
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.store.spool import SpoolStore, Store
 
 # A submission with an answer that is an array and a number.
 SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, None, 3.0]}}}

@@ -17,20 +17,20 @@ import httpx
 import numpy as np
 import pytest
 
-from app.jobs import operations
-from app.jobs.admission import LOOK_SECONDS, Admission, View
-from app.access.auth import create_key
-from app.jobs.throughput import Drain
-from app.kit.errors import Refusal
-from app.settings import Settings
 from tests.app.computations import work
 from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_health import redis_pid
 from tests.app.test_uploads import NPY, npy
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.jobs.admission import LOOK_SECONDS, Admission, View
+from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.service.redis_server import RedisServer
-from workers.queue.protocol import State
-from workers.queue.jobs import connect
+from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.queue.protocol import State
 
 
 def submitted(api: Live, **wishes: Any) -> Any:
@@ -72,7 +72,7 @@ def test_a_full_queue_is_refused_before_the_body_is_sent_and_without_asking_redi
 def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_are_sent(
     tmp_path: Path, serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.kit.limits.SUBMISSIONS", 3)  # while nobody else has any
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.SUBMISSIONS", 3)  # while nobody else has any
     with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api:
         wait_until(lambda: submitted(api).status_code == 202)
         admission, pid = api.app.state.desk.admission, redis_pid(api)
@@ -100,8 +100,8 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
 def test_a_job_whose_deadline_passes_while_it_waits_for_its_turn_is_refused_and_gives_the_turn_back(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.kit.limits.TURNS", 1)
-    monkeypatch.setattr("app.kit.limits.SPARE_TURNS", 0)
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.TURNS", 1)
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.SPARE_TURNS", 0)
     drain = Drain()
     drain.least = 1000.0
     admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
@@ -128,8 +128,8 @@ def test_a_job_whose_deadline_passes_while_it_waits_for_its_turn_is_refused_and_
 def test_a_job_that_has_its_turn_is_not_refused_for_those_that_came_after_it(
     redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.kit.limits.TURNS", 1)
-    monkeypatch.setattr("app.kit.limits.SPARE_TURNS", 0)
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.TURNS", 1)
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.SPARE_TURNS", 0)
     drain = Drain()
     drain.least = 10.0
     admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
@@ -224,7 +224,7 @@ def test_a_burst_of_one_key_does_not_take_the_turns_of_another(
             assert free.wait(60)
         return real(desk, owner, body)
 
-    monkeypatch.setattr("app.jobs.operations.check", check)
+    monkeypatch.setattr("warpdesk_server.app.jobs.operations.check", check)
     with serve_api() as api, concurrent.futures.ThreadPoolExecutor(20) as pool:
 
         def send(token: str) -> httpx.Response:

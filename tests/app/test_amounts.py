@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.kit.amounts import Amounts
-from kernels.catalogue import OPERATIONS
+from warpdesk_server.app.kit.amounts import Amounts
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 AMOUNTS = Amounts(OPERATIONS)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.access.audit import Audit, AuditUnavailable, Deed
-from app.access.auth import create_key
 from tests.app.conftest import SCALE, Live
 from tests.app.test_auth import bearer
 from tests.app.test_dead_letters import dead
+from warpdesk_server.app.access.audit import Audit, AuditUnavailable, Deed
+from warpdesk_server.app.access.auth import create_key
 
 BUDGET = {"name": "a", "dataset": "orders", "accountant": "pure", "neighbouring": "add_remove", "epsilon": "1"}
 
@@ -140,7 +140,9 @@ def test_the_first_line_of_a_file_forces_its_name_to_the_disk_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced: list[bool] = []
-    monkeypatch.setattr("app.access.audit.os.fsync", lambda found: forced.append(stat.S_ISDIR(os.fstat(found).st_mode)))
+    monkeypatch.setattr(
+        "warpdesk_server.app.access.audit.os.fsync", lambda found: forced.append(stat.S_ISDIR(os.fstat(found).st_mode))
+    )
     audit = Audit(tmp_path / "audit.jsonl")
     for _ in range(2):
         audit.begin(Deed({"user": "root"}, "keys revoke", "abc"))

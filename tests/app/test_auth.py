@@ -13,17 +13,24 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from warpdesk import Client, JobTimeout
 
-from app.access.auth import UnusableKeys, create_key, is_loopback, read_keys, revoke_key, serve_without_keys
-from app.main import create_app
-from app.access.peers import owner
-from app.settings import Settings
 from tests.app.computations import work
 from tests.app.conftest import SCALE, connected, wait_until
 from tests.app.test_uploads import NPY, npy
-from warpdesk import Client, JobTimeout
-from workers.queue.protocol import State
-from workers.queue.jobs import Claim
+from warpdesk_server.app.access.auth import (
+    UnusableKeys,
+    create_key,
+    is_loopback,
+    read_keys,
+    revoke_key,
+    serve_without_keys,
+)
+from warpdesk_server.app.access.peers import owner
+from warpdesk_server.app.main import create_app
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.workers.queue.jobs import Claim
+from warpdesk_server.workers.queue.protocol import State
 
 
 def bearer(token: str) -> dict[str, str]:

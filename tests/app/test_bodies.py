@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from app.access.auth import create_key
 from tests.app.conftest import SCALE, Live, connected, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy
+from warpdesk_server.app.access.auth import create_key
 
 CSV = {"Content-Type": "text/csv"}
 SIZE = 100_000  # bytes of a body

@@ -14,17 +14,17 @@ import httpx
 import numpy as np
 import pytest
 
-from app.budgets import charging
-from app.jobs import operations
-from app.access.auth import create_key
-from app.kit.limits import LEDGER_THREADS
-from kernels.catalogue import OPERATIONS
-from privacy.ledger import DatabaseUnavailable, Ledger
 from tests.app.conftest import Live, live, wait_until
 from tests.app.test_uploads import npy
 from tests.conftest import redis_of_its_own
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.budgets import charging
+from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.kit.limits import LEDGER_THREADS
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.privacy.ledger import DatabaseUnavailable, Ledger
 from warpdesk_server.service.redis_server import RedisServer
-from workers.queue.scripts import IDEMPOTENCY
+from warpdesk_server.workers.queue.scripts import IDEMPOTENCY
 
 VALUES = {"values": {"data": [12.5, 99.0, 3.25], "dtype": "float64"}}
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.access.auth import create_key
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy
+from warpdesk_server.app.access.auth import create_key
 
 DRAW = {"operation": "draw", "params": {"count": 3}}
 HIDE = {"operation": "hide", "params": {"count": 1}, "inputs": {"values": {"data": [1.0]}}}

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.access.auth import create_key
 from tests.app.computations import work
 from tests.app.conftest import SCALE, Live, unlike
 from tests.app.test_auth import bearer
 from tests.claims import finish, take
-from workers.queue.protocol import MAX_STRIKES, Failed
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed
 
 DIED = Failed(code="worker-died", message="the worker's process ended 3 times while it ran alone")
 

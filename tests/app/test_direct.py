@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import pytest
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.http.direct import DirectRoute
+from warpdesk_server.app.http.direct import DirectRoute
 
 
 async def caller(request: Request) -> str:

@@ -12,7 +12,7 @@ import pytest
 from tests.app.conftest import SCALE, Live, live
 from tests.app.test_uploads import NPY, npy
 from tests.power_cut import Disk, small_disk
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.store.spool import SpoolStore
 
 
 @pytest.fixture

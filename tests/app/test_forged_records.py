@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 import redis
 
-from app.jobs import queue as app_queue
-from app.access.auth import create_key
 from tests.app.computations import COMPUTATIONS, work
 from tests.app.conftest import Live, live, unlike, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy
-from workers.parent.endings import Endings
-from workers.queue.protocol import CLAIM, EVENTS, LEASES, Event, digest_of_claim, job_key, owner_key
-from workers.queue.jobs import JobQueue
-from workers.queue.scripts import CLOSED, CLOSED_SECONDS
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.jobs import queue as app_queue
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.protocol import CLAIM, EVENTS, LEASES, Event, digest_of_claim, job_key, owner_key
+from warpdesk_server.workers.queue.scripts import CLOSED, CLOSED_SECONDS
 
 INVENTED, TOKEN = "job_" + "2" * 32, "f" * 32
 HIDES = {"id": INVENTED, "operation": "hide", "params": {"count": 1}}

@@ -13,8 +13,8 @@ from tests.app.conftest import Live, live, wait_until
 from tests.conftest import ROOT
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers.queue.protocol import WORKERS, worker_key
-from workers.queue.jobs import connect
+from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.queue.protocol import WORKERS, worker_key
 
 SCRIPT = ROOT / "tests" / "workers" / "nvml" / "a100.json"
 ROUTES = ("/livez", "/readyz", "/health", "/gpu-health", "/gpu-memory")

@@ -7,10 +7,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.metrics.gpu import families
 from tests.conftest import ROOT
-from workers.gpu.nvml import clock_reasons, library, look
-from workers.queue.protocol import CLOCK_REASONS, BreakerReport, DeviceMemory, DeviceReport, GpuCondition, GpuReport, WorkerReport, XidEvent
+from warpdesk_server.app.metrics.gpu import families
+from warpdesk_server.workers.gpu.nvml import clock_reasons, library, look
+from warpdesk_server.workers.queue.protocol import (
+    CLOCK_REASONS,
+    BreakerReport,
+    DeviceMemory,
+    DeviceReport,
+    GpuCondition,
+    GpuReport,
+    WorkerReport,
+    XidEvent,
+)
 
 NOW = 2_000_000_000.0
 A100 = "GPU-a1000000-0000-4000-8000-000000000000"

@@ -15,17 +15,26 @@ from typing import Any
 import httpx
 import pytest
 
-from app import main
-from app.access.auth import create_key
 from tests.app.computations import COMPUTATIONS, fail, work
 from tests.app.conftest import SCALE, Live, live, unlike, wait_until
 from tests.app.test_uploads import NPY, npy
 from tests.conftest import free_port
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
+from warpdesk_server.app import main
+from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.service.redis_server import RedisServer
-from workers.queue.protocol import BreakerReport, DeviceMemory, DeviceReport, FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
-from workers.store.spool import ArrayWriter, Store
+from warpdesk_server.workers.queue.protocol import (
+    BreakerReport,
+    DeviceMemory,
+    DeviceReport,
+    FailedExample,
+    GpuCondition,
+    GpuReading,
+    GpuReport,
+    WorkerReport,
+)
+from warpdesk_server.workers.store.spool import ArrayWriter, Store
 
 
 def report(name: str, state: Any, backend: Any = "cpu", **device: Any) -> WorkerReport:
@@ -602,7 +611,7 @@ def assert_unavailable(api: Any) -> None:
 
 
 def redis_pid(api: Any) -> int:
-    from workers.queue.jobs import connect
+    from warpdesk_server.workers.queue.jobs import connect
 
     with connect(api.redis_url) as redis:
         pid: int = redis.info("server")["process_id"]

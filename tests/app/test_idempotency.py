@@ -13,14 +13,14 @@ import httpx
 import numpy as np
 import pytest
 
-from app.access.auth import create_key
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, unlike, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_health import redis_pid
 from tests.app.test_uploads import NPY, npy, stored_files
+from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.service.redis_server import RedisServer
-from workers.queue.jobs import connect
+from warpdesk_server.workers.queue.jobs import connect
 
 KEY = {"Idempotency-Key": "order-7731"}
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.access.auth import create_key
-from app.kit.errors import Refusal
-from app.kit.limits import Limits, Shares, network
-from kernels.catalogue import OPERATIONS
 from tests.app.test_auth import SCALE, bearer
 from tests.app.test_uploads import NPY, npy
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.limits import Limits, Shares, network
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 
 def test_a_burst_is_taken_and_then_the_rate() -> None:

@@ -15,13 +15,6 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from app import main
-from app.metrics import exposition as metrics, privacy as privacy_metrics
-from app.access.auth import create_key
-from app.metrics.collector import Collector
-from app.jobs.submission import new_job_id
-from kernels.catalogue import OPERATIONS
-from kernels.operation import Operation
 from tests.app.computations import COMPUTATIONS, work
 from tests.app.conftest import SCALE, Live, live, unlike, wait_until
 from tests.app.test_auth import bearer
@@ -31,10 +24,18 @@ from tests.app.test_health import redis_pid, report
 from tests.claims import computed, take
 from tests.conftest import free_port, redis_of_its_own
 from tests.deploy.tools import tool
+from warpdesk_server.app import main
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.jobs.submission import new_job_id
+from warpdesk_server.app.metrics import exposition as metrics
+from warpdesk_server.app.metrics import privacy as privacy_metrics
+from warpdesk_server.app.metrics.collector import Collector
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.service.redis_server import RedisServer
-from workers.queue.counts import FAMILIES, Amounts, Counts
-from workers.queue.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
-from workers.queue.jobs import Ending, connect
+from warpdesk_server.workers.queue.counts import FAMILIES, Amounts, Counts
+from warpdesk_server.workers.queue.jobs import Ending, connect
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
 
 # What a series may be told apart by. No ids of jobs, arrays, requests, keys, budgets, processes or hosts.
 LABELS = {

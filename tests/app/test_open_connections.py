@@ -13,12 +13,12 @@ import httpx
 import numpy as np
 import pytest
 
-from app.access.auth import create_key
-from app.http.connections import raise_file_limit
 from tests.app.conftest import Live, connected, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy
 from tests.conftest import Service, processes_of, serve, wait_until_ready
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.http.connections import raise_file_limit
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MIB = 1 << 20

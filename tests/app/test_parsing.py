@@ -10,17 +10,18 @@ from typing import Any
 import psutil
 import pytest
 
-from app.arrays import codecs as arrays, table
-from app.http import bodies
-from app.kit import limits
-from app.jobs import operations
-from app.access.auth import create_key
-from app.kit.errors import Refusal
-from app.jobs.operations import check
-from app.services import Desk
-from kernels import operation
 from tests.app.conftest import SCALE, Live, wait_until
 from tests.app.test_auth import bearer
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.arrays import codecs as arrays
+from warpdesk_server.app.arrays import table
+from warpdesk_server.app.http import bodies
+from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.jobs.operations import check
+from warpdesk_server.app.kit import limits
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk
+from warpdesk_server.kernels import operation
 
 MIB = 1 << 20
 CSV = {"Content-Type": "text/csv"}

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from redis import Redis
 
-from app.metrics.performance import ENOUGH, HOUR
 from tests.app.conftest import Live
 from tests.app.test_health import redis_pid
 from tests.claims import computed, take
+from warpdesk_server.app.metrics.performance import ENOUGH, HOUR
 from warpdesk_server.service.redis_server import RedisServer
-from workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
-from workers.queue.jobs import Ending, JobQueue, connect
+from warpdesk_server.workers.queue.jobs import Ending, JobQueue, connect
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
 
 SMALL, LARGE = 1e3, 1e9  # elementary steps
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.kit.places import Places
+from warpdesk_server.app.kit.places import Places
 
 
 async def _settle() -> None:

@@ -14,10 +14,10 @@ import httpx
 import numpy as np
 import pytest
 
-from app.kit.errors import MEDIA_TYPE
-from app.http.reception import MAX_HEAD
 from tests.app.conftest import SCALE, Live, connected, live, wait_until
 from tests.app.test_uploads import NPY, fetch, npy
+from warpdesk_server.app.http.reception import MAX_HEAD
+from warpdesk_server.app.kit.errors import MEDIA_TYPE
 
 
 def upload(framing: str) -> bytes:
@@ -261,7 +261,7 @@ def test_the_next_request_may_come_in_one_packet_with_the_rest_of_a_refused_body
 def test_a_refused_body_that_never_ends_ends_the_connection(
     running: Live, framing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.http.reception.DROP_SECONDS", 0.3)
+    monkeypatch.setattr("warpdesk_server.app.http.reception.DROP_SECONDS", 0.3)
     with connected(running) as connection:
         connection.sendall(refused(framing))
         assert all_of(connection).startswith(b"HTTP/1.1 413 ")

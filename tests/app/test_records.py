@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from app.access.auth import LOCAL
-from app.jobs.records import provenance
-from app.schemas import Provenance as Told
-from workers.queue.protocol import JobRequest, Provenance, State, Together
-from workers.queue.jobs import JobRecord
+from warpdesk_server.app.access.auth import LOCAL
+from warpdesk_server.app.jobs.records import provenance
+from warpdesk_server.app.schemas import Provenance as Told
+from warpdesk_server.workers.queue.jobs import JobRecord
+from warpdesk_server.workers.queue.protocol import JobRequest, Provenance, State, Together
 
 TOGETHER = Together(key="alike", items=8, bytes=1000)
 SECONDS = ("copy_seconds", "kernel_seconds", "compute_seconds")

@@ -21,10 +21,6 @@ import numpy as np
 import pytest
 import redis
 
-from app.access.auth import create_key
-from app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
-from app.remote.endpoints import RESULTS, _is_unwanted
-from kernels.operation import InvalidRequest
 from tests.app.computations import COMPUTATIONS, compute
 from tests.app.conftest import SCALE, Live, connected, live, wait_until
 from tests.app.test_bodies import answer as answered
@@ -34,14 +30,28 @@ from tests.conftest import ROOT
 from tests.link import Link
 from tests.workers.operations import OPERATIONS
 from tests.workers.seen import Seen
-from workers.child import codec, execute
-from workers.child.device import without_gpu
-from workers.queue.protocol import CLAIM, ChargeRef, Failed, Provenance, State, Succeeded, WantedInputs, digest_of_claim, job_key
-from workers.queue.jobs import Held, JobQueue
-from workers.store.remote import RemoteStore
-from workers.settings import WorkerSettings
-from workers.store.spool import SpoolStore, result_name
-from workers.store.choice import open_store
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
+from warpdesk_server.app.remote.endpoints import RESULTS, _is_unwanted
+from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.workers.child import codec, execute
+from warpdesk_server.workers.child.device import without_gpu
+from warpdesk_server.workers.queue.jobs import Held, JobQueue
+from warpdesk_server.workers.queue.protocol import (
+    CLAIM,
+    ChargeRef,
+    Failed,
+    Provenance,
+    State,
+    Succeeded,
+    WantedInputs,
+    digest_of_claim,
+    job_key,
+)
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.choice import open_store
+from warpdesk_server.workers.store.remote import RemoteStore
+from warpdesk_server.workers.store.spool import SpoolStore, result_name
 
 GONE = "the array was erased, or its time was over"
 
@@ -349,8 +359,8 @@ def test_a_worker_without_the_api_says_so_and_takes_no_job(host: Host) -> None:
 def test_what_a_killed_process_left_is_gone_with_the_next(host: Host) -> None:
     program = (
         "import os, signal\n"
-        "from workers.settings import WorkerSettings\n"
-        "from workers.store.choice import open_store\n"
+        "from warpdesk_server.workers.settings import WorkerSettings\n"
+        "from warpdesk_server.workers.store.choice import open_store\n"
         "store = open_store(WorkerSettings())\n"
         "(store.new_result('job_1', 1) / 'result.json').write_text('{}')\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -16,7 +16,7 @@ import pytest
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, live, unlike, wait_until
 from tests.claims import finish, take
-from workers.queue.jobs import connect
+from warpdesk_server.workers.queue.jobs import connect
 
 
 def test_a_finished_job_tells_its_answer_and_how_it_was_computed(api: Live) -> None:

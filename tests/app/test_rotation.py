@@ -13,12 +13,12 @@ import httpx
 import numpy as np
 import pytest
 
-from app.access.auth import UnknownKey, create_key, read_keys, revoke_key, rotate_key
 from tests.app.conftest import SCALE, wait_until
 from tests.app.test_auth import bearer
 from tests.app.test_uploads import NPY, npy
 from tests.clocks import HOUR, Clock
 from tests.conftest import ROOT
+from warpdesk_server.app.access.auth import UnknownKey, create_key, read_keys, revoke_key, rotate_key
 from warpdesk_server.service.processes import module, spawn, stop
 
 

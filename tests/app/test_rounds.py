@@ -16,31 +16,31 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from warpdesk import secagg
+from warpdesk.exchange import WarpdeskError
 
-from app.rounds import driver
-from app.kit import limits
-from app.jobs import submission
-from app.access.auth import create_key
-from app.settings import Settings
-from kernels.catalogue import OPERATIONS
-from kernels.secure_aggregation import cpu
-from privacy import database
-from privacy.rounds import unmasking
-from privacy.rounds import state as state
-from privacy.database import DatabaseUnavailable
-from privacy.rounds.state import AlreadySent, Member, Rounds
 from tests.app.conftest import Live, connected, live, wait_until
 from tests.claims import finish, take
 from tests.conftest import emptied, redis_of_its_own
 from tests.phases import end_phase
-from warpdesk import secagg
-from warpdesk.exchange import WarpdeskError
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.jobs import submission
+from warpdesk_server.app.kit import limits
+from warpdesk_server.app.rounds import driver
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.secure_aggregation import cpu
+from warpdesk_server.privacy import database
+from warpdesk_server.privacy.database import DatabaseUnavailable
+from warpdesk_server.privacy.rounds import state as state
+from warpdesk_server.privacy.rounds import unmasking
+from warpdesk_server.privacy.rounds.state import AlreadySent, Member, Rounds
 from warpdesk_server.service.processes import module, spawn
-from workers.child import codec
-from workers.queue.protocol import Failed, Provenance, Succeeded
-from workers.queue.jobs import JobQueue, connect
-from workers.store.rows import Row, Rows
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.child import codec
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import Failed, Provenance, Succeeded
+from warpdesk_server.workers.store.rows import Row, Rows
+from warpdesk_server.workers.store.spool import SpoolStore
 
 PATH = "/v1/secagg/rounds"
 OPERATION = OPERATIONS["secure_aggregation"]

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import weakref
 
-from app.kit.threads import Threads
+from warpdesk_server.app.kit.threads import Threads
 
 
 class Sent:

@@ -17,14 +17,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from app.arrays import codecs as arrays, table
-from app.jobs import operations
-from app.kit.errors import Refusal
-from app.jobs.results import erase_secrets
-from app.services import Desk
-from app.arrays.table import Order
 from tests.app.computations import work
 from tests.app.conftest import Live, connected, wait_until
+from warpdesk_server.app.arrays import codecs as arrays
+from warpdesk_server.app.arrays import table
+from warpdesk_server.app.arrays.table import Order
+from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.jobs.results import erase_secrets
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Desk
 
 NPY = {"Content-Type": "application/x-npy"}
 CSV = {"Content-Type": "text/csv; charset=utf-8"}

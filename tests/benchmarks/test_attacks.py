@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.attackers import Target
-from benchmarks.attacks import ATTACKS, Attack, Start, attacker, make_keys, measure
 from tests.conftest import serve
+from warpdesk_server.benchmarks.attackers import Target
+from warpdesk_server.benchmarks.attacks import ATTACKS, Attack, Start, attacker, make_keys, measure
 
 pytestmark = pytest.mark.timeout(900)  # a service starts, and its attacker
 

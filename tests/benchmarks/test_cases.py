@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from benchmarks import shamir
-from benchmarks.cases import Case
-from benchmarks.operations import CASES, select
-from kernels.array import ArrayInfo
-from kernels.catalogue import OPERATIONS
+from warpdesk_server.benchmarks import shamir
+from warpdesk_server.benchmarks.cases import Case
+from warpdesk_server.benchmarks.operations import CASES, select
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 SMALL = [pytest.param(case, id=f"{case.operation} {case.label}") for case in CASES if case.sizes == "small"]
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from benchmarks import gpu, on_gpu
-from benchmarks.on_gpu import RATES, Recorder, measure_rates
-from benchmarks.operations import Run, run_on_gpu, select
-from benchmarks.rows import Row
-from kernels.gpu import nvrtc
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.compile import ARCHITECTURES, compile_for
-from kernels.gpu.cuda import NoDevice, Times
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels import cupy_on_cpu
+from warpdesk_server.benchmarks import gpu, on_gpu
+from warpdesk_server.benchmarks.on_gpu import RATES, Recorder, measure_rates
+from warpdesk_server.benchmarks.operations import Run, run_on_gpu, select
+from warpdesk_server.benchmarks.rows import Row
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.compile import ARCHITECTURES, compile_for
+from warpdesk_server.kernels.gpu.cuda import NoDevice, Times
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 
 MISSING = {
-    "app", "blake3", "bottleneck", "cryptography", "fastapi", "httpx", "jiter", "matplotlib", "opendp", "pynvml",
+    "blake3", "bottleneck", "cryptography", "fastapi", "httpx", "jiter", "matplotlib", "opendp", "pynvml",
     "pydantic_settings", "redis", "rq", "scipy", "talib", "torch", "tulipy", "uvicorn",
 }
 
@@ -41,7 +41,7 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 
-from benchmarks import gpu
+from warpdesk_server.benchmarks import gpu
 from tests.cudasim.device import EmulatedDevice
 
 sys.exit(gpu.main(EmulatedDevice(memory=16 << 20), Path(sys.argv[1]), ("small",)))

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import on_gpu, operations
-from benchmarks.__main__ import KNOWN
-from benchmarks.__main__ import main as start
-from benchmarks.compare import compared, elsewhere
-from benchmarks.operations import Run
-from benchmarks.report import Timing
-from benchmarks.rows import Row
-from kernels.gpu.cuda import NoDevice
+from warpdesk_server.benchmarks import on_gpu, operations
+from warpdesk_server.benchmarks.__main__ import KNOWN
+from warpdesk_server.benchmarks.__main__ import main as start
+from warpdesk_server.benchmarks.compare import compared, elsewhere
+from warpdesk_server.benchmarks.operations import Run
+from warpdesk_server.benchmarks.report import Timing
+from warpdesk_server.benchmarks.rows import Row
 from warpdesk_server.cli import main
+from warpdesk_server.kernels.gpu.cuda import NoDevice
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def test_what_is_not_installed_is_left_out_and_named(monkeypatch, capsys):
     def missing(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr("benchmarks.indicators.module", missing)
+    monkeypatch.setattr("warpdesk_server.benchmarks.indicators.module", missing)
 
     assert main(["bench", "sma", "--cpu", "--sizes=small"]) == 0
 

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from app.main import create_app
 from tests.chaos.operations import OPERATIONS
+from warpdesk_server.app.main import create_app
 from warpdesk_server.service import api
 
 if __name__ == "__main__":

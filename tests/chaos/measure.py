@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 
 from tests.chaos.faults import Kill, Outage
-from workers.queue.protocol import Event
-from workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.protocol import Event
 
 NO_CHILD_STARTS_IN = 0.05  # seconds: who was answered so soon after a kill was answered before it
 

@@ -5,9 +5,9 @@ A worker that only computes what is small is idle when it is killed, on most tri
 
 from pydantic import Field
 
-from kernels.batching import Batching
-from kernels.catalogue import OPERATIONS as ALL
-from kernels.operation import Cost, Example, Input, Operation, Output, Params
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.catalogue import OPERATIONS as ALL
+from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output, Params
 
 POISON = -1.0
 

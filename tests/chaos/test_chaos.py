@@ -23,7 +23,6 @@ import pytest
 from rq import Worker
 from rq.suspension import resume, suspend
 
-from benchmarks import report
 from tests.chaos.checker import Verdict, check
 from tests.chaos.faults import (
     Kill,
@@ -48,9 +47,10 @@ from tests.chaos.proxy import Thief, scripts_of
 from tests.chaos.workload import Submission, Workload, digest, doubling, poison, release
 from tests.chaos.world import World
 from tests.clocks import HOUR
-from workers.queue import scripts
-from workers.queue.protocol import MAX_STRIKES, Succeeded, digest_of_claim, job_key
-from workers.queue.jobs import Ending, Held
+from warpdesk_server.benchmarks import report
+from warpdesk_server.workers.queue import scripts
+from warpdesk_server.workers.queue.jobs import Ending, Held
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Succeeded, digest_of_claim, job_key
 
 SAVE = bool(os.environ.get("CHAOS_SAVE"))
 JOBS = int(os.environ.get("CHAOS_JOBS", "10000"))

@@ -11,7 +11,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks import report
 from tests.chaos.checker import check
 from tests.chaos.history import History
 from tests.chaos.load import Load, clean_run
@@ -20,6 +19,7 @@ from tests.chaos.test_chaos import SAVE, SEED
 from tests.chaos.workload import Request, Submission, Workload
 from tests.conftest import Service, processes_of, serve, wait_until_ready
 from tests.warpdesk.test_full_disk import disk_of, fill
+from warpdesk_server.benchmarks import report
 
 TIMES = int(os.environ.get("CHAOS_DISKS", "20"))
 BETWEEN = 50  # jobs that end before the disk is filled again

@@ -10,7 +10,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.chaos.proxy import Commands, Proxy, Thief, scripts_of
-from workers.queue import scripts
+from warpdesk_server.workers.queue import scripts
 
 
 class EveryOther:

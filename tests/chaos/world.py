@@ -22,8 +22,8 @@ from tests.clocks import Clock
 from tests.conftest import ROOT, processes_of
 from warpdesk_server.service.processes import module, spawn
 from warpdesk_server.service.redis_server import RedisServer, find_binary, socket_path
-from workers.queue.protocol import LEASES, WorkerReport, job_key
-from workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import LEASES, WorkerReport, job_key
 
 OPERATIONS = "tests.chaos.operations:OPERATIONS"
 ABLE = ("ready", "busy")
@@ -180,7 +180,9 @@ class World:
                 "WARPDESK_REDIS_URL": self._redis_url(number),
             }
             name = f"worker {number + 1}"
-            self.parts.append(self._launched(name, self._launcher(name, environment, "workers.parent.main")))
+            self.parts.append(
+                self._launched(name, self._launcher(name, environment, "warpdesk_server.workers.parent.main"))
+            )
         descriptor = self._listening.fileno()
         environment = {"WARPDESK_REDIS_URL": self._redis_url(-1), "WARPDESK_SWEEP_EVERY": "1"}
         launch = self._launcher("api", environment, "tests.chaos.api", "--fd", str(descriptor), fds=(descriptor,))

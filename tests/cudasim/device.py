@@ -13,9 +13,21 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernels.gpu.cuda import Copied, DeviceFault, DeviceLost, LaunchFailed, OutOfMemory, Parameter, Source, Times, check_arguments, check_out, check_shape
-from kernels.gpu.memory import Ledger, Life, MemoryReport
 from tests.cudasim.build import LIBRARIES, KernelEntry, Module, compile_source, load, runtime
+from warpdesk_server.kernels.gpu.cuda import (
+    Copied,
+    DeviceFault,
+    DeviceLost,
+    LaunchFailed,
+    OutOfMemory,
+    Parameter,
+    Source,
+    Times,
+    check_arguments,
+    check_out,
+    check_shape,
+)
+from warpdesk_server.kernels.gpu.memory import Ledger, Life, MemoryReport
 
 Order = Literal["forward", "backward", "random"]
 _ORDERS = {"forward": 0, "backward": 1, "random": 2}

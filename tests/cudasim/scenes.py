@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.gpu.cuda import Source
 from tests.cudasim.device import EmulatedDevice
 from tests.cudasim.sound import SOUND
+from warpdesk_server.kernels.gpu.cuda import Source
 
 DEFECTS = Source(Path(__file__).parent / "sources" / "defects.cu")
 ORDERS = ("forward", "backward", "random")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.gpu.cuda import Source
 from tests.cudasim.device import EmulatedDevice
+from warpdesk_server.kernels.gpu.cuda import Source
 
 SOURCE = Source(Path(__file__).parent / "sources" / "sound.cu")
 

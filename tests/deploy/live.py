@@ -16,10 +16,10 @@ import httpx
 import redis
 import yaml
 
-from kernels.catalogue import OPERATIONS
 from tests.conftest import Service, free_port, serve
 from tests.cudasim.device import EmulatedDevice
 from tests.deploy.tools import tool
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCRIPTS = Path(__file__).parents[1] / "workers" / "nvml"

@@ -23,7 +23,7 @@ from tests.deploy.redis_of_deploy import has_tls
 from tests.deploy.tools import tool
 from warpdesk_server.service.processes import stop
 from warpdesk_server.service.redis_server import find_binary
-from workers.settings import WorkerSettings
+from warpdesk_server.workers.settings import WorkerSettings
 
 FILE = ROOT / "docker-compose.yml"
 ONE_SHOT = "init"

@@ -22,7 +22,7 @@ from tests.conftest import ROOT, free_port
 from tests.deploy.tools import tool
 from warpdesk_server.cli import _parser
 from warpdesk_server.service.serve import GRACE
-from workers.settings import WorkerSettings
+from warpdesk_server.workers.settings import WorkerSettings
 
 APP, AUTOSCALER = (ROOT / "fly.toml").read_text(), (ROOT / "deploy/fly/autoscaler/fly.toml").read_text()
 

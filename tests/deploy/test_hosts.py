@@ -14,7 +14,6 @@ import httpx
 import numpy as np
 import pytest
 
-from app.access.auth import create_key
 from tests.app.conftest import Live, live
 from tests.app.test_uploads import NPY, npy
 from tests.conftest import ROOT
@@ -22,9 +21,10 @@ from tests.deploy.redis_of_deploy import Secured, secured_redis
 from tests.link import Link
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers.queue.protocol import State
-from workers.queue.jobs import JobQueue, connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.store.spool import SpoolStore
 
 _PREFIX = "warpdesk-test-"
 
@@ -106,7 +106,7 @@ class Hosts:
             process = subprocess.Popen(
                 [
                     *("ip", "netns", "exec", self.cable.namespace, "sh", "-c", blind, service),
-                    *(sys.executable, "-m", "workers.parent.main"),
+                    *(sys.executable, "-m", "warpdesk_server.workers.parent.main"),
                 ],
                 cwd=ROOT,
                 env={**clean, **told},

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from app.access.auth import create_key
-from app.settings import Settings
 from tests.app.conftest import Live, live
 from tests.conftest import free_port
 from tests.deploy.redis_of_deploy import DEPLOY, Secured, secured_redis
 from tests.redis_servers import server
 from tests.workers.operations import OPERATIONS
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.cli import main
 from warpdesk_server.doctor import join
 from warpdesk_server.doctor.check import Check, Findings
-from workers.queue import lua
-from workers.settings import WorkerSettings
+from warpdesk_server.workers.queue import lua
+from warpdesk_server.workers.settings import WorkerSettings
 
 
 @pytest.fixture(scope="module")

@@ -14,16 +14,16 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from app.access.auth import create_key, read_keys
-from kernels.gpu.cubins import Cubins
-from kernels.gpu.nvrtc import Nvrtc
-from privacy.seeds import Ring
 from tests.conftest import ROOT
 from tests.deploy import promises
 from tests.deploy.promises import PROMISES, main, pod, secrets_wanted, workers, workloads
 from tests.deploy.redis_of_deploy import secured_redis
 from tests.deploy.tools import tool
+from warpdesk_server.app.access.auth import create_key, read_keys
 from warpdesk_server.cli import _parser
+from warpdesk_server.kernels.gpu.cubins import Cubins
+from warpdesk_server.kernels.gpu.nvrtc import Nvrtc
+from warpdesk_server.privacy.seeds import Ring
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 OVERLAYS = ("cpu", "gpu", "keda")

@@ -15,16 +15,16 @@ import httpx
 import pytest
 import redis
 
-from app.access.auth import create_key
 from tests.app.conftest import Live, live
 from tests.deploy.redis_of_deploy import DEPLOY, UNUSABLE, Secured, secured_redis
 from tests.redis_servers import KINDS, server
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers.queue import scripts
-from workers.queue.protocol import CLAIM, EVENTS, JobRequest, State, digest_of_claim, job_key
-from workers.queue.jobs import JobQueue, connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.workers.queue import scripts
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import CLAIM, EVENTS, JobRequest, State, digest_of_claim, job_key
+from warpdesk_server.workers.store.spool import SpoolStore
 
 DENIED = "[Nn]o permissions|can't (run|access)"
 

@@ -10,15 +10,15 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from app.settings import Settings
 from tests.app.conftest import Live, live, wait_until
 from tests.deploy.redis_of_deploy import Secured, certificates, password, secured_redis
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.broker import broker
-from workers.queue.protocol import State
-from workers.queue.jobs import JobQueue, connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.store.spool import SpoolStore
 
 
 @pytest.fixture

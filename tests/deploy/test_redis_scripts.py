@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import redis
 
-from app.jobs import watchdog
 from tests.app.conftest import live, wait_until
 from tests.deploy.redis_of_deploy import Secured, secured_redis
 from tests.redis_servers import KINDS, server
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers.queue import lua, scripts
-from workers.parent.patience import Insistence, Patience
-from workers.queue.protocol import State
-from workers.queue.jobs import Claim, JobQueue, connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.app.jobs import watchdog
+from warpdesk_server.workers.parent.patience import Insistence, Patience
+from warpdesk_server.workers.queue import lua, scripts
+from warpdesk_server.workers.queue.jobs import Claim, JobQueue, connect
+from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.store.spool import SpoolStore
 
 DOUBLE: dict[str, Any] = {"operation": "double", "inputs": {"values": {"data": [1.0]}}}
 

@@ -14,18 +14,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.access.auth import create_key
-from app.settings import Settings
 from tests.app.conftest import live
 from tests.conftest import ROOT
 from tests.deploy.fake_slurm import Run, Slurm, options_of, seconds
 from tests.deploy.tools import tool
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
-from workers.queue.protocol import State
-from workers.queue.jobs import JobQueue, connect
-from workers.settings import WorkerSettings
-from workers.store.spool import SpoolStore
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.spool import SpoolStore
 
 SCRIPT = ROOT / "deploy" / "slurm" / "warpdesk-worker.sbatch"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
 

@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
-from app.access.auth import create_key
 from tests.conftest import Service, processes_of, serve, wait_until_ready
 from tests.end_to_end.mutations import Drawn, Known, request
 from tests.end_to_end.test_http_schema import ROUTES
+from warpdesk_server.app.access.auth import create_key
 
 REQUESTS = int(os.environ.get("FUZZ_REQUESTS", "1500"))
 SEED = int(os.environ.get("FUZZ_SEED", "0"))
@@ -33,7 +33,7 @@ SENDERS = 8
 PATIENCE = 60.0  # seconds for an answer; none is that slow, but the machine may be
 
 EXPECTED = {"busy", "queue-full", "queue-memory", "no-gpu-worker", "deadline-unreachable"}
-PARTS = ("warpdesk_server.service.api", "workers.parent.main", "redis-server")
+PARTS = ("warpdesk_server.service.api", "warpdesk_server.workers.parent.main", "redis-server")
 
 
 @dataclass

@@ -12,9 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
-from kernels.catalogue import OPERATIONS
 from tests.app.conftest import Live, connected, live
 from tests.conftest import emptied, redis_of_its_own
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 JSON = {"Content-Type": "application/json"}
 NPY = {"Content-Type": "application/x-npy"}

@@ -23,11 +23,11 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from app.access.auth import create_key
-from kernels.catalogue import OPERATIONS
 from tests.app.conftest import Live, live
 from tests.conftest import redis_of_its_own
-from workers.queue.protocol import DeviceReport, WorkerReport
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.workers.queue.protocol import DeviceReport, WorkerReport
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -174,10 +174,10 @@ def test_validating_every_example_loads_no_compiler_and_no_gpu_library() -> None
     program = """
 import json, sys, tempfile, types
 from pathlib import Path
-from app import operations
-from app.settings import Settings
-from kernels.catalogue import OPERATIONS
-from workers.store.spool import SpoolStore
+from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.workers.store.spool import SpoolStore
 home = Path(tempfile.mkdtemp())
 desk = types.SimpleNamespace(operations=OPERATIONS, settings=Settings(home=home), store=SpoolStore(home / "store"))
 for operation in OPERATIONS.values():

@@ -28,9 +28,9 @@ from tests.conftest import ROOT
 from tests.workers.conftest import Desk
 from tests.workers.operations import LINGERING
 from warpdesk_server.service.redis_server import RedisServer
-from workers import logs
-from workers.queue.jobs import connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers import logs
+from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.store.spool import SpoolStore
 
 JOBS = 4  # of each kind
 SLOW = 0.3137  # seconds that a slow job's sampler takes longer

@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.postgres import NoPostgres, postgres
 from tests.app.conftest import wait_until
 from tests.conftest import Service, serve
 from tests.workers.test_private_jobs import everything
+from warpdesk_server.benchmarks.postgres import NoPostgres, postgres
 from warpdesk_server.service import redis_server
-from workers.queue.jobs import connect
+from warpdesk_server.workers.queue.jobs import connect
 
 pytestmark = pytest.mark.timeout(500)  # the first service of a run compiles
 

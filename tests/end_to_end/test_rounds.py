@@ -11,17 +11,17 @@ import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from privacy.rounds import graph
-from privacy.database import connect
-from privacy.rounds.state import Phase, Rounds
-from tests.app.conftest import wait_until
-from tests.phases import end_phase
 from warpdesk import Client, secagg
 from warpdesk.client import Round, Unreachable, WarpdeskError
 from warpdesk.masking import quantise
 from warpdesk.secagg import Member, Quantisation, Refused
-from workers.settings import ledger_in
+
+from tests.app.conftest import wait_until
+from tests.phases import end_phase
+from warpdesk_server.privacy.database import connect
+from warpdesk_server.privacy.rounds import graph
+from warpdesk_server.privacy.rounds.state import Phase, Rounds
+from warpdesk_server.workers.settings import ledger_in
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from warpdesk import Client
 
 from examples import demo, prices
-from kernels.catalogue import OPERATIONS
 from tests.conftest import Service, processes_of, serve, wait_until_ready
-from warpdesk import Client
+from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.service import redis_server
 from warpdesk_server.service.processes import module, spawn, stop
 from warpdesk_server.service.redis_server import RedisServer

@@ -26,13 +26,13 @@ from typing import Any, cast
 import httpx
 import numpy as np
 import pytest
-
-from benchmarks import report
-from examples import prices
-from kernels.array import ArrayInfo, DType
-from kernels.catalogue import OPERATIONS
-from tests.conftest import Service, processes_of, serve
 from warpdesk import Client
+
+from examples import prices
+from tests.conftest import Service, processes_of, serve
+from warpdesk_server.benchmarks import report
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "15"))
 DEVICE = os.environ.get("SOAK_DEVICE", "")
@@ -234,7 +234,7 @@ class Size:
 def sizes(home: Path) -> Iterator[tuple[str, Size]]:
     """Of every process that serves, but Redis, whose memory is the jobs it keeps, and compilers, which end."""
     for pid, command in processes_of(home).items():
-        if "redis" in command.split()[0] or "workers.child.warmup" in command:
+        if "redis" in command.split()[0] or "warpdesk_server.workers.child.warmup" in command:
             continue
         try:
             _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Service, serve, wait_until_ready
-from workers.queue.jobs import JobQueue, connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.store.spool import SpoolStore
 
 ROUNDS = int(os.environ.get("STORM_ROUNDS", "3"))
 AT_ONCE = 200

@@ -16,12 +16,12 @@ import pytest
 from rq import Worker
 from rq.suspension import resume, suspend
 
-from app.access.auth import create_key
 from tests.app.conftest import Live, live
 from tests.workers.conftest import Desk
 from tests.workers.operations import SHARED
-from workers.queue.jobs import connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.store.spool import SpoolStore
 
 PRICES = 1000
 CROWD = 6  # jobs of the other key, of each period

@@ -1,7 +1,8 @@
 """What /readyz and /gpu-health say of each fault: a real Redis, a real worker, real HTTP, and faults in its real child.
 
-Each row plans faults (`workers.child.faults`), sends jobs one after another, and asserts how they ended, every condition that
-the GPU was in, in that order, and that nobody was told of trouble where there is none. The measured times are printed.
+Each row plans faults (`workers.child.faults`), sends jobs one after another, and asserts how they ended, every
+condition that the GPU was in, in that order, and that nobody was told of trouble where there is none. The measured
+times are printed.
 """
 
 import threading
@@ -19,7 +20,7 @@ from tests.app.conftest import Live, live
 from tests.workers.conftest import Desk
 from tests.workers.operations import TRUTH_TABLE
 from warpdesk_server.service.redis_server import RedisServer
-from workers.child.faults import HAPPENED
+from warpdesk_server.workers.child.faults import HAPPENED
 
 pytestmark = pytest.mark.timeout(300)  # seconds
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kernels.gpu.cuda import Device, NoDevice
-from kernels.gpu.cupy_device import open_device
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.results import RESULTS, save
+from warpdesk_server.kernels.gpu.cuda import Device, NoDevice
+from warpdesk_server.kernels.gpu.cupy_device import open_device
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {"app", "benchmarks", "kernels", "tests", "warpdesk", "workers"}

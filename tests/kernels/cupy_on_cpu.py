@@ -1,5 +1,5 @@
-"""CuPy's surface as kernels.gpu.cupy_device uses it, with the emulation as its GPU: so its handling of memory, streams and
-errors runs on every machine.
+"""CuPy's surface as kernels.gpu.cupy_device uses it, with the emulation as its GPU: so its handling of memory, streams
+and errors runs on every machine.
 
 Signatures, exception types and the pool's behaviour are those of CuPy 14.2. Work given to a stream is put off as long
 as CUDA allows, until something waits for it: a wait that was forgotten shows as wrong bytes. `Machine` says what this
@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.gpu import nvrtc
-from kernels.gpu.cuda import COMPILE_OPTIONS, Source
-from kernels.gpu.nvrtc import Compiled, CompileError, Nvrtc
 from tests.cudasim.device import DeviceArray, EmulatedDevice
+from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.cuda import COMPILE_OPTIONS, Source
+from warpdesk_server.kernels.gpu.nvrtc import Compiled, CompileError, Nvrtc
 
 GRANULE = 512  # the pool's, in bytes
 POISON = 0xFF  # what cudaMalloc leaves in memory

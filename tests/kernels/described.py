@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.gpu.cuda import Source
-from kernels.gpu.occupancy import occupancy
 from tests.cudasim.device import EmulatedDevice, EmulatedKernel
+from warpdesk_server.kernels.gpu.cuda import Source
+from warpdesk_server.kernels.gpu.occupancy import occupancy
 
 # Dynamic shared memory, all that a block may have, is 64 KiB on the emulation whatever is described.
 _REGISTERS = 32  # of a thread of any kernel: the emulation has none to count

@@ -3,9 +3,9 @@
 import importlib
 from pathlib import Path
 
-from kernels.gpu.compile import describe, sources
 from tests.cudasim.build import compile_source, load
 from tests.kernels.parity import Case
+from warpdesk_server.kernels.gpu.compile import describe, sources
 
 ROOT = Path(__file__).resolve().parents[2]
 

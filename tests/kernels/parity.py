@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.cuda import Device
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu.cuda import Device
 
 Answer = dict[str, Any]
 

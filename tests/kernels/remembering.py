@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.gpu.cuda import OutOfMemory, Source
 from tests.cudasim.device import DeviceArray, EmulatedDevice, EmulatedKernel
+from warpdesk_server.kernels.gpu.cuda import OutOfMemory, Source
 
 
 class RememberingDevice(EmulatedDevice):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import RESULTS as RESULTS
-from benchmarks.report import environment
-from kernels.gpu.cuda import Device
+from warpdesk_server.benchmarks.report import RESULTS as RESULTS
+from warpdesk_server.benchmarks.report import environment
+from warpdesk_server.kernels.gpu.cuda import Device
 
 
 def save(path: Path, device: Device, counts: Mapping[str, int], seconds: float, left_out: Mapping[str, str]) -> None:

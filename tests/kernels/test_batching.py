@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.array import ArrayInfo
-from kernels.batching import Batching
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.cuda import Device
-from kernels.operation import Operation, Params
 from tests.kernels.families import all_cases
 from tests.kernels.parity import Case
 from tests.kernels.test_splits import REQUEST
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.batching import Batching
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.operation import Operation, Params
 
 pytestmark = pytest.mark.timeout(600)  # the emulator compiles and runs kernels, also on a busy machine
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.gpu import chunks
-from kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory
-from kernels.operation import Grid
 from tests.cudasim import sound
 from tests.cudasim.device import EmulatedDevice
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.operation import Grid
 
 EACH, FIXED = 1000, 500
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kernels.gpu import compile as gate
-from kernels.gpu import nvrtc
-from kernels.gpu.compile import ARCHITECTURES, Kept, Usage, compile_all, compile_for, keep_all, table
-from kernels.gpu.cubins import Cubins
-from kernels.gpu.cuda import CANARY, Source
-from kernels.gpu.nvrtc import CompileError
 from tests.cudasim import sound
+from warpdesk_server.kernels.gpu import compile as gate
+from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.compile import ARCHITECTURES, Kept, Usage, compile_all, compile_for, keep_all, table
+from warpdesk_server.kernels.gpu.cubins import Cubins
+from warpdesk_server.kernels.gpu.cuda import CANARY, Source
+from warpdesk_server.kernels.gpu.nvrtc import CompileError
 
 try:
     nvrtc.find()
@@ -65,7 +65,7 @@ def test_shared_memory_and_each_kernel_of_a_file_are_read_from_the_log(tmp_path:
 
 def run(monkeypatch: pytest.MonkeyPatch, text: Source) -> int:
     monkeypatch.setattr(gate, "sources", lambda: [("family", text)])
-    monkeypatch.setattr("sys.argv", ["kernels.gpu.compile"])
+    monkeypatch.setattr("sys.argv", ["warpdesk_server.kernels.gpu.compile"])
     return gate.main()
 
 

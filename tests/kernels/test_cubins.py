@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels.gpu import cuda
-from kernels.gpu.cubins import CubinCounts, Cubins, default_directory
-from kernels.gpu.cuda import COMPILE_OPTIONS, Source, inline
-from kernels.gpu.nvrtc import Compiled, CompileError, Nvrtc, find
 from tests.conftest import ROOT
+from warpdesk_server.kernels.gpu import cuda
+from warpdesk_server.kernels.gpu.cubins import CubinCounts, Cubins, default_directory
+from warpdesk_server.kernels.gpu.cuda import COMPILE_OPTIONS, Source, inline
+from warpdesk_server.kernels.gpu.nvrtc import Compiled, CompileError, Nvrtc, find
 
 TEXT = 'extern "C" __global__ void k(int* x) { *x = 1; }'
 
@@ -54,7 +54,8 @@ def test_a_start_that_finds_its_cubins_does_not_load_nvrtc(tmp_path: Path) -> No
     except CompileError as reason:
         pytest.skip(str(reason))
     program = (
-        "import sys; from pathlib import Path; from kernels.gpu.cubins import Cubins; from kernels.gpu.nvrtc import find\n"
+        "import sys; from pathlib import Path\n"
+        "from warpdesk_server.kernels.gpu.cubins import Cubins; from warpdesk_server.kernels.gpu.nvrtc import find\n"
         "from tests.kernels.test_cubins import TEXT, content\n"
         "content(Cubins(Path(sys.argv[1]), find()))\n"
         "print('libnvrtc' in Path('/proc/self/maps').read_text())"
@@ -68,7 +69,7 @@ def test_a_start_that_finds_its_cubins_does_not_load_nvrtc(tmp_path: Path) -> No
 @pytest.mark.usefixtures("cuda")
 def test_a_gpu_that_is_opened_again_compiles_nothing_and_never_loads_nvrtc(tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; from kernels.gpu.cupy_device import open_device\n"
+        "from pathlib import Path; from warpdesk_server.kernels.gpu.cupy_device import open_device\n"
         "print(open_device().cubins.counts.compiled, 'libnvrtc' in Path('/proc/self/maps').read_text())"
     )
     environment = {**os.environ, "WARPDESK_KERNEL_CACHE": str(tmp_path)}

@@ -11,19 +11,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.gpu import canary, chunks, cuda, staging
-from kernels.gpu.compile import describe, sources
-from kernels.gpu.cubins import CubinCounts
-from kernels.gpu.cuda import CompileFailed, Device, DeviceFault, DeviceLost, LaunchFailed, NoDevice, OutOfMemory, Parameter, Source, fault, inline, parameters
-from kernels.gpu.cupy_device import CupyDevice, open_device
-from kernels.gpu.nvrtc import CompileError
-from kernels.operation import Grid
-from kernels.gpu.private import private_memory
-from kernels.gpu.staging import PIECE
 from tests.cudasim import sound
 from tests.cudasim.build import compile_source, load
 from tests.cudasim.device import deduced
 from tests.kernels.cupy_on_cpu import CUDADriverError, Machine, pretend
+from warpdesk_server.kernels.gpu import canary, chunks, cuda, staging
+from warpdesk_server.kernels.gpu.compile import describe, sources
+from warpdesk_server.kernels.gpu.cubins import CubinCounts
+from warpdesk_server.kernels.gpu.cuda import (
+    CompileFailed,
+    Device,
+    DeviceFault,
+    DeviceLost,
+    LaunchFailed,
+    NoDevice,
+    OutOfMemory,
+    Parameter,
+    Source,
+    fault,
+    inline,
+    parameters,
+)
+from warpdesk_server.kernels.gpu.cupy_device import CupyDevice, open_device
+from warpdesk_server.kernels.gpu.nvrtc import CompileError
+from warpdesk_server.kernels.gpu.private import private_memory
+from warpdesk_server.kernels.gpu.staging import PIECE
+from warpdesk_server.kernels.operation import Grid
 
 SOURCES = [pytest.param(source, id=describe(source)) for _, source in sources()]
 
@@ -433,7 +446,7 @@ def test_parts_in_two_lanes_are_whole_and_leave_nothing_private_behind(
 ) -> None:
     machine = pretend(monkeypatch, tmp_path, memory=3 << 20)
     monkeypatch.setattr(staging, "PIECE", piece)
-    monkeypatch.setattr("kernels.gpu.cupy_device.cores", lambda _: cores)
+    monkeypatch.setattr("warpdesk_server.kernels.gpu.cupy_device.cores", lambda _: cores)
     device = open_device()
     device.forget()
     machine.streams.clear()

@@ -20,7 +20,7 @@ _WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({NOT_NEEDED!r}))\n"
 _WITH_A_GPU = """
 from pathlib import Path
 from tests.kernels.cupy_on_cpu import Machine
-from kernels import nvrtc
+from warpdesk_server.kernels.gpu import nvrtc
 machine = Machine()
 sys.modules.update(machine.modules(Path(__file__).parent))
 nvrtc.find = machine.compiler

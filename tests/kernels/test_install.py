@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels import install
 from tests.conftest import ROOT
+from warpdesk_server.kernels import install
 
 
 def test_a_command_is_for_this_python_and_can_be_given_to_a_shell() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.gpu import nvrtc
-from kernels.gpu.cuda import CANARY, inline
-from kernels.gpu.nvrtc import CompileError, Nvrtc, find
+from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.cuda import CANARY, inline
+from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc, find
 
 CUDA_12, CUDA_13 = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cu13/lib/libnvrtc.so.13"
 PIP = f"{sys.executable} -m pip"

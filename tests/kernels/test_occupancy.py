@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels.gpu import nvrtc
-from kernels.gpu.compile import ARCHITECTURES, compile_for
-from kernels.gpu.cuda import Source
-from kernels.gpu.nvrtc import CompileError
-from kernels.gpu.occupancy import LIMITS, Occupancy, launch_bounds, occupancy
 from tests.conftest import ROOT
+from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.compile import ARCHITECTURES, compile_for
+from warpdesk_server.kernels.gpu.cuda import Source
+from warpdesk_server.kernels.gpu.nvrtc import CompileError
+from warpdesk_server.kernels.gpu.occupancy import LIMITS, Occupancy, launch_bounds, occupancy
 
 _LINES = (ROOT / "tests" / "vectors" / "occupancy.csv").read_text().splitlines()
 ROWS = list(csv.DictReader(line for line in _LINES if not line.startswith("#")))

@@ -4,12 +4,12 @@ from functools import cache
 
 import pytest
 
-from kernels.gpu.compile import describe, sources
-from kernels.gpu.cuda import Device
 from tests.cudasim.device import CAN_FLUSH, FINITE, NAN, EmulatedDevice, Order
 from tests.cudasim.sanitized import Mode, run_sanitized
 from tests.kernels.families import all_cases, cases, cuda_files, families, kernels_of
 from tests.kernels.parity import Answer, Case, assert_same
+from warpdesk_server.kernels.gpu.compile import describe, sources
+from warpdesk_server.kernels.gpu.cuda import Device
 
 pytestmark = pytest.mark.timeout(600)  # the emulator compiles and runs kernels, also on a busy machine
 

@@ -5,10 +5,10 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from kernels.gpu.cuda import DeviceLost
-from kernels.gpu.private import PrivateMemory, private_memory
 from tests.cudasim.device import DeviceArray
 from tests.kernels.watched import WatchedDevice
+from warpdesk_server.kernels.gpu.cuda import DeviceLost
+from warpdesk_server.kernels.gpu.private import PrivateMemory, private_memory
 
 
 class _Cuda(RuntimeError):

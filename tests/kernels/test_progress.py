@@ -9,12 +9,12 @@ import numba
 import numpy as np
 import pytest
 
-from kernels.gpu import chunks
-from kernels import progress
-from kernels.cpu.cores import share
-from kernels.operation import Grid
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.parity import Case, assert_same
+from warpdesk_server.kernels import progress
+from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.operation import Grid
 
 
 @contextmanager
@@ -126,7 +126,7 @@ _LONG = (
 def test_a_job_that_is_heard_has_the_same_bytes_and_goes_forward_on_the_cpu(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels.monte_carlo.spec.CHUNK", 4096)
+    monkeypatch.setattr("warpdesk_server.kernels.monte_carlo.spec.CHUNK", 4096)
     told: list[float] = []
     with threads(1):
         silent = case.run()
@@ -147,8 +147,8 @@ def test_a_job_that_is_heard_has_the_same_bytes_and_goes_forward_on_the_cpu(
 def test_a_job_that_is_heard_has_the_same_bytes_and_goes_forward_on_a_device(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernels.vector.spec.CHUNK", 2000)
-    monkeypatch.setattr("kernels.indicators.spec.CHUNK_BARS", 8000)
+    monkeypatch.setattr("warpdesk_server.kernels.vector.spec.CHUNK", 2000)
+    monkeypatch.setattr("warpdesk_server.kernels.indicators.spec.CHUNK_BARS", 8000)
     device, told = EmulatedDevice(), list[float]()
     silent = case.run(device)
     with progress.telling(told.append):

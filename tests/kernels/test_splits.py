@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.gpu import chunks
-from kernels.array import ArrayInfo
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.cuda import OutOfMemory
-from kernels.operation import Grid, Operation
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.remembering import RememberingDevice
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.gpu.cuda import OutOfMemory
+from warpdesk_server.kernels.operation import Grid, Operation
 
 SCHEDULES = 10_000  # answered ones, of all operations together
 REQUESTS = 6  # of each operation
@@ -29,14 +29,14 @@ Random = np.random.Generator
 
 # How a family's chunks are made small: a constant of its spec that changes no byte, and what to draw it from.
 SMALL: dict[str, tuple[str, tuple[int, ...]]] = {
-    "kernels.dp_noise": ("CHUNK", (16, 64)),
-    "kernels.federated_average": ("CHUNK", (16, 64)),
-    "kernels.indicators": ("CHUNK_BARS", (1, 300, 1_000)),
-    "kernels.matmul": ("PANEL_BYTES", (3_000, 9_000)),
-    "kernels.monte_carlo": ("CHUNK", (256, 512)),
-    "kernels.secure_aggregation": ("CHUNK", (64, 200)),
-    "kernels.shamir": ("CHUNK", (1_024, 4_096)),
-    "kernels.vector": ("CHUNK", (64, 256, 1_000)),
+    "warpdesk_server.kernels.dp_noise": ("CHUNK", (16, 64)),
+    "warpdesk_server.kernels.federated_average": ("CHUNK", (16, 64)),
+    "warpdesk_server.kernels.indicators": ("CHUNK_BARS", (1, 300, 1_000)),
+    "warpdesk_server.kernels.matmul": ("PANEL_BYTES", (3_000, 9_000)),
+    "warpdesk_server.kernels.monte_carlo": ("CHUNK", (256, 512)),
+    "warpdesk_server.kernels.secure_aggregation": ("CHUNK", (64, 200)),
+    "warpdesk_server.kernels.shamir": ("CHUNK", (1_024, 4_096)),
+    "warpdesk_server.kernels.vector": ("CHUNK", (64, 256, 1_000)),
 }
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.gpu import staging
-from kernels.gpu.cuda import Device, DeviceLost, LaunchFailed
-from kernels.gpu.cupy_device import CupyDevice, open_device
 from tests.kernels.cupy_on_cpu import POISON, CUDARuntimeError, Machine, pretend
+from warpdesk_server.kernels.gpu import staging
+from warpdesk_server.kernels.gpu.cuda import Device, DeviceLost, LaunchFailed
+from warpdesk_server.kernels.gpu.cupy_device import CupyDevice, open_device
 
 PIECE = 4096  # in this file: many pieces of small arrays
 
@@ -23,7 +23,7 @@ def opened(
 ) -> tuple[CupyDevice, Machine]:
     machine = pretend(monkeypatch, tmp_path, **{"memory": 8 << 20, **facts})
     monkeypatch.setattr(staging, "PIECE", PIECE)
-    monkeypatch.setattr("kernels.gpu.cupy_device.cores", lambda _: cores)
+    monkeypatch.setattr("warpdesk_server.kernels.gpu.cupy_device.cores", lambda _: cores)
     device = open_device(index)
     machine.pinned.clear()
     return device, machine

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.gpu.cuda import LaunchFailed, Source
 from tests.cudasim.device import DeviceArray, EmulatedDevice
+from warpdesk_server.kernels.gpu.cuda import LaunchFailed, Source
 
 
 class WatchedDevice(EmulatedDevice):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, Engine, make_url
 
-from benchmarks.postgres import NoPostgres, postgres
-from privacy.database import connect
-from privacy.ledger import Ledger
 from tests.privacy.processes import Processes
+from warpdesk_server.benchmarks.postgres import NoPostgres, postgres
+from warpdesk_server.privacy.database import connect
+from warpdesk_server.privacy.ledger import Ledger
 
 KEY = bytes(range(32))
 

@@ -3,8 +3,8 @@
 from fractions import Fraction
 from typing import Any
 
-from kernels.spend import Spend
-from privacy.ledger import Budget, Charge, Ledger, NewBudget, NoiseKey, Order
+from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.privacy.ledger import Budget, Charge, Ledger, NewBudget, NoiseKey, Order
 
 RELEASE = {"operation": "dp_noise", "params": '{"epsilon":"0.1"}', "inputs": '{"values":"blake3:00"}', "version": "1"}
 

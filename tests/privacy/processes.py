@@ -109,10 +109,10 @@ def _work(
     gate: tuple[int, int],
     writer: int,
 ) -> None:
-    from privacy.anchor import Anchor
-    from privacy.database import connect
-    from privacy.ledger import Ledger
-    from privacy.seeds import Secrets
+    from warpdesk_server.privacy.anchor import Anchor
+    from warpdesk_server.privacy.database import connect
+    from warpdesk_server.privacy.ledger import Ledger
+    from warpdesk_server.privacy.seeds import Secrets
 
     engines = [connect(url) for url in place if url is not None]
     anchor = Anchor(engines[1], Secrets(key), "ledger_tested") if len(engines) > 1 else None
@@ -130,8 +130,8 @@ def _work(
 
 
 def _call(ledger: Any, name: str, told: list[Any]) -> Any:
-    from privacy import ledger as module
     from tests.privacy import ledgers
+    from warpdesk_server.privacy import ledger as module
 
     try:
         if name == "prepare":
@@ -169,7 +169,7 @@ def _die(engines: Sequence[Any], step: int) -> None:
 
 def main() -> None:
     import tests.privacy.ledgers  # noqa: F401 - once, for all of them
-    from privacy.database import connect
+    from warpdesk_server.privacy.database import connect
 
     for url in ("sqlite:////nowhere", "postgresql:///nowhere"):
         connect(url)  # imports what it needs, and connects to nothing

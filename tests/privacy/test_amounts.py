@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privacy.amounts import PLACES, Name, NotAnAmount, exactly, read, rounded_up, shown
-from privacy.chain import canonical
+from warpdesk_server.privacy.amounts import PLACES, Name, NotAnAmount, exactly, read, rounded_up, shown
+from warpdesk_server.privacy.chain import canonical
 
 NAMES: tuple[Name, ...] = ("epsilon", "delta", "rho")
 

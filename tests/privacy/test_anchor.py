@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, make_url, text
 
-from privacy import anchor
-from privacy.anchor import Anchor
-from privacy.database import SCHEMA, DamagedDatabase, UnusableDatabase, connect, facts, writing
-from privacy.ledger import BudgetClosed, DatabaseUnavailable, Ledger, LedgerBehind
-from privacy.opening import Place, accept_database, examine, open_ledger
-from privacy.seeds import Ring, Secrets, UnusableKey, WrongKey
 from tests.privacy.conftest import create_database
 from tests.privacy.ledgers import charged, claimed, open_budget, order
 from tests.privacy.processes import Processes
+from warpdesk_server.privacy import anchor
+from warpdesk_server.privacy.anchor import Anchor
+from warpdesk_server.privacy.database import SCHEMA, DamagedDatabase, UnusableDatabase, connect, facts, writing
+from warpdesk_server.privacy.ledger import BudgetClosed, DatabaseUnavailable, Ledger, LedgerBehind
+from warpdesk_server.privacy.opening import Place, accept_database, examine, open_ledger
+from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey, WrongKey
 
 Open = Callable[[Place], Ledger]
 

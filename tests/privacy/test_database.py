@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, inspect, select, text
 
-from privacy.database import (
+from tests.conftest import ROOT
+from tests.privacy.ledgers import charged, claimed, open_budget
+from warpdesk_server.privacy.database import (
     FACTS,
     SCHEMA,
     TABLES,
@@ -20,10 +22,8 @@ from privacy.database import (
     truncate_log,
     writing,
 )
-from privacy.ledger import Ledger
-from privacy.tables import SEEDS
-from tests.conftest import ROOT
-from tests.privacy.ledgers import charged, claimed, open_budget
+from warpdesk_server.privacy.ledger import Ledger
+from warpdesk_server.privacy.tables import SEEDS
 
 
 @pytest.fixture
@@ -185,8 +185,8 @@ def _bytes(file: Path) -> bytes:
 
 _VISIT = """
 import sys
-from privacy.database import connect
-from privacy.ledger import Ledger
+from warpdesk_server.privacy.database import connect
+from warpdesk_server.privacy.ledger import Ledger
 engine = connect(sys.argv[1])
 print(Ledger(engine, bytes(range(32))).budget(sys.argv[2]).seq)
 engine.dispose()

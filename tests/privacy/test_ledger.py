@@ -12,11 +12,12 @@ import pytest
 from sqlalchemy import Engine, delete, event, insert, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from privacy import ledger as ledger_module
-from privacy.accountants import AMOUNTS
-from privacy.amounts import NotAnAmount
-from privacy.database import FACTS, SCHEMA, UnusableDatabase, create_tables, writing
-from privacy.ledger import (
+from tests.privacy.ledgers import RELEASE, charged, claimed, open_budget, order, spend
+from warpdesk_server.privacy import ledger as ledger_module
+from warpdesk_server.privacy.accountants import AMOUNTS
+from warpdesk_server.privacy.amounts import NotAnAmount
+from warpdesk_server.privacy.database import FACTS, SCHEMA, UnusableDatabase, create_tables, writing
+from warpdesk_server.privacy.ledger import (
     BudgetClosed,
     Changed,
     ChargeEnded,
@@ -33,9 +34,8 @@ from privacy.ledger import (
     UnknownCharge,
     WrongKey,
 )
-from privacy.rules import Rules
-from privacy.tables import BUDGETS, ENTRIES, OUTBOX, SEEDS
-from tests.privacy.ledgers import RELEASE, charged, claimed, open_budget, order, spend
+from warpdesk_server.privacy.rules import Rules
+from warpdesk_server.privacy.tables import BUDGETS, ENTRIES, OUTBOX, SEEDS
 
 OUTCOME = '{"result":"job_0001.1"}'
 ANSWER = b"the digest of an answer"

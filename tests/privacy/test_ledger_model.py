@@ -17,7 +17,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from privacy.ledger import (
+from tests.privacy.ledgers import RELEASE, open_budget, order, spend
+from warpdesk_server.privacy.ledger import (
     BudgetClosed,
     Changed,
     ChargeEnded,
@@ -27,7 +28,6 @@ from privacy.ledger import (
     OverBudget,
     Released,
 )
-from tests.privacy.ledgers import RELEASE, open_budget, order, spend
 
 UNIT = Fraction(1, 10**12)
 TOTAL = Fraction(1)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select
 
-from privacy.ledger import Budget, Charge, Ledger
-from privacy.tables import CHARGES, OUTBOX, REQUESTS, SEEDS
 from tests.privacy.ledgers import charged, claimed, open_budget, order, spend
 from tests.privacy.processes import Call, Processes
+from warpdesk_server.privacy.ledger import Budget, Charge, Ledger
+from warpdesk_server.privacy.tables import CHARGES, OUTBOX, REQUESTS, SEEDS
 
 OUTCOME, ANSWER = '{"result":"here"}', b"answer".hex()
 

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from privacy.ledger import Ledger
-from privacy.report import NoReport, Report, report, zcdp_epsilon
 from tests.privacy.ledgers import charged, claimed, open_budget, order, spend
+from warpdesk_server.privacy.ledger import Ledger
+from warpdesk_server.privacy.report import NoReport, Report, report, zcdp_epsilon
 
 INSTALLED = importlib.util.find_spec("dp_accounting") is not None
 needs_dp_accounting = pytest.mark.skipif(not INSTALLED, reason="dp-accounting (the extra `reports`) is not installed")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, select
 
-from privacy.ledger import Ledger, WrongKey
-from privacy.seeds import Ring, Secrets, UnusableKey
-from privacy.tables import SEEDS
 from tests.privacy.conftest import KEY
 from tests.privacy.ledgers import charged, claimed, open_budget
+from warpdesk_server.privacy.ledger import Ledger, WrongKey
+from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey
+from warpdesk_server.privacy.tables import SEEDS
 
 
 @pytest.fixture

@@ -13,14 +13,37 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, select
 
-from kernels.array import ArrayInfo
-from kernels.secure_aggregation.spec import OPERATION, Quantisation
-from privacy.rounds import key_agreement, unmasking
-from privacy.rounds import state as rules
-from privacy.database import connect, create_tables, reading
-from privacy.rounds.state import PHASES, Aborted, AlreadySent, Bounds, DoubleReveal, ForgedShare, Member, MissingShare, NoRoom, NoShare, NotANeighbour, NotYet, Phase, PhaseOver, Refused, Rounds, TooManyRounds, UnknownMember, UnknownRound, UnusableKey, WrongLength, problems
-from privacy.rounds.unmasking import Unrecoverable
 from tests.privacy.members import CIPHERTEXT, Clients, Clock, new_round
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.secure_aggregation.spec import OPERATION, Quantisation
+from warpdesk_server.privacy.database import connect, create_tables, reading
+from warpdesk_server.privacy.rounds import key_agreement, unmasking
+from warpdesk_server.privacy.rounds import state as rules
+from warpdesk_server.privacy.rounds.state import (
+    PHASES,
+    Aborted,
+    AlreadySent,
+    Bounds,
+    DoubleReveal,
+    ForgedShare,
+    Member,
+    MissingShare,
+    NoRoom,
+    NoShare,
+    NotANeighbour,
+    NotYet,
+    Phase,
+    PhaseOver,
+    Refused,
+    Rounds,
+    TooManyRounds,
+    UnknownMember,
+    UnknownRound,
+    UnusableKey,
+    WrongLength,
+    problems,
+)
+from warpdesk_server.privacy.rounds.unmasking import Unrecoverable
 
 KEYS = key_agreement.public_key(b"\1" * 32), key_agreement.public_key(b"\2" * 32)
 

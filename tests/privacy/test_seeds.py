@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, noise_key
+from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, noise_key
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:

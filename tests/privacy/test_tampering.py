@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Delete, Engine, Insert, Table, Update, delete, insert, select, update
 
-from privacy.chain import Entry
-from privacy.database import writing
-from privacy.ledger import Budget, Ledger, Tampered
-from privacy.seeds import Secrets
-from privacy.tables import BUDGETS, CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
-from privacy.verify import Verified, verify
 from tests.privacy.ledgers import charged, claimed, open_budget, order, spend
+from warpdesk_server.privacy.chain import Entry
+from warpdesk_server.privacy.database import writing
+from warpdesk_server.privacy.ledger import Budget, Ledger, Tampered
+from warpdesk_server.privacy.seeds import Secrets
+from warpdesk_server.privacy.tables import BUDGETS, CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
+from warpdesk_server.privacy.verify import Verified, verify
 
 TABLES = (BUDGETS, ENTRIES, CHARGES, SEEDS, OUTBOX, REQUESTS)
 # 1 is released, 2 failed, 3 void, 4 its refund, 5 claimed, 6 charged.

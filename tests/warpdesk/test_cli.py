@@ -17,22 +17,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import SecretStr
-
-from app.main import create_app
-from app.settings import Settings
-from examples.prices import sp500
-from kernels.catalogue import OPERATIONS
-from privacy.database import connect
-from privacy.ledger import Ledger, NewBudget
-from privacy.opening import open_ledger
-from privacy.seeds import Ring
-from tests.conftest import ROOT, Service, serve, wait_until_ready
-from warpdesk_server.cli import main, typed
 from warpdesk.client import Client
+
+from examples.prices import sp500
+from tests.conftest import ROOT, Service, serve, wait_until_ready
+from warpdesk_server.app.main import create_app
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.cli import main, typed
 from warpdesk_server.doctor.ledger import ledger
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.privacy.database import connect
+from warpdesk_server.privacy.ledger import Ledger, NewBudget
+from warpdesk_server.privacy.opening import open_ledger
+from warpdesk_server.privacy.seeds import Ring
 from warpdesk_server.service.home import UnusableHome, command, make_private
-from workers.settings import ledger_in
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.settings import ledger_in
+from warpdesk_server.workers.store.spool import SpoolStore
 
 
 @pytest.fixture

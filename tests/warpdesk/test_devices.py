@@ -57,7 +57,7 @@ def test_there_is_a_worker_for_each_gpu_or_as_many_as_were_asked_for() -> None:
 def test_a_driver_that_hangs_leaves_one_worker_to_look_for_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.gpu.nvml.INIT_DEADLINE", 0.1)
+    monkeypatch.setattr("warpdesk_server.workers.gpu.nvml.INIT_DEADLINE", 0.1)
     played = json.loads((SCRIPTS / "two.json").read_text())
     played["moments"][0]["system"]["nvmlInit"] = {"hang": True}
     path = tmp_path / "script.json"
@@ -98,9 +98,9 @@ def enqueue_double(service: Service, redis_url: str) -> str:
     """Submit a job for a GPU by the queue itself: the API offers its own catalogue, not that of the tests."""
     import numpy as np
 
-    from workers.queue.protocol import JobRequest
-    from workers.queue.jobs import JobQueue, connect
-    from workers.store.spool import SpoolStore
+    from warpdesk_server.workers.queue.jobs import JobQueue, connect
+    from warpdesk_server.workers.queue.protocol import JobRequest
+    from warpdesk_server.workers.store.spool import SpoolStore
 
     store = SpoolStore(service.home / "store")
     values = np.array([1.0, 2.0])
@@ -124,7 +124,7 @@ def enqueue_double(service: Service, redis_url: str) -> str:
 
 
 def final(redis_url: str, job_id: str) -> Any:
-    from workers.queue.jobs import JobQueue, connect
+    from warpdesk_server.workers.queue.jobs import JobQueue, connect
 
     connection = connect(redis_url)
     record = JobQueue(connection).get(job_id)

@@ -12,27 +12,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.settings import Settings
-from kernels.gpu import compile as gate
-from kernels import install
-from kernels.gpu import nvrtc
-from kernels.gpu.cubins import Cubins
-from kernels.gpu.cuda import CANARY, DeviceLost, Source
-from kernels.gpu.nvrtc import CompileError, Nvrtc
-from kernels.operation import Example
 from tests.cudasim import sound
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.cupy_on_cpu import Machine
 from tests.kernels.families import families, kernels_of
 from tests.workers.device import PaperDevice
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.cli import main
 from warpdesk_server.doctor import gpu, kernels, machine
 from warpdesk_server.doctor.check import Check, Findings
 from warpdesk_server.doctor.gpu import Here
 from warpdesk_server.doctor.launches import largest_launches
-from workers.gpu import nvml
-from workers.queue.protocol import DeviceReport, GpuFinding, GpuReport
-from workers.settings import WorkerSettings
+from warpdesk_server.kernels import install
+from warpdesk_server.kernels.gpu import compile as gate
+from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.cubins import Cubins
+from warpdesk_server.kernels.gpu.cuda import CANARY, DeviceLost, Source
+from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
+from warpdesk_server.kernels.operation import Example
+from warpdesk_server.workers.gpu import nvml
+from warpdesk_server.workers.queue.protocol import DeviceReport, GpuFinding, GpuReport
+from warpdesk_server.workers.settings import WorkerSettings
 
 NO_GPU = Here(driver=False, gpu=False, wanted=False)
 WANTED = Here(driver=False, gpu=False, wanted=True)
@@ -378,7 +378,7 @@ def test_memory_that_others_hold_is_a_warning() -> None:
 def test_what_cuda_says_when_a_gpu_is_opened_has_its_remedy(
     code: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workers.child import device
+    from warpdesk_server.workers.child import device
 
     for name, module in Machine(driver_error=code).modules(tmp_path).items():
         monkeypatch.setitem(sys.modules, name, module)

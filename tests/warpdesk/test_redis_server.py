@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from app.settings import Settings
 from tests.redis_servers import NAMES, newest, server
-from warpdesk_server.service import processes, redis_server
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.broker import broker
+from warpdesk_server.service import processes, redis_server
 from warpdesk_server.service.redis_server import RedisServer, RedisUnavailable
-from workers.settings import Durability
+from warpdesk_server.workers.settings import Durability
 
 
 @pytest.fixture

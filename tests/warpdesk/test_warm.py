@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kernels.gpu import compile as gate
-from kernels.gpu import nvrtc
-from kernels.gpu.cuda import CANARY
-from kernels.gpu.nvrtc import CompileError
 from warpdesk_server.cli import main
+from warpdesk_server.kernels.gpu import compile as gate
+from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.cuda import CANARY
+from warpdesk_server.kernels.gpu.nvrtc import CompileError
 from warpdesk_server.precompile import named
-from workers.settings import WorkerSettings
-from workers.child.warmup import stamp
+from warpdesk_server.workers.child.warmup import stamp
+from warpdesk_server.workers.settings import WorkerSettings
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,9 @@ import pytest
 from redis import Redis
 
 from tests.conftest import ROOT
-from workers.queue.protocol import JobRequest, State, WorkerReport
-from workers.queue.jobs import JobQueue, JobRecord, connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord, connect
+from warpdesk_server.workers.queue.protocol import JobRequest, State, WorkerReport
+from warpdesk_server.workers.store.spool import SpoolStore
 
 OWNER = "key_a"
 PATIENCE = 60.0
@@ -62,7 +62,7 @@ class Desk:
         known = {report.name for report in self.queue.workers()} if ready else set()
         with (self.home / "worker.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "workers.parent.main"],
+                [sys.executable, "-m", "warpdesk_server.workers.parent.main"],
                 cwd=ROOT,
                 env={
                     **clean,

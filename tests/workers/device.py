@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels.gpu.canary import THREADS, answers
-from kernels.gpu.cubins import CubinCounts
-from kernels.gpu.cuda import CompileFailed, Copied, DeviceLost, Kernel, NoDevice, Source, Times
-from kernels.gpu.memory import Ledger, Memory, MemoryReport
+from warpdesk_server.kernels.gpu.canary import THREADS, answers
+from warpdesk_server.kernels.gpu.cubins import CubinCounts
+from warpdesk_server.kernels.gpu.cuda import CompileFailed, Copied, DeviceLost, Kernel, NoDevice, Source, Times
+from warpdesk_server.kernels.gpu.memory import Ledger, Memory, MemoryReport
 
 
 def _double_values(given: np.ndarray, doubled: np.ndarray, size: np.int64) -> None:

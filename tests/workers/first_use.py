@@ -20,7 +20,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.event import install_recorder
 
 from tests.kernels.parity import Case
-from workers.child import warmup
+from warpdesk_server.workers.child import warmup
 
 FAMILIES = (
     "dp_noise",

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from workers.queue.protocol import MAX_ATTEMPTS, MAX_STRIKES, JobRequest
+from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS, MAX_STRIKES, JobRequest
 
 LIVE = ("queued", "running")
 FINAL = ("succeeded", "failed", "canceled", "expired")

@@ -14,11 +14,11 @@ from typing import Any
 
 import uvicorn
 
-from app.main import create_app
-from privacy.ledger import Ledger
 from tests.workers.operations import PAID
-from workers.queue.jobs import JobQueue
-from workers.parent.main import run
+from warpdesk_server.app.main import create_app
+from warpdesk_server.privacy.ledger import Ledger
+from warpdesk_server.workers.parent.main import run
+from warpdesk_server.workers.queue.jobs import JobQueue
 
 # What is wrapped, and whether it dies before or after it.
 STEPS: dict[str, tuple[type[Any], str, str]] = {

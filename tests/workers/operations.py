@@ -6,10 +6,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
-from kernels.array import ArrayInfo
-from kernels.indicators.spec import RSI, SMA
-from kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
-from kernels.spend import BudgetId, Spend
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.indicators.spec import RSI, SMA
+from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
+from warpdesk_server.kernels.spend import BudgetId, Spend
 
 PACKAGE = "tests.workers.misbehaving"
 

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kernels.gpu.cuda import DeviceLost, Source
 from tests.workers.device import PaperDevice, hanging
+from warpdesk_server.kernels.gpu.cuda import DeviceLost, Source
 
 
 def once_hung() -> PaperDevice:

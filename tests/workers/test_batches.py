@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 from tests.workers.conftest import Desk
-from workers.queue.protocol import State, Together
-from workers.queue.jobs import JobRecord
+from warpdesk_server.workers.queue.jobs import JobRecord
+from warpdesk_server.workers.queue.protocol import State, Together
 
 
 def together(key: str = "alike", **fields: Any) -> Together:

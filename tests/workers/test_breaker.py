@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.gpu.breaker import LONGEST_COOL_DOWN, Breaker
+from warpdesk_server.workers.gpu.breaker import LONGEST_COOL_DOWN, Breaker
 
 
 def broken(now: float = 100.0) -> Breaker:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.queue.buckets import BOUNDS, RELATIVE_ERROR, bound, cumulative, index, quantile
+from warpdesk_server.workers.queue.buckets import BOUNDS, RELATIVE_ERROR, bound, cumulative, index, quantile
 
 times = st.floats(0, 1e6) | st.integers(0, len(BOUNDS) - 1).map(BOUNDS.__getitem__)
 

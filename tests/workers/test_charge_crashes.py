@@ -12,11 +12,11 @@ import httpx
 import numpy as np
 import pytest
 
-from privacy.ledger import NewBudget
 from tests.conftest import ROOT, free_port
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.test_charges import Till, noisy
-from workers.queue.protocol import State
+from warpdesk_server.privacy.ledger import NewBudget
+from warpdesk_server.workers.queue.protocol import State
 
 WORKER_STEPS = ("before the claim", "after the claim", "before the release", "after the release", "after the finish")
 API_STEPS = ("before the charge", "after the charge", "after the queue")
@@ -62,7 +62,7 @@ def crash_a_worker(desk: Desk, till: Till, step: str) -> None:
         desk.until(lambda: worker.poll() is not None, f"the worker outlived {step}")
     assert (worker.returncode, mark.exists()) == (-9, True), desk.log()
     # The next worker finds what the dead one left, if it left anything.
-    with _process(desk, "workers.parent.main"):
+    with _process(desk, "warpdesk_server.workers.parent.main"):
         record = desk.wait(job.id)
     assert record.state is State.SUCCEEDED, (step, record)
     assert noisy(desk, record.result) == expected, step
@@ -93,7 +93,7 @@ def crash_an_api(desk: Desk, step: str) -> None:
     with _api(desk, step, str(mark), port), httpx.Client(base_url=url, timeout=30) as http:
         first, second = _release(http, budget, mark.name), _release(http, budget, mark.name)
         assert first.json()["id"] == second.json()["id"], step
-        with _process(desk, "workers.parent.main"):
+        with _process(desk, "warpdesk_server.workers.parent.main"):
             record = desk.wait(first.json()["id"])
         assert record.state is State.SUCCEEDED, (step, record)
         found = http.get(f"/v1/budgets/{budget}").json()

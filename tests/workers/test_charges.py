@@ -14,24 +14,25 @@ import numpy as np
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from kernels.catalogue import OPERATIONS
-from kernels.spend import Spend
-from privacy.database import connect as connect_database
-from privacy.ledger import Charge, DatabaseUnavailable, Ledger, NewBudget, NoiseKey, Order
-from privacy.seeds import Ring, Secrets
 from tests.claims import take
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import PAID
 from tests.workers.test_private_jobs import everything
-from workers.child import main as child, execute
-from workers.parent.charging import Charges
-from workers.child.main import TICK_SECONDS, until_tick
-from workers.child.device import without_gpu
-from workers.parent.endings import Endings
-from workers.pipe import Assignment, Attempt
-from workers.queue.protocol import ChargeRef, Failed, JobRequest, State, Succeeded
-from workers.queue.jobs import Claim, Ending, Held, connect
-from workers.settings import WorkerSettings
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.privacy.database import connect as connect_database
+from warpdesk_server.privacy.ledger import Charge, DatabaseUnavailable, Ledger, NewBudget, NoiseKey, Order
+from warpdesk_server.privacy.seeds import Ring, Secrets
+from warpdesk_server.workers.child import execute
+from warpdesk_server.workers.child import main as child
+from warpdesk_server.workers.child.device import without_gpu
+from warpdesk_server.workers.child.main import TICK_SECONDS, until_tick
+from warpdesk_server.workers.parent.charging import Charges
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.pipe import Assignment, Attempt
+from warpdesk_server.workers.queue.jobs import Claim, Ending, Held, connect
+from warpdesk_server.workers.queue.protocol import ChargeRef, Failed, JobRequest, State, Succeeded
+from warpdesk_server.workers.settings import WorkerSettings
 
 TENTH = Spend(Fraction(1, 10), (Fraction(1, 10), Fraction(0)), None, "add_remove")
 
@@ -324,7 +325,7 @@ def test_a_ledger_that_hangs_holds_a_worker_no_longer_than_its_patience(
     desk: Desk, till: Till, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = take(desk.queue, till.submit().id)
-    monkeypatch.setattr("workers.parent.charging.PATIENCE", 0.5)
+    monkeypatch.setattr("warpdesk_server.workers.parent.charging.PATIENCE", 0.5)
     charges = charges_of(desk)
     assert charges.claim([Held(till.submit(), 1)])[0]  # connected by now
     with till.engine.begin():  # nobody else may write
@@ -359,7 +360,7 @@ def test_an_answer_with_noise_waits_for_the_tick_and_no_other_does(
     answering._pipe, answering._store, answering._operations = there, desk.store, PAID
     answering._device, answering._found, answering._costs = None, without_gpu("not needed"), None
     slept: list[float] = []
-    monkeypatch.setattr("workers.child.main.time.sleep", slept.append)
+    monkeypatch.setattr("warpdesk_server.workers.child.main.time.sleep", slept.append)
     dtype = "int64" if inputs == "secret" else "float64"
     job = desk.request(operation, {inputs: desk.array([1, 2], dtype)})
     answering._answer(Assignment(jobs=(Attempt(request=job, attempt=1),)))

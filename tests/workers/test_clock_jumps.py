@@ -9,13 +9,13 @@ from tests.claims import claim, finish, ids, request, succeeded, take
 from tests.clocks import HOUR, Clock
 from tests.redis_servers import newest
 from warpdesk_server.service.redis_server import RedisServer
-from workers.queue.counts import Tally
-from workers.parent.endings import Endings
-from workers.queue.protocol import State, WorkerReport
-from workers.parent.heartbeat import REPORT_TTL
-from workers.queue.jobs import LEASE_SECONDS, Claim, JobQueue, connect
-from workers.parent.recovery import Recovery
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.parent.heartbeat import REPORT_TTL
+from warpdesk_server.workers.parent.recovery import Recovery
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import LEASE_SECONDS, Claim, JobQueue, connect
+from warpdesk_server.workers.queue.protocol import State, WorkerReport
+from warpdesk_server.workers.store.spool import SpoolStore
 
 ELSEWHERE = "another host|7|7"  # whose end nobody here can see
 

@@ -4,8 +4,8 @@ import pytest
 from redis import Redis
 
 from tests.claims import claim, finish, request, succeeded, take
-from workers.queue.protocol import Failed, State
-from workers.queue.jobs import Claim, JobQueue, JobRecord
+from warpdesk_server.workers.queue.jobs import Claim, JobQueue, JobRecord
+from warpdesk_server.workers.queue.protocol import Failed, State
 
 BROKEN = Failed(code="operation-error", message="it failed after 3 steps")
 

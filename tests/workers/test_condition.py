@@ -4,9 +4,17 @@ from typing import Any
 
 import pytest
 
-from workers.gpu.condition import Condition
-from workers.pipe import Answer, Checked, FaultKind, KernelFault, Lost
-from workers.queue.protocol import DeviceMemory, DeviceReport, Failed, FailedExample, GpuFinding, GpuReading, GpuReport
+from warpdesk_server.workers.gpu.condition import Condition
+from warpdesk_server.workers.pipe import Answer, Checked, FaultKind, KernelFault, Lost
+from warpdesk_server.workers.queue.protocol import (
+    DeviceMemory,
+    DeviceReport,
+    Failed,
+    FailedExample,
+    GpuFinding,
+    GpuReading,
+    GpuReport,
+)
 
 H200 = DeviceReport(backend="gpu", name="H200", uuid="GPU-1")
 GIB = 1 << 30

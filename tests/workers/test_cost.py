@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from kernels.array import ArrayInfo
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.cuda import LaunchFailed
-from kernels.operation import Backend
 from tests.workers import timed
 from tests.workers.device import PaperDevice
 from tests.workers.timed import Clock, Truth
-from workers.child import execute
-from workers.child.calibrate import calibrate, sizes
-from workers.child.cost import Costs, Job, Line, costs_of, job_of
-from workers.child.device import Probe, without_gpu
-from workers.queue.protocol import DeviceReport, JobRequest, Succeeded
-from workers.settings import WorkerSettings
-from workers.store.spool import SpoolStore
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu.cuda import LaunchFailed
+from warpdesk_server.kernels.operation import Backend
+from warpdesk_server.workers.child import execute
+from warpdesk_server.workers.child.calibrate import calibrate, sizes
+from warpdesk_server.workers.child.cost import Costs, Job, Line, costs_of, job_of
+from warpdesk_server.workers.child.device import Probe, without_gpu
+from warpdesk_server.workers.queue.protocol import DeviceReport, JobRequest, Succeeded
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.spool import SpoolStore
 
 GPU = DeviceReport(backend="gpu", name="paper", uuid="GPU-1", driver="570")
 JOB = Job("crunch", 1e5)

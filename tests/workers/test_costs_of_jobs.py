@@ -8,14 +8,22 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.workers.conftest import Desk
-from workers.parent.supervisor import Children
-from workers.queue.counts import Tally
-from workers.parent.examples import Examples
-from workers.parent.child_process import Horse
-from workers.pipe import Answer, Assignment, Attempt, Orders, send
-from workers.queue.protocol import Failed, GpuReading, JobRequest, Provenance, Succeeded, Together, Transfers
-from workers.settings import WorkerSettings
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.parent.child_process import Horse
+from warpdesk_server.workers.parent.examples import Examples
+from warpdesk_server.workers.parent.supervisor import Children
+from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Orders, send
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.protocol import (
+    Failed,
+    GpuReading,
+    JobRequest,
+    Provenance,
+    Succeeded,
+    Together,
+    Transfers,
+)
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.spool import SpoolStore
 
 A100 = "GPU-a1000000-0000-4000-8000-000000000000"
 ON_GPU = {

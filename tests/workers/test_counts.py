@@ -12,15 +12,27 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from kernels.catalogue import OPERATIONS
 from tests.claims import claim, finish, request, succeeded, take
 from tests.workers.conftest import Desk
-from workers.queue import scripts
-from workers.queue.counts import COUNTS, DEVICE, FAMILIES, FRESH, HOURLY, Counts, Tally, Timed, named, note_endings, numbers
-from workers.parent.endings import Endings
-from workers.queue.protocol import Failed, Provenance, Succeeded, Together, Transfers, job_key
-from workers.queue.jobs import Claim, Ending, Held, JobQueue
-from workers.store.spool import SpoolStore
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.queue import scripts
+from warpdesk_server.workers.queue.counts import (
+    COUNTS,
+    DEVICE,
+    FAMILIES,
+    FRESH,
+    HOURLY,
+    Counts,
+    Tally,
+    Timed,
+    named,
+    note_endings,
+    numbers,
+)
+from warpdesk_server.workers.queue.jobs import Claim, Ending, Held, JobQueue
+from warpdesk_server.workers.queue.protocol import Failed, Provenance, Succeeded, Together, Transfers, job_key
+from warpdesk_server.workers.store.spool import SpoolStore
 
 
 def counts(connection: Redis) -> Counts:

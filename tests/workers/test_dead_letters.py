@@ -7,8 +7,8 @@ from redis import Redis
 
 from tests.claims import ARRAY, claim, finish, request, succeeded, take
 from tests.workers.seen import Seen
-from workers.queue.protocol import Failed, State
-from workers.queue.jobs import GIVEN_UP, InputsGone, JobQueue, JobRecord
+from warpdesk_server.workers.queue.jobs import GIVEN_UP, InputsGone, JobQueue, JobRecord
+from warpdesk_server.workers.queue.protocol import Failed, State
 
 POISON = Failed(code="worker-died", message="it ended its worker", retryable=True)
 FULL = Failed(code="storage-full", message="no space is left", retryable=True)

@@ -9,12 +9,12 @@ from redis import Redis
 from rq import Worker
 from rq.registry import FailedJobRegistry
 
-from kernels.fingerprint import fingerprint
 from tests.workers.conftest import Desk, alive
-from workers.queue.protocol import State
-from workers.queue.jobs import connect
-from workers.settings import WorkerSettings
-from workers.child.warmup import stamp
+from warpdesk_server.kernels.fingerprint import fingerprint
+from warpdesk_server.workers.child.warmup import stamp
+from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.settings import WorkerSettings
 
 
 def hold_for_ever(desk: Desk, job_id: str) -> None:

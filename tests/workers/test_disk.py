@@ -10,9 +10,9 @@ import pytest
 
 from tests.power_cut import Disk, small_disk
 from tests.workers.test_store import A, B, put
-from workers.store import disk, npy
-from workers.store import spool as stores
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.store import disk, npy
+from warpdesk_server.workers.store import spool as stores
+from warpdesk_server.workers.store.spool import SpoolStore
 
 ALONE, AS_A_WHOLE = "each file by itself", "the file system as a whole"
 

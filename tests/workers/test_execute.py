@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.gpu.cuda import DeviceLost, LaunchFailed, Times
 from tests.workers.device import PaperDevice, PaperMemory, UncompiledDevice
 from tests.workers.operations import OPERATIONS
-from workers.child import codec, execute
-from workers.child.device import Probe, probe, without_gpu
-from workers.child.faults import FaultyDevice, parse
-from workers.queue.protocol import ArrayOutput, DeviceReport, Failed, JobRequest, ResultDocument, Succeeded, ValueOutput
-from workers.store.spool import SpoolStore
+from warpdesk_server.kernels.gpu.cuda import DeviceLost, LaunchFailed, Times
+from warpdesk_server.workers.child import codec, execute
+from warpdesk_server.workers.child.device import Probe, probe, without_gpu
+from warpdesk_server.workers.child.faults import FaultyDevice, parse
+from warpdesk_server.workers.queue.protocol import (
+    ArrayOutput,
+    DeviceReport,
+    Failed,
+    JobRequest,
+    ResultDocument,
+    Succeeded,
+    ValueOutput,
+)
+from warpdesk_server.workers.store.spool import SpoolStore
 
 OWNER = "key_a"
 CPU = without_gpu("no NVIDIA driver")

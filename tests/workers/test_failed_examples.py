@@ -1,7 +1,7 @@
 """A worker tells which operations failed their example, and serves the others."""
 
 from tests.workers.conftest import Desk
-from workers.queue.protocol import FailedExample, State
+from warpdesk_server.workers.queue.protocol import FailedExample, State
 
 UNCOMPILED = {"WARPDESK_DEVICE": "tests.workers.device:UncompiledDevice"}
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.gpu import canary, chunks
-from kernels.gpu.cuda import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory, Source
-from kernels.operation import Grid
 from tests.workers.device import PaperDevice
-from workers.child.faults import HAPPENED, Fault, FaultyDevice, parse
+from warpdesk_server.kernels.gpu import canary, chunks
+from warpdesk_server.kernels.gpu.cuda import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory, Source
+from warpdesk_server.kernels.operation import Grid
+from warpdesk_server.workers.child.faults import HAPPENED, Fault, FaultyDevice, parse
 
 SOURCE = Source(Path(__file__))
 

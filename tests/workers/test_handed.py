@@ -8,10 +8,10 @@ from rq.suspension import suspend
 
 from tests.claims import claim, finish, ids, request, succeeded
 from tests.workers.conftest import Desk
-from workers.queue import scripts
-from workers.queue.lua import digest_of
-from workers.queue.protocol import LEASES, State
-from workers.queue.jobs import LEASE_SECONDS, Batch, Claim, Ending, JobQueue, handed_key
+from warpdesk_server.workers.queue import scripts
+from warpdesk_server.workers.queue.jobs import LEASE_SECONDS, Batch, Claim, Ending, JobQueue, handed_key
+from warpdesk_server.workers.queue.lua import digest_of
+from warpdesk_server.workers.queue.protocol import LEASES, State
 
 FIRST = ["job_0001"]
 

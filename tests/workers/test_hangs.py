@@ -11,12 +11,12 @@ import pytest
 from rq.suspension import resume, suspend
 
 from tests.workers.conftest import Desk
-from workers.queue.counts import Tally
-from workers.parent.child_process import Horse
-from workers.pipe import Checked, Checking, Orders, send
-from workers.queue.protocol import GpuCondition, State, WorkerReport
-from workers.queue.jobs import connect
-from workers.settings import WorkerSettings
+from warpdesk_server.workers.parent.child_process import Horse
+from warpdesk_server.workers.pipe import Checked, Checking, Orders, send
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.queue.protocol import GpuCondition, State, WorkerReport
+from warpdesk_server.workers.settings import WorkerSettings
 
 SOUND = {"WARPDESK_OPERATIONS": "tests.workers.operations:TRUTH_TABLE"}
 PAPER = {**SOUND, "WARPDESK_DEVICE": "tests.workers.device:PaperDevice"}

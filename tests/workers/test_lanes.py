@@ -7,8 +7,8 @@ import pytest
 from redis import Redis
 
 from tests.claims import claim, finish, ids, request, take
-from workers.queue.protocol import PRIORITIES, Together, job_key
-from workers.queue.jobs import Backlog, Claim, JobQueue
+from warpdesk_server.workers.queue.jobs import Backlog, Claim, JobQueue
+from warpdesk_server.workers.queue.protocol import PRIORITIES, Together, job_key
 
 GPU = {"backend": "gpu"}
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory
-from kernels.operation import Example
-from kernels.vector import cpu, gpu
 from tests.cudasim.device import EmulatedDevice
-from workers.child import execute
-from workers.child.cost import Costs
-from workers.child.device import Probe, without_gpu
-from workers.queue.protocol import DeviceReport, Failed, JobRequest, ResultDocument, Succeeded
-from workers.store.spool import SpoolStore
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.operation import Example
+from warpdesk_server.kernels.vector import cpu, gpu
+from warpdesk_server.workers.child import execute
+from warpdesk_server.workers.child.cost import Costs
+from warpdesk_server.workers.child.device import Probe, without_gpu
+from warpdesk_server.workers.queue.protocol import DeviceReport, Failed, JobRequest, ResultDocument, Succeeded
+from warpdesk_server.workers.store.spool import SpoolStore
 
 OWNER = "key_a"
 CPU = without_gpu("no NVIDIA driver")

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from workers import logs
-from workers.queue.protocol import JobRequest
+from warpdesk_server.workers import logs
+from warpdesk_server.workers.queue.protocol import JobRequest
 
 TOKEN = "wd_0123456789ab_" + "Ab-_" * 10 + "xyz"
 JOIN = "wdj_" + "0" * 32 + "_7_" + "Ab-_" * 10 + "xyz"

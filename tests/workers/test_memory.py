@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.workers.conftest import Desk
-from workers.queue.protocol import State
+from warpdesk_server.workers.queue.protocol import State
 
 MIB = 1 << 20
 

@@ -11,12 +11,12 @@ from typing import Any
 import pynvml
 import pytest
 
-from workers.gpu import diagnosis, nvml
-from workers.gpu.nvml import Gpu, Monitor, clock_reasons, gpus, library, look, visible, within
-from workers.queue.protocol import GpuReport, MigSlice
-from workers.gpu.replayed_nvml import Replay
-from workers.settings import WorkerSettings
-from workers.gpu.xid import meaning
+from warpdesk_server.workers.gpu import diagnosis, nvml
+from warpdesk_server.workers.gpu.nvml import Gpu, Monitor, clock_reasons, gpus, library, look, visible, within
+from warpdesk_server.workers.gpu.replayed_nvml import Replay
+from warpdesk_server.workers.gpu.xid import meaning
+from warpdesk_server.workers.queue.protocol import GpuReport, MigSlice
+from warpdesk_server.workers.settings import WorkerSettings
 
 SCRIPTS = Path(__file__).parent / "nvml"
 A100 = "GPU-a1000000-0000-4000-8000-000000000000"

@@ -10,9 +10,9 @@ import pytest
 
 from tests.workers.conftest import Desk, alive
 from warpdesk_server.service.redis_server import RedisServer
-from workers.queue.protocol import State
-from workers.queue.jobs import JobQueue, connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.store.spool import SpoolStore
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from workers.prices import parse, price_of
-from workers.settings import WorkerSettings
+from warpdesk_server.workers.prices import parse, price_of
+from warpdesk_server.workers.settings import WorkerSettings
 
 PRICES = {"NVIDIA H100": 3.0, "NVIDIA H100 PCIe": 2.0, "AMD EPYC": 0.4, "cpu": 0.1}
 

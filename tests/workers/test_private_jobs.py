@@ -5,16 +5,16 @@ import json
 import numpy as np
 from redis import Redis
 
-from kernels.catalogue import OPERATIONS
 from tests.claims import finish, take
 from tests.kernels.dp_noise.cases import AGGREGATE
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
-from workers.child import execute
-from workers.child.device import without_gpu
-from workers.parent.endings import Endings
-from workers.queue.protocol import Failed, State
-from workers.queue.jobs import Claim, Ending, connect
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.workers.child import execute
+from warpdesk_server.workers.child.device import without_gpu
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.queue.jobs import Claim, Ending, connect
+from warpdesk_server.workers.queue.protocol import Failed, State
 
 # Beyond what float64 holds exactly, so that dp_noise refuses it once it sees it.
 MARKER = 2**53 + 271828

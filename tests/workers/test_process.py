@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from workers.process import identity, is_dead
+from warpdesk_server.workers.process import identity, is_dead
 
 
 def test_this_process_is_alive() -> None:

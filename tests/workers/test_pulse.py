@@ -7,12 +7,12 @@ from pathlib import Path
 
 import redis
 
-from workers.queue.counts import FRESH, Tally
-from workers.parent.endings import Endings
-from workers.queue.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport, job_key
-from workers.parent.heartbeat import Pulse
-from workers.queue.jobs import Held, JobQueue, connect
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.parent.heartbeat import Pulse
+from warpdesk_server.workers.queue.counts import FRESH, Tally
+from warpdesk_server.workers.queue.jobs import Held, JobQueue, connect
+from warpdesk_server.workers.queue.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport, job_key
+from warpdesk_server.workers.store.spool import SpoolStore
 
 RUNNING = JobRequest(id="job_1", owner="key_a", operation="double", params={}, inputs={}, timeout=30, result_ttl=60)
 

@@ -10,8 +10,20 @@ from redis import Redis
 
 from tests.claims import ARRAY, OTHER, claim, finish, request, succeeded, take
 from tests.workers.seen import Seen
-from workers.queue.protocol import EVENTS, LEASES, Event, Failed, State, Together, WorkerReport
-from workers.queue.jobs import Bounds, Claim, Ending, Held, IdempotencyKey, InputsGone, JobQueue, JobRecord, KeyReused, QueueFull, QuotaReached
+from warpdesk_server.workers.queue.jobs import (
+    Bounds,
+    Claim,
+    Ending,
+    Held,
+    IdempotencyKey,
+    InputsGone,
+    JobQueue,
+    JobRecord,
+    KeyReused,
+    QueueFull,
+    QuotaReached,
+)
+from warpdesk_server.workers.queue.protocol import EVENTS, LEASES, Event, Failed, State, Together, WorkerReport
 
 DIED = Failed(code="worker-died", message="gone")
 KEY = IdempotencyKey("its-key", "its-body")

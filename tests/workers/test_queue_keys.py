@@ -11,8 +11,8 @@ from rq.serializers import JSONSerializer
 
 from tests.claims import ARRAY, claim, finish, request, succeeded, take
 from tests.workers.seen import Seen
-from workers.queue.protocol import Failed, Together
-from workers.queue.jobs import Bounds, Claim, IdempotencyKey, JobQueue
+from warpdesk_server.workers.queue.jobs import Bounds, Claim, IdempotencyKey, JobQueue
+from warpdesk_server.workers.queue.protocol import Failed, Together
 
 pytestmark = pytest.mark.parametrize("redis_url", ["redis_server", "oldest_redis"], indirect=True)
 

@@ -24,10 +24,39 @@ from redis import Redis
 
 from tests.workers.model import FINAL, LIVE, Job, Model
 from tests.workers.seen import Seen
-from workers.queue import scripts
-from workers.queue.counts import COUNTS, FRESH, HOURLY
-from workers.queue.protocol import LEASES, MAX_ATTEMPTS, MAX_STRIKES, PRIORITIES, BackendWish, Event, Failed, JobRequest, Priority, Provenance, Succeeded, Together, events_key, job_key, uses_key
-from workers.queue.jobs import Bounds, Claim, Ending, Held, IdempotencyKey, InputsGone, JobQueue, KeyReused, QueueFull, QuotaReached, connect, handed_key
+from warpdesk_server.workers.queue import scripts
+from warpdesk_server.workers.queue.counts import COUNTS, FRESH, HOURLY
+from warpdesk_server.workers.queue.jobs import (
+    Bounds,
+    Claim,
+    Ending,
+    Held,
+    IdempotencyKey,
+    InputsGone,
+    JobQueue,
+    KeyReused,
+    QueueFull,
+    QuotaReached,
+    connect,
+    handed_key,
+)
+from warpdesk_server.workers.queue.protocol import (
+    LEASES,
+    MAX_ATTEMPTS,
+    MAX_STRIKES,
+    PRIORITIES,
+    BackendWish,
+    Event,
+    Failed,
+    JobRequest,
+    Priority,
+    Provenance,
+    Succeeded,
+    Together,
+    events_key,
+    job_key,
+    uses_key,
+)
 
 EXAMPLES = int(os.environ.get("WARPDESK_MODEL_EXAMPLES", "40"))
 

@@ -6,12 +6,12 @@ from redis import Redis
 from tests.claims import claim, take
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS
-from workers.queue.counts import Tally
-from workers.parent.endings import Endings
-from workers.process import identity
-from workers.queue.protocol import State, job_key
-from workers.queue.jobs import JobQueue
-from workers.parent.recovery import Recovery
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.parent.recovery import Recovery
+from warpdesk_server.workers.process import identity
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.protocol import State, job_key
 
 DEAD = "|".join([*identity().split("|")[:2], "1"])  # this process' number with another start time
 

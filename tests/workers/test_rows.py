@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
-from workers.store import rows as module
-from workers.store.rows import Closed, Rows, RowTaken, arranged
-from workers.store.spool import SpoolStore
+from warpdesk_server.workers.store import rows as module
+from warpdesk_server.workers.store.rows import Closed, Rows, RowTaken, arranged
+from warpdesk_server.workers.store.spool import SpoolStore
 
 COLUMNS = 1000
 ROW = 4 * COLUMNS
@@ -149,11 +149,11 @@ def test_a_row_is_one_writers_at_a_time_and_free_when_that_one_is_gone(matrix: R
     with pytest.raises(RowTaken):
         matrix.open(2)
     program = (
-        "import sys; from pathlib import Path; from workers.store.rows import Rows; "
+        "import sys; from pathlib import Path; from warpdesk_server.workers.store.rows import Rows; "
         f"Rows(Path(sys.argv[1]), 6, {ROW}, forced=False).open(2)"
     )
     another = subprocess.run([sys.executable, "-c", program, matrix.file], cwd=ROOT, capture_output=True, text=True)
-    assert "workers.store.rows.RowTaken" in another.stderr
+    assert "warpdesk_server.workers.store.rows.RowTaken" in another.stderr
     first.close()
     other.close()
     matrix.open(2).close()

@@ -28,8 +28,8 @@ from tests.conftest import ROOT
 from tests.workers import plain_rq
 from tests.workers.conftest import OWNER, Desk
 from warpdesk_server.service.redis_server import RedisServer
-from workers.queue.protocol import LEASES, Failed, State, Together
-from workers.queue.jobs import Claim, JobQueue, connect
+from warpdesk_server.workers.queue.jobs import Claim, JobQueue, connect
+from warpdesk_server.workers.queue.protocol import LEASES, Failed, State, Together
 
 DIED = Failed(code="worker-died", message="gone")
 SIMPLE = "rq.SimpleWorker"

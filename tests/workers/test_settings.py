@@ -6,12 +6,12 @@ from typing import NoReturn
 import pytest
 from pydantic import ValidationError
 
-from app.settings import Settings
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.cuda import NoDevice
-from kernels.fingerprint import fingerprint
-from workers.child import device
-from workers.settings import WorkerSettings
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.fingerprint import fingerprint
+from warpdesk_server.kernels.gpu.cuda import NoDevice
+from warpdesk_server.workers.child import device
+from warpdesk_server.workers.settings import WorkerSettings
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import pytest
 from redis import Redis
 
 from tests.workers.conftest import Desk
-from workers.queue import slots
-from workers.queue.jobs import connect
-from workers.queue.slots import Slot
+from warpdesk_server.workers.queue import slots
+from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.queue.slots import Slot
 
 
 def taken(connection: Redis, name: str) -> Slot:

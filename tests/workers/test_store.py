@@ -11,8 +11,8 @@ from threading import Event
 import numpy as np
 import pytest
 
-from kernels.array import ArrayInfo, DType
-from workers.store.spool import SpoolStore, SpoolWriter, StoredArray, UnusableStore, result_name
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.workers.store.spool import SpoolStore, SpoolWriter, StoredArray, UnusableStore, result_name
 
 A, B = "key_a", "../key_b\n"
 MISSING = "blake3:" + "0" * 64
@@ -166,7 +166,7 @@ def test_what_the_kernel_leaves_of_a_write_is_written_after_it(
 def test_an_upload_takes_no_more_of_the_disk_than_a_stretch_ahead(
     store: SpoolStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.store.spool._RESERVED_AT_ONCE", 1 << 20)
+    monkeypatch.setattr("warpdesk_server.workers.store.spool._RESERVED_AT_ONCE", 1 << 20)
     array = np.arange(1_000_000.0)
     data = memoryview(array.tobytes())
     with store.writer(A, "float64", array.shape, 60) as writer:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.store.usage import Quota, QuotaPassed, StoreFull, Usage
+from warpdesk_server.workers.store.usage import Quota, QuotaPassed, StoreFull, Usage
 
 ARRAY, OTHER = (f"blake3:{digit * 64}" for digit in "ab")
 QUOTA = Quota(of_owner=1000, in_all=1500)
@@ -68,7 +68,7 @@ def test_what_a_killed_process_noted_keeps_an_array_from_deletion(opened: Open, 
     usage.add_array("key_a", OTHER, 100, 1.0)
     assert usage.unread("key_a", ARRAY)
     program = (
-        "import os, sys; from pathlib import Path; from workers.store.usage import *\n"
+        "import os, sys; from pathlib import Path; from warpdesk_server.workers.store.usage import *\n"
         f"usage = Usage(Path(sys.argv[1]), Quota(1000, 1000)); usage.add_job('key_a', 'job_1', 10, ['{ARRAY}'])\n"
         f"os.kill(os.getpid(), {int(signal.SIGKILL)})"
     )

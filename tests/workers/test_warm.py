@@ -11,8 +11,8 @@ from rq.registry import StartedJobRegistry
 
 from tests.conftest import ROOT
 from tests.workers.conftest import OWNER, Desk
-from workers.queue.protocol import Failed, State
-from workers.queue.jobs import connect
+from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.queue.protocol import Failed, State
 
 
 def test_jobs_are_answered_in_order_and_rq_shows_the_worker(desk: Desk) -> None:
@@ -89,6 +89,7 @@ def test_a_machine_that_has_compiled_nothing_gets_ready_and_its_second_compiler_
 
 def test_the_parent_imports_neither_numpy_nor_a_kernel() -> None:
     heavy = "{'numpy', 'numba', 'cupy'}"
-    script = f"import sys, workers.parent.main, kernels.catalogue; print([m for m in sys.modules if m in {heavy}])"
+    modules = "warpdesk_server.workers.parent.main, warpdesk_server.kernels.catalogue"
+    script = f"import sys, {modules}; print([m for m in sys.modules if m in {heavy}])"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     assert answer.stdout == "[]\n"

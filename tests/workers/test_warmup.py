@@ -11,20 +11,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.array import ArrayInfo
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.compile import describe, sources
-from kernels.gpu.cuda import DeviceLost, Source
-from kernels.operation import Operation
 from tests.conftest import ROOT
 from tests.cudasim.device import EmulatedDevice
 from tests.workers.device import BrokenDevice, PaperDevice, UncompiledDevice
 from tests.workers.operations import OPERATIONS as MISBEHAVING
-from workers.child import warmup
-from workers.child.device import Probe, without_gpu
-from workers.queue.protocol import DeviceReport, FailedExample
-from workers.settings import WorkerSettings
-from workers.child.warmup import Trial, choices, documented, stamp, start_second_compiler, variants, warm_up
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu.compile import describe, sources
+from warpdesk_server.kernels.gpu.cuda import DeviceLost, Source
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.workers.child import warmup
+from warpdesk_server.workers.child.device import Probe, without_gpu
+from warpdesk_server.workers.child.warmup import (
+    Trial,
+    choices,
+    documented,
+    stamp,
+    start_second_compiler,
+    variants,
+    warm_up,
+)
+from warpdesk_server.workers.queue.protocol import DeviceReport, FailedExample
+from warpdesk_server.workers.settings import WorkerSettings
 
 CPU = without_gpu("a test")
 

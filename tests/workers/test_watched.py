@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
 from tests.workers.device import PaperDevice, UncompiledDevice
-from workers.child.backend import RECOVERABLE
-from workers.calls import Calls, shared
-from workers.child.faults import FaultyDevice, parse
-from workers.pipe import KernelFault
-from workers.child.watched import BreakerOpen, WatchedDevice
+from warpdesk_server.kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
+from warpdesk_server.workers.calls import Calls, shared
+from warpdesk_server.workers.child.backend import RECOVERABLE
+from warpdesk_server.workers.child.faults import FaultyDevice, parse
+from warpdesk_server.workers.child.watched import BreakerOpen, WatchedDevice
+from warpdesk_server.workers.pipe import KernelFault
 
 SOURCE = Source(Path(__file__))
 

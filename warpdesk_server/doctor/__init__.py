@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from app.settings import Settings
-from kernels.gpu.cubins import Cubins, default_directory
-from kernels.gpu.cuda import DeviceLost
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor import gpu, kernels, machine
 from warpdesk_server.doctor.broker import broker
 from warpdesk_server.doctor.check import Check, Findings
 from warpdesk_server.doctor.ledger import ledger
-from workers.gpu import nvml
-from workers.child.calibrate import calibrate
-from workers.child.cost import costs_of
-from workers.child.device import Probe, probe, without_gpu
-from workers.settings import WorkerSettings
+from warpdesk_server.kernels.gpu.cubins import Cubins, default_directory
+from warpdesk_server.kernels.gpu.cuda import DeviceLost
+from warpdesk_server.workers.child.calibrate import calibrate
+from warpdesk_server.workers.child.cost import costs_of
+from warpdesk_server.workers.child.device import Probe, probe, without_gpu
+from warpdesk_server.workers.gpu import nvml
+from warpdesk_server.workers.settings import WorkerSettings
 
 
 @dataclass(frozen=True)

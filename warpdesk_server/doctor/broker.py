@@ -5,10 +5,10 @@ import subprocess
 
 import redis
 
-from app.settings import Settings
-from kernels import install
-from warpdesk_server.service import redis_server
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.check import Check
+from warpdesk_server.kernels import install
+from warpdesk_server.service import redis_server
 
 NEWER = "apt-get install redis-server (7 or later) or valkey-server, and start the service again: it reads the old file"
 

@@ -9,16 +9,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kernels import install
-from kernels.gpu import nvrtc
-from kernels.gpu.compile import ARCHITECTURES, sources
-from kernels.gpu.cubins import Cubins
-from kernels.gpu.cuda import inline
-from kernels.gpu.nvrtc import CompileError, Nvrtc
 from warpdesk_server.doctor.check import Check, Status
 from warpdesk_server.doctor.machine import container, gib, nearest
-from workers.gpu import nvml
-from workers.queue.protocol import DeviceReport, GpuReport
+from warpdesk_server.kernels import install
+from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.compile import ARCHITECTURES, sources
+from warpdesk_server.kernels.gpu.cubins import Cubins
+from warpdesk_server.kernels.gpu.cuda import inline
+from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
+from warpdesk_server.workers.gpu import nvml
+from warpdesk_server.workers.queue.protocol import DeviceReport, GpuReport
 
 # The oldest Linux drivers of CUDA 12 and 13 (CUDA Toolkit release notes, table of minimum required drivers).
 _OLDEST_DRIVER = {12: "525.60.13", 13: "580.65.06"}

@@ -22,16 +22,23 @@ import redis
 from redis.connection import parse_url
 from redis.exceptions import NoPermissionError
 
-from app.settings import Settings
-from kernels.array import ArrayInfo
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.broker import outdated
 from warpdesk_server.doctor.check import Check, Findings
 from warpdesk_server.doctor.ledger import ledger_of_worker
-from workers.queue import counts, scripts
-from workers.store import npy
-from workers.queue.lua import ScriptsMissing, evaluate
-from workers.queue.protocol import EVENTS, ArrayOutput, ResultDocument, SentResult, SentResults, WantedInputs
-from workers.settings import WorkerSettings
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.workers.queue import counts, scripts
+from warpdesk_server.workers.queue.lua import ScriptsMissing, evaluate
+from warpdesk_server.workers.queue.protocol import (
+    EVENTS,
+    ArrayOutput,
+    ResultDocument,
+    SentResult,
+    SentResults,
+    WantedInputs,
+)
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store import npy
 
 _PATIENCE = 5.0  # seconds for each step of the way
 _DAYS_LEFT = 14  # of a certificate, below which it is time to renew it

@@ -11,22 +11,22 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernels.gpu import canary
-from kernels import install
-from kernels.gpu import compile as gate
-from kernels.array import ArrayInfo, DType
-from kernels.gpu.compile import Usage, describe
-from kernels.gpu.cuda import Device, DeviceFault, DeviceLost, Kernel, NoDevice, Source
-from kernels.gpu.nvrtc import CompileError
-from kernels.gpu.occupancy import occupancy
-from kernels.operation import Example, InvalidRequest, Operation
 from warpdesk_server.doctor.check import Check
 from warpdesk_server.doctor.gpu import BROKEN
 from warpdesk_server.doctor.launches import Launch, largest_launches
-from workers.child.calibrate import sizes
-from workers.child.cost import job_of
-from workers.child.warmup import Trial, answer, documented, variants
-from workers.child.wrapped import WrappedDevice
+from warpdesk_server.kernels import install
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.gpu import canary
+from warpdesk_server.kernels.gpu import compile as gate
+from warpdesk_server.kernels.gpu.compile import Usage, describe
+from warpdesk_server.kernels.gpu.cuda import Device, DeviceFault, DeviceLost, Kernel, NoDevice, Source
+from warpdesk_server.kernels.gpu.nvrtc import CompileError
+from warpdesk_server.kernels.gpu.occupancy import occupancy
+from warpdesk_server.kernels.operation import Example, InvalidRequest, Operation
+from warpdesk_server.workers.child.calibrate import sizes
+from warpdesk_server.workers.child.cost import job_of
+from warpdesk_server.workers.child.warmup import Trial, answer, documented, variants
+from warpdesk_server.workers.child.wrapped import WrappedDevice
 
 _AT = "as a job launches it that fills the GPU"
 _KEY = bytes(range(32))  # of private operations: their noise must be the same on both backends here

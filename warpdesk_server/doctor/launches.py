@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.gpu import canary
-from kernels.gpu.compile import Usage, describe
-from kernels.gpu.cuda import Source, Times, check_shape
-from kernels.gpu.memory import Ledger, Memory, MemoryReport
-from kernels.gpu.occupancy import LIMITS, occupancy
+from warpdesk_server.kernels.gpu import canary
+from warpdesk_server.kernels.gpu.compile import Usage, describe
+from warpdesk_server.kernels.gpu.cuda import Source, Times, check_shape
+from warpdesk_server.kernels.gpu.memory import Ledger, Memory, MemoryReport
+from warpdesk_server.kernels.gpu.occupancy import LIMITS, occupancy
 
 Key = tuple[str, str]  # a source with its macros, and a kernel of it
 

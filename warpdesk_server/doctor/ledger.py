@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from sqlalchemy import make_url
 
-from app.settings import Settings
-from privacy.database import DamagedDatabase, DatabaseUnavailable, UnusableDatabase
-from privacy.ledger import Ledger, LedgerBehind, WrongKey
-from privacy.opening import examine, examine_as_worker
-from privacy.seeds import UnusableKey
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.check import Check
-from workers.logs import scrub
+from warpdesk_server.privacy.database import DamagedDatabase, DatabaseUnavailable, UnusableDatabase
+from warpdesk_server.privacy.ledger import Ledger, LedgerBehind, WrongKey
+from warpdesk_server.privacy.opening import examine, examine_as_worker
+from warpdesk_server.privacy.seeds import UnusableKey
+from warpdesk_server.workers.logs import scrub
 
 _PAGE = 100  # budgets read at a time
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from app.settings import Settings
-from kernels import install
+from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.check import Check
+from warpdesk_server.kernels import install
 
 LIBRARIES = (
     *("numpy", "numba", "llvmlite", "pydantic", "pydantic-settings", "redis", "rq"),

@@ -8,11 +8,11 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
-from app.http.connections import raise_file_limit
-from app.main import create_app
-from app.http.reception import reception
-from app.settings import Settings
-from workers import logs
+from warpdesk_server.app.http.connections import raise_file_limit
+from warpdesk_server.app.http.reception import reception
+from warpdesk_server.app.main import create_app
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.workers import logs
 
 
 class _Server(uvicorn.Server):

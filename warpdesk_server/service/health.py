@@ -50,7 +50,7 @@ def of_workers(redis_url: str) -> Health:
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    from workers.queue.jobs import JobQueue, connect
+    from warpdesk_server.workers.queue.jobs import JobQueue, connect
 
     host = socket.gethostname()
     try:

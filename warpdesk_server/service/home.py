@@ -6,7 +6,7 @@ import stat
 import sys
 from pathlib import Path
 
-from workers.settings import default_home
+from warpdesk_server.workers.settings import default_home
 
 
 class UnusableHome(Exception):

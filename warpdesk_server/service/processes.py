@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from workers.process import tie_to
+from warpdesk_server.workers.process import tie_to
 
 
 def spawn(
@@ -50,7 +50,7 @@ def module(name: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
 
     It runs the code this process runs, whatever folder named `app` lies where the user stands (hence -P).
     """
-    here = str(Path(__file__).resolve().parent.parent)
+    here = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     return [sys.executable, "-P", "-m", name, *arguments], {"PYTHONPATH": path}
 

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import redis
 
 from warpdesk_server.service.processes import spawn, stop
-from workers.settings import Durability
+from warpdesk_server.workers.settings import Durability
 
 URL_VARIABLE = "WARPDESK_REDIS_URL"
 SOCKET_PATH_LIMIT = 107  # bytes of sockaddr_un.sun_path on Linux, without the final zero

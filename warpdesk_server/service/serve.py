@@ -15,17 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from app.access.auth import UnusableKeys, is_loopback, read_keys, require_key_file
-from app.http.connections import raise_file_limit
-from app.settings import Settings
-from kernels.catalogue import OPERATIONS
-from privacy.opening import LEDGER_ERRORS, examine
+from warpdesk_server.app.access.auth import UnusableKeys, is_loopback, read_keys, require_key_file
+from warpdesk_server.app.http.connections import raise_file_limit
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.privacy.opening import LEDGER_ERRORS, examine
 from warpdesk_server.service.home import UnusableHome, command, make_private
 from warpdesk_server.service.processes import module, spawn, stop
 from warpdesk_server.service.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
-from workers.gpu.nvml import gpus, library, visible
-from workers.settings import WorkerSettings
-from workers.store.spool import UnusableStore, known_secret
+from warpdesk_server.workers.gpu.nvml import gpus, library, visible
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.spool import UnusableStore, known_secret
 
 log = logging.getLogger("warpdesk_server.service.serve")
 
@@ -70,7 +70,9 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
         given = "redis_url" in settings.model_fields_set and settings.redis_url
         redis = None if given else RedisServer(settings.home, settings.durability, settings.redis_server)
         environment = _environment(settings, host=options.host, redis_url=redis.url if redis else None)
-        api = _Child("API", partial(_launch, environment, ("warpdesk_server.service.api", "--fd", str(fd)), pass_fds=(fd,)))
+        api = _Child(
+            "API", partial(_launch, environment, ("warpdesk_server.service.api", "--fd", str(fd)), pass_fds=(fd,))
+        )
         workers = _workers(options, environment)
         children = [*([_Child("Redis", redis.start)] if redis is not None else []), api, *workers]
         try:
@@ -147,7 +149,7 @@ def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]
         if devices:
             own["WARPDESK_DEVICE"] = devices[index % len(devices)]
         name = "worker" if count == 1 else f"worker {index + 1}"
-        children.append(_Child(name, partial(_launch, own, ("workers.parent.main",))))
+        children.append(_Child(name, partial(_launch, own, ("warpdesk_server.workers.parent.main",))))
     return children
 
 

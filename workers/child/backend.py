@@ -4,11 +4,11 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernels.gpu.cuda import CompileFailed, Device, LaunchFailed, NoDevice, OutOfMemory
-from kernels.operation import Backend, Operation
-from workers.child.cost import Pick
-from workers.child.device import Probe
-from workers.queue.protocol import BackendWish
+from warpdesk_server.kernels.gpu.cuda import CompileFailed, Device, LaunchFailed, NoDevice, OutOfMemory
+from warpdesk_server.kernels.operation import Backend, Operation
+from warpdesk_server.workers.child.cost import Pick
+from warpdesk_server.workers.child.device import Probe
+from warpdesk_server.workers.queue.protocol import BackendWish
 
 # After these the same job completes on the CPU. DeviceLost is not among them (its process must end), and anything else
 # is a bug and must be seen.

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernels.array import ArrayInfo, DType
-from kernels.gpu.cuda import Device, DeviceLost
-from kernels.operation import Backend, Example, InvalidRequest, Operation, Params
-from workers.child.backend import RECOVERABLE
-from workers.child.cost import Costs, Job, job_of
-from workers.child.device import Probe
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.gpu.cuda import Device, DeviceLost
+from warpdesk_server.kernels.operation import Backend, Example, InvalidRequest, Operation, Params
+from warpdesk_server.workers.child.backend import RECOVERABLE
+from warpdesk_server.workers.child.cost import Costs, Job, job_of
+from warpdesk_server.workers.child.device import Probe
 
 STEP = 8  # between two sizes
 _SMALLER, _LARGER = 4, 9  # steps from the example

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.array import DTYPES, ArrayInfo
-from kernels.operation import Operation, Params, refuse
-from workers.store import npy
-from workers.queue.protocol import ArrayOutput, JobRequest, ResultDocument, ValueOutput
-from workers.store.spool import WorkerStore
+from warpdesk_server.kernels.array import DTYPES, ArrayInfo
+from warpdesk_server.kernels.operation import Operation, Params, refuse
+from warpdesk_server.workers.queue.protocol import ArrayOutput, JobRequest, ResultDocument, ValueOutput
+from warpdesk_server.workers.store import npy
+from warpdesk_server.workers.store.spool import WorkerStore
 
 # A smaller file is read: to map it, to have its pages looked up and to forget them takes longer.
 _MAPPED = 256 << 10

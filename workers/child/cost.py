@@ -23,12 +23,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from kernels.array import ArrayInfo
-from kernels.fingerprint import fingerprint
-from kernels.operation import Backend, Operation, Params
-from workers.child.device import cpu_name
-from workers.queue.protocol import DeviceReport
-from workers.settings import WorkerSettings
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.fingerprint import fingerprint
+from warpdesk_server.kernels.operation import Backend, Operation, Params
+from warpdesk_server.workers.child.device import cpu_name
+from warpdesk_server.workers.queue.protocol import DeviceReport
+from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.cost")
 

@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from kernels.gpu.cuda import Device, DeviceFault
-from kernels.gpu.cupy_device import open_device
-from workers.gpu.nvml import driver_name, library, look
-from workers.queue.protocol import DeviceReport
+from warpdesk_server.kernels.gpu.cuda import Device, DeviceFault
+from warpdesk_server.kernels.gpu.cupy_device import open_device
+from warpdesk_server.workers.gpu.nvml import driver_name, library, look
+from warpdesk_server.workers.queue.protocol import DeviceReport
 
 _PATIENCE = 5.0  # seconds; what the driver says of a device is told with it, and not needed
 

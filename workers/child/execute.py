@@ -13,18 +13,18 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernels import progress
-from kernels.array import ArrayInfo, DType
-from kernels.gpu.cuda import Device, DeviceLost, NoDevice, OutOfMemory, Times
-from kernels.gpu.memory import let_go
-from kernels.operation import InvalidRequest, Operation, Params, refuse
-from workers.child import codec
-from workers.child.backend import RECOVERABLE, Choice, choose
-from workers.child.cost import Costs, Job, job_of
-from workers.child.device import Probe, cpu_name
-from workers.logs import about
-from workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
-from workers.store.spool import UNKNOWN_ID, WorkerStore
+from warpdesk_server.kernels import progress
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.gpu.cuda import Device, DeviceLost, NoDevice, OutOfMemory, Times
+from warpdesk_server.kernels.gpu.memory import let_go
+from warpdesk_server.kernels.operation import InvalidRequest, Operation, Params, refuse
+from warpdesk_server.workers.child import codec
+from warpdesk_server.workers.child.backend import RECOVERABLE, Choice, choose
+from warpdesk_server.workers.child.cost import Costs, Job, job_of
+from warpdesk_server.workers.child.device import Probe, cpu_name
+from warpdesk_server.workers.logs import about
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
+from warpdesk_server.workers.store.spool import UNKNOWN_ID, WorkerStore
 
 log = logging.getLogger("warpdesk.execute")
 

@@ -37,9 +37,18 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from kernels.gpu.cuda import CompileFailed, Device, DeviceLost, Kernel, LaunchFailed, OutOfMemory, Source, Times
-from kernels.gpu.memory import JobMemory, Memory, MemoryReport
-from workers.child.wrapped import WrappedDevice, WrappedKernel
+from warpdesk_server.kernels.gpu.cuda import (
+    CompileFailed,
+    Device,
+    DeviceLost,
+    Kernel,
+    LaunchFailed,
+    OutOfMemory,
+    Source,
+    Times,
+)
+from warpdesk_server.kernels.gpu.memory import JobMemory, Memory, MemoryReport
+from warpdesk_server.workers.child.wrapped import WrappedDevice, WrappedKernel
 
 _ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress
 _INVALID_CONFIGURATION = 9  # cudaErrorInvalidConfiguration

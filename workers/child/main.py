@@ -1,7 +1,8 @@
 """The warm child: one process that owns the device, the compiled kernels and the data, and knows nothing of Redis.
 
-Started by `workers.parent.child_process` as `python -m workers.child.main <pipe> <calls> <parent's pid>`, two file descriptors and a
-process, and told first what to leave alone. It answers one assignment at a time and may be killed at any moment.
+Started by `workers.parent.child_process` as `python -m warpdesk_server.workers.child.main <pipe> <calls> <parent's
+pid>`, two file descriptors and a process, and told first what to leave alone. It answers one assignment at a time and
+may be killed at any moment.
 """
 
 import gc
@@ -16,17 +17,19 @@ from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from kernels.gpu import canary
-from kernels.gpu.canary import Miscomputed
-from kernels.gpu.cubins import CubinCounts, Cubins
-from kernels.gpu.cuda import Copied, Device, DeviceFault, DeviceLost, OutOfMemory, Times
-from kernels.operation import Operation
-from workers.child import codec, execute, faults
-from workers import logs
-from workers.calls import Calls
-from workers.child.cost import Costs, costs_of
-from workers.child.device import probe, without_gpu
-from workers.pipe import (
+from warpdesk_server.kernels.gpu import canary
+from warpdesk_server.kernels.gpu.canary import Miscomputed
+from warpdesk_server.kernels.gpu.cubins import CubinCounts, Cubins
+from warpdesk_server.kernels.gpu.cuda import Copied, Device, DeviceFault, DeviceLost, OutOfMemory, Times
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.workers import logs
+from warpdesk_server.workers.calls import Calls
+from warpdesk_server.workers.child import codec, execute, faults
+from warpdesk_server.workers.child.cost import Costs, costs_of
+from warpdesk_server.workers.child.device import probe, without_gpu
+from warpdesk_server.workers.child.warmup import documented, start_second_compiler, variants, warm_up
+from warpdesk_server.workers.child.watched import WatchedDevice
+from warpdesk_server.workers.pipe import (
     LOST_DEVICE,
     Answer,
     Assignment,
@@ -42,13 +45,11 @@ from workers.pipe import (
     receive_orders,
     send,
 )
-from workers.process import die_with
-from workers.queue.protocol import DeviceMemory, FailedExample, Transfers
-from workers.settings import WorkerSettings
-from workers.store.spool import result_name
-from workers.store.choice import open_store
-from workers.child.warmup import documented, start_second_compiler, variants, warm_up
-from workers.child.watched import WatchedDevice
+from warpdesk_server.workers.process import die_with
+from warpdesk_server.workers.queue.protocol import DeviceMemory, FailedExample, Transfers
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.choice import open_store
+from warpdesk_server.workers.store.spool import result_name
 
 log = logging.getLogger("warpdesk.child")
 

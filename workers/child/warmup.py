@@ -24,15 +24,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernels.array import ArrayInfo, DType
-from kernels.gpu.cuda import DeviceLost, NoDevice
-from kernels.fingerprint import fingerprint
-from kernels.operation import Example, Operation
-from workers.child.backend import RECOVERABLE, choose
-from workers.child.device import Probe, cpu_name, without_gpu
-from workers.process import die_with, python
-from workers.queue.protocol import FailedExample
-from workers.settings import WorkerSettings
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.fingerprint import fingerprint
+from warpdesk_server.kernels.gpu.cuda import DeviceLost, NoDevice
+from warpdesk_server.kernels.operation import Example, Operation
+from warpdesk_server.workers.child.backend import RECOVERABLE, choose
+from warpdesk_server.workers.child.device import Probe, cpu_name, without_gpu
+from warpdesk_server.workers.process import die_with, python
+from warpdesk_server.workers.queue.protocol import FailedExample
+from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.child")
 
@@ -183,7 +183,9 @@ def start_second_compiler(settings: WorkerSettings) -> "subprocess.Popen[bytes] 
     if stamp(settings).exists():
         return None
     compiler = subprocess.Popen(
-        [*python(), "-m", "workers.child.warmup", str(os.getpid())], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [*python(), "-m", "warpdesk_server.workers.child.warmup", str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     threading.Thread(target=compiler.wait, daemon=True).start()  # so that it leaves no zombie
     return compiler

@@ -4,10 +4,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
-from kernels.gpu.cuda import CompileFailed, Device, DeviceFault, Kernel, LaunchFailed, OutOfMemory, Source, Times
-from workers.calls import Calls
-from workers.pipe import FaultKind, KernelFault
-from workers.child.wrapped import WrappedDevice, WrappedKernel
+from warpdesk_server.kernels.gpu.cuda import (
+    CompileFailed,
+    Device,
+    DeviceFault,
+    Kernel,
+    LaunchFailed,
+    OutOfMemory,
+    Source,
+    Times,
+)
+from warpdesk_server.workers.calls import Calls
+from warpdesk_server.workers.child.wrapped import WrappedDevice, WrappedKernel
+from warpdesk_server.workers.pipe import FaultKind, KernelFault
 
 # How long a call should take at most: so many seconds, and so many times what jobs of the size took before. Where none
 # ran yet, a second more for so many steps: the slowest GPU that is of use does more than ten times as many, copies over

@@ -3,8 +3,8 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from kernels.gpu.cuda import Device, Kernel, Source, Times
-from kernels.gpu.memory import Memory
+from warpdesk_server.kernels.gpu.cuda import Device, Kernel, Source, Times
+from warpdesk_server.kernels.gpu.memory import Memory
 
 
 class WrappedDevice:

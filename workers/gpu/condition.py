@@ -34,9 +34,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from workers.gpu.breaker import Breaker
-from workers.pipe import Answer, Checked, Lost, OfDevice
-from workers.queue.protocol import BreakerReport, ConditionState, DeviceMemory, DeviceReport, FailedExample, GpuCondition, GpuReport
+from warpdesk_server.workers.gpu.breaker import Breaker
+from warpdesk_server.workers.pipe import Answer, Checked, Lost, OfDevice
+from warpdesk_server.workers.queue.protocol import (
+    BreakerReport,
+    ConditionState,
+    DeviceMemory,
+    DeviceReport,
+    FailedExample,
+    GpuCondition,
+    GpuReport,
+)
 
 Phase = Literal["serving", "starting", "gone"]  # of the child
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workers.gpu.diagnosis import Failure, Slowdown, findings
-from workers.gpu.energy import Energy
-from workers.gpu.gpm import Gpm
-from workers.queue.protocol import CLOCK_REASONS, GpuReading, GpuReport, MigSlice, XidEvent
-from workers.settings import WorkerSettings
-from workers.gpu.xid import meaning
+from warpdesk_server.workers.gpu.diagnosis import Failure, Slowdown, findings
+from warpdesk_server.workers.gpu.energy import Energy
+from warpdesk_server.workers.gpu.gpm import Gpm
+from warpdesk_server.workers.gpu.xid import meaning
+from warpdesk_server.workers.queue.protocol import CLOCK_REASONS, GpuReading, GpuReport, MigSlice, XidEvent
+from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.nvml")
 
@@ -62,7 +62,7 @@ class Gpu:
 def library(script: str = "") -> Any:
     """pynvml, or what stands in for it: the path of a script, for tests."""
     if script:
-        return importlib.import_module("workers.gpu.replayed_nvml").Replay(Path(script))
+        return importlib.import_module("warpdesk_server.workers.gpu.replayed_nvml").Replay(Path(script))
     return importlib.import_module("pynvml")
 
 

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import TypeVar
 
-from kernels.operation import Operation
-from privacy.database import UnusableDatabase, connect
-from privacy.ledger import (
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.privacy.database import UnusableDatabase, connect
+from warpdesk_server.privacy.ledger import (
     Changed,
     ChargeEnded,
     DatabaseUnavailable,
@@ -20,11 +20,11 @@ from privacy.ledger import (
     UnknownCharge,
     WrongKey,
 )
-from privacy.seeds import Ring, UnusableKey
-from workers.logs import about
-from workers.queue.protocol import Failed, Succeeded
-from workers.queue.jobs import Ending, Held
-from workers.settings import WorkerSettings
+from warpdesk_server.privacy.seeds import Ring, UnusableKey
+from warpdesk_server.workers.logs import about
+from warpdesk_server.workers.queue.jobs import Ending, Held
+from warpdesk_server.workers.queue.protocol import Failed, Succeeded
+from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")
 

@@ -8,10 +8,9 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from workers import calls
-from workers.calls import Calls
-from workers.queue.counts import Tally
-from workers.pipe import (
+from warpdesk_server.workers import calls
+from warpdesk_server.workers.calls import Calls
+from warpdesk_server.workers.pipe import (
     LOST_DEVICE,
     Checked,
     Checking,
@@ -25,9 +24,10 @@ from workers.pipe import (
     receive,
     send,
 )
-from workers.process import python
-from workers.queue.protocol import DeviceReport
-from workers.settings import WorkerSettings
+from warpdesk_server.workers.process import python
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.protocol import DeviceReport
+from warpdesk_server.workers.settings import WorkerSettings
 
 # How long a killed process may take to go. One that is stuck in a driver call stays behind as the kernel's problem.
 _REAP_SECONDS = 5.0
@@ -121,7 +121,12 @@ class Horse:
         try:
             self._calls = Calls(seen)
             self._process = subprocess.Popen(
-                [*python(), "-m", "workers.child.main", *map(str, (theirs.fileno(), seen, os.getpid()))],
+                [
+                    *python(),
+                    "-m",
+                    "warpdesk_server.workers.child.main",
+                    *map(str, (theirs.fileno(), seen, os.getpid())),
+                ],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), seen],
                 env=environment,

@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Mapping, Sequence
 
-from kernels.operation import Operation
-from workers.parent.charging import Charges
-from workers.queue.counts import Tally, note_endings
-from workers.logs import about
-from workers.queue.protocol import Failed, JobRequest, Transfers
-from workers.queue.jobs import Batch, Claim, Ending, JobQueue, Reaped
-from workers.store.spool import WorkerStore, result_name
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.workers.logs import about
+from warpdesk_server.workers.parent.charging import Charges
+from warpdesk_server.workers.queue.counts import Tally, note_endings
+from warpdesk_server.workers.queue.jobs import Batch, Claim, Ending, JobQueue, Reaped
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Transfers
+from warpdesk_server.workers.store.spool import WorkerStore, result_name
 
 log = logging.getLogger("warpdesk.worker")
 jobs_log = logging.getLogger("warpdesk.jobs")  # a line for each job that ended here, where that is asked for

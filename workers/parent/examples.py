@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from kernels.operation import Backend, Operation
-from workers.queue.protocol import FailedExample, JobRequest
-from workers.store.spool import WorkerStore
+from warpdesk_server.kernels.operation import Backend, Operation
+from warpdesk_server.workers.queue.protocol import FailedExample, JobRequest
+from warpdesk_server.workers.store.spool import WorkerStore
 
 
 class Examples:

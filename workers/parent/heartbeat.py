@@ -16,12 +16,12 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from workers.queue.counts import Tally
-from workers.parent.endings import Endings
-from workers.queue.protocol import WorkerReport
-from workers.queue.jobs import LEASE_SECONDS, Held, JobQueue, connect
-from workers.parent.recovery import Recovery
-from workers.queue.slots import Slot
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.parent.recovery import Recovery
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import LEASE_SECONDS, Held, JobQueue, connect
+from warpdesk_server.workers.queue.protocol import WorkerReport
+from warpdesk_server.workers.queue.slots import Slot
 
 log = logging.getLogger("warpdesk.worker")
 

@@ -34,23 +34,23 @@ from rq.serializers import JSONSerializer
 from rq.suspension import is_suspended
 from rq.worker import WorkerStatus
 
-from workers import logs
-from workers.parent.bell import Bell
-from workers.parent.charging import Charges
-from workers.parent.supervisor import Children
-from workers.queue.counts import Tally
-from workers.parent.endings import Endings
-from workers.parent.examples import Examples
-from workers.parent.child_process import Horse
-from workers.parent.patience import Insistence, Patience
-from workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
-from workers.process import identity
-from workers.queue.protocol import MAX_STRIKES, QUEUE, Failed, Succeeded, WorkerReport, WorkerState
-from workers.parent.heartbeat import Pulse
-from workers.queue.jobs import Batch, Claim, Ending, Held, JobQueue, connect, handed_key
-from workers.queue.scripts import BELL
-from workers.settings import WorkerSettings
-from workers.store.choice import open_store
+from warpdesk_server.workers import logs
+from warpdesk_server.workers.parent.bell import Bell
+from warpdesk_server.workers.parent.charging import Charges
+from warpdesk_server.workers.parent.child_process import Horse
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.parent.examples import Examples
+from warpdesk_server.workers.parent.heartbeat import Pulse
+from warpdesk_server.workers.parent.patience import Insistence, Patience
+from warpdesk_server.workers.parent.supervisor import Children
+from warpdesk_server.workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
+from warpdesk_server.workers.process import identity
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import Batch, Claim, Ending, Held, JobQueue, connect, handed_key
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, QUEUE, Failed, Succeeded, WorkerReport, WorkerState
+from warpdesk_server.workers.queue.scripts import BELL
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.choice import open_store
 
 log = logging.getLogger("warpdesk.worker")
 

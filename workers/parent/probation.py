@@ -2,10 +2,10 @@
 
 from multiprocessing.connection import wait
 
-from workers.queue.counts import Tally
-from workers.parent.child_process import Horse
-from workers.pipe import Orders, Ready
-from workers.settings import WorkerSettings
+from warpdesk_server.workers.parent.child_process import Horse
+from warpdesk_server.workers.pipe import Orders, Ready
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.settings import WorkerSettings
 
 
 class Candidate:

@@ -7,10 +7,10 @@ what ended so says nothing, so each look compares that clock with this process' 
 
 import time
 
-from workers.queue.counts import Tally
-from workers.parent.endings import Endings
-from workers.process import is_dead
-from workers.queue.jobs import RENEW_SECONDS, JobQueue
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.process import is_dead
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import RENEW_SECONDS, JobQueue
 
 _MOST = 256  # attempts ended in one look: Redis does nothing else meanwhile
 _JUMP_SECONDS = RENEW_SECONDS  # less than what is left of a lease that is renewed in time

@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol
 
-from workers.gpu import nvml
-from workers.parent.probation import Candidate
-from workers.gpu.condition import Condition, LongCall, Phase, left_alone
-from workers.queue.counts import Tally
-from workers.parent.examples import Examples
-from workers.parent.child_process import Horse
-from workers.pipe import Answer, Assignment, Attempt, Checked, Lost, Orders, Ready
-from workers.prices import price_of
-from workers.queue.protocol import MAX_STRIKES, Failed, GpuCondition, JobRequest, Succeeded
-from workers.queue.jobs import Held
-from workers.settings import WorkerSettings
+from warpdesk_server.workers.gpu import nvml
+from warpdesk_server.workers.gpu.condition import Condition, LongCall, Phase, left_alone
+from warpdesk_server.workers.parent.child_process import Horse
+from warpdesk_server.workers.parent.examples import Examples
+from warpdesk_server.workers.parent.probation import Candidate
+from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Checked, Lost, Orders, Ready
+from warpdesk_server.workers.prices import price_of
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import Held
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed, GpuCondition, JobRequest, Succeeded
+from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")
 

@@ -11,10 +11,10 @@ A field is a metric's name and its labels' values, joined by "|", and what it ho
 What is counted of computing names the device behind a tab, a GPU's UUID or a CPU's name. The hours keep it; the hash of
 all time has the sum, as a fleet may see any number of GPUs.
 
-Jobs are counted by the script that makes the transition (workers.queue.scripts), so each of them once, whatever reply is lost
-and whoever dies. Its counts wait until any process adds or asks, about a second while a worker lives; after an outage
-they fall into the hour in which the service came back. What a process knows alone it adds by a Tally every second: an
-API process its requests, a worker where, how and how fast it computed what it ended (`note_endings`), which would cost
+Jobs are counted by the script that makes the transition (workers.queue.scripts), so each of them once, whatever reply
+is lost and whoever dies. Its counts wait until any process adds or asks, about a second while a worker lives; after an
+outage they fall into the hour in which the service came back. What a process knows alone it adds by a Tally every second:
+an API process its requests, a worker where, how and how fast it computed what it ended (`note_endings`), which would cost
 each job more than a hundredth if it went with its end. One that is killed takes the last second of these with it, and
 no end of a job.
 
@@ -32,11 +32,11 @@ from dataclasses import dataclass, field
 from math import ceil, isnan, nan
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from workers.queue import buckets
-from workers.queue.protocol import Succeeded, Transfers
+from warpdesk_server.workers.queue import buckets
+from warpdesk_server.workers.queue.protocol import Succeeded, Transfers
 
 if TYPE_CHECKING:
-    from workers.queue.jobs import Ending, Followed
+    from warpdesk_server.workers.queue.jobs import Ending, Followed
 
 COUNTS = "warpdesk:counts"
 FRESH = "warpdesk:counts:fresh"

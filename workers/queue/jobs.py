@@ -1,4 +1,4 @@
-"""The job queue: every transition of a job is one call, one atomic script (workers.queue.scripts, where the keys are too).
+"""The job queue: every transition of a job is one call and one atomic script of `workers.queue.scripts`.
 
 The attempt number is a fence: a claim raises it, and whatever arrives with an older one is refused. A repeat of the
 same call after a lost reply changes nothing and answers the same.
@@ -24,11 +24,30 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
-from workers.queue import scripts
-from workers.queue.counts import COUNTS, Tally, numbers
-from workers.queue.lua import digest_of, evaluate
-from workers.process import is_dead
-from workers.queue.protocol import MAX_ATTEMPTS, QUEUE, TASK, WORKERS, Event, Failed, JobRequest, Priority, Provenance, State, Succeeded, WorkerReport, digest_of_claim, events_key, job_key, owner_key, uses_key, worker_key
+from warpdesk_server.workers.process import is_dead
+from warpdesk_server.workers.queue import scripts
+from warpdesk_server.workers.queue.counts import COUNTS, Tally, numbers
+from warpdesk_server.workers.queue.lua import digest_of, evaluate
+from warpdesk_server.workers.queue.protocol import (
+    MAX_ATTEMPTS,
+    QUEUE,
+    TASK,
+    WORKERS,
+    Event,
+    Failed,
+    JobRequest,
+    Priority,
+    Provenance,
+    State,
+    Succeeded,
+    WorkerReport,
+    digest_of_claim,
+    events_key,
+    job_key,
+    owner_key,
+    uses_key,
+    worker_key,
+)
 
 log = logging.getLogger("warpdesk.queue")
 

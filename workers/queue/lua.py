@@ -15,7 +15,7 @@ import redis
 from redis import Redis
 from redis.exceptions import NoPermissionError, NoScriptError
 
-from workers.queue.scripts import SCRIPTS
+from warpdesk_server.workers.queue.scripts import SCRIPTS
 
 
 class ScriptsMissing(redis.ConnectionError):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.array import ArrayInfo, DType
 
 BackendWish = Literal["auto", "gpu", "cpu"]
 Priority = Literal["realtime", "batch", "research"]
@@ -15,7 +15,7 @@ WorkerState = Literal["starting", "ready", "busy", "restarting"]
 
 QUEUE = "warpdesk"  # what the names of RQ's queues begin with, and the queue RQ shows workers at
 PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
-TASK = "workers.child.execute.run"  # the only function a job may name
+TASK = "workers.execute.run"  # the only function a job may name; a name in Redis, which older releases know
 MAX_STRIKES = 3  # attempts that the job itself ended the worker with
 MAX_ATTEMPTS = 10  # of a job, for whatever reason they ended
 
@@ -168,7 +168,7 @@ class PublicProvenance(Message):
 
 
 class Provenance(PublicProvenance):
-    """The same as the worker knows it, of the whole launch. What its owner is told of it: `app.jobs.records.provenance`."""
+    """Provenance as the worker knows it, of the whole launch (the owner's: `app.jobs.records.provenance`)."""
 
     batch_own: int | None = None  # of `batch_size`, jobs of the same owner; a release before this one told none
 
@@ -394,7 +394,7 @@ class BreakerReport(Message):
 
 
 class DeviceMemory(Message):
-    """Bytes on a device, of the one process that uses it: what its `kernels.gpu.memory.MemoryReport` says, and `outside`.
+    """Bytes on a device, of the one process that uses it: its `kernels.gpu.memory.MemoryReport`, and `outside`.
 
     `outside` is what the process has beside its pool: the context, modules, libraries. The parent tells it from the
     driver's reading; None where that does not say.

@@ -9,8 +9,8 @@
 
 Two sets of keys change together: our records, which are the truth, and what RQ keeps about the same jobs, so that `rq
 info` shows the service as it is. RQ's key names are taken from RQ's own classes. Scripts name keys they are not given,
-so they need one primary, not a cluster. They are called by their digest; `workers.queue.lua` loads them into a Redis that
-does not know them.
+so they need one primary, not a cluster. They are called by their digest; `workers.queue.lua` loads them into a Redis
+that does not know them.
 
 Keys, beside those that `workers.queue.protocol` names:
 
@@ -46,8 +46,19 @@ from rq.job import Job
 from rq.registry import StartedJobRegistry
 from rq.suspension import WORKERS_SUSPENDED
 
-from workers.queue.counts import COUNTS, DEVICE, FRESH, HOURLY, KEPT_SECONDS, TALLIES
-from workers.queue.protocol import EVENTS, LEASES, MAX_ATTEMPTS, MAX_STRIKES, PRIORITIES, QUEUE, events_key, job_key, owner_key, uses_key
+from warpdesk_server.workers.queue.counts import COUNTS, DEVICE, FRESH, HOURLY, KEPT_SECONDS, TALLIES
+from warpdesk_server.workers.queue.protocol import (
+    EVENTS,
+    LEASES,
+    MAX_ATTEMPTS,
+    MAX_STRIKES,
+    PRIORITIES,
+    QUEUE,
+    events_key,
+    job_key,
+    owner_key,
+    uses_key,
+)
 
 RQ_QUEUES = f"{Queue.redis_queue_namespace_prefix}{QUEUE}-"
 RQ_STARTED = StartedJobRegistry.key_template.format(f"{QUEUE}-")

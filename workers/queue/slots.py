@@ -10,8 +10,8 @@ from math import ceil
 
 from redis import Redis
 
-from workers.queue.lua import evaluate
-from workers.queue.scripts import LEAVE_SLOT, TAKE_SLOT
+from warpdesk_server.workers.queue.lua import evaluate
+from warpdesk_server.workers.queue.scripts import LEAVE_SLOT, TAKE_SLOT
 
 # Longer than a worker's report is believed after the slot was renewed last: no two live reports have one number.
 TTL = 20.0

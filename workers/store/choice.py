@@ -1,13 +1,13 @@
 """Which store a worker has: the spool where it can reach it, else the API's."""
 
-from workers.settings import WorkerSettings
-from workers.store.spool import SpoolStore, WorkerStore
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.spool import SpoolStore, WorkerStore
 
 
 def open_store(settings: WorkerSettings) -> WorkerStore:
     """Parent and child each open it."""
     if settings.api_url:
-        from workers.store.remote import RemoteStore  # with it comes an HTTP client
+        from warpdesk_server.workers.store.remote import RemoteStore  # with it comes an HTTP client
 
         return RemoteStore(settings)
     return SpoolStore(settings.store_directory, settings.durability, kept_free=settings.kept_free_bytes)

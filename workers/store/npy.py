@@ -9,7 +9,7 @@ from functools import lru_cache
 from mmap import mmap
 from typing import cast
 
-from kernels.array import DTYPES, ArrayInfo, DType
+from warpdesk_server.kernels.array import DTYPES, ArrayInfo, DType
 
 _MAGIC = b"\x93NUMPY\x01\x00"
 _START = len(_MAGIC) + 2  # and the length of what follows

@@ -1,4 +1,4 @@
-"""The store of a worker that has no access to the spool: inputs and results go through the API (`app/remote/endpoints.py`).
+"""The store of a worker without access to the spool: inputs and results go through the API (`app.remote.endpoints`).
 
 root/                       0700, `remote` in the store's directory
   cache/<boot>/             inputs by id, as long as other jobs may want them: bounded in bytes and in time
@@ -32,11 +32,20 @@ from typing import BinaryIO, TypeVar
 
 import httpx
 
-from kernels.array import ArrayInfo, DType
-from workers.store import npy
-from workers.queue.protocol import CLAIM, ArrayOutput, JobRequest, ResultDocument, SentInputs, SentResult, SentResults, WantedInputs
-from workers.settings import WorkerSettings
-from workers.store.spool import UNKNOWN_ID, StoredArray, attempt_of, result_name
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.workers.queue.protocol import (
+    CLAIM,
+    ArrayOutput,
+    JobRequest,
+    ResultDocument,
+    SentInputs,
+    SentResult,
+    SentResults,
+    WantedInputs,
+)
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store import npy
+from warpdesk_server.workers.store.spool import UNKNOWN_ID, StoredArray, attempt_of, result_name
 
 log = logging.getLogger("warpdesk.store")
 

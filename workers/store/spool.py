@@ -35,18 +35,18 @@ from typing import Any, BinaryIO, Protocol
 
 from blake3 import blake3
 
-from kernels.array import ArrayInfo, DType
-from workers.store import npy
-from workers.store.disk import boot, force, force_directories, force_files, free, require_room, reserve
-from workers.queue.protocol import ArrayOutput, JobRequest, ResultDocument
-from workers.store.rows import Rows
-from workers.settings import Durability
-from workers.store.usage import BLOCK as BLOCK
-from workers.store.usage import Quota as Quota
-from workers.store.usage import QuotaPassed as QuotaPassed
-from workers.store.usage import StoreFull as StoreFull
-from workers.store.usage import Usage
-from workers.store.usage import on_disk as on_disk
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.workers.queue.protocol import ArrayOutput, JobRequest, ResultDocument
+from warpdesk_server.workers.settings import Durability
+from warpdesk_server.workers.store import npy
+from warpdesk_server.workers.store.disk import boot, force, force_directories, force_files, free, require_room, reserve
+from warpdesk_server.workers.store.rows import Rows
+from warpdesk_server.workers.store.usage import BLOCK as BLOCK
+from warpdesk_server.workers.store.usage import Quota as Quota
+from warpdesk_server.workers.store.usage import QuotaPassed as QuotaPassed
+from warpdesk_server.workers.store.usage import StoreFull as StoreFull
+from warpdesk_server.workers.store.usage import Usage
+from warpdesk_server.workers.store.usage import on_disk as on_disk
 
 log = logging.getLogger("warpdesk.store")
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from workers.store.disk import boot
+from warpdesk_server.workers.store.disk import boot
 
 log = logging.getLogger("warpdesk.store")
 

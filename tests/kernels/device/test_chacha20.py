@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.gpu.cuda import Device, Source
-from kernels.device.chacha20 import LANES, WORDS, block, keystream
+from warpdesk_server.kernels.device.chacha20 import LANES, WORDS, block, keystream
+from warpdesk_server.kernels.gpu.cuda import Device, Source
 
 _SOURCE = Source(Path(__file__).with_name("chacha20.cu"))
 

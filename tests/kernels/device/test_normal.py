@@ -5,9 +5,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from kernels.device.normal import box_muller
-from kernels.device.reduce import BLOCK
-from kernels.monte_carlo import cpu
+from warpdesk_server.kernels.device.normal import box_muller
+from warpdesk_server.kernels.device.reduce import BLOCK
+from warpdesk_server.kernels.monte_carlo import cpu
 
 PATHS, STEPS = 1 << 16, 32
 SIGNIFICANCE = 1e-4  # of each test; the seeds are fixed, so a test that passes once passes always

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from kernels.device.philox import philox4x32
 from tests.kernels.monte_carlo.reference import philox4x32 as in_python_integers
 from tests.vectors.options import PHILOX4X32_10
+from warpdesk_server.kernels.device.philox import philox4x32
 
 word = st.integers(0, 2**32 - 1)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.gpu.cuda import Device, Source
-from kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
+from warpdesk_server.kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
+from warpdesk_server.kernels.gpu.cuda import Device, Source
 
 _SOURCE = Source(Path(__file__).with_name("reduce.cu"))
 

@@ -11,12 +11,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernels.array import ArrayInfo
-from kernels.dp_noise import calibration
-from kernels.dp_noise.calibration import epsilon_of_move, epsilon_of_rho, largest_move, least_beyond, rho_of
-from kernels.dp_noise.plan import describe, plan
-from kernels.dp_noise.spec import OPERATION, DpNoise
 from tests.kernels.dp_noise.distributions import gaussian_pmf, laplace_pmf
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.dp_noise import calibration
+from warpdesk_server.kernels.dp_noise.calibration import (
+    epsilon_of_move,
+    epsilon_of_rho,
+    largest_move,
+    least_beyond,
+    rho_of,
+)
+from warpdesk_server.kernels.dp_noise.plan import describe, plan
+from warpdesk_server.kernels.dp_noise.spec import OPERATION, DpNoise
 
 _settings = settings(deadline=None, max_examples=40)
 _EPSILONS = st.decimals("0.001", "30", places=4).map(Fraction)

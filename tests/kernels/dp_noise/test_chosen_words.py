@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernels.gpu.cuda import Device, Source
-from kernels.dp_noise import sampler
+from warpdesk_server.kernels.dp_noise import sampler
+from warpdesk_server.kernels.gpu.cuda import Device, Source
 
 _SOURCE = Source(Path(__file__).with_name("sampler.cu"))
 _KEY = np.arange(3, 11, dtype=np.uint32)

@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernels.array import ArrayInfo
-from kernels.gpu.cuda import DeviceFault, OutOfMemory
-from kernels.dp_noise import cpu, gpu, spec
-from kernels.dp_noise.spec import OPERATION
-from kernels.operation import Grid, InvalidRequest
 from tests.cudasim.device import DeviceArray, EmulatedDevice
 from tests.kernels.dp_noise.cases import AGGREGATE, RECORDS
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.watched import WatchedDevice
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.dp_noise import cpu, gpu, spec
+from warpdesk_server.kernels.dp_noise.spec import OPERATION
+from warpdesk_server.kernels.gpu.cuda import DeviceFault, OutOfMemory
+from warpdesk_server.kernels.operation import Grid, InvalidRequest
 
 
 def _release(params: dict[str, Any], values: Any, key: bytes | None = None) -> dict[str, Any]:

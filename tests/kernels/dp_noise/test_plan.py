@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.array import ArrayInfo
-from kernels.dp_noise.integers import sum_records, to_grid
-from kernels.dp_noise.plan import Plan, describe, plan
-from kernels.dp_noise.release import NORM, as_bits
-from kernels.dp_noise.spec import OPERATION, DpNoise
-from kernels.operation import InvalidRequest
-from kernels.spend import Spend
 from tests.kernels.dp_noise.cases import RECORDS
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.dp_noise.integers import sum_records, to_grid
+from warpdesk_server.kernels.dp_noise.plan import Plan, describe, plan
+from warpdesk_server.kernels.dp_noise.release import NORM, as_bits
+from warpdesk_server.kernels.dp_noise.spec import OPERATION, DpNoise
+from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.spend import Spend
 
 # The first call of a compiled function loads or compiles it: no example has a deadline.
 _settings = settings(deadline=None, max_examples=50)

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.array import ArrayInfo
-from kernels.dp_noise import cpu, gpu, spec
-from kernels.dp_noise.integers import clip_records, count_records, sum_records
-from kernels.dp_noise.plan import plan
-from kernels.dp_noise.release import NORM, as_bits
-from kernels.dp_noise.spec import OPERATION
-from kernels.operation import InvalidRequest
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.watched import WatchedDevice
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.dp_noise import cpu, gpu, spec
+from warpdesk_server.kernels.dp_noise.integers import clip_records, count_records, sum_records
+from warpdesk_server.kernels.dp_noise.plan import plan
+from warpdesk_server.kernels.dp_noise.release import NORM, as_bits
+from warpdesk_server.kernels.dp_noise.spec import OPERATION
+from warpdesk_server.kernels.operation import InvalidRequest
 
 # The first call of a compiled function loads or compiles it: no example has a deadline.
 _settings = settings(deadline=None, max_examples=50)

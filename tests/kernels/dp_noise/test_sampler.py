@@ -7,8 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernels.dp_noise.release import DOMAIN
-from kernels.dp_noise.sampler import add_noise
 from tests.kernels.dp_noise.distributions import (
     Draw,
     expected_shift,
@@ -20,6 +18,8 @@ from tests.kernels.dp_noise.distributions import (
     passes,
     power,
 )
+from warpdesk_server.kernels.dp_noise.release import DOMAIN
+from warpdesk_server.kernels.dp_noise.sampler import add_noise
 
 _COUNT = 200_000
 _MANY = 1_000_000  # what a scale that is 1 % off takes

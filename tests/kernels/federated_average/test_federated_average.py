@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.array import ArrayInfo
-from kernels.gpu.cuda import LaunchFailed, OutOfMemory
-from kernels.dp_noise.calibration import epsilon_of_rho, rho_of
-from kernels.federated_average import cpu, gpu, spec
-from kernels.federated_average.averaging import prepare
-from kernels.federated_average.plan import plan
-from kernels.federated_average.spec import OPERATION, FederatedAverage
-from kernels.operation import InvalidRequest
-from kernels.spend import Spend
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.federated_average.cases import CASES, NOISE, ROUND, updates
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.watched import WatchedDevice
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.dp_noise.calibration import epsilon_of_rho, rho_of
+from warpdesk_server.kernels.federated_average import cpu, gpu, spec
+from warpdesk_server.kernels.federated_average.averaging import prepare
+from warpdesk_server.kernels.federated_average.plan import plan
+from warpdesk_server.kernels.federated_average.spec import OPERATION, FederatedAverage
+from warpdesk_server.kernels.gpu.cuda import LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.spend import Spend
 
 _REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "privacy_reference_cases.json"
 _NOISY = {"dp": NOISE, "unaccounted": True}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 Number = Callable[[float], Any]
 

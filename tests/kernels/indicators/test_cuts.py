@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kernels.gpu import chunks
-from kernels.array import ArrayInfo
-from kernels.catalogue import OPERATIONS
-from kernels.indicators import recurrence_gpu, recurrence_loops, spec
-from kernels.indicators.cuts import Cut
-from kernels.indicators.recurrence import GROUP, Recurrence, look_back
-from kernels.indicators.series import Series
-from kernels.operation import Grid
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import TILE, walk
 from tests.kernels.indicators.reference import compute
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu import chunks
+from warpdesk_server.kernels.indicators import recurrence_gpu, recurrence_loops, spec
+from warpdesk_server.kernels.indicators.cuts import Cut
+from warpdesk_server.kernels.indicators.recurrence import GROUP, Recurrence, look_back
+from warpdesk_server.kernels.indicators.series import Series
+from warpdesk_server.kernels.operation import Grid
 
 pytestmark = pytest.mark.timeout(600)  # the emulator compiles and runs kernels, also on a busy machine
 

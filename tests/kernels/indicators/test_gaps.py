@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from kernels.operation import InvalidRequest
 from tests.kernels.indicators import reference
 from tests.kernels.indicators.cases import TILE, walk
 from tests.kernels.indicators.reference import compute, window_moments
+from warpdesk_server.kernels.operation import InvalidRequest
 
 NAN = np.nan
 GAP = np.array([1, 2, 3, 4, 5, 6, NAN, 8, 9, 10, 11, 12])

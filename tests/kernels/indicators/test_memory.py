@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.array import ArrayInfo, DType
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.cuda import Source
-from kernels.indicators import spec
 from tests.cudasim.device import EmulatedDevice, EmulatedKernel
 from tests.kernels.indicators.cases import TILE
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu.cuda import Source
+from warpdesk_server.kernels.indicators import spec
 
 ALL = ("sma", "ema", "rsi", "bollinger")
 VALUES = 300_000  # at most, so that all buffers of a device stay small

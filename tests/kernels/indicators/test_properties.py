@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from kernels.indicators import recurrence_loops, window_loops
 from tests.kernels.indicators import reference
 from tests.kernels.indicators.cases import TILE, walk
 from tests.kernels.indicators.reference import compute
+from warpdesk_server.kernels.indicators import recurrence_loops, window_loops
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("sma", {"period": 9}),

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.array import ArrayInfo
-from kernels.catalogue import OPERATIONS
-from kernels.operation import InvalidRequest
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.operation import InvalidRequest
 
 ALL = ["sma", "ema", "rsi", "bollinger"]
 PRICES = ArrayInfo("float64", (100,))

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from numba import njit
 from numpy.typing import NDArray
 
-from kernels.gpu.cuda import Device
-from kernels.indicators import lanes, window_loops, windows_gpu
-from kernels.indicators.series import Series
-from kernels.indicators.windows import EIGHT, GROUP, SHORT, WHOLE, Part, first_bar
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import walk
 from tests.kernels.indicators.reference import compute, window_moments
+from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.indicators import lanes, window_loops, windows_gpu
+from warpdesk_server.kernels.indicators.series import Series
+from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT, WHOLE, Part, first_bar
 
 Array = NDArray[Any]
 

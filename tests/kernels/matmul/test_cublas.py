@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernels.gpu.cuda import LaunchFailed, NoDevice, OutOfMemory, check_out
-from kernels.matmul import cpu, gpu, spec
-from kernels.matmul.spec import MatmulParams
-from kernels.operation import InvalidRequest
 from tests.cudasim.device import EmulatedDevice, EmulatedMemory
+from warpdesk_server.kernels.gpu.cuda import LaunchFailed, NoDevice, OutOfMemory, check_out
+from warpdesk_server.kernels.matmul import cpu, gpu, spec
+from warpdesk_server.kernels.matmul.spec import MatmulParams
+from warpdesk_server.kernels.operation import InvalidRequest
 
 # Values of cublasOperation_t, cublasComputeType_t, cublasGemmAlgo_t and cudaDataType in CUDA 12's headers.
 OP_N, COMPUTE_32F, COMPUTE_32F_FAST_TF32, COMPUTE_64F, GEMM_DEFAULT = 0, 68, 77, 70, -1

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from kernels.array import ArrayInfo
-from kernels.gpu.cuda import NoDevice, OutOfMemory
-from kernels.matmul import cpu, gpu, spec
-from kernels.matmul.spec import OPERATION, MatmulParams
 from tests.cudasim.device import EmulatedDevice
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.gpu.cuda import NoDevice, OutOfMemory
+from warpdesk_server.kernels.matmul import cpu, gpu, spec
+from warpdesk_server.kernels.matmul.spec import OPERATION, MatmulParams
 
 KERNEL = MatmulParams(algorithm="kernel")
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.array import ArrayInfo
-from kernels.matmul import cpu
-from kernels.matmul.spec import OPERATION, MatmulParams
-from kernels.operation import InvalidRequest
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.matmul import cpu
+from warpdesk_server.kernels.matmul.spec import OPERATION, MatmulParams
+from warpdesk_server.kernels.operation import InvalidRequest
 
 KERNEL = MatmulParams(algorithm="kernel")
 LIBRARY = MatmulParams(algorithm="library")
@@ -127,8 +127,8 @@ def test_products_that_would_round_away_are_not_lost_before_they_are_added():
 _ON_ANOTHER_PROCESSOR = """
 import hashlib
 import numpy as np
-from kernels.matmul import cpu
-from kernels.matmul.spec import MatmulParams
+from warpdesk_server.kernels.matmul import cpu
+from warpdesk_server.kernels.matmul.spec import MatmulParams
 
 digest = hashlib.sha256()
 for dtype in ("float32", "float64"):

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.matmul import cpu
-from kernels.matmul.precision import LARGEST, nearest, relative_error
-from kernels.matmul.spec import MatmulParams
-from kernels.operation import InvalidRequest
+from warpdesk_server.kernels.matmul import cpu
+from warpdesk_server.kernels.matmul.precision import LARGEST, nearest, relative_error
+from warpdesk_server.kernels.matmul.spec import MatmulParams
+from warpdesk_server.kernels.operation import InvalidRequest
 
 SIGNIFICAND = {"tf32": 11, "bf16": 8}  # bits, the implicit one among them
 UNIT = {"tf32": 2.0**-11, "bf16": 2.0**-8, "fp16": 2.0**-11}  # half an ulp of 1
@@ -154,5 +154,5 @@ def test_the_error_is_measured_in_every_part_of_a_batch_and_in_blocks_of_columns
 
     expected = 1e-3 / np.linalg.norm(a @ b)
     assert relative_error(np, a, b, product) == pytest.approx(expected)
-    monkeypatch.setattr("kernels.matmul.precision._WORKSPACE", 10)  # two columns at a time
+    monkeypatch.setattr("warpdesk_server.kernels.matmul.precision._WORKSPACE", 10)  # two columns at a time
     assert relative_error(np, a, b, product) == pytest.approx(expected)

@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.monte_carlo.closed_form import black_scholes, geometric_asian
-from kernels.monte_carlo.spec import MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.closed_form import black_scholes, geometric_asian
+from warpdesk_server.kernels.monte_carlo.spec import MonteCarloParams
 
 Floats = NDArray[np.float64]
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from kernels.monte_carlo.closed_form import (
+from tests.vectors import options
+from warpdesk_server.kernels.monte_carlo.closed_form import (
     black_scholes,
     geometric_asian,
     geometric_asian_pays,
     normal_cdf,
     normal_quantile,
 )
-from tests.vectors import options
 
 
 @pytest.mark.parametrize("row", options.HAUG_EUROPEAN)

@@ -11,17 +11,17 @@ import numba
 import numpy as np
 import pytest
 
-from kernels.monte_carlo import cpu, gpu, spec
-from kernels.monte_carlo.plan import hit_discounts, tame, terms
-from kernels.monte_carlo.spec import BINS, OPERATION, SUMS, MonteCarloParams
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.monte_carlo.test_monte_carlo import PAYOFFS, params
+from warpdesk_server.kernels.monte_carlo import cpu, gpu, spec
+from warpdesk_server.kernels.monte_carlo.plan import hit_discounts, tame, terms
+from warpdesk_server.kernels.monte_carlo.spec import BINS, OPERATION, SUMS, MonteCarloParams
 
 SEED = (1 << 63) + 17
 PROGRAM = """
 import json, sys
-from kernels.monte_carlo.cpu import monte_carlo
-from kernels.monte_carlo.spec import MonteCarloParams
+from warpdesk_server.kernels.monte_carlo.cpu import monte_carlo
+from warpdesk_server.kernels.monte_carlo.spec import MonteCarloParams
 jobs = [MonteCarloParams.model_validate_json(json.dumps(job)) for job in json.loads(sys.argv[1])]
 print(json.dumps([monte_carlo(job, seed=int(sys.argv[2])) for job in jobs]))
 """

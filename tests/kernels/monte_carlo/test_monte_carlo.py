@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.monte_carlo.closed_form import black_scholes
-from kernels.monte_carlo.cpu import monte_carlo
-from kernels.monte_carlo.plan import BARRIER_DISCRETE, terms
-from kernels.monte_carlo.spec import MonteCarloParams, Payoff
 from tests.kernels.monte_carlo.reference import simulate
+from warpdesk_server.kernels.monte_carlo.closed_form import black_scholes
+from warpdesk_server.kernels.monte_carlo.cpu import monte_carlo
+from warpdesk_server.kernels.monte_carlo.plan import BARRIER_DISCRETE, terms
+from warpdesk_server.kernels.monte_carlo.spec import MonteCarloParams, Payoff
 
 PAYOFFS = get_args(Payoff)
 MARKET: dict[str, Any] = {

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.monte_carlo.closed_form import black_scholes, geometric_asian
-from kernels.monte_carlo.cpu import monte_carlo
-from kernels.monte_carlo.spec import MonteCarloParams
 from tests.vectors import options
+from warpdesk_server.kernels.monte_carlo.closed_form import black_scholes, geometric_asian
+from warpdesk_server.kernels.monte_carlo.cpu import monte_carlo
+from warpdesk_server.kernels.monte_carlo.spec import MonteCarloParams
 
 NEVER = 4.0  # standard errors: one chance in 16,000 for each comparison, and the seeds are fixed
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import skew
 
-from kernels.monte_carlo.cpu import monte_carlo
-from kernels.monte_carlo.reliability import ENOUGH_SEEN
-from kernels.monte_carlo.spec import MonteCarloParams
 from tests.kernels.monte_carlo.exact import exact
 from tests.kernels.monte_carlo.reference import simulate
 from tests.kernels.monte_carlo.test_monte_carlo import params
+from warpdesk_server.kernels.monte_carlo.cpu import monte_carlo
+from warpdesk_server.kernels.monte_carlo.reliability import ENOUGH_SEEN
+from warpdesk_server.kernels.monte_carlo.spec import MonteCarloParams
 
 PAYOFFS = (
     "european",

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kernels.monte_carlo.spec import CHUNK, OPERATION
-from kernels.operation import InvalidRequest
+from warpdesk_server.kernels.monte_carlo.spec import CHUNK, OPERATION
+from warpdesk_server.kernels.operation import InvalidRequest
 
 VALID: dict[str, Any] = {**OPERATION.example.params}
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from kernels.array import ArrayInfo
-from kernels.secure_aggregation.spec import OPERATION, Quantisation, SecureAggregation
 from warpdesk.masking import ClientSecret, add_masks, new_secret, pair_seed
+
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.secure_aggregation.spec import OPERATION, Quantisation, SecureAggregation
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ import hmac
 
 import numpy as np
 import pytest
-
-from kernels.secure_aggregation import cpu
-from tests.kernels.secure_aggregation.rounds import Round, validate
 from warpdesk.masking import ClientSecret, pair_seed
+
+from tests.kernels.secure_aggregation.rounds import Round, validate
+from warpdesk_server.kernels.secure_aggregation import cpu
 
 P = 2**255 - 19
 ROUND = "2031-02-29, second attempt"

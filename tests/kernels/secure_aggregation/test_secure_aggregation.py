@@ -10,15 +10,15 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.array import ArrayInfo
-from kernels.gpu.cuda import DeviceFault
-from kernels.operation import InvalidRequest
-from kernels.secure_aggregation import cpu, gpu, spec
-from kernels.secure_aggregation.spec import OPERATION, STATEMENT
-from kernels.secure_aggregation.unmask import masks
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.secure_aggregation.rounds import Round, validate
 from tests.kernels.watched import WatchedDevice
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.gpu.cuda import DeviceFault
+from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.secure_aggregation import cpu, gpu, spec
+from warpdesk_server.kernels.secure_aggregation.spec import OPERATION, STATEMENT
+from warpdesk_server.kernels.secure_aggregation.unmask import masks
 
 
 def _run(params: dict[str, Any], inputs: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.shamir.field import DTYPE, PRIME
 from tests.kernels.parity import Case
 from tests.kernels.shamir.plain import plain_shares
+from warpdesk_server.kernels.shamir.field import DTYPE, PRIME
 
 KEY = bytes(range(100, 132))
 

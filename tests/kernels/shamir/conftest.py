@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kernels.array import ArrayInfo
-from kernels.catalogue import OPERATIONS
 from tests.cudasim.device import EmulatedDevice
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.catalogue import OPERATIONS
 
 # run(operation, parameters, inputs and key) -> the answer, after the validation that a request goes through.
 Run = Callable[..., dict[str, Any]]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.shamir.field import PRIME
+from warpdesk_server.kernels.shamir.field import PRIME
 
 
 def evaluate(prime: int, coefficients: Sequence[int], x: int) -> int:

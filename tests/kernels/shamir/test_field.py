@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.gpu.cuda import Device
-from kernels.shamir import gpu
-from kernels.shamir.field import DTYPE, PRIME, weights, wrong_words
-from kernels.shamir.loops import combine
 from tests.conftest import ROOT
 from tests.kernels.shamir.conftest import Run
 from tests.kernels.shamir.plain import evaluate, interpolate
+from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.shamir import gpu
+from warpdesk_server.kernels.shamir.field import DTYPE, PRIME, weights, wrong_words
+from warpdesk_server.kernels.shamir.loops import combine
 
 REFERENCE = ROOT.parent / "shared" / "reference" / "privacy_reference_cases.json"
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.array import ArrayInfo
-from kernels.operation import InvalidRequest
-from kernels.shamir import cpu, gpu, spec
-from kernels.shamir.field import DTYPE, PRIME
-from kernels.shamir.spec import OPERATIONS, RECONSTRUCT, ShamirReconstruct, ShamirShare
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.shamir.conftest import Run
 from tests.kernels.watched import WatchedDevice
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.shamir import cpu, gpu, spec
+from warpdesk_server.kernels.shamir.field import DTYPE, PRIME
+from warpdesk_server.kernels.shamir.spec import OPERATIONS, RECONSTRUCT, ShamirReconstruct, ShamirShare
 
 KEY = bytes(range(7, 39))
 Array = npt.NDArray[Any]

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from kernels.array import ArrayInfo
-from kernels.gpu.cuda import DeviceFault
-from kernels.operation import InvalidRequest
-from kernels.shamir import cpu, gpu, spec
-from kernels.shamir.field import DTYPE, PRIME
-from kernels.shamir.spec import SHARE, ShamirShare
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.shamir.conftest import Run
 from tests.kernels.shamir.plain import evaluate, interpolate
 from tests.kernels.watched import WatchedDevice
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.gpu.cuda import DeviceFault
+from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.shamir import cpu, gpu, spec
+from warpdesk_server.kernels.shamir.field import DTYPE, PRIME
+from warpdesk_server.kernels.shamir.spec import SHARE, ShamirShare
 
 KEY = bytes(range(40, 72))
 Array = npt.NDArray[Any]

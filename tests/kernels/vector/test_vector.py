@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from kernels.array import ArrayInfo
-from kernels.catalogue import OPERATIONS
-from kernels.gpu.cuda import Device
-from kernels.operation import InvalidRequest
-from kernels.vector import spec
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.vector.cases import ELEMENTWISE, REDUCTIONS, TILE, numbers
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.vector import spec
 
 Array = npt.NDArray[Any]
 SIZES = (1, 2, 31, 32, 33, 1023, 1024, 1025, TILE - 1, TILE, TILE + 1, 5 * TILE + 321)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.gpu.cuda import Device, Source
 from tests.workers.misbehaving import cpu
+from warpdesk_server.kernels.gpu.cuda import Device, Source
 
 SOURCE = Source(Path(__file__))  # tests.workers.device looks kernels up by name
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from kernels.array import ArrayInfo
-from kernels.operation import Backend, Cost, Example, Operation, Output, Params
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.operation import Backend, Cost, Example, Operation, Output, Params
 
 Truth = Callable[[float], float]  # seconds for so much work
 

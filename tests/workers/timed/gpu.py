@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kernels.gpu.cuda import Device
 from tests.workers import timed
+from warpdesk_server.kernels.gpu.cuda import Device
 
 
 def crunch(params: Any, device: Device) -> dict[str, Any]:

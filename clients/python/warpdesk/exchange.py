@@ -21,22 +21,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
-from app.schemas import (
-    Array,
-    Budget,
-    Job,
-    JobDescription,
-    JobEvent,
-    JobPage,
-    NewBudget,
-    OperationDescription,
-    OperationList,
-    Problem,
-    Provenance,
-)
-from app.schemas import Result as ResultBody
-from kernels.array import DTYPES
-from kernels.secure_aggregation.spec import Quantisation
 from warpdesk.encoding import (
     CSV,
     NPY,
@@ -61,7 +45,23 @@ from warpdesk.errors import (
     refused,
 )
 from warpdesk.event_stream import EventStream
-from workers.queue.protocol import BackendWish, Priority, State
+from warpdesk_server.app.schemas import (
+    Array,
+    Budget,
+    Job,
+    JobDescription,
+    JobEvent,
+    JobPage,
+    NewBudget,
+    OperationDescription,
+    OperationList,
+    Problem,
+    Provenance,
+)
+from warpdesk_server.app.schemas import Result as ResultBody
+from warpdesk_server.kernels.array import DTYPES
+from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
+from warpdesk_server.workers.queue.protocol import BackendWish, Priority, State
 
 URL = "http://127.0.0.1:8000"
 LONGEST_WAIT = 55  # seconds the service holds a request open

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from app.schemas import ErrorDetail, JobDescription
+from warpdesk_server.app.schemas import ErrorDetail, JobDescription
 
 REFUSED = 409  # the status of a job's result that never comes
 

@@ -34,13 +34,13 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from privacy.rounds import graph, secret_sharing
-from privacy.rounds.key_agreement import check_encoding, share_key
 from warpdesk.client import send
 from warpdesk.encoding import CHUNK, AnyArray, Body, as_array
 from warpdesk.errors import Unreachable, WarpdeskError
 from warpdesk.exchange import Exchange
 from warpdesk.masking import ClientSecret, Quantisation, check_sum, mask, new_secret
+from warpdesk_server.privacy.rounds import graph, secret_sharing
+from warpdesk_server.privacy.rounds.key_agreement import check_encoding, share_key
 
 __all__ = ["Member", "Quantisation", "Refused", "WarpdeskError", "join"]
 

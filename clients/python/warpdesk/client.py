@@ -20,8 +20,6 @@ import httpx
 from numpy.typing import ArrayLike
 from pydantic import PrivateAttr
 
-from app.schemas import Accountant, Array, Budget, JobDescription, JobEvent, NewBudget, OperationDescription
-from kernels.spend import Neighbouring
 from warpdesk.encoding import AnyArray
 from warpdesk.errors import (
     Busy,
@@ -47,7 +45,17 @@ from warpdesk.exchange import (
     T,
 )
 from warpdesk.progress import ProgressBar
-from workers.queue.protocol import BackendWish, Priority
+from warpdesk_server.app.schemas import (
+    Accountant,
+    Array,
+    Budget,
+    JobDescription,
+    JobEvent,
+    NewBudget,
+    OperationDescription,
+)
+from warpdesk_server.kernels.spend import Neighbouring
+from warpdesk_server.workers.queue.protocol import BackendWish, Priority
 
 __all__ = [
     "Array",
