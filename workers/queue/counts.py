@@ -13,10 +13,10 @@ all time has the sum, as a fleet may see any number of GPUs.
 
 Jobs are counted by the script that makes the transition (workers.queue.scripts), so each of them once, whatever reply
 is lost and whoever dies. Its counts wait until any process adds or asks, about a second while a worker lives; after an
-outage they fall into the hour in which the service came back. What a process knows alone it adds by a Tally every second:
-an API process its requests, a worker where, how and how fast it computed what it ended (`note_endings`), which would cost
-each job more than a hundredth if it went with its end. One that is killed takes the last second of these with it, and
-no end of a job.
+outage they fall into the hour in which the service came back. What a process knows alone it adds by a Tally every
+second: an API process its requests, a worker where, how and how fast it computed what it ended (`note_endings`), which
+would cost each job more than a hundredth if it went with its end. One that is killed takes the last second of these
+with it, and no end of a job.
 
     warpdesk:counts           hash     all of it, for as long as Redis keeps it
     warpdesk:counts:fresh     hash     what transitions counted since somebody added or asked
