@@ -9,13 +9,13 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access.auth import Key, Reader, Submitter
 from warpdesk_server.app.arrays import codecs as arrays
-from warpdesk_server.app.arrays import storage
+from warpdesk_server.app.arrays import schemas, storage
 from warpdesk_server.app.http import bodies, downloads
 from warpdesk_server.app.kit import durability, errors, limits
 from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Desk, Shared
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.workers.store.spool import StoredArray, StoreFull
@@ -310,7 +310,7 @@ def _unknown(array_id: str) -> Refusal:
 def view(stored: StoredArray) -> schemas.Array:
     info = stored.info
     # Whole seconds: an output becomes an array as a private job ends.
-    created_at, expires_at = (schemas.moment(float(int(at))) for at in (stored.created_at, stored.expires_at))
+    created_at, expires_at = (moment(float(int(at))) for at in (stored.created_at, stored.expires_at))
     assert created_at is not None  # noqa: S101
     assert expires_at is not None  # noqa: S101
     return schemas.Array(

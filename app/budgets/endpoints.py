@@ -6,15 +6,15 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access import audit
 from warpdesk_server.app.access.audit import Admin, Audited
 from warpdesk_server.app.access.auth import Key, Reader
-from warpdesk_server.app.budgets import charging
+from warpdesk_server.app.budgets import charging, schemas
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.kit import amounts, errors
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
+from warpdesk_server.app.kit.schemas import Reply
 from warpdesk_server.app.services import Desk, Shared
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.amounts import Name, NotAnAmount
@@ -309,5 +309,5 @@ def _moment(microseconds: int) -> datetime:
     return datetime.fromtimestamp(microseconds / 1e6, UTC)
 
 
-def _answer(model: schemas.Reply, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def _answer(model: Reply, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(model.model_dump_json(), status, headers, "application/json")

@@ -9,13 +9,14 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access.auth import Reader, Watcher
+from warpdesk_server.app.health import schemas
 from warpdesk_server.app.jobs.admission import ABLE
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.metrics import performance
-from warpdesk_server.app.schemas import moment
+from warpdesk_server.app.metrics.schemas import Performance
 from warpdesk_server.app.services import Desk, Shared
 from warpdesk_server.workers.queue.protocol import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
 
@@ -310,7 +311,7 @@ def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
 @router.get(
     "/performance-metrics",
     summary="How quick jobs are, and whether that changed",
-    response_model=schemas.Performance,
+    response_model=Performance,
     responses=errors.documented(
         "invalid-request", "unauthorized", "missing-scope", "foreign-host", "queue-unavailable"
     ),
@@ -319,7 +320,7 @@ async def performance_metrics(
     _: Watcher,
     desk: Shared,
     hours: Annotated[int, Query(ge=1, le=24, description="How many whole clock hours to look at, beside this one")] = 1,
-) -> schemas.Performance:
+) -> Performance:
     """For keys with the scope `metrics`: it is of the jobs of all keys."""
     return performance.told(await desk.queue(lambda jobs: desk.history.read(jobs, hours)))
 

@@ -6,11 +6,13 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from warpdesk_server.app import schemas
+from warpdesk_server.app.arrays.schemas import DEFAULT_DTYPE
+from warpdesk_server.app.budgets.schemas import NewBudget
 from warpdesk_server.app.jobs.operations import example
+from warpdesk_server.app.jobs.schemas import JobEvent, Submission
 from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit.schemas import Problem
 from warpdesk_server.app.rounds import endpoints as rounds
-from warpdesk_server.app.schemas import DEFAULT_DTYPE
 from warpdesk_server.kernels.operation import Input, Operation
 
 _SCHEMES = {
@@ -46,7 +48,7 @@ def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
     written = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
     components = written.setdefault("components", {})
     models = components.setdefault("schemas", {})
-    bodies: list[type[Any]] = [schemas.Problem, schemas.Submission, schemas.JobEvent, schemas.NewBudget, *rounds.BODIES]
+    bodies: list[type[Any]] = [Problem, Submission, JobEvent, NewBudget, *rounds.BODIES]
     for model in bodies:
         models |= _component(model)
     for name in ("HTTPValidationError", "ValidationError"):

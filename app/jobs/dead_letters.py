@@ -6,11 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access.audit import Admin, Audited
+from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.jobs.records import hides_times, pending, whole_second
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Desk, Shared
 from warpdesk_server.workers.queue.jobs import InputsGone, JobQueue, JobRecord
 
@@ -92,7 +93,7 @@ def _gone(arrays: Sequence[str]) -> Refusal:
 
 def _view(desk: Desk, record: JobRecord) -> schemas.DeadLetter:
     request, error, ended_at = record.request, record.error, record.ended_at
-    submitted_at = schemas.moment(record.submitted_at)
+    submitted_at = moment(record.submitted_at)
     assert submitted_at is not None  # noqa: S101
     return schemas.DeadLetter(
         id=request.id,
@@ -103,6 +104,6 @@ def _view(desk: Desk, record: JobRecord) -> schemas.DeadLetter:
         attempt=record.attempt,
         strikes=record.strikes,
         submitted_at=submitted_at,
-        ended_at=schemas.moment(whole_second(ended_at) if hides_times(desk, request.operation) else ended_at),
+        ended_at=moment(whole_second(ended_at) if hides_times(desk, request.operation) else ended_at),
         error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
     )

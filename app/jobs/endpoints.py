@@ -7,13 +7,12 @@ import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Query, Request, Response
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Canceler, Key, Reader
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.direct import DirectRoute
 from warpdesk_server.app.http.observe import after_private
-from warpdesk_server.app.jobs import results
+from warpdesk_server.app.jobs import results, schemas
 from warpdesk_server.app.jobs.queue import Watch
 from warpdesk_server.app.jobs.records import answer, own_job, pending, require_own, view
 from warpdesk_server.app.kit import errors

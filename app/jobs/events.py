@@ -8,14 +8,15 @@ import anyio
 from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Reader
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.observe import after_private
+from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.jobs.records import hides_times, own_job, whole_second
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Desk, Shared
 from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import Event
@@ -146,7 +147,7 @@ class _Stream(Response):
 
 
 def _frame(event: Event, private: bool) -> str:
-    at = schemas.moment(whole_second(event.at) if private else event.at)
+    at = moment(whole_second(event.at) if private else event.at)
     assert at is not None  # noqa: S101
     told = schemas.JobEvent(
         job=event.job,

@@ -10,11 +10,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.arrays import codecs as arrays
 from warpdesk_server.app.http import bodies
+from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit import errors, limits
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
+from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.app.services import Desk, Shared
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.array import ArrayInfo
@@ -220,8 +221,8 @@ def describe(operation: Operation, settings: Settings) -> schemas.OperationDescr
             inline_numbers=settings.max_inline_numbers,
             array_bytes=settings.max_array,
             job_bytes=settings.max_job_bytes,
-            deadline_s=schemas.WEEK,
-            result_ttl_s=schemas.WEEK,
+            deadline_s=WEEK,
+            result_ttl_s=WEEK,
         ),
         example=example(operation),
     )

@@ -7,9 +7,10 @@ from typing import Any
 
 from fastapi import Response
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access.auth import LOCAL, Key
+from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Desk
 from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
 from warpdesk_server.workers.queue.protocol import JobRequest
@@ -44,7 +45,7 @@ def view(desk: Desk, record: JobRecord, position: int | None = None) -> schemas.
         started_at, ended_at, expires_at = None, whole_second(ended_at), whole_second(expires_at)
     at = f"/v1/jobs/{request.id}"
     error = record.error
-    submitted_at = schemas.moment(record.submitted_at)
+    submitted_at = moment(record.submitted_at)
     assert submitted_at is not None  # noqa: S101
     return schemas.Job(
         id=request.id,
@@ -57,10 +58,10 @@ def view(desk: Desk, record: JobRecord, position: int | None = None) -> schemas.
         queue_position=position,
         progress=record.progress,
         submitted_at=submitted_at,
-        started_at=schemas.moment(started_at),
-        ended_at=schemas.moment(ended_at),
-        deadline_at=schemas.moment(request.deadline),
-        result_expires_at=schemas.moment(expires_at),
+        started_at=moment(started_at),
+        ended_at=moment(ended_at),
+        deadline_at=moment(request.deadline),
+        result_expires_at=moment(expires_at),
         erased=record.erased,
         error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
         provenance=provenance(record),

@@ -13,11 +13,11 @@ import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access.auth import Reader
 from warpdesk_server.app.arrays import codecs as arrays
 from warpdesk_server.app.http import bodies, downloads
 from warpdesk_server.app.http.direct import DirectRoute
+from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.jobs.records import own_job, pending, provenance
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal

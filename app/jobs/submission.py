@@ -16,7 +16,6 @@ import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 from redis.exceptions import RedisError, ResponseError
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Key, Submitter
 from warpdesk_server.app.arrays import codecs as arrays
@@ -24,13 +23,14 @@ from warpdesk_server.app.arrays import storage
 from warpdesk_server.app.budgets import charging
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.direct import DirectRoute
-from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.jobs import operations, schemas
 from warpdesk_server.app.jobs.endpoints import APPLIED, CALLER, NOT_DONE, PREFER, until_done, waited
 from warpdesk_server.app.jobs.operations import Checked
 from warpdesk_server.app.jobs.queue import Watch
 from warpdesk_server.app.jobs.records import own_job, pending, positioned
 from warpdesk_server.app.kit import durability, errors, limits
 from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.app.services import Desk, Shared
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.ledger import Charge, Charged
@@ -275,7 +275,7 @@ def _haste(body: object) -> tuple[Priority, float | None]:
     will be refused for that."""
     asked: Mapping[str, Any] = body if isinstance(body, dict) else {}
     priority, seconds = asked.get("priority"), asked.get("deadline_s")
-    reasonable = isinstance(seconds, int | float) and 0 < seconds <= schemas.WEEK
+    reasonable = isinstance(seconds, int | float) and 0 < seconds <= WEEK
     return next((known for known in PRIORITIES if known == priority), "batch"), seconds if reasonable else None
 
 

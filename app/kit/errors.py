@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from warpdesk_server.app import schemas
+from warpdesk_server.app.kit import schemas
 from warpdesk_server.kernels import operation
 from warpdesk_server.workers.store.disk import Reserved
 

@@ -2,8 +2,7 @@
 
 from fastapi import APIRouter
 
-from warpdesk_server.app import schemas
-from warpdesk_server.app.kit import errors
+from warpdesk_server.app.kit import errors, schemas
 from warpdesk_server.app.kit.errors import Refusal
 
 router = APIRouter(tags=["problems"])

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 
-from warpdesk_server.app import schemas
+from warpdesk_server.app.kit.schemas import moment
+from warpdesk_server.app.metrics import schemas
 from warpdesk_server.workers.queue import buckets
 from warpdesk_server.workers.queue.counts import FAMILIES, SIZE_CLASSES, Counts, Timed
 from warpdesk_server.workers.queue.jobs import JobQueue
@@ -105,7 +106,7 @@ def told(lately: Lately) -> schemas.Performance:
     return schemas.Performance(
         at=datetime.fromtimestamp(lately.at, UTC),
         since=datetime.fromtimestamp(lately.since, UTC),
-        counted_since=schemas.moment(lately.ever.since),
+        counted_since=moment(lately.ever.since),
         quantile_error=buckets.RELATIVE_ERROR,
         queues={queue: _queue(lately, queue) for queue in PRIORITIES},
         operations={name: _operation(lately, name) for name in sorted(names)},

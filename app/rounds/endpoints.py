@@ -11,7 +11,6 @@ import pydantic_core
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from warpdesk_server.app import schemas
 from warpdesk_server.app.access import audit, auth
 from warpdesk_server.app.access.audit import Audited
 from warpdesk_server.app.access.auth import Key, Reader, Submitter
@@ -22,7 +21,7 @@ from warpdesk_server.app.jobs.records import own_job
 from warpdesk_server.app.kit import amounts, errors, limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Share
-from warpdesk_server.app.schemas import WEEK, Body, Reply
+from warpdesk_server.app.kit.schemas import WEEK, Body, Reply, moment
 from warpdesk_server.app.services import Desk, Shared
 from warpdesk_server.kernels.operation import Problem
 from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
@@ -283,7 +282,7 @@ async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
 async def see(round_id: str, request: Request, desk: Shared) -> Round:
     """For the key that made the round, and for its clients."""
     status = await _seen(request, desk, round_id)
-    created_at = schemas.moment(status.created_at)
+    created_at = moment(status.created_at)
     assert created_at is not None  # noqa: S101
     return Round(
         id=status.id,
@@ -298,8 +297,8 @@ async def see(round_id: str, request: Request, desk: Shared) -> Round:
         dimension=status.dimension,
         modulus_bits=status.modulus_bits,
         created_at=created_at,
-        deadline_at=schemas.moment(status.deadline),
-        ended_at=schemas.moment(status.ended_at),
+        deadline_at=moment(status.deadline),
+        ended_at=moment(status.ended_at),
         job=status.job_id,
     )
 

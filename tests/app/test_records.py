@@ -6,7 +6,7 @@ import pytest
 
 from warpdesk_server.app.access.auth import LOCAL
 from warpdesk_server.app.jobs.records import provenance
-from warpdesk_server.app.schemas import Provenance as Told
+from warpdesk_server.app.jobs.schemas import Provenance as Told
 from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import JobRequest, Provenance, State, Together
 

@@ -23,7 +23,7 @@ from warpdesk.progress import line
 from tests.app.computations import take, work
 from tests.app.conftest import Live, live, wait_until
 from tests.conftest import ROOT
-from warpdesk_server.app.schemas import JobEvent
+from warpdesk_server.app.jobs.schemas import JobEvent
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ _RQ_EXECUTION_SECONDS = 30 * 24 * 3600
 # Redis must hold the records of every job of that time.
 TOMBSTONE_SECONDS = 24 * 3600
 DEAD_SECONDS = 7 * 24 * 3600
-# Longer than a result may be kept (`app.schemas.WEEK`), and its record for a day more.
+# Longer than a result may be kept (`app.kit.schemas.WEEK`), and its record for a day more.
 CLOSED_SECONDS = 8 * 24 * 3600
 IDEMPOTENCY_SECONDS = 24 * 3600
 _KEPT_FOR_NEWCOMERS = 20  # one part in so many of a shared queue is for owners that have no job live

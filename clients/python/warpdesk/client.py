@@ -45,16 +45,11 @@ from warpdesk.exchange import (
     T,
 )
 from warpdesk.progress import ProgressBar
-from warpdesk_server.app.schemas import (
-    Accountant,
-    Array,
-    Budget,
-    JobDescription,
-    JobEvent,
-    NewBudget,
-    OperationDescription,
-)
+from warpdesk_server.app.arrays.schemas import Array
+from warpdesk_server.app.budgets.schemas import Budget, NewBudget
+from warpdesk_server.app.jobs.schemas import JobDescription, JobEvent, OperationDescription
 from warpdesk_server.kernels.spend import Neighbouring
+from warpdesk_server.privacy.accountants import Accountant
 from warpdesk_server.workers.queue.protocol import BackendWish, Priority
 
 __all__ = [

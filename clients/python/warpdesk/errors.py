@@ -4,7 +4,8 @@ from typing import Any
 
 import httpx
 
-from warpdesk_server.app.schemas import ErrorDetail, JobDescription
+from warpdesk_server.app.jobs.schemas import JobDescription
+from warpdesk_server.app.kit.schemas import ErrorDetail
 
 REFUSED = 409  # the status of a job's result that never comes
 

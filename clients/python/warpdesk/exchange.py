@@ -45,20 +45,19 @@ from warpdesk.errors import (
     refused,
 )
 from warpdesk.event_stream import EventStream
-from warpdesk_server.app.schemas import (
-    Array,
-    Budget,
+from warpdesk_server.app.arrays.schemas import Array
+from warpdesk_server.app.budgets.schemas import Budget, NewBudget
+from warpdesk_server.app.jobs.schemas import (
     Job,
     JobDescription,
     JobEvent,
     JobPage,
-    NewBudget,
     OperationDescription,
     OperationList,
-    Problem,
     Provenance,
 )
-from warpdesk_server.app.schemas import Result as ResultBody
+from warpdesk_server.app.jobs.schemas import Result as ResultBody
+from warpdesk_server.app.kit.schemas import Problem
 from warpdesk_server.kernels.array import DTYPES
 from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
 from warpdesk_server.workers.queue.protocol import BackendWish, Priority, State
