@@ -12,7 +12,7 @@ from warpdesk_server.app.jobs.operations import example
 from warpdesk_server.app.jobs.schemas import JobEvent, Submission
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.schemas import Problem
-from warpdesk_server.app.rounds import endpoints as rounds
+from warpdesk_server.app.rounds.schemas import BODIES
 from warpdesk_server.kernels.operation import Input, Operation
 
 _SCHEMES = {
@@ -48,7 +48,7 @@ def _write(api: FastAPI, operations: Mapping[str, Operation]) -> dict[str, Any]:
     written = get_openapi(title=api.title, version=api.version, summary=api.summary, routes=api.routes)
     components = written.setdefault("components", {})
     models = components.setdefault("schemas", {})
-    bodies: list[type[Any]] = [Problem, Submission, JobEvent, NewBudget, *rounds.BODIES]
+    bodies: list[type[Any]] = [Problem, Submission, JobEvent, NewBudget, *BODIES]
     for model in bodies:
         models |= _component(model)
     for name in ("HTTPValidationError", "ValidationError"):

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
-from pydantic import Field
 
 from warpdesk_server.app.access import audit, auth
 from warpdesk_server.app.access.audit import Audited
@@ -21,14 +19,13 @@ from warpdesk_server.app.jobs.records import own_job
 from warpdesk_server.app.kit import amounts, errors, limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Share
-from warpdesk_server.app.kit.schemas import WEEK, Body, Reply, moment
+from warpdesk_server.app.kit.schemas import Body, moment
+from warpdesk_server.app.rounds import schemas
 from warpdesk_server.app.services import Desk, Shared
 from warpdesk_server.kernels.operation import Problem
-from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.rounds import state as rules
-from warpdesk_server.privacy.rounds.state import Bounds, Member, NewRound, Phase, Status
-from warpdesk_server.workers.queue.protocol import BackendWish
+from warpdesk_server.privacy.rounds.state import Bounds, Member, NewRound, Status
 from warpdesk_server.workers.store.rows import Closed, Row, RowTaken
 
 router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audited)
@@ -45,199 +42,24 @@ _BODY = (
 _JOINED: dict[str, Any] = {"security": [{"join_token": []}]}
 _EITHER: dict[str, Any] = {"security": [{"bearer": []}, {"api_key": []}, {"join_token": []}]}
 
-HOUR = 3600.0
-
 T = TypeVar("T")
 B = TypeVar("B", bound=Body)
-
-Seconds = Annotated[float, Field(gt=0, le=WEEK, allow_inf_nan=False)]
-# Of a phase in which no vector is written yet: a round has its room from the beginning.
-Short = Annotated[float, Field(gt=0, le=HOUR, allow_inf_nan=False)]
-ClientName = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,3})$")]
-Hex = Annotated[str, Field(pattern=r"^([0-9a-f]{2})*$", max_length=1024, description="bytes in hexadecimal")]
-
-
-# --- what the creator sends, and gets
-
-
-class Deadlines(Body):
-    """Seconds that each phase may take. It ends earlier once everybody has sent what it takes."""
-
-    keys_s: Short = 60.0
-    shares_s: Short = 60.0
-    masked_s: Seconds = 600.0
-    unmask_s: Seconds = 60.0
-
-
-class RoundRequest(Body):
-    """A round to be made. Every client gets a join token; who takes part is settled when the keys are in."""
-
-    clients: Annotated[int, Field(ge=3, le=rules.MOST_CLIENTS, description="join tokens that are wanted")]
-    min_clients: Annotated[
-        int, Field(ge=3, le=rules.MOST_CLIENTS, description="fewest whose keys and shares may be in")
-    ]
-    threshold: Annotated[
-        int | None,
-        Field(
-            ge=2,
-            le=rules.MOST_CLIENTS,
-            description="survivors that are needed, more than half of all clients, which then share each with each; "
-            "null: neighbours and threshold by the rule for 2^-40 (security) and 2^-20 (failure)",
-        ),
-    ] = None
-    dimension: Annotated[int, Field(ge=1, le=1 << 32, description="numbers in each vector")]
-    modulus_bits: Literal[32, 64] = 32
-    quantisation: Quantisation
-    output: Literal["int", "float", "mean"] = "float"
-    deadlines: Deadlines = Deadlines()
-    backend: BackendWish = "auto"
-
-
-class OverflowProof(Reply):
-    """The largest magnitude that the sum of all clients can have, and the largest that the modulus allows."""
-
-    max_abs_sum: int
-    limit: int
-
-
-class CreatedRound(Reply):
-    """The one answer that holds the join tokens: the service keeps their digests alone."""
-
-    id: str
-    join_tokens: Annotated[
-        list[str], Field(description="one for each client, to be handed out in any order: who gets which says nothing")
-    ]
-    overflow_proof: OverflowProof
-
-
-class RoundCounts(Reply):
-    """Clients that have sent each of these."""
-
-    keys: int
-    shares: int
-    masked: int
-    unmask: int
-
-
-class Round(Reply):
-    """How far a round is."""
-
-    id: str
-    phase: Phase
-    why: Annotated[str | None, Field(description="why it was aborted")] = None
-    counts: RoundCounts
-    clients: int
-    min_clients: int
-    roster: Annotated[int | None, Field(description="clients whose keys were in when the roster closed")] = None
-    degree: int | None = None
-    threshold: int | None = None
-    dimension: int
-    modulus_bits: int
-    created_at: datetime
-    deadline_at: Annotated[datetime | None, Field(description="when the phase ends at the latest")] = None
-    ended_at: datetime | None = None
-    job: str | None = None
-
-
-class RoundResult(Reply):
-    """The sum, and what making it told the server."""
-
-    round: str
-    job: str
-    sum: Annotated[Any, Field(description="numbers, or from 100,001 of them on the id of an array")]
-    survivors: Annotated[list[int], Field(description="clients whose vectors are in the sum")]
-    dropped: Annotated[list[int], Field(description="clients that shared secrets and sent no vector in time")]
-    overflow_proof: OverflowProof
-    statement: str
-    provenance: dict[str, Any]
-
-
-# --- what a client sends, and gets
-
-
-class Keys(Body):
-    """A client's public X25519 keys for this round: of its masks, and of the shares that others send it."""
-
-    mask_public: Hex
-    share_public: Hex
-
-
-class Roster(Reply):
-    """Who takes part, and in which order they stand on the ring: a client has degree / 2 neighbours on either side."""
-
-    round: str
-    clients: dict[str, Keys]
-    ring: list[int]
-    degree: int
-    threshold: int
-    dimension: int
-    modulus_bits: int
-    quantisation: Quantisation
-
-
-class Commitments(Body):
-    """To the shares of both secrets that one client is given: SHA-256 each."""
-
-    self_seed: Hex
-    mask_key: Hex
-
-
-class SentShares(Body):
-    """An encrypted share for each neighbour, and commitments to those and to the share that the sender keeps."""
-
-    ciphertexts: dict[ClientName, Hex]
-    commitments: dict[ClientName, Commitments]
-
-
-class ReceivedShare(Reply):
-    """What one client sent another."""
-
-    ciphertext: str
-    commitments: Commitments
-
-
-class ReceivedShares(Reply):
-    """What a client's neighbours sent it, by sender, and everybody whose shares are in: mask with those among the
-    neighbours, and with nobody else."""
-
-    sharers: list[int]
-    shares: dict[str, ReceivedShare]
-
-
-class Survivors(Reply):
-    """Whose vectors are summed, and who shared secrets and sent no vector in time."""
-
-    survivors: list[int]
-    dropped: list[int]
-
-
-class Unmasking(Body):
-    """Shares that a survivor holds: of the self seeds of survivors, and of the mask keys of those that dropped out."""
-
-    self_seed: dict[ClientName, Hex] = Field(default_factory=dict)
-    mask_key: dict[ClientName, Hex] = Field(default_factory=dict)
-
-
-BODIES: tuple[type[Body], ...] = (RoundRequest, Keys, SentShares, Unmasking)
-
-
-# --- routes
 
 
 @router.post(
     "",
     summary="Make a round",
     status_code=201,
-    response_model=CreatedRound,
+    response_model=schemas.CreatedRound,
     responses=errors.documented(
         *_CREATOR, *_BODY[:6], "job-too-large", "rate-limited", "too-many-rounds", "storage-quota", "storage-full"
     ),
-    openapi_extra={"requestBody": errors.body(RoundRequest)},
+    openapi_extra={"requestBody": errors.body(schemas.RoundRequest)},
 )
 async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
     """The clients' join tokens are in the answer and nowhere else. Refused where the sum could overflow."""
     desk.limits.take(caller.id)
-    asked = await _body(request, desk, RoundRequest)
+    asked = await _body(request, desk, schemas.RoundRequest)
     new = NewRound(
         owner=caller.id,
         clients=asked.clients,
@@ -268,27 +90,27 @@ async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
             new, Bounds(settings.max_live_rounds, settings.round_bytes_per_key, settings.max_round_bytes)
         ),
     )
-    created = CreatedRound(id=round_id, join_tokens=tokens, overflow_proof=_proof(new))
+    created = schemas.CreatedRound(id=round_id, join_tokens=tokens, overflow_proof=_proof(new))
     return Response(created.model_dump_json(), 201, {"Location": f"{router.prefix}/{round_id}"}, "application/json")
 
 
 @router.get(
     "/{round_id}",
     summary="See how far a round is",
-    response_model=Round,
+    response_model=schemas.Round,
     responses=errors.documented(*_ANYONE),
     openapi_extra=_EITHER,
 )
-async def see(round_id: str, request: Request, desk: Shared) -> Round:
+async def see(round_id: str, request: Request, desk: Shared) -> schemas.Round:
     """For the key that made the round, and for its clients."""
     status = await _seen(request, desk, round_id)
     created_at = moment(status.created_at)
     assert created_at is not None  # noqa: S101
-    return Round(
+    return schemas.Round(
         id=status.id,
         phase=status.phase,
         why=status.why,
-        counts=RoundCounts(**status.counts),
+        counts=schemas.RoundCounts(**status.counts),
         clients=status.clients,
         min_clients=status.min_clients,
         roster=status.roster,
@@ -335,11 +157,11 @@ async def cancel(round_id: str, request: Request, caller: Submitter, desk: Share
     status_code=204,
     response_class=Response,
     responses=errors.documented(*_MEMBER, *_BODY),
-    openapi_extra={**_JOINED, "requestBody": errors.body(Keys)},
+    openapi_extra={**_JOINED, "requestBody": errors.body(schemas.Keys)},
 )
 async def send_keys(round_id: str, request: Request, desk: Shared) -> Response:
     member = await _member(request, desk, round_id)
-    keys = await _body(request, desk, Keys)
+    keys = await _body(request, desk, schemas.Keys)
     mask_public, share_public = bytes.fromhex(keys.mask_public), bytes.fromhex(keys.share_public)
     await _told(desk, member.owner, lambda: desk.rounds.send_keys(member, mask_public, share_public))
     return Response(status_code=204)
@@ -348,18 +170,18 @@ async def send_keys(round_id: str, request: Request, desk: Shared) -> Response:
 @router.get(
     "/{round_id}/roster",
     summary="See who takes part",
-    response_model=Roster,
+    response_model=schemas.Roster,
     responses=errors.documented(*_ANYONE, "not-yet", "round-aborted"),
     openapi_extra=_EITHER,
 )
-async def roster(round_id: str, request: Request, desk: Shared) -> Roster:
+async def roster(round_id: str, request: Request, desk: Shared) -> schemas.Roster:
     """Known once the keys are in, or their time is over."""
     status = await _seen(request, desk, round_id)
     found = await _told(desk, status.owner, lambda: desk.rounds.roster(round_id))
-    return Roster(
+    return schemas.Roster(
         round=round_id,
         clients={
-            str(client): Keys(mask_public=mask.hex(), share_public=share.hex())
+            str(client): schemas.Keys(mask_public=mask.hex(), share_public=share.hex())
             for client, (mask, share) in found.clients.items()
         },
         ring=list(found.ring),
@@ -377,12 +199,12 @@ async def roster(round_id: str, request: Request, desk: Shared) -> Roster:
     status_code=204,
     response_class=Response,
     responses=errors.documented(*_MEMBER, *_BODY, "not-a-neighbour", "missing-share"),
-    openapi_extra={**_JOINED, "requestBody": errors.body(SentShares)},
+    openapi_extra={**_JOINED, "requestBody": errors.body(schemas.SentShares)},
 )
 async def send_shares(round_id: str, request: Request, desk: Shared) -> Response:
     """Ciphertexts for exactly the sender's neighbours, of 96 bytes each."""
     member = await _member(request, desk, round_id)
-    sent = await _body(request, desk, SentShares, keys=limits.JSON_KEYS_OF_MEMBERS)
+    sent = await _body(request, desk, schemas.SentShares, keys=limits.JSON_KEYS_OF_MEMBERS)
     commitments = {
         int(client): (bytes.fromhex(both.self_seed), bytes.fromhex(both.mask_key))
         for client, both in sent.commitments.items()
@@ -394,20 +216,20 @@ async def send_shares(round_id: str, request: Request, desk: Shared) -> Response
 @router.get(
     "/{round_id}/shares",
     summary="Get the shares of others' secrets",
-    response_model=ReceivedShares,
+    response_model=schemas.ReceivedShares,
     responses=errors.documented(*_MEMBER),
     openapi_extra=_JOINED,
 )
-async def shares(round_id: str, request: Request, desk: Shared) -> ReceivedShares:
+async def shares(round_id: str, request: Request, desk: Shared) -> schemas.ReceivedShares:
     """Known once the shares are in, or their time is over. Who has sent none is out of the round."""
     member = await _member(request, desk, round_id)
     sharers, received = await _told(desk, member.owner, lambda: desk.rounds.shares_for(member))
-    return ReceivedShares(
+    return schemas.ReceivedShares(
         sharers=sharers,
         shares={
-            str(client): ReceivedShare(
+            str(client): schemas.ReceivedShare(
                 ciphertext=share.ciphertext.hex(),
-                commitments=Commitments(self_seed=share.self_seed.hex(), mask_key=share.mask_key.hex()),
+                commitments=schemas.Commitments(self_seed=share.self_seed.hex(), mask_key=share.mask_key.hex()),
             )
             for client, share in received.items()
         },
@@ -478,15 +300,15 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
 @router.get(
     "/{round_id}/survivors",
     summary="See whose vectors are summed",
-    response_model=Survivors,
+    response_model=schemas.Survivors,
     responses=errors.documented(*_ANYONE, "not-yet", "round-aborted"),
     openapi_extra=_EITHER,
 )
-async def survivors(round_id: str, request: Request, desk: Shared) -> Survivors:
+async def survivors(round_id: str, request: Request, desk: Shared) -> schemas.Survivors:
     """Known once the masked vectors are in, or their time is over. Who dropped out has dropped out for good."""
     status = await _seen(request, desk, round_id)
     stayed, gone = await _told(desk, status.owner, lambda: desk.rounds.survivors(round_id))
-    return Survivors(survivors=stayed, dropped=gone)
+    return schemas.Survivors(survivors=stayed, dropped=gone)
 
 
 @router.post(
@@ -495,13 +317,13 @@ async def survivors(round_id: str, request: Request, desk: Shared) -> Survivors:
     status_code=204,
     response_class=Response,
     responses=errors.documented(*_MEMBER, *_BODY, "double-reveal", "forged-share", "not-a-neighbour", "missing-share"),
-    openapi_extra={**_JOINED, "requestBody": errors.body(Unmasking)},
+    openapi_extra={**_JOINED, "requestBody": errors.body(schemas.Unmasking)},
 )
 async def send_unmask(round_id: str, request: Request, desk: Shared) -> Response:
     """For each of the sender's neighbours and itself one share: of the self seed of who survived, of the mask key of
     who dropped out. Never both: together they open a vector."""
     member = await _member(request, desk, round_id)
-    sent = await _body(request, desk, Unmasking, keys=limits.JSON_KEYS_OF_MEMBERS)
+    sent = await _body(request, desk, schemas.Unmasking, keys=limits.JSON_KEYS_OF_MEMBERS)
     await _told(
         desk,
         member.owner,
@@ -514,7 +336,7 @@ async def send_unmask(round_id: str, request: Request, desk: Shared) -> Response
 @router.get(
     "/{round_id}/result",
     summary="Get the sum",
-    response_model=RoundResult,
+    response_model=schemas.RoundResult,
     responses=errors.documented(
         *_CREATOR, "unknown-round", "unknown-job", "not-yet", "round-aborted", "result-gone", "queue-unavailable"
     ),
@@ -558,9 +380,9 @@ def _statement(status: Status, stayed: int, gone: int) -> str:
     )
 
 
-def _proof(new: NewRound) -> OverflowProof:
+def _proof(new: NewRound) -> schemas.OverflowProof:
     largest, limit = rules.overflow_proof(new)
-    return OverflowProof(max_abs_sum=largest, limit=limit)
+    return schemas.OverflowProof(max_abs_sum=largest, limit=limit)
 
 
 # --- what the routes share
