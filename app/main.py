@@ -43,7 +43,7 @@ from warpdesk_server.app.metrics.redis_source import RedisCollector
 from warpdesk_server.app.remote import endpoints as remote
 from warpdesk_server.app.rounds import driver
 from warpdesk_server.app.rounds import endpoints as rounds
-from warpdesk_server.app.services import Desk
+from warpdesk_server.app.services import Services
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.operation import Operation
@@ -96,15 +96,15 @@ def create_app(
             drain.ended(record)
             storage.ended(kept, record)
             if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
-                await results.erase_secrets(api.state.desk, record)
-                await charging.ended(desk, record)
+                await results.erase_secrets(api.state.services, record)
+                await charging.ended(services, record)
                 if record.request.operation == driver.OPERATION:
-                    desk.rounds_moved.set()  # one may have waited for it
+                    services.rounds_moved.set()  # one may have waited for it
 
         completions = Completions(settings.redis_url, queue, seen)
         threads = ThreadPoolExecutor(thread_name_prefix="upload")
         ledger_threads = Threads("ledger", limits.LEDGER_THREADS, limits.LEDGER_THREADS // 2)
-        desk = api.state.desk = Desk(
+        services = api.state.services = Services(
             settings=settings,
             operations=offered,
             store=kept,
@@ -148,9 +148,9 @@ def create_app(
             "listen": completions.listen,
             "sweep": lambda: storage.sweep(kept, queue.jobs, settings.sweep_every),
             "storage": lambda: storage.keep_count(kept),
-            "charges": lambda: charging.look(desk),
+            "charges": lambda: charging.look(services),
             "keys": lambda: _watch_keys(api.state.gate, completions),
-            "rounds": lambda: driver.drive(desk),
+            "rounds": lambda: driver.drive(services),
             "turn": lambda: _turn(metrics),
         }
         if (port := settings.metrics_port) is not None:

@@ -1,4 +1,4 @@
-"""What the routes of one application share, made when it starts."""
+"""The services of one application: what its routes and background loops share, made when it starts."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from warpdesk_server.workers.store.spool import Store
 
 
 @dataclass(frozen=True)
-class Desk:
+class Services:
     settings: Settings
     operations: Mapping[str, Operation]
     store: Store
@@ -89,9 +89,9 @@ class Desk:
         return unread
 
 
-async def desk(request: Request) -> Desk:  # (FastAPI would call a plain function in a thread)
-    found: Desk = request.app.state.desk
+async def services(request: Request) -> Services:  # (FastAPI would call a plain function in a thread)
+    found: Services = request.app.state.services
     return found
 
 
-Shared = Annotated[Desk, Depends(desk)]
+ServicesDep = Annotated[Services, Depends(services)]

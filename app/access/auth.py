@@ -413,11 +413,11 @@ class Needs:
         key = await gate.identify(request)
         require(key, self.scope, "This")
         request.state.owner = key.id
-        desk, worker = request.app.state.desk, "worker" in key.scopes
+        services, worker = request.app.state.services, "worker" in key.scopes
         if not worker:  # how often workers ask is set by the jobs they are given
-            desk.requests.take(key.id)
+            services.requests.take(key.id)
         if not hasattr(request.state, "shares"):
-            under_way = desk.under_way_of_workers if worker else desk.under_way
+            under_way = services.under_way_of_workers if worker else services.under_way
             request.state.shares = [under_way.take(key.id)]  # until the request ends (`observe`)
         return key
 

@@ -16,7 +16,7 @@ from warpdesk_server.app.http import bodies, downloads
 from warpdesk_server.app.kit import durability, errors, limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.workers.store.spool import StoredArray, StoreFull
 
@@ -59,7 +59,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 async def upload(
     request: Request,
     caller: Submitter,
-    desk: Shared,
+    services: ServicesDep,
     columns: Annotated[
         list[str] | None,
         Query(description="CSV only: names in the order wanted, separated by commas or repeated", examples=[["Close"]]),
@@ -69,67 +69,67 @@ async def upload(
     stored as it comes. `text/csv` becomes float64: one column of shape (rows,), several of shape (columns, rows); the
     first row may be a header; an empty cell is NaN. The same content gives the same id, and another key cannot use or
     guess it."""
-    desk.limits.take(caller.id)
+    services.limits.take(caller.id)
     media_type = bodies.require_media_type(request, NPY, CSV)
     if media_type == NPY and columns is not None:
         sentence = f"columns chooses from a CSV; this body is {NPY}, which has none"
         raise errors.refuse_at("invalid-request", "/query/columns", sentence)
     with storage.refused():
         if media_type == CSV:
-            stored = await _csv(request, caller, desk, columns)
+            stored = await _csv(request, caller, services, columns)
         else:
-            stored = await _npy(request, caller, desk)
-    headers = {"Location": f"/v1/arrays/{stored.id}", durability.HEADER: desk.admission.durability}
+            stored = await _npy(request, caller, services)
+    headers = {"Location": f"/v1/arrays/{stored.id}", durability.HEADER: services.admission.durability}
     return Response(view(stored).model_dump_json(), 201, headers, JSON)
 
 
-async def _csv(request: Request, caller: Key, desk: Desk, columns: list[str] | None) -> StoredArray:
+async def _csv(request: Request, caller: Key, services: Services, columns: list[str] | None) -> StoredArray:
     chosen = [name.strip() for name in ",".join(columns or ()).split(",") if name.strip()]
 
-    limit = min(desk.settings.max_csv, desk.settings.max_array)
+    limit = min(services.settings.max_csv, services.settings.max_array)
 
     def keep(body: bytes) -> StoredArray:
-        upload = _npy_upload(desk, caller, None)
+        upload = _npy_upload(services, caller, None)
         try:
             stored = arrays.from_csv(body, chosen, limit, upload)
         finally:
             upload.discard()
-        desk.allow(caller.id, stored.id)
+        services.allow(caller.id, stored.id)
         return stored
 
     with bodies.room(request, limit) as share:
         body = await bodies.read(request, limit, share)
         async with AsyncExitStack() as place:
             if not arrays.is_small_csv(body):
-                await _wait_for(place, desk, caller)
+                await _wait_for(place, services, caller)
             return await anyio.to_thread.run_sync(keep, body)
 
 
-async def _wait_for(place: AsyncExitStack, desk: Desk, caller: Key) -> None:
+async def _wait_for(place: AsyncExitStack, services: Services, caller: Key) -> None:
     """Have a place among the CSV files that are read, in turn and for a while, until the stack is left."""
     try:
         with anyio.fail_after(limits.CSV_WAIT):
-            await place.enter_async_context(desk.csvs.take(caller.id))
+            await place.enter_async_context(services.csvs.take(caller.id))
     except TimeoutError:
         sentence = (
             f"CSV files: {limits.CSV_PER_KEY} of one key and {limits.CSV_IN_ALL} of all are read at once; "
             f"this one waited {limits.CSV_WAIT:g} seconds for its turn"
         )
-        code = "share-used-up" if desk.csvs.present[caller.id] else "busy"
+        code = "share-used-up" if services.csvs.present[caller.id] else "busy"
         raise Refusal(code, sentence, headers={"Retry-After": "1"}) from None
 
 
-async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
+async def _npy(request: Request, caller: Key, services: Services) -> StoredArray:
     """Check and hash each piece as it comes, while a thread writes the ones before.
 
     The computing is done here, in the event loop, some 200 microseconds for a piece of 1 MiB: the processor has the
     bytes at hand now, and each step of a thread beside it costs two hand-overs of the interpreter's lock.
     """
-    limit = desk.settings.max_array + arrays.MAX_NPY_HEADER
+    limit = services.settings.max_array + arrays.MAX_NPY_HEADER
     bodies.require_length(request, limit)
-    incoming = _npy_upload(desk, caller, bodies.declared_length(request))
+    incoming = _npy_upload(services, caller, bodies.declared_length(request))
     thread: Future[Any] | None = None
-    share = desk.unwritten.take(caller.id, 0)
+    share = services.unwritten.take(caller.id, 0)
     try:
         received = waiting = 0
         async for piece in request.stream():
@@ -149,14 +149,14 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
                 continue
             if thread is not None:
                 await _done(thread)
-            thread = desk.threads.submit(incoming.flush)
+            thread = services.threads.submit(incoming.flush)
             if crowded:
                 await _done(thread)
                 share.close()
             else:
                 share.shrink(share.amount - waiting)
             waiting = 0
-        thread = desk.threads.submit(_finish, incoming, thread, desk, caller)
+        thread = services.threads.submit(_finish, incoming, thread, services, caller)
         stored: StoredArray = await _done(thread)
     except BaseException:
         if thread is not None:
@@ -169,18 +169,20 @@ async def _npy(request: Request, caller: Key, desk: Desk) -> StoredArray:
     return stored
 
 
-def _npy_upload(desk: Desk, caller: Key, length: int | None) -> arrays.NpyUpload:
-    settings = desk.settings
+def _npy_upload(services: Services, caller: Key, length: int | None) -> arrays.NpyUpload:
+    settings = services.settings
     return arrays.NpyUpload(
-        lambda dtype, shape: desk.store.writer(caller.id, dtype, shape, settings.array_ttl),
+        lambda dtype, shape: services.store.writer(caller.id, dtype, shape, settings.array_ttl),
         settings.max_array,
         length,
     )
 
 
-def _finish(incoming: arrays.NpyUpload, flushing: "Future[None] | None", desk: Desk, caller: Key) -> StoredArray:
+def _finish(
+    incoming: arrays.NpyUpload, flushing: "Future[None] | None", services: Services, caller: Key
+) -> StoredArray:
     stored = incoming.finish(flushing)
-    desk.allow(caller.id, stored.id)
+    services.allow(caller.id, stored.id)
     return stored
 
 
@@ -199,7 +201,7 @@ async def _done(thread: "Future[Any]") -> Any:
 )
 async def listed(
     caller: Reader,
-    desk: Shared,
+    services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(description="From `next` of the page before", pattern=_CURSOR)] = None,
 ) -> Response:
@@ -209,11 +211,11 @@ async def listed(
         created_at, _, digits = cursor.partition("-")
         before = float(created_at), f"blake3:{digits}"
     with storage.refused():
-        found = list(await anyio.to_thread.run_sync(desk.store.arrays, caller.id, limit + 1, before))
-    stored_bytes, max_stored_bytes = desk.store.stored(caller.id)
+        found = list(await anyio.to_thread.run_sync(services.store.arrays, caller.id, limit + 1, before))
+    stored_bytes, max_stored_bytes = services.store.stored(caller.id)
     round_bytes = None
     with anyio.move_on_after(_PATIENCE), suppress(DatabaseUnavailable):  # arrays can be listed without the ledger
-        round_bytes = await desk.ledger_threads.run(caller.id, lambda: desk.rounds.live_bytes(caller.id))
+        round_bytes = await services.ledger_threads.run(caller.id, lambda: services.rounds.live_bytes(caller.id))
     last = found[limit - 1] if len(found) > limit else None
     page = schemas.ArrayPage(
         arrays=[view(stored) for _, stored in found[:limit]],
@@ -221,7 +223,7 @@ async def listed(
         stored_bytes=stored_bytes,
         max_stored_bytes=max_stored_bytes,
         round_bytes=round_bytes,
-        max_round_bytes=desk.settings.round_bytes_per_key,
+        max_round_bytes=services.settings.round_bytes_per_key,
     )
     headers = {"Link": f'<{page.next}>; rel="next"'} if page.next else {}
     return Response(page.model_dump_json(), 200, headers, JSON)
@@ -244,13 +246,13 @@ _FOUND: dict[int | str, dict[str, Any]] = {
     responses=_FOUND,
     openapi_extra=downloads.RANGE,
 )
-async def array(array_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+async def array(array_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     media_type = bodies.negotiate(request, JSON, NPY)
-    stored = await anyio.to_thread.run_sync(_own, desk, caller, array_id)
+    stored = await anyio.to_thread.run_sync(_own, services, caller, array_id)
     if media_type == NPY:
         headers = {"ETag": f'"{stored.id}"', "Vary": "Accept"}  # the id is that of the content
         try:
-            return await downloads.download(request, desk.store.path(caller.id, stored.id), headers, NPY)
+            return await downloads.download(request, services.store.path(caller.id, stored.id), headers, NPY)
         except FileNotFoundError:
             raise _unknown(array_id) from None
     return Response(view(stored).model_dump_json(), 200, {"Vary": "Accept"}, JSON)
@@ -277,14 +279,14 @@ router.add_api_route(
         **errors.documented(*_CALLER, "unknown-array", "array-in-use", "queue-unavailable"),
     },
 )
-async def delete(array_id: str, caller: Submitter, desk: Shared) -> Response:
+async def delete(array_id: str, caller: Submitter, services: ServicesDep) -> Response:
     """While Redis is away an array is deleted where it is certain that no job reads it."""
-    stored = await anyio.to_thread.run_sync(_own, desk, caller, array_id)
+    stored = await anyio.to_thread.run_sync(_own, services, caller, array_id)
     try:
-        unread = await desk.queue(lambda _: desk.delete_unread(caller.id, stored.id))
+        unread = await services.queue(lambda _: services.delete_unread(caller.id, stored.id))
     except Refusal as refusal:
         unread = await anyio.to_thread.run_sync(
-            lambda: desk.store.delete(caller.id, stored.id, lambda: desk.store.unread(caller.id, stored.id))
+            lambda: services.store.delete(caller.id, stored.id, lambda: services.store.unread(caller.id, stored.id))
         )
         if not unread:
             sentence = f"{refusal.detail}, and a job that was not seen to end may read {stored.id}"
@@ -292,12 +294,12 @@ async def delete(array_id: str, caller: Submitter, desk: Shared) -> Response:
     if not unread:
         raise Refusal("array-in-use", f"A job that is not done, or was given up, reads {stored.id}; erase it or wait")
     with suppress(StoreFull):  # the room is there for the caller's next upload
-        await anyio.to_thread.run_sync(desk.store.sync)
+        await anyio.to_thread.run_sync(services.store.sync)
     return Response(status_code=204)
 
 
-def _own(desk: Desk, caller: Key, array_id: str) -> StoredArray:
-    stored = desk.store.find(caller.id, array_id)
+def _own(services: Services, caller: Key, array_id: str) -> StoredArray:
+    stored = services.store.find(caller.id, array_id)
     if stored is None:
         raise _unknown(array_id)
     return stored

@@ -12,7 +12,7 @@ import anyio.to_thread
 from redis.exceptions import RedisError
 
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
-from warpdesk_server.app.services import Desk
+from warpdesk_server.app.services import Services
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.ledger import (
     BudgetClosed,
@@ -46,12 +46,12 @@ _MOST = 20_000
 _AT_ONCE = 500  # of their records
 
 
-async def in_time(desk: Desk, owner: str, question: Callable[[], T], patience: float = PATIENCE) -> T:
+async def in_time(services: Services, owner: str, question: Callable[[], T], patience: float = PATIENCE) -> T:
     """Ask what waits for the database, in one of the few threads there are for that, half of them for one owner. Where
     it hangs it keeps these and no others, until it goes on, and callers are refused."""
     try:
         with anyio.fail_after(patience):
-            return await desk.ledger_threads.run(owner, question)
+            return await services.ledger_threads.run(owner, question)
     except TimeoutError as error:
         raise unavailable(error) from None
 
@@ -150,21 +150,21 @@ def _give_up(ledger: Ledger, charge_id: str, reason: str, *, forget_key: bool = 
             ledger.fail(charge_id, reason)
 
 
-async def ended(desk: Desk, record: JobRecord) -> None:
+async def ended(services: Services, record: JobRecord) -> None:
     """Settle at once; `look` does it otherwise."""
     if record.request.charge is not None:
         with suppress(Refusal, DatabaseUnavailable):
-            await in_time(desk, record.request.owner, lambda: settle(desk.ledger, record), patience=1.0)
+            await in_time(services, record.request.owner, lambda: settle(services.ledger, record), patience=1.0)
 
 
-async def look(desk: Desk) -> None:
+async def look(services: Services) -> None:
     """Run for as long as the API does: queue what was charged and is in no queue, settle what has ended."""
-    every = desk.settings.ledger_every
+    every = services.settings.ledger_every
     while True:
         await asyncio.sleep(every)
         try:
             await anyio.to_thread.run_sync(
-                look_once, desk.ledger, desk.queue.jobs, desk.store, every, abandon_on_cancel=True
+                look_once, services.ledger, services.queue.jobs, services.store, every, abandon_on_cancel=True
             )
         except Exception as error:  # noqa: BLE001 - Redis or the ledger away: the API must go on
             log.warning("charged jobs were not looked after: %s", _told(error))

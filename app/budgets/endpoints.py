@@ -15,7 +15,7 @@ from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.kit import amounts, errors
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
 from warpdesk_server.app.kit.schemas import Reply
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.amounts import Name, NotAnAmount
 from warpdesk_server.privacy.ledger import (
@@ -54,18 +54,18 @@ _BODY = ("malformed-json", "duplicate-key", "body-too-large", "unsupported-media
         }
     },
 )
-async def create(request: Request, caller: Admin, desk: Shared) -> Response:
+async def create(request: Request, caller: Admin, services: ServicesDep) -> Response:
     """What a budget holds is never changed afterwards. A dataset has one open budget at a time, whoever uses it: two
     would add up for those who can charge both."""
     asked = await bodies.read_json(
         request,
-        desk.settings.max_body,
+        services.settings.max_body,
         lambda sent: bodies.fitted(schemas.NewBudget, amounts.of_body(sent, schemas.NewBudget.model_json_schema())),
     )
     given = asked.model_dump(exclude={"charge_keys", "arrays"})
     made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
     try:
-        budget = await _of_ledger(desk, caller, lambda: desk.ledger.create(made))
+        budget = await _of_ledger(services, caller, lambda: services.ledger.create(made))
     except NotAnAmount as error:
         raise refuse_at("invalid-request", f"/{error.name}", str(error)) from None
     except NotADataset as error:
@@ -84,13 +84,13 @@ async def create(request: Request, caller: Admin, desk: Shared) -> Response:
 )
 async def budgets(
     caller: Admin,
-    desk: Shared,
+    services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
         str | None, Query(description="From `next` of the page before", pattern=schemas.BUDGET_ID)
     ] = None,
 ) -> Response:
-    found = await _asked(desk, caller, lambda: desk.ledger.budgets(limit + 1, cursor))
+    found = await _asked(services, caller, lambda: services.ledger.budgets(limit + 1, cursor))
     more = f"/v1/budgets?limit={limit}&cursor={found[limit - 1].id}" if len(found) > limit else None
     page = schemas.BudgetPage(budgets=[_budget(budget) for budget in found[:limit]], next=more)
     return _answer(page, 200, {"Link": f'<{more}>; rel="next"'} if more else {})
@@ -102,9 +102,9 @@ async def budgets(
     response_model=schemas.Budget,
     responses=errors.documented(*_CALLER, "unknown-budget"),
 )
-async def budget(budget_id: str, caller: Reader, desk: Shared) -> Response:
+async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
     """What it holds, what was spent and what remains, as exact decimals, and the head of its chain."""
-    return _answer(_budget(await _asked(desk, caller, lambda: desk.ledger.budget(budget_id))))
+    return _answer(_budget(await _asked(services, caller, lambda: services.ledger.budget(budget_id))))
 
 
 @router.post(
@@ -113,9 +113,9 @@ async def budget(budget_id: str, caller: Reader, desk: Shared) -> Response:
     response_model=schemas.Budget,
     responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
-async def close(budget_id: str, caller: Admin, desk: Shared) -> Response:
+async def close(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
     """From then on nothing is charged to it. What was spent stays on record, and jobs that were charged run."""
-    return _answer(_budget(await _asked(desk, caller, lambda: desk.ledger.close(budget_id, caller.id))))
+    return _answer(_budget(await _asked(services, caller, lambda: services.ledger.close(budget_id, caller.id))))
 
 
 @router.get(
@@ -124,8 +124,8 @@ async def close(budget_id: str, caller: Admin, desk: Shared) -> Response:
     response_model=schemas.BudgetRules,
     responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
-async def rules(budget_id: str, caller: Admin, desk: Shared) -> Response:
-    found = await _asked(desk, caller, lambda: desk.ledger.rules(budget_id))
+async def rules(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
+    found = await _asked(services, caller, lambda: services.ledger.rules(budget_id))
     return Response(found.text, media_type="application/json")
 
 
@@ -141,12 +141,12 @@ async def rules(budget_id: str, caller: Admin, desk: Shared) -> Response:
         }
     },
 )
-async def change_rules(budget_id: str, request: Request, caller: Admin, desk: Shared) -> Response:
+async def change_rules(budget_id: str, request: Request, caller: Admin, services: ServicesDep) -> Response:
     """Both lists are replaced. It is an entry of the budget's chain; what was charged before stays."""
     asked = await bodies.read_json(
-        request, desk.settings.max_body, lambda sent: bodies.fitted(schemas.BudgetRules, bodies.parse(sent))
+        request, services.settings.max_body, lambda sent: bodies.fitted(schemas.BudgetRules, bodies.parse(sent))
     )
-    await _asked(desk, caller, lambda: desk.ledger.change_rules(budget_id, _rules(asked), caller.id))
+    await _asked(services, caller, lambda: services.ledger.change_rules(budget_id, _rules(asked), caller.id))
     return Response(asked.model_dump_json(), media_type="application/json")
 
 
@@ -158,18 +158,18 @@ async def change_rules(budget_id: str, request: Request, caller: Admin, desk: Sh
         *_CALLER, *_BODY, "unknown-budget", "unknown-operation", "not-accountable", "charge-forbidden"
     ),
 )
-async def quote(budget_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+async def quote(budget_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     """Send the job as it would be submitted: whether the budget holds it, and what would remain. Charges nothing."""
 
     def checked(sent: bytes) -> tuple[Spend, list[str]]:
-        job = operations.check(desk, caller.id, operations.parsed(desk, sent))
+        job = operations.check(services, caller.id, operations.parsed(services, sent))
         if job.spend is None:
             sentence = f"{job.operation.name} charges no budget as it is asked for here"
             raise refuse_at("not-accountable", "/params", sentence)
         return job.spend, list(job.stored.values())
 
-    spend, stored = await bodies.read_json(request, desk.settings.max_body, checked, small=0)  # it reads files
-    told = await _asked(desk, caller, lambda: desk.ledger.quote(budget_id, spend, caller.id, stored))
+    spend, stored = await bodies.read_json(request, services.settings.max_body, checked, small=0)  # it reads files
+    told = await _asked(services, caller, lambda: services.ledger.quote(budget_id, spend, caller.id, stored))
     return _answer(schemas.Quote(fits=told.fits, cost=_amounts(told.cost), remaining=_amounts(told.remaining)))
 
 
@@ -182,13 +182,13 @@ async def quote(budget_id: str, request: Request, caller: Reader, desk: Shared) 
 async def history(
     budget_id: str,
     caller: Reader,
-    desk: Shared,
+    services: ServicesDep,
     after: Annotated[int, Query(ge=0, description="Number of the last entry that is known")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """Every charge, refund and change in order; each holds the hash of the one before. Whose a charge is and what for,
     its owner and administrators see alone."""
-    found = await _asked(desk, caller, lambda: desk.ledger.history(budget_id, after, limit + 1))
+    found = await _asked(services, caller, lambda: services.ledger.history(budget_id, after, limit + 1))
     more = f"/v1/budgets/{budget_id}/history?after={found[limit - 1].seq}&limit={limit}" if len(found) > limit else None
     return _answer(schemas.History(entries=[_entry(entry, caller) for entry in found[:limit]], next=more))
 
@@ -199,10 +199,10 @@ async def history(
     response_model=schemas.Verified,
     responses=errors.documented(*_CALLER, "unknown-budget"),
 )
-async def verify(budget_id: str, caller: Reader, desk: Shared) -> Response:
+async def verify(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
     """Replay the whole chain: every hash, and whether what was spent is the sum of its entries. A head that was noted
     before, from any answer, proves that nothing before it was changed since."""
-    told = await _asked(desk, caller, lambda: desk.ledger.verify(budget_id))
+    told = await _asked(services, caller, lambda: services.ledger.verify(budget_id))
     return _answer(
         schemas.Verified(
             valid=told.ok, entries=told.entries, head=told.head, first_bad=told.first_bad, reason=told.reason
@@ -216,15 +216,15 @@ async def verify(budget_id: str, caller: Reader, desk: Shared) -> Response:
     response_model=schemas.Charge,
     responses=errors.documented(*_CALLER, "unknown-charge"),
 )
-async def charge(charge_id: str, caller: Reader, desk: Shared) -> Response:
+async def charge(charge_id: str, caller: Reader, services: ServicesDep) -> Response:
     """What became of it: `charged`, `claimed` by a worker, `released`, `failed` (spent all the same) or `void`."""
-    found = await _of_ledger(desk, caller, lambda: _own(desk, caller, charge_id))
+    found = await _of_ledger(services, caller, lambda: _own(services, caller, charge_id))
     return _answer(_charge(found))
 
 
-def _own(desk: Desk, caller: Key, charge_id: str) -> Charge:
+def _own(services: Services, caller: Key, charge_id: str) -> Charge:
     try:
-        found = desk.ledger.find(charge_id)
+        found = services.ledger.find(charge_id)
     except UnknownCharge:
         found = None
     if found is None or (found.owner != caller.id and not caller.allows("admin")):
@@ -232,13 +232,13 @@ def _own(desk: Desk, caller: Key, charge_id: str) -> Charge:
     return found
 
 
-async def _asked(desk: Desk, caller: Key, question: Callable[[], T]) -> T:
-    return await charging.in_time(desk, caller.id, lambda: charging.asked(question, ""))
+async def _asked(services: Services, caller: Key, question: Callable[[], T]) -> T:
+    return await charging.in_time(services, caller.id, lambda: charging.asked(question, ""))
 
 
-async def _of_ledger(desk: Desk, caller: Key, question: Callable[[], T]) -> T:
+async def _of_ledger(services: Services, caller: Key, question: Callable[[], T]) -> T:
     try:
-        return await charging.in_time(desk, caller.id, question)
+        return await charging.in_time(services, caller.id, question)
     except DatabaseUnavailable as error:
         raise charging.unavailable(error) from None
 

@@ -17,7 +17,7 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.metrics import performance
 from warpdesk_server.app.metrics.schemas import Performance
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.workers.queue.protocol import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
 
 router = APIRouter(tags=["health"])
@@ -49,55 +49,55 @@ async def livez() -> schemas.Health:
 
 
 @router.get("/readyz", summary="Can a job be taken and run", response_model=schemas.Readiness, responses=_UNAVAILABLE)
-async def readyz(desk: Shared, response: Response) -> schemas.Readiness:
+async def readyz(services: ServicesDep, response: Response) -> schemas.Readiness:
     """200 when the queue takes writes, the disk of arrays and results has room, and a worker that reported within its
     time can run at least one operation.
 
     A worker is ready when it has tried each operation's example; `degraded` names those that failed. Their jobs are
     taken, and fail or fall back to the CPU as the reason says.
     """
-    health = await _health(desk)
+    health = await _health(services)
     if health.status == "unavailable":
         response.status_code = 503
     return health
 
 
 @router.get("/health", summary="How the service is", response_model=schemas.Readiness, responses=_UNAVAILABLE)
-async def health(desk: Shared, response: Response) -> schemas.Readiness:
+async def health(services: ServicesDep, response: Response) -> schemas.Readiness:
     """As `/readyz`, and `degraded` says what is wrong although jobs run."""
-    return await readyz(desk, response)
+    return await readyz(services, response)
 
 
-async def _health(desk: Desk) -> schemas.Readiness:
-    trouble, (left, _) = await anyio.to_thread.run_sync(lambda: (desk.store.trouble(), desk.store.disk()))
-    health = await _without_disk(desk)
+async def _health(services: Services) -> schemas.Readiness:
+    trouble, (left, _) = await anyio.to_thread.run_sync(lambda: (services.store.trouble(), services.store.disk()))
+    health = await _without_disk(services)
     if trouble is not None:
         health = schemas.Health(status="unavailable", reasons=[trouble, *health.reasons])
     about = 1 << (left.bit_length() - 1) if left else 0  # exactly, it would tell the sizes of others' arrays
     return schemas.Readiness(status=health.status, reasons=health.reasons, store_free_bytes=about)
 
 
-async def _without_disk(desk: Desk) -> schemas.Health:
+async def _without_disk(services: Services) -> schemas.Health:
     try:
-        await desk.queue.writable()
-        workers = await desk.queue(lambda jobs: jobs.workers())
+        await services.queue.writable()
+        workers = await services.queue(lambda jobs: jobs.workers())
     except Refusal as refusal:
         return schemas.Health(status="unavailable", reasons=[refusal.detail])
-    able = [worker for worker in workers if _is_able(desk, worker)]
+    able = [worker for worker in workers if _is_able(services, worker)]
     if not able:
         states = ", ".join(sorted(worker.state for worker in workers))
         sentence = f"None of {len(workers)} live workers is ready" + (f": {states}" if states else "")
         return schemas.Health(status="unavailable", reasons=[sentence, *_gpus(workers), *_failures(workers)])
-    troubles = [*desk.admission.troubles(), *_waiting(workers), *_gpus(workers), *_failures(able)]
-    if desk.operations and all(_disabled(worker) >= desk.operations.keys() for worker in able):
+    troubles = [*services.admission.troubles(), *_waiting(workers), *_gpus(workers), *_failures(able)]
+    if services.operations and all(_disabled(worker) >= services.operations.keys() for worker in able):
         sentence = f"None of {len(able)} ready workers can run any operation"
         return schemas.Health(status="unavailable", reasons=[sentence, *troubles])
     return schemas.Health(status="degraded" if troubles else "ok", reasons=troubles)
 
 
-def _is_able(desk: Desk, worker: WorkerReport) -> bool:
+def _is_able(services: Services, worker: WorkerReport) -> bool:
     if worker.state == "restarting":
-        return desk.admission.able_lately(worker, _REPLACING_SECONDS)
+        return services.admission.able_lately(worker, _REPLACING_SECONDS)
     return worker.state in ABLE
 
 
@@ -152,9 +152,9 @@ def _told(worker: WorkerReport, failures: Iterable[FailedExample]) -> list[str]:
 @router.get(
     "/gpu-health", summary="What each worker says of its device", response_model=schemas.GpuHealth, responses=_CALLER
 )
-async def gpu_health(caller: Reader, desk: Shared) -> schemas.GpuHealth:
+async def gpu_health(caller: Reader, services: ServicesDep) -> schemas.GpuHealth:
     """What jobs do to it is told to keys with the scope `metrics` alone."""
-    workers = list(await desk.queue(lambda jobs: jobs.workers()))
+    workers = list(await services.queue(lambda jobs: jobs.workers()))
     if not workers:
         return schemas.GpuHealth(status="unknown", reasons=["No worker is alive"], devices=[], workers=[])
     devices, shown = [_device(worker, worker.gpu) for worker in workers if worker.gpu is not None], workers
@@ -270,9 +270,9 @@ def _age(worker: WorkerReport, driver: GpuReport | None) -> float | None:
 
 
 @router.get("/gpu-memory", summary="Memory of each GPU", response_model=schemas.GpuMemory, responses=_CALLER)
-async def gpu_memory(caller: Reader, desk: Shared) -> schemas.GpuMemory:
+async def gpu_memory(caller: Reader, services: ServicesDep) -> schemas.GpuMemory:
     """How much of it is in use is told to keys with the scope `metrics` alone."""
-    workers = await desk.queue(lambda jobs: jobs.workers())
+    workers = await services.queue(lambda jobs: jobs.workers())
     devices = [
         _memory(worker, worker.gpu)
         for worker in workers
@@ -318,11 +318,11 @@ def _memory(worker: WorkerReport, gpu: GpuCondition) -> schemas.GpuMemoryDevice:
 )
 async def performance_metrics(
     _: Watcher,
-    desk: Shared,
+    services: ServicesDep,
     hours: Annotated[int, Query(ge=1, le=24, description="How many whole clock hours to look at, beside this one")] = 1,
 ) -> Performance:
     """For keys with the scope `metrics`: it is of the jobs of all keys."""
-    return performance.told(await desk.queue(lambda jobs: desk.history.read(jobs, hours)))
+    return performance.told(await services.queue(lambda jobs: services.history.read(jobs, hours)))
 
 
 @router.get(
@@ -334,8 +334,8 @@ async def performance_metrics(
         **errors.documented("unauthorized", "missing-scope", "foreign-host"),
     },
 )
-async def metrics(caller: Watcher, desk: Shared) -> Response:
+async def metrics(caller: Watcher, services: ServicesDep) -> Response:
     """For keys with the scope `metrics`. Metrics of budgets and rounds name datasets: only a key with the scope `admin`
     and the private port get them."""
-    told = await anyio.to_thread.run_sync(lambda: desk.metrics.exposition(budgets=caller.allows("admin")))
+    told = await anyio.to_thread.run_sync(lambda: services.metrics.exposition(budgets=caller.allows("admin")))
     return Response(told, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -40,7 +40,7 @@ def require_length(request: Request, limit: int) -> None:
 def room(request: Request, limit: int, supply: limits.Shares | None = None) -> limits.Share:
     """A share of the memory for bodies, or of `supply`, of the declared length. It counts until it is closed."""
     require_length(request, limit)
-    buffers = supply or request.app.state.desk.buffers
+    buffers = supply or request.app.state.services.buffers
     share: limits.Share = buffers.take(sender(request), declared_length(request) or 0)
     return share
 
@@ -83,8 +83,8 @@ async def read_json(
     is looked at in a thread, few at once, and callers have their turns.
     """
     require_media_type(request, "application/json")
-    desk = request.app.state.desk
-    values = limits.JSON_VALUES * desk.settings.max_inline_numbers + 2 * keys
+    services = request.app.state.services
+    values = limits.JSON_VALUES * services.settings.max_inline_numbers + 2 * keys
 
     def formed(body: bytes) -> T:
         _require_few_parts(body, keys, values)
@@ -95,7 +95,7 @@ async def read_json(
         try:
             if len(body) <= small:
                 return formed(body)
-            async with desk.json_turns.take(sender(request)):
+            async with services.json_turns.take(sender(request)):
                 return await anyio.to_thread.run_sync(formed, body)
         except ValueError as error:
             twice = _TWICE.fullmatch(str(error))

@@ -48,7 +48,7 @@ class Observe:
         request_id = identified(scope)
         before = logs.request_id.set(request_id)
         after_before = after_private.set(False)
-        metrics: Metrics = scope["app"].state.desk.metrics
+        metrics: Metrics = scope["app"].state.services.metrics
         metrics.begun()
         status = 500
         started_answering = False

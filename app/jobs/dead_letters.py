@@ -12,7 +12,7 @@ from warpdesk_server.app.jobs.records import hides_times, pending, whole_second
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.workers.queue.jobs import InputsGone, JobQueue, JobRecord
 
 router = APIRouter(tags=["dead letters"], route_class=Audited)
@@ -28,16 +28,16 @@ _CALLER = ("unauthorized", "missing-scope", "foreign-host", "audit-unavailable",
 )
 async def dead_letters(
     _: Admin,
-    desk: Shared,
+    services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(description="From `next` of the page before", pattern=schemas.JOB_ID)] = None,
 ) -> Response:
     """A job is given up when it ended its worker three times, or when ten workers were gone before it was done. To its
     owner it has failed with `worker-died`. Its inputs are kept, unless they are private."""
-    found = list(await desk.queue(lambda jobs: jobs.dead_letters(limit + 1, cursor)))
+    found = list(await services.queue(lambda jobs: jobs.dead_letters(limit + 1, cursor)))
     more = len(found) > limit
     page = schemas.DeadLetterPage(
-        dead_letters=[_view(desk, record) for record in found[:limit]],
+        dead_letters=[_view(services, record) for record in found[:limit]],
         next=f"/v1/dead-letters?limit={limit}&cursor={found[limit - 1].request.id}" if more else None,
     )
     headers = {"Link": f'<{page.next}>; rel="next"'} if page.next else {}
@@ -60,14 +60,14 @@ async def dead_letters(
         **errors.documented(*_CALLER, "unknown-job", "not-a-dead-letter", "inputs-gone"),
     },
 )
-async def rerun(job_id: str, _: Admin, desk: Shared) -> Response:
+async def rerun(job_id: str, _: Admin, services: ServicesDep) -> Response:
     """Its strikes are forgotten and its deadline no longer counts; it goes to the front of its owner's jobs."""
 
     def again(jobs: JobQueue) -> JobRecord:
         record = jobs.get(job_id) if re.fullmatch(schemas.JOB_ID, job_id) else None
         if record is None:
             raise Refusal("unknown-job", f"There is no job {job_id[:80]!r}")
-        _require_inputs(desk, record)
+        _require_inputs(services, record)
         try:
             if not jobs.rerun(job_id):
                 raise Refusal("not-a-dead-letter", f"The job is {record.state.value}, and was not given up")
@@ -75,14 +75,14 @@ async def rerun(job_id: str, _: Admin, desk: Shared) -> Response:
             raise _gone(gone.arrays) from None
         return jobs.get(job_id) or record
 
-    return pending(desk, await desk.queue(again), None, {})
+    return pending(services, await services.queue(again), None, {})
 
 
-def _require_inputs(desk: Desk, record: JobRecord) -> None:
+def _require_inputs(services: Services, record: JobRecord) -> None:
     if not record.dead:
         return
     owner, inputs = record.request.owner, record.request.inputs
-    gone = [array_id for array_id in inputs.values() if not desk.store.path(owner, array_id).exists()]
+    gone = [array_id for array_id in inputs.values() if not services.store.path(owner, array_id).exists()]
     if gone:
         raise _gone(gone)
 
@@ -91,7 +91,7 @@ def _gone(arrays: Sequence[str]) -> Refusal:
     return Refusal("inputs-gone", f"Of the job's inputs there are no longer {', '.join(arrays)}")
 
 
-def _view(desk: Desk, record: JobRecord) -> schemas.DeadLetter:
+def _view(services: Services, record: JobRecord) -> schemas.DeadLetter:
     request, error, ended_at = record.request, record.error, record.ended_at
     submitted_at = moment(record.submitted_at)
     assert submitted_at is not None  # noqa: S101
@@ -104,6 +104,6 @@ def _view(desk: Desk, record: JobRecord) -> schemas.DeadLetter:
         attempt=record.attempt,
         strikes=record.strikes,
         submitted_at=submitted_at,
-        ended_at=moment(whole_second(ended_at) if hides_times(desk, request.operation) else ended_at),
+        ended_at=moment(whole_second(ended_at) if hides_times(services, request.operation) else ended_at),
         error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
     )

@@ -17,7 +17,7 @@ from warpdesk_server.app.jobs.queue import Watch
 from warpdesk_server.app.jobs.records import answer, own_job, pending, require_own, view
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
 from warpdesk_server.workers.queue.protocol import State
 
@@ -49,29 +49,29 @@ NOT_DONE: dict[str, Any] = {
 
 
 async def until_done(
-    desk: Desk, request: Request, caller: Key, watch: Watch, record: JobRecord, wait: int
+    services: Services, request: Request, caller: Key, watch: Watch, record: JobRecord, wait: int
 ) -> JobRecord:
     """The caller's job once it is done or the wait is over."""
-    found = await desk.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
+    found = await services.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
     after_private.set(record.request.private)  # a refusal's time tells of it too
     auth.require_still(request)
     return require_own(found, caller, watch.job_id)
 
 
-async def waited(desk: Desk, record: JobRecord, wait: int, headers: Mapping[str, str]) -> Response:
+async def waited(services: Services, record: JobRecord, wait: int, headers: Mapping[str, str]) -> Response:
     """200 with the job and its result if it is done, else 202."""
     applied = {"Preference-Applied": f"wait={wait}", **headers}
     after_private.set(record.request.private)
     if not record.state.final:
-        return pending(desk, record, None, applied)
+        return pending(services, record, None, applied)
     if record.state is not State.SUCCEEDED:
-        return answer(desk, record, 200, None, applied)
+        return answer(services, record, 200, None, applied)
 
     def whole(result: dict[str, Any] | None) -> bytes:
-        return pydantic_core.to_json({**view(desk, record).model_dump(mode="json"), "result": result})
+        return pydantic_core.to_json({**view(services, record).model_dump(mode="json"), "result": result})
 
     try:
-        content = await results.written(desk, record, whole)
+        content = await results.written(services, record, whole)
     except Refusal:  # erased meanwhile
         content = whole(None)
     return Response(content, 200, applied, "application/json")
@@ -88,20 +88,20 @@ async def waited(desk: Desk, record: JobRecord, wait: int, headers: Mapping[str,
     },
     openapi_extra=PREFER,
 )
-async def job(job_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+async def job(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     """200 in every state, a failed job's included: `status` tells. With `Prefer: wait=N`, 202 while not done."""
-    wait = bodies.preferred_wait(request, desk.settings.max_wait)
+    wait = bodies.preferred_wait(request, services.settings.max_wait)
     if wait is None:
-        record = await own_job(desk, caller, job_id)
+        record = await own_job(services, caller, job_id)
         position = None
         if record.state is State.QUEUED:
-            position = await desk.queue(lambda jobs: jobs.position(job_id))
-        return answer(desk, record, 200, position, {})
-    with desk.waits.take(caller.id), desk.completions.watch(job_id, auth.still(request)) as watch:
-        record = await own_job(desk, caller, job_id)
+            position = await services.queue(lambda jobs: jobs.position(job_id))
+        return answer(services, record, 200, position, {})
+    with services.waits.take(caller.id), services.completions.watch(job_id, auth.still(request)) as watch:
+        record = await own_job(services, caller, job_id)
         if not record.state.final:
-            record = await until_done(desk, request, caller, watch, record, wait)
-    return await waited(desk, record, wait, {})
+            record = await until_done(services, request, caller, watch, record, wait)
+    return await waited(services, record, wait, {})
 
 
 @router.post(
@@ -110,11 +110,11 @@ async def job(job_id: str, request: Request, caller: Reader, desk: Shared) -> Re
     response_model=schemas.Job,
     responses=errors.documented(*CALLER, "unknown-job"),
 )
-async def cancel(job_id: str, caller: Canceler, desk: Shared) -> Response:
+async def cancel(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
     """A queued job never runs, a running one is stopped. A job that is done stays as it is: `status` tells."""
-    await own_job(desk, caller, job_id)
-    await desk.queue(lambda jobs: jobs.cancel(job_id))
-    return answer(desk, await own_job(desk, caller, job_id), 200, None, {})
+    await own_job(services, caller, job_id)
+    await services.queue(lambda jobs: jobs.cancel(job_id))
+    return answer(services, await own_job(services, caller, job_id), 200, None, {})
 
 
 @router.delete(
@@ -124,23 +124,23 @@ async def cancel(job_id: str, caller: Canceler, desk: Shared) -> Response:
     response_class=Response,
     responses={204: {"description": "Erased"}, **errors.documented(*CALLER, "unknown-job")},
 )
-async def erase(job_id: str, caller: Canceler, desk: Shared) -> Response:
+async def erase(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
     """Cancel it if it is live, then delete its result and the inputs that no other live job of the key reads."""
-    record = await own_job(desk, caller, job_id)
-    outputs = await anyio.to_thread.run_sync(results.adopted, desk, record)
+    record = await own_job(services, caller, job_id)
+    outputs = await anyio.to_thread.run_sync(results.adopted, services, record)
 
     def forget(jobs: JobQueue) -> str | None:
         name, inputs = jobs.erase(job_id)
         for array in (*inputs, *outputs):
-            desk.delete_unread(caller.id, array)
+            services.delete_unread(caller.id, array)
         return name
 
     def delete() -> None:
-        if name is not None and results.is_of(desk, name, caller.id):
-            desk.store.delete_result(name)
-        desk.store.ended({job_id: None})
+        if name is not None and results.is_of(services, name, caller.id):
+            services.store.delete_result(name)
+        services.store.ended({job_id: None})
 
-    name = await desk.queue(forget)
+    name = await services.queue(forget)
     await anyio.to_thread.run_sync(delete)
     return Response(status_code=204)
 
@@ -153,14 +153,14 @@ async def erase(job_id: str, caller: Canceler, desk: Shared) -> Response:
 )
 async def jobs(
     caller: Reader,
-    desk: Shared,
+    services: ServicesDep,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(description="From `next` of the page before", pattern=schemas.JOB_ID)] = None,
 ) -> Response:
-    found = list(await desk.queue(lambda queue: queue.jobs(caller.id, limit + 1, cursor)))
+    found = list(await services.queue(lambda queue: queue.jobs(caller.id, limit + 1, cursor)))
     more = len(found) > limit
     page = schemas.JobPage(
-        jobs=[view(desk, record) for record in found[:limit]],
+        jobs=[view(services, record) for record in found[:limit]],
         next=f"/v1/jobs?limit={limit}&cursor={found[limit - 1].request.id}" if more else None,
     )
     headers = {"Link": f'<{page.next}>; rel="next"'} if page.next else {}

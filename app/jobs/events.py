@@ -17,7 +17,7 @@ from warpdesk_server.app.jobs.records import hides_times, own_job, whole_second
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import Event
 
@@ -63,20 +63,20 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
         ]
     },
 )  # fmt: skip
-async def events(job_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+async def events(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     """All events of the job so far, or those after `Last-Event-ID`, then each as it happens."""
     bodies.negotiate(request, EVENT_STREAM)
-    request.state.shares.append(desk.streams.take(caller.id))  # until the stream ends
-    record = await own_job(desk, caller, job_id)
+    request.state.shares.append(services.streams.take(caller.id))  # until the stream ends
+    record = await own_job(services, caller, job_id)
     if record.erased:
         raise Refusal("unknown-job", f"The events of {job_id} were erased with it")
     last = _last_event(request)
-    told = await desk.queue(lambda jobs: jobs.events(job_id, max(0, last - 1)))
+    told = await services.queue(lambda jobs: jobs.events(job_id, max(0, last - 1)))
     if last and (not told or last > told[-1].number):
         raise Refusal("bad-request", f"The job has had no event {last}")
     if last and told[-1].number == last and told[-1].final:
         return Response(status_code=204)
-    return _Stream(desk, record, last, auth.still(request))
+    return _Stream(services, record, last, auth.still(request))
 
 
 def _last_event(request: Request) -> int:
@@ -97,11 +97,11 @@ class _Stream(Response):
 
     media_type = EVENT_STREAM
 
-    def __init__(self, desk: Desk, record: JobRecord, last: int, let_in: Callable[[], bool]) -> None:
+    def __init__(self, services: Services, record: JobRecord, last: int, let_in: Callable[[], bool]) -> None:
         # nginx and others keep back what they buffer; no one may keep what is told of a job.
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._desk = desk
+        self._desk = services
         self._record = record
         self._last = last
         self._let_in = let_in
@@ -121,19 +121,19 @@ class _Stream(Response):
             tasks.cancel_scope.cancel()
 
     async def _follow(self, send: Send) -> None:
-        desk, job_id, deadline = self._desk, self._record.request.id, self._record.request.deadline
-        private = hides_times(desk, self._record.request.operation)
+        services, job_id, deadline = self._desk, self._record.request.id, self._record.request.deadline
+        private = hides_times(services, self._record.request.operation)
         after_private.set(private or self._record.request.private)
-        with desk.completions.follow(job_id, self._last, self._let_in) as feed:
-            while not (desk.completions.released or feed.over):
-                events = await desk.completions.news(feed, desk.settings.event_comment_seconds)
+        with services.completions.follow(job_id, self._last, self._let_in) as feed:
+            while not (services.completions.released or feed.over):
+                events = await services.completions.news(feed, services.settings.event_comment_seconds)
                 if not self._let_in():
                     return
                 if events:
                     await _send(send, "".join(_frame(event, private) for event in events))
                     if events[-1].final:
                         return
-                elif not (desk.completions.released or feed.over):
+                elif not (services.completions.released or feed.over):
                     await _send(send, ":\n\n")
                     if deadline is not None and time.time() > deadline:
                         await self._expire()

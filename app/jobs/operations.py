@@ -16,7 +16,7 @@ from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit import errors, limits
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
 from warpdesk_server.app.kit.schemas import WEEK
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Cost, InvalidRequest, Operation, Params, Problem
@@ -47,34 +47,34 @@ class Checked:
         return any(expected.secret for expected in self.operation.inputs if expected.name == name)
 
 
-async def read(request: Request, desk: Desk) -> object:
+async def read(request: Request, services: Services) -> object:
     """A submission as it was sent, parsed."""
-    return await bodies.read_json(request, desk.settings.max_body, partial(parsed, desk))
+    return await bodies.read_json(request, services.settings.max_body, partial(parsed, services))
 
 
-def parsed(desk: Desk, sent: bytes) -> object:
+def parsed(services: Services, sent: bytes) -> object:
     """A submission. Refused where far too much is in it, or wrong with it; else not checked."""
-    body = desk.amounts.of_job(bodies.parse(sent), sent)
+    body = services.amounts.of_job(bodies.parse(sent), sent)
     if isinstance(body, dict):
         _require_few(body)
-        _require_few_problems(desk.operations.get(str(body.get("operation"))), body.get("params"))
+        _require_few_problems(services.operations.get(str(body.get("operation"))), body.get("params"))
     return body
 
 
-def check(desk: Desk, owner: str, body: object) -> Checked:
+def check(services: Services, owner: str, body: object) -> Checked:
     """Check everything about a submission and write nothing. Reads files: call it in a thread."""
     submission = bodies.fitted(schemas.Submission, body, schemas.UNION_TAGS)
-    operation = _find(desk.operations, submission.operation)
+    operation = _find(services.operations, submission.operation)
     seed = _seed(operation, submission.seed)
-    inline, stored, infos = _inputs(desk, owner, submission)
+    inline, stored, infos = _inputs(services, owner, submission)
     _require_a_shape(operation, inline)
     try:
         params = operation.validate(submission.params, infos)
     except InvalidRequest as error:
         raise Refusal("invalid-request", errors.sentence_of(error.problems, error.count), *error.problems) from None
     cost = operation.cost(params, infos)
-    if cost.bytes > desk.settings.max_job_bytes:
-        sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {desk.settings.max_job_bytes}"
+    if cost.bytes > services.settings.max_job_bytes:
+        sentence = f"The job needs {cost.bytes} bytes while it runs; the limit is {services.settings.max_job_bytes}"
         raise refuse_at("job-too-large", "", sentence)
     spend = None if operation.spend is None else operation.spend(params, infos)
     return Checked(submission, operation, params, stored, inline, infos, seed, cost, spend)
@@ -124,14 +124,19 @@ def _require_few_problems(operation: Operation | None, params: object) -> None:
         raise refuse_at("invalid-request", "/params", f"{count} things are wrong in params")
 
 
-def keep_inputs(desk: Desk, owner: str, checked: Checked) -> dict[str, StoredArray]:
+def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, StoredArray]:
     """Store the arrays that came with a submission. Writes files: call it in a thread.
 
     Secrets are erased when their job is done, so those of one job must not be those of another with the same content.
     """
     return {
         name: arrays.store(
-            desk.store, owner, numbers, checked.infos[name], desk.settings.inline_ttl, unique=checked.is_secret(name)
+            services.store,
+            owner,
+            numbers,
+            checked.infos[name],
+            services.settings.inline_ttl,
+            unique=checked.is_secret(name),
         )
         for name, numbers in checked.inline.items()
     }
@@ -155,18 +160,18 @@ def _seed(operation: Operation, given: int | None) -> int | None:
 
 
 def _inputs(
-    desk: Desk, owner: str, submission: schemas.Submission
+    services: Services, owner: str, submission: schemas.Submission
 ) -> tuple[dict[str, arrays.Numbers], dict[str, str], dict[str, ArrayInfo]]:
     """Inline arrays by name, ids of stored ones by name, and what all of them look like."""
     inline: dict[str, arrays.Numbers] = {}
     stored: dict[str, str] = {}
     infos: dict[str, ArrayInfo] = {}
     problems: list[Problem] = []
-    room = desk.settings.max_inline_numbers
+    room = services.settings.max_inline_numbers
     for name, value in submission.inputs.items():
         pointer = f"/inputs/{errors.escape(name)}"
         if isinstance(value, schemas.StoredInput):
-            found = desk.store.find(owner, value.array)
+            found = services.store.find(owner, value.array)
             if found is None:
                 problems.append(_missing(name, value.array))
             else:
@@ -234,9 +239,9 @@ def example(operation: Operation) -> dict[str, Any]:
 
 
 @router.get("/v1/operations", summary="List what can be computed", response_model=schemas.OperationList)
-async def operations(desk: Shared) -> schemas.OperationList:
+async def operations(services: ServicesDep) -> schemas.OperationList:
     return schemas.OperationList(
-        operations=[describe(operation, desk.settings) for operation in desk.operations.values()]
+        operations=[describe(operation, services.settings) for operation in services.operations.values()]
     )
 
 
@@ -246,9 +251,9 @@ async def operations(desk: Shared) -> schemas.OperationList:
     response_model=schemas.OperationDescription,
     responses=errors.documented("not-found"),
 )
-async def operation(name: str, desk: Shared) -> schemas.OperationDescription:
-    found = desk.operations.get(name)
+async def operation(name: str, services: ServicesDep) -> schemas.OperationDescription:
+    found = services.operations.get(name)
     if found is None:
-        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(desk.operations)}"
+        sentence = f"There is no operation {name[:64]!r}; there are {', '.join(services.operations)}"
         raise Refusal("not-found", sentence)
-    return describe(found, desk.settings)
+    return describe(found, services.settings)

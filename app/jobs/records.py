@@ -11,16 +11,16 @@ from warpdesk_server.app.access.auth import LOCAL, Key
 from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
-from warpdesk_server.app.services import Desk
+from warpdesk_server.app.services import Services
 from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
 from warpdesk_server.workers.queue.protocol import JobRequest
 
 _JOB_ID = re.compile(schemas.JOB_ID)
 
 
-async def own_job(desk: Desk, caller: Key, job_id: str) -> JobRecord:
+async def own_job(services: Services, caller: Key, job_id: str) -> JobRecord:
     """The record of one of the caller's jobs; the same 404 for unknown, malformed and other callers' ids."""
-    record = await desk.queue(lambda jobs: jobs.get(job_id)) if _JOB_ID.fullmatch(job_id) else None
+    record = await services.queue(lambda jobs: jobs.get(job_id)) if _JOB_ID.fullmatch(job_id) else None
     return require_own(record, caller, job_id)
 
 
@@ -35,13 +35,13 @@ def positioned(jobs: JobQueue, record: JobRecord) -> tuple[JobRecord, int | None
     return record, None if record.state.final else jobs.position(record.request.id)
 
 
-def view(desk: Desk, record: JobRecord, position: int | None = None) -> schemas.Job:
+def view(services: Services, record: JobRecord, position: int | None = None) -> schemas.Job:
     """How long a private operation ran tells of its noise (Jin et al., "Are We There Yet? Timing and Floating-Point
     Attacks on Differential Privacy Systems", 2022): its start is left out and what follows its end is a whole second.
     """
     request = record.request
     started_at, ended_at, expires_at = record.started_at, record.ended_at, record.result_expires_at
-    if hides_times(desk, request.operation):
+    if hides_times(services, request.operation):
         started_at, ended_at, expires_at = None, whole_second(ended_at), whole_second(expires_at)
     at = f"/v1/jobs/{request.id}"
     error = record.error
@@ -105,8 +105,8 @@ def _batch_reason(request: JobRequest, own: int) -> str | None:
     return "waited" if together.wait else "drained"
 
 
-def hides_times(desk: Desk, operation: str) -> bool:
-    known = desk.operations.get(operation)
+def hides_times(services: Services, operation: str) -> bool:
+    known = services.operations.get(operation)
     return known is None or known.randomness == "private"
 
 
@@ -114,14 +114,16 @@ def whole_second(unix: float | None) -> float | None:
     return None if unix is None else float(math.ceil(unix))
 
 
-def answer(desk: Desk, record: JobRecord, status: int, position: int | None, headers: Mapping[str, str]) -> Response:
-    content = view(desk, record, position).model_dump_json()
+def answer(
+    services: Services, record: JobRecord, status: int, position: int | None, headers: Mapping[str, str]
+) -> Response:
+    content = view(services, record, position).model_dump_json()
     return Response(content, status, headers, "application/json")
 
 
-def pending(desk: Desk, record: JobRecord, position: int | None, headers: Mapping[str, str]) -> Response:
+def pending(services: Services, record: JobRecord, position: int | None, headers: Mapping[str, str]) -> Response:
     """202: where the job is, and when to ask again."""
     request = record.request
-    wait = desk.admission.retry_after(None if position is None else (request.owner, request.priority))
+    wait = services.admission.retry_after(None if position is None else (request.owner, request.priority))
     told = {"Location": f"/v1/jobs/{request.id}", "Retry-After": wait, **headers}
-    return answer(desk, record, 202, position, told)
+    return answer(services, record, 202, position, told)

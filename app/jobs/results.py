@@ -21,7 +21,7 @@ from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.jobs.records import own_job, pending, provenance
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument, State
 
@@ -58,16 +58,16 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     response_model=schemas.Result,
     responses=_RESPONSES,
 )
-async def result(job_id: str, request: Request, caller: Reader, desk: Shared) -> Response:
+async def result(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     bodies.negotiate(request, JSON)
-    record = await own_job(desk, caller, job_id)
+    record = await own_job(services, caller, job_id)
     if not record.state.final:
-        return pending(desk, record, None, {})
+        return pending(services, record, None, {})
     name = available(record)
     tag = _tag(name, "", JSON)
     if _is_current(request, tag):
         return Response(status_code=304, headers={"ETag": tag, "Vary": "Accept"})
-    content = await written(desk, record, pydantic_core.to_json)
+    content = await written(services, record, pydantic_core.to_json)
     return Response(content, 200, {"ETag": tag, "Vary": "Accept"}, JSON)
 
 
@@ -86,25 +86,25 @@ async def result(job_id: str, request: Request, caller: Reader, desk: Shared) ->
     },
     openapi_extra=downloads.RANGE,
 )
-async def output(job_id: str, output: str, request: Request, caller: Reader, desk: Shared) -> Response:
+async def output(job_id: str, output: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
     """An array of more than 100,000 numbers comes as .npy only."""
-    record = await own_job(desk, caller, job_id)
+    record = await own_job(services, caller, job_id)
     if not record.state.final:
-        return pending(desk, record, None, {})
+        return pending(services, record, None, {})
     name = available(record)
-    found = (await anyio.to_thread.run_sync(_document, desk, record)).outputs.get(output)
+    found = (await anyio.to_thread.run_sync(_document, services, record)).outputs.get(output)
     if found is None:
         raise Refusal("unknown-output", f"{record.request.operation} has no output {output[:64]!r}")
     offered: tuple[str, ...] = (JSON,)
     if isinstance(found, ArrayOutput):  # what the whole result would not write out is not written out alone either
-        offered = (JSON, NPY) if found.info.size <= desk.settings.max_result_numbers else (NPY,)
+        offered = (JSON, NPY) if found.info.size <= services.settings.max_result_numbers else (NPY,)
     media_type = bodies.negotiate(request, *offered)
     headers = {"ETag": _tag(name, output, media_type), "Vary": "Accept"}
     if _is_current(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     if not isinstance(found, ArrayOutput):
         return Response(pydantic_core.to_json(found.value), 200, headers, JSON)
-    file = desk.store.result(name) / found.file
+    file = services.store.result(name) / found.file
     if media_type == NPY:
         try:
             return await downloads.download(request, file, headers, NPY)
@@ -127,38 +127,38 @@ def available(record: JobRecord) -> str:
     return record.result
 
 
-async def written(desk: Desk, record: JobRecord, form: Callable[[dict[str, Any]], bytes]) -> bytes:
+async def written(services: Services, record: JobRecord, form: Callable[[dict[str, Any]], bytes]) -> bytes:
     """`form` of a `schemas.Result`: at once where the job has just ended and its answer is small and in memory, else in
     a thread."""
     if record.ended_at is not None and abs(time.time() - record.ended_at) < _LATELY:
         with suppress(BlockingIOError):
-            return form(_rendered(desk, record, at_once=True))
-    return await anyio.to_thread.run_sync(lambda: form(_rendered(desk, record)))
+            return form(_rendered(services, record, at_once=True))
+    return await anyio.to_thread.run_sync(lambda: form(_rendered(services, record)))
 
 
-def _rendered(desk: Desk, record: JobRecord, *, at_once: bool = False) -> dict[str, Any]:
+def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -> dict[str, Any]:
     """A `schemas.Result`, its large arrays published as arrays of the job's owner. At once, or BlockingIOError."""
     name = available(record)
     read = _AtHand(SMALL).read if at_once else Path.read_bytes
-    document = _document(desk, record, read)
+    document = _document(services, record, read)
     outputs: dict[str, Any] = {}
     for key, found in document.outputs.items():
         if not isinstance(found, ArrayOutput):
             outputs[key] = found.value
             continue
-        file = desk.store.result(name) / found.file
-        if found.info.size <= desk.settings.max_result_numbers:
+        file = services.store.result(name) / found.file
+        if found.info.size <= services.settings.max_result_numbers:
             outputs[key] = arrays.to_nested(_load(file, read))
             continue
         if at_once:
             raise BlockingIOError
-        if desk.store.find(record.request.owner, found.id) is None:
+        if services.store.find(record.request.owner, found.id) is None:
             ttl = max(1.0, (record.result_expires_at or 0.0) - (record.ended_at or 0.0))
             try:
-                desk.store.adopt(record.request.owner, file, found.id, found.info, ttl)
+                services.store.adopt(record.request.owner, file, found.id, found.info, ttl)
             except FileNotFoundError:
                 raise _outlived() from None
-            desk.allow(record.request.owner, found.id)
+            services.allow(record.request.owner, found.id)
         outputs[key] = {"array": found.id, "dtype": found.dtype, "shape": list(found.shape)}
     how = provenance(record)
     assert how is not None  # noqa: S101 - a job that succeeded says how
@@ -170,21 +170,21 @@ def _rendered(desk: Desk, record: JobRecord, *, at_once: bool = False) -> dict[s
     }
 
 
-def adopted(desk: Desk, record: JobRecord) -> tuple[str, ...]:
+def adopted(services: Services, record: JobRecord) -> tuple[str, ...]:
     """Ids that a job's large outputs have as arrays. Reads files: call it in a thread."""
     if record.result is None or record.erased:
         return ()
     try:
-        document = _document(desk, record)
+        document = _document(services, record)
     except Refusal:
         return ()
     return tuple(found.id for found in document.outputs.values() if isinstance(found, ArrayOutput))
 
 
-def _document(desk: Desk, record: JobRecord, read: Callable[[Path], bytes] = Path.read_bytes) -> ResultDocument:
+def _document(services: Services, record: JobRecord, read: Callable[[Path], bytes] = Path.read_bytes) -> ResultDocument:
     """What the job's result says. Workers may write the record, which names it: another owner's is none."""
     try:
-        document = ResultDocument.model_validate_json(read(desk.store.result(available(record)) / "result.json"))
+        document = ResultDocument.model_validate_json(read(services.store.result(available(record)) / "result.json"))
     except (FileNotFoundError, ValueError):  # or it is no result's name, or cut short
         raise _outlived() from None
     if document.owner != record.request.owner:
@@ -193,11 +193,11 @@ def _document(desk: Desk, record: JobRecord, read: Callable[[Path], bytes] = Pat
     return document
 
 
-def is_of(desk: Desk, name: str, owner: str) -> bool:
+def is_of(services: Services, name: str, owner: str) -> bool:
     """Whether a result may be deleted for this owner. What is not whole is nobody's: it is swept. Reads a file: call it
     in a thread."""
     try:
-        document = ResultDocument.model_validate_json((desk.store.result(name) / "result.json").read_bytes())
+        document = ResultDocument.model_validate_json((services.store.result(name) / "result.json").read_bytes())
     except (FileNotFoundError, ValueError):
         return False
     return document.owner == owner
@@ -252,14 +252,14 @@ def _is_current(request: Request, tag: str) -> bool:
     return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
 
 
-async def erase_secrets(desk: Desk, record: JobRecord) -> None:
+async def erase_secrets(services: Services, record: JobRecord) -> None:
     """Delete the secret inputs of a job that is done, however often it ran, unless another live job reads them."""
-    operation = desk.operations.get(record.request.operation)
+    operation = services.operations.get(record.request.operation)
     secrets = [] if operation is None else operation.secrets(record.request.inputs)
     owner, ended_at = record.request.owner, record.ended_at or 0.0
 
     def left() -> list[str]:
-        found = [desk.store.find(owner, array) for array in secrets]
+        found = [services.store.find(owner, array) for array in secrets]
         # What was uploaded since then waits for another job: the worker had erased it in time.
         return [array.id for array in found if array is not None and array.created_at <= ended_at]
 
@@ -267,6 +267,6 @@ async def erase_secrets(desk: Desk, record: JobRecord) -> None:
     if not secrets:
         return
     try:
-        await desk.queue(lambda _: [desk.delete_unread(owner, array) for array in secrets])
+        await services.queue(lambda _: [services.delete_unread(owner, array) for array in secrets])
     except Refusal:
         return  # Redis is away: the time to live of the arrays remains

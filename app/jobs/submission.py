@@ -31,7 +31,7 @@ from warpdesk_server.app.jobs.records import own_job, pending, positioned
 from warpdesk_server.app.kit import durability, errors, limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import WEEK
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.ledger import Charge, Charged
 from warpdesk_server.workers import logs
@@ -109,47 +109,49 @@ class _Submission:
     },
     openapi_extra={"parameters": [*PREFER["parameters"], _IDEMPOTENCY]},
 )  # fmt: skip
-async def submit(request: Request, caller: Submitter, desk: Shared) -> Response:
+async def submit(request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """Everything is checked before anything is queued. With `Prefer: wait=N` a quick answer comes at once.
 
     With an `Idempotency-Key` the job is queued once, however often and at however many servers the request arrives: the
     first one makes the job, and all get it in its current state. With another body the key is refused.
     """
     text = _idempotency_key(request)
-    desk.limits.take(caller.id)
-    desk.require_redis()
-    desk.admission.require_turn(caller.id)
-    key = None if text is None else keyed(desk, caller.id, "idempotency-key", text)
+    services.limits.take(caller.id)
+    services.require_redis()
+    services.admission.require_turn(caller.id)
+    key = None if text is None else keyed(services, caller.id, "idempotency-key", text)
     known = None
-    if key is None or key not in desk.keys:  # else one with the same key is being looked at now: hear what it becomes
-        known = None if key is None else await desk.queue(lambda jobs: jobs.replay(caller.id, key))
+    if key is None or key not in services.keys:  # else wait for the request that has it now
+        known = None if key is None else await services.queue(lambda jobs: jobs.replay(caller.id, key))
         if known is None:
-            desk.admission.admit(caller.id)
-    body = await operations.read(request, desk)
-    wait = bodies.preferred_wait(request, desk.settings.max_wait) if caller.allows("read") else None
-    sent = None if key is None else IdempotencyKey(key, await _fingerprint(desk, caller, request, body))
+            services.admission.admit(caller.id)
+    body = await operations.read(request, services)
+    wait = bodies.preferred_wait(request, services.settings.max_wait) if caller.allows("read") else None
+    sent = None if key is None else IdempotencyKey(key, await _fingerprint(services, caller, request, body))
     if sent is not None and known is not None:
-        return await _replayed(desk, request, caller, sent, known, wait)
+        return await _replayed(services, request, caller, sent, known, wait)
     job_id = new_job_id()
-    with desk.completions.watch(job_id, auth.still(request)) as watch:
-        async with desk.keys.take(key or job_id) as turn:  # let go of before the wait
+    with services.completions.watch(job_id, auth.still(request)) as watch:
+        async with services.keys.take(key or job_id) as turn:  # let go of before the wait
             known = turn.told
             if known is None:
                 told = wait is None and caller.allows("read")  # how far it is by now
-                enqueued, record, position = await _place(desk, caller, job_id, body, sent, text, positioned_too=told)
+                enqueued, record, position = await _place(
+                    services, caller, job_id, body, sent, text, positioned_too=told
+                )
                 if sent is not None:
                     turn.told = enqueued.job_id, sent.fingerprint
                     known = turn.told if enqueued.replayed else None
         if sent is not None and known is not None:
-            return await _replayed(desk, request, caller, sent, known, wait)
-        headers = {durability.HEADER: desk.admission.durability}
+            return await _replayed(services, request, caller, sent, known, wait)
+        headers = {durability.HEADER: services.admission.durability}
         if wait is None:
-            return pending(desk, record, position, headers)
-        return await _waited_for(desk, request, caller, watch, record, wait, headers)
+            return pending(services, record, position, headers)
+        return await _waited_for(services, request, caller, watch, record, wait, headers)
 
 
 async def _place(
-    desk: Desk,
+    services: Services,
     caller: Key,
     job_id: str,
     body: object,
@@ -162,15 +164,15 @@ async def _place(
     arrived, (priority, deadline_s) = time.time(), _haste(body)
     if priority == "realtime":
         auth.require(caller, "realtime", "The priority 'realtime'")
-    given_up, accounted = threading.Event(), _names_a_budget(desk, body)
+    given_up, accounted = threading.Event(), _names_a_budget(services, body)
 
     def prepare() -> Callable[[JobQueue], tuple[Enqueued, JobRecord, int | None]]:
         paying = charging.Request(text, _canonical(body)) if accounted and text is not None else None
         try:
-            checked = operations.check(desk, caller.id, body)
+            checked = operations.check(services, caller.id, body)
         except Refusal:
             # An input that was charged for may be gone, and its job need not.
-            earlier = charging.known(desk.ledger, caller.id, paying) if paying is not None else None
+            earlier = charging.known(services.ledger, caller.id, paying) if paying is not None else None
             if earlier is None:
                 raise
             return lambda jobs: _known_job(jobs, earlier)
@@ -179,77 +181,80 @@ async def _place(
             raise Refusal("idempotency-key-required", sentence)
         if checked.spend is not None and checked.submission.backend == "gpu":
             with suppress(RedisError, OSError):  # asked again where it is queued, if it is charged at all
-                _require_gpu(desk.queue.jobs)
+                _require_gpu(services.queue.jobs)
         with storage.refused():
             own = [info for name, info in checked.infos.items() if name in checked.inline]
-            desk.store.require(caller.id, storage.result_bytes(checked) + sum(map(size_of, own)))
-            kept = operations.keep_inputs(desk, caller.id, checked)
-        job, same = _request(desk, caller, job_id, checked, kept, arrived), _same(desk, caller.id, checked, kept)
+            services.store.require(caller.id, storage.result_bytes(checked) + sum(map(size_of, own)))
+            kept = operations.keep_inputs(services, caller.id, checked)
+        job, same = (
+            _request(services, caller, job_id, checked, kept, arrived),
+            _same(services, caller.id, checked, kept),
+        )
         submission = _Submission(caller.id, checked, job, sent, same, kept)
         if checked.spend is not None and paying is not None:
-            charged = _charge(desk, submission, checked.spend, paying)
+            charged = _charge(services, submission, checked.spend, paying)
             if charged.replayed:
-                return lambda jobs: _charged_before(desk, jobs, submission, charged.charge)
+                return lambda jobs: _charged_before(services, jobs, submission, charged.charge)
             submission = replace(submission, job=charging.paid(job, charged.charge))
-        return lambda jobs: _enqueue(desk, jobs, submission, given_up, positioned_too=positioned_too)
+        return lambda jobs: _enqueue(services, jobs, submission, given_up, positioned_too=positioned_too)
 
     with anyio.move_on_after(charging.PATIENCE if accounted else None) as scope:
-        async with desk.admission.turn(caller.id, priority, deadline_s, charging=accounted):
+        async with services.admission.turn(caller.id, priority, deadline_s, charging=accounted):
             try:
-                own = partial(desk.ledger_threads.run, caller.id) if accounted else None
-                placed = await desk.queue.after(prepare, own)
+                own = partial(services.ledger_threads.run, caller.id) if accounted else None
+                placed = await services.queue.after(prepare, own)
             except BaseException:
                 given_up.set()
                 raise
             enqueued, _, _ = placed
             if not enqueued.replayed:
-                desk.admission.enqueued(caller.id, priority)
+                services.admission.enqueued(caller.id, priority)
     if scope.cancelled_caught:
         raise charging.unavailable(TimeoutError())
     return placed
 
 
-async def submit_for(desk: Desk, owner: Key, key: str, body: Mapping[str, Any]) -> str:
+async def submit_for(services: Services, owner: Key, key: str, body: Mapping[str, Any]) -> str:
     """Queue a job that the service makes for one of its keys, once for each `key` however often it is asked; returns
     the job's id. The owner's own Idempotency-Keys are others. Raises what a caller would be answered."""
     sent = IdempotencyKey(
-        keyed(desk, owner.id, "service-key", key), keyed(desk, owner.id, "submission", _canonical(body))
+        keyed(services, owner.id, "service-key", key), keyed(services, owner.id, "submission", _canonical(body))
     )
-    enqueued, _, _ = await _place(desk, owner, new_job_id(), body, sent, None, positioned_too=False)
+    enqueued, _, _ = await _place(services, owner, new_job_id(), body, sent, None, positioned_too=False)
     return enqueued.job_id
 
 
-def _charge(desk: Desk, submission: _Submission, spend: Spend, paying: charging.Request) -> Charged:
+def _charge(services: Services, submission: _Submission, spend: Spend, paying: charging.Request) -> Charged:
     """Charge for it, once for its Idempotency-Key."""
     budget, version = submission.checked.submission.params["budget"], submission.checked.operation.release_version
     try:
-        charged = charging.charge(desk.ledger, budget, spend, submission.job, version, paying)
+        charged = charging.charge(services.ledger, budget, spend, submission.job, version, paying)
     except Refusal as refusal:
         if refusal.code == "budget-exceeded":
-            desk.metrics.charged(budget, "refused")
+            services.metrics.charged(budget, "refused")
         if refusal.code != "ledger-unavailable":  # else it may have been charged, and will run
-            _discard(desk, submission)
+            _discard(services, submission)
         raise
     if not charged.replayed:
-        desk.metrics.charged(charged.charge.budget_id, "granted")
+        services.metrics.charged(charged.charge.budget_id, "granted")
     return charged
 
 
 def _charged_before(
-    desk: Desk, jobs: JobQueue, submission: _Submission, charge: Charge
+    services: Services, jobs: JobQueue, submission: _Submission, charge: Charge
 ) -> tuple[Enqueued, JobRecord, int | None]:
     """The job that this request was charged for, however long ago. Where a crash left it in no queue, or Redis forgot
     it, it is queued: if it was answered, whoever takes it finds that answer."""
     record = jobs.get(charge.job_id)
     if record is not None or charge.state in ("failed", "void"):
-        _discard(desk, submission)
+        _discard(services, submission)
         return _known_job(jobs, charge)
     job = charging.paid(submission.job.model_copy(update={"id": charge.job_id}), charge)
     submission = replace(submission, job=job)
     try:
-        _insist(desk, jobs, submission)
+        _insist(services, jobs, submission)
     except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
-        raise _refusal(desk, submission, error) from None
+        raise _refusal(services, submission, error) from None
     return Enqueued(charge.job_id, replayed=True), JobRecord(job, State.QUEUED, 0, time.time()), None
 
 
@@ -262,11 +267,11 @@ def _known_job(jobs: JobQueue, charge: Charge) -> tuple[Enqueued, JobRecord, int
     return Enqueued(charge.job_id, replayed=True), record, None
 
 
-def _names_a_budget(desk: Desk, body: object) -> bool:
+def _names_a_budget(services: Services, body: object) -> bool:
     """Whether what nobody has checked yet may wait for the ledger."""
     asked: Mapping[str, Any] = body if isinstance(body, dict) else {}
     name, params = asked.get("operation"), asked.get("params")
-    operation = desk.operations.get(name) if isinstance(name, str) else None
+    operation = services.operations.get(name) if isinstance(name, str) else None
     return operation is not None and operation.spend is not None and isinstance(params, dict) and "budget" in params
 
 
@@ -280,25 +285,25 @@ def _haste(body: object) -> tuple[Priority, float | None]:
 
 
 async def _replayed(
-    desk: Desk, request: Request, caller: Key, sent: IdempotencyKey, known: tuple[str, str], wait: int | None
+    services: Services, request: Request, caller: Key, sent: IdempotencyKey, known: tuple[str, str], wait: int | None
 ) -> Response:
     """The job that is there, as a new one would be answered. A key that may not read learns only that it was taken."""
     job_id, fingerprint = known
     if fingerprint != sent.fingerprint:
         raise _reused(job_id)
-    desk.metrics.replayed()
-    headers = {durability.HEADER: desk.admission.durability, "Idempotent-Replayed": "true"}
-    with desk.completions.watch(job_id, auth.still(request)) as watch:
-        record = await own_job(desk, caller, job_id)
+    services.metrics.replayed()
+    headers = {durability.HEADER: services.admission.durability, "Idempotent-Replayed": "true"}
+    with services.completions.watch(job_id, auth.still(request)) as watch:
+        record = await own_job(services, caller, job_id)
         if not caller.allows("read"):
             record = JobRecord(record.request, State.QUEUED, 0, record.submitted_at)
         if wait is None:
-            return pending(desk, record, None, headers)
-        return await _waited_for(desk, request, caller, watch, record, wait, headers)
+            return pending(services, record, None, headers)
+        return await _waited_for(services, request, caller, watch, record, wait, headers)
 
 
 async def _waited_for(
-    desk: Desk,
+    services: Services,
     request: Request,
     caller: Key,
     watch: Watch,
@@ -310,12 +315,12 @@ async def _waited_for(
     queued, which a 429 would deny, and a preference may be passed over (RFC 7240 section 2)."""
     if not record.state.final:
         try:
-            share = desk.waits.take(caller.id)
+            share = services.waits.take(caller.id)
         except Refusal:
-            return pending(desk, record, None, headers)
+            return pending(services, record, None, headers)
         with share:
-            record = await until_done(desk, request, caller, watch, record, wait)
-    return await waited(desk, record, wait, headers)
+            record = await until_done(services, request, caller, watch, record, wait)
+    return await waited(services, record, wait, headers)
 
 
 def _idempotency_key(request: Request) -> str | None:
@@ -337,21 +342,21 @@ def _idempotency_key(request: Request) -> str | None:
     return key
 
 
-async def _fingerprint(desk: Desk, caller: Key, request: Request, body: object) -> str:
+async def _fingerprint(services: Services, caller: Key, request: Request, body: object) -> str:
     """The same for the same JSON, however its fields were ordered and spaced."""
 
     def digest() -> str:
-        return keyed(desk, caller.id, "submission", _canonical(body))
+        return keyed(services, caller.id, "submission", _canonical(body))
 
     if (bodies.declared_length(request) or _WRITTEN_AT_ONCE) < _WRITTEN_AT_ONCE:
         return digest()
     return await anyio.to_thread.run_sync(digest)
 
 
-def keyed(desk: Desk, owner: str, purpose: str, text: str) -> str:
+def keyed(services: Services, owner: str, purpose: str, text: str) -> str:
     """A digest under the owner's secret: Redis learns nothing that could be guessed and compared."""
     data = f"{purpose}\0{text}".encode()
-    return desk.store.digest(owner, "uint8", (len(data),), data)
+    return services.store.digest(owner, "uint8", (len(data),), data)
 
 
 def _canonical(body: object) -> str:
@@ -359,9 +364,9 @@ def _canonical(body: object) -> str:
 
 
 def _request(
-    desk: Desk, caller: Key, job_id: str, checked: Checked, kept: Mapping[str, StoredArray], arrived: float
+    services: Services, caller: Key, job_id: str, checked: Checked, kept: Mapping[str, StoredArray], arrived: float
 ) -> JobRequest:
-    settings, submission = desk.settings, checked.submission
+    settings, submission = services.settings, checked.submission
     deadline_s = submission.deadline_s
     return JobRequest(
         id=job_id,
@@ -393,7 +398,7 @@ def _together(owner: str, checked: Checked) -> Together | None:
     return Together(key=key, items=batching.items, bytes=batching.bytes, wait=batching.wait)
 
 
-def _same(desk: Desk, owner: str, checked: Checked, kept: Mapping[str, StoredArray]) -> str | None:
+def _same(services: Services, owner: str, checked: Checked, kept: Mapping[str, StoredArray]) -> str | None:
     """Under which digest an identical live job of the owner may answer for this one; None where none is identical."""
     operation, submission = checked.operation, checked.submission
     drawn = operation.randomness == "seed" and submission.seed is None
@@ -402,7 +407,7 @@ def _same(desk: Desk, owner: str, checked: Checked, kept: Mapping[str, StoredArr
     inputs = {**checked.stored, **{name: array.id for name, array in kept.items()}}
     params = checked.params.model_dump(mode="json")
     wishes = [submission.backend, submission.priority, submission.result_ttl_s, checked.seed]
-    return keyed(desk, owner, "same", _canonical([operation.name, params, inputs, wishes]))
+    return keyed(services, owner, "same", _canonical([operation.name, params, inputs, wishes]))
 
 
 def _require_gpu(jobs: JobQueue) -> None:
@@ -416,7 +421,7 @@ def _require_gpu(jobs: JobQueue) -> None:
 
 
 def _enqueue(
-    desk: Desk, jobs: JobQueue, submission: _Submission, given_up: threading.Event, *, positioned_too: bool
+    services: Services, jobs: JobQueue, submission: _Submission, given_up: threading.Event, *, positioned_too: bool
 ) -> tuple[Enqueued, JobRecord, int | None]:
     """Queue it, or raise the refusal; what was written for a job that did not come about is deleted.
 
@@ -425,23 +430,23 @@ def _enqueue(
     job = submission.job
     fresh = JobRecord(job, State.QUEUED, 0, time.time())
     if given_up.is_set() and job.charge is None:  # what was charged is queued: its caller will ask for it again
-        _discard(desk, submission)
+        _discard(services, submission)
         return Enqueued(job.id), fresh, None
     try:
         if job.backend == "gpu":
             _require_gpu(jobs)
-        enqueued = _insist(desk, jobs, submission)
+        enqueued = _insist(services, jobs, submission)
     except Refusal:
-        if charging.take_back(desk.ledger, job, "it was refused before it was queued"):
-            _discard(desk, submission)
+        if charging.take_back(services.ledger, job, "it was refused before it was queued"):
+            _discard(services, submission)
         raise
     except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
-        if charging.take_back(desk.ledger, job, f"it was refused before it was queued: {type(error).__name__}"):
-            _discard(desk, submission)
-        raise _refusal(desk, submission, error) from None
+        if charging.take_back(services.ledger, job, f"it was refused before it was queued: {type(error).__name__}"):
+            _discard(services, submission)
+        raise _refusal(services, submission, error) from None
     if enqueued.replayed:
-        charging.take_back(desk.ledger, job, "its Idempotency-Key has a job")
-        _discard(desk, submission)
+        charging.take_back(services.ledger, job, "its Idempotency-Key has a job")
+        _discard(services, submission)
         return enqueued, fresh, None
     if given_up.is_set() and submission.key is None:
         jobs.cancel(job.id)  # its caller was told 503; one who has a key will ask for it again
@@ -449,19 +454,19 @@ def _enqueue(
     return enqueued, record, position
 
 
-def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
+def _insist(services: Services, jobs: JobQueue, submission: _Submission) -> Enqueued:
     """An array that came with the submission may have the content, and so the id, of one that is being deleted. Then it
     gets an id of its own, and nobody deletes it. One that was charged for keeps its id, which the charge names: it is
     published again, and may be read again."""
     job, kept = submission.job, submission.kept
-    told = (submission.key, submission.same, desk.admission.bounds(submission.owner))
+    told = (submission.key, submission.same, services.admission.bounds(submission.owner))
     stored = submission.checked.stored.values()
     promised = storage.result_bytes(submission.checked)
     with storage.refused():
-        desk.store.promise(job, promised)
+        services.store.promise(job, promised)
     try:
         # Whoever deletes an array asks first whether it was promised to a job. So it is there for good now, or gone.
-        gone = [array_id for array_id in job.inputs.values() if not desk.store.there(submission.owner, array_id)]
+        gone = [array_id for array_id in job.inputs.values() if not services.store.there(submission.owner, array_id)]
         if gone:
             raise InputsGone(*gone)
         return jobs.enqueue(job, *told)
@@ -469,38 +474,38 @@ def _insist(desk: Desk, jobs: JobQueue, submission: _Submission) -> Enqueued:
         again = [name for name, array in kept.items() if array.id in gone.arrays]
         if not again or any(array_id in gone.arrays for array_id in stored):
             raise
-    ttl, checked = desk.settings.inline_ttl, submission.checked
+    ttl, checked = services.settings.inline_ttl, submission.checked
     charged = job.charge is not None
     with storage.refused():
         own = {
             name: arrays.store(
-                desk.store, submission.owner, checked.inline[name], checked.infos[name], ttl, unique=not charged
+                services.store, submission.owner, checked.inline[name], checked.infos[name], ttl, unique=not charged
             ).id
             for name in again
         }
     if charged:
         for array_id in own.values():
-            desk.allow(submission.owner, array_id)
+            services.allow(submission.owner, array_id)
     job = job.model_copy(update={"inputs": {**job.inputs, **own}})
     with storage.refused():
-        desk.store.promise(job, promised)
+        services.store.promise(job, promised)
     return jobs.enqueue(job, *told)
 
 
-def _refusal(desk: Desk, submission: _Submission, error: Exception) -> Refusal:
+def _refusal(services: Services, submission: _Submission, error: Exception) -> Refusal:
     match error:
         case QueueFull():
-            desk.admission.was_full(error.waiting)
-            return desk.admission.full(error.waiting)
+            services.admission.was_full(error.waiting)
+            return services.admission.full(error.waiting)
         case QuotaReached():
-            desk.admission.was_at_quota(submission.owner, error.live, error.free)
-            return desk.admission.quota(error.live, error.free)
+            services.admission.was_at_quota(submission.owner, error.live, error.free)
+            return services.admission.quota(error.live, error.free)
         case KeyReused():
             return _reused(error.job_id)
         case InputsGone():
             return operations.missing(submission.checked.stored, error.arrays)
     if "command not allowed when used memory" in str(error):  # of a script Redis 6 answers with no type of its own
-        return desk.admission.memory()
+        return services.admission.memory()
     raise error
 
 
@@ -509,19 +514,19 @@ def _reused(job_id: str) -> Refusal:
     return Refusal("idempotency-key-reused", sentence, job=job_id)
 
 
-def _discard(desk: Desk, submission: _Submission) -> None:
+def _discard(services: Services, submission: _Submission) -> None:
     """Delete the arrays that came with a submission that came to nothing, but none that was there before, that was
     uploaded since, or that a job reads."""
-    owner, ttl = submission.owner, desk.settings.inline_ttl
-    desk.store.ended({submission.job.id: None})
+    owner, ttl = submission.owner, services.settings.inline_ttl
+    services.store.ended({submission.job.id: None})
     for name, array in submission.kept.items():
         if submission.checked.is_secret(name):  # its id is its own
-            desk.store.delete(owner, array.id)
+            services.store.delete(owner, array.id)
             continue
-        made_for_it = array.expires_at == array.created_at + ttl and desk.store.find(owner, array.id) == array
+        made_for_it = array.expires_at == array.created_at + ttl and services.store.find(owner, array.id) == array
         with suppress(RedisError, Refusal):
             if made_for_it:
-                desk.delete_unread(owner, array.id)
+                services.delete_unread(owner, array.id)
 
 
 def new_job_id() -> str:

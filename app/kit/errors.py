@@ -190,7 +190,7 @@ def install(api: FastAPI) -> None:
     @api.exception_handler(Refusal)
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)  # noqa: S101
-        request.app.state.desk.metrics.refused(error.code)
+        request.app.state.services.metrics.refused(error.code)
         return response(error)
 
     @api.exception_handler(HTTPException)

@@ -26,7 +26,7 @@ from warpdesk_server.app.jobs.results import erase_secrets
 from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Share
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.queue.jobs import JobRecord
@@ -60,36 +60,36 @@ async def greet(_: Worker) -> Response:
 
 
 @router.get("/inputs/{attempt}/{name}")
-async def read_input(attempt: str, name: str, request: Request, _: Worker, desk: Shared) -> Response:
+async def read_input(attempt: str, name: str, request: Request, _: Worker, services: ServicesDep) -> Response:
     """An input of an attempt that runs, as an .npy file; what is known of it is in the header `Warpdesk-Array`."""
-    found = (await _found(desk, {attempt: request.headers.get(CLAIM, "")}))[attempt]
+    found = (await _found(services, {attempt: request.headers.get(CLAIM, "")}))[attempt]
     if isinstance(found, Refusal):
         raise found
     owner, array_id = _place(found, name)
     gone = Refusal("unknown-array", f"The job has no input {name[:64]!r}, or has it no more")
-    info = await anyio.to_thread.run_sync(_known, desk, found, name)
+    info = await anyio.to_thread.run_sync(_known, services, found, name)
     if info is None:
         raise gone
     told = {"ETag": f'"{array_id}"', "Warpdesk-Array": json.dumps(asdict(info))}
     try:
-        return await downloads.download(request, desk.store.path(owner, array_id), told, NPY)
+        return await downloads.download(request, services.store.path(owner, array_id), told, NPY)
     except FileNotFoundError:
         raise gone from None
 
 
 @router.post("/inputs")
-async def read_inputs(request: Request, caller: Worker, desk: Shared) -> Response:
+async def read_inputs(request: Request, caller: Worker, services: ServicesDep) -> Response:
     """Small inputs of attempts that run, in one answer: a length in four bytes, a SentInputs, then the .npy files that
     it tells of. What it tells nothing of is to be asked for alone."""
     try:
-        with bodies.room(request, limits.WANTED, desk.for_workers) as share:
+        with bodies.room(request, limits.WANTED, services.for_workers) as share:
             asked = WantedInputs.model_validate_json(await bodies.read(request, limits.WANTED, share))
     except ValidationError as error:
         raise Refusal("invalid-request", f"The list of inputs is malformed in {error.error_count()} places") from None
     wanted = asked.inputs
-    records = await _found(desk, {attempt: asked.claims.get(attempt, "") for attempt, _name in wanted})
+    records = await _found(services, {attempt: asked.claims.get(attempt, "") for attempt, _name in wanted})
 
-    share = desk.for_workers.take(caller.id, limits.INPUTS_AT_ONCE)
+    share = services.for_workers.take(caller.id, limits.INPUTS_AT_ONCE)
     request.state.shares.append(share)
 
     def read() -> list[bytes]:
@@ -99,10 +99,10 @@ async def read_inputs(request: Request, caller: Worker, desk: Shared) -> Respons
             if isinstance(found, Refusal):
                 told.append(None)
                 continue
-            info = _known(desk, found, name)
+            info = _known(services, found, name)
             if info is not None and info.nbytes <= room:
                 with suppress(FileNotFoundError):
-                    content = desk.store.path(*_place(found, name)).read_bytes()
+                    content = services.store.path(*_place(found, name)).read_bytes()
                     files.append(content)
                     room -= len(content)
             told.append(info if content is not None else None)
@@ -116,7 +116,7 @@ async def read_inputs(request: Request, caller: Worker, desk: Shared) -> Respons
 
 
 @router.post("/results")
-async def take_results(request: Request, caller: Worker, desk: Shared) -> dict[str, dict[str, dict[str, str]]]:
+async def take_results(request: Request, caller: Worker, services: ServicesDep) -> dict[str, dict[str, dict[str, str]]]:
     """Take what attempts that run have written: a length in four bytes, a SentResults, then the files in its order.
 
     The answer comes once they are kept as surely as everything else, and names those that are not, with a problem each.
@@ -124,22 +124,22 @@ async def take_results(request: Request, caller: Worker, desk: Shared) -> dict[s
     """
     bodies.require_media_type(request, RESULTS)
     body = _Body(request.stream())
-    documents, unwritten = desk.for_workers.take(caller.id, 0), desk.unwritten.take(caller.id, 0)
+    documents, unwritten = services.for_workers.take(caller.id, 0), services.unwritten.take(caller.id, 0)
     request.state.shares += [documents, unwritten]
-    sent = await _manifest(body, desk.settings.max_job_bytes, documents)
+    sent = await _manifest(body, services.settings.max_job_bytes, documents)
     claims = {result.name: result.claim for result in sent.results}
-    records = await _found(desk, claims)
+    records = await _found(services, claims)
     after_private.set(any(isinstance(found, JobRecord) and found.request.private for found in records.values()))
     incoming = list[_Incoming]()
     try:
-        await anyio.to_thread.run_sync(_begin, desk, sent, records, incoming)
+        await anyio.to_thread.run_sync(_begin, services, sent, records, incoming)
         await _receive(body, incoming, unwritten)
         await body.end()
-        moved = await anyio.to_thread.run_sync(_keep, desk, incoming)
+        moved = await anyio.to_thread.run_sync(_keep, services, incoming)
     finally:
         await anyio.to_thread.run_sync(_discard, incoming)
     refused = {result.name: result.refusal for result in incoming if result.refusal is not None}
-    after = await _records(desk, claims)
+    after = await _records(services, claims)
     late = {
         name: found
         for name, token in claims.items()
@@ -148,26 +148,26 @@ async def take_results(request: Request, caller: Worker, desk: Shared) -> dict[s
     # Canceled or erased meanwhile: the outcome will be refused, and nobody would ask for this again. A result that
     # another request brought is not this one's to delete.
     unwanted = [name for name in late.keys() & moved if _is_unwanted(name, after[name])]
-    await anyio.to_thread.run_sync(_delete, desk, unwanted)
+    await anyio.to_thread.run_sync(_delete, services, unwanted)
     return {"refused": {name: {"code": why.code, "detail": why.detail} for name, why in {**late, **refused}.items()}}
 
 
 @router.delete("/results/{attempt}")
-async def delete_result(attempt: str, request: Request, _: Worker, desk: Shared) -> Response:
+async def delete_result(attempt: str, request: Request, _: Worker, services: ServicesDep) -> Response:
     """Delete what an attempt sent that is no answer, for who claimed it. What nobody deletes is swept in time."""
-    record = (await _records(desk, [attempt]))[attempt]
+    record = (await _records(services, [attempt]))[attempt]
     if not _is_to_delete(attempt, record, request.headers.get(CLAIM, "")):
         raise Refusal("result-committed", f"{attempt} is an answer, or may be one")
-    await anyio.to_thread.run_sync(desk.store.delete_result, attempt)
+    await anyio.to_thread.run_sync(services.store.delete_result, attempt)
     return Response(status_code=204)
 
 
 @router.delete("/jobs/{job_id}/secrets")
-async def delete_secrets(job_id: str, _: Worker, desk: Shared) -> Response:
+async def delete_secrets(job_id: str, _: Worker, services: ServicesDep) -> Response:
     """Erase the secret inputs of a job that is done, unless another live job reads them."""
-    (record,) = await desk.queue(lambda jobs: jobs.checked([job_id]))
+    (record,) = await services.queue(lambda jobs: jobs.checked([job_id]))
     if record is not None and record.state.final:
-        await erase_secrets(desk, record)
+        await erase_secrets(services, record)
     return Response(status_code=204)
 
 
@@ -182,12 +182,12 @@ def _place(record: JobRecord, name: str) -> tuple[str, str]:
     return record.request.owner, record.request.inputs.get(name, "")
 
 
-def _known(desk: Desk, record: JobRecord, name: str) -> ArrayInfo | None:
+def _known(services: Services, record: JobRecord, name: str) -> ArrayInfo | None:
     """What is known of an input; None where it is gone, or is not what a budget was charged for, which a worker of
     another host cannot see. Reads files: call it in a thread."""
     owner, array_id = _place(record, name)
-    info = desk.store.known(owner, array_id) if array_id else None
-    if info is not None and record.request.charge is not None and not desk.store.intact(owner, array_id):
+    info = services.store.known(owner, array_id) if array_id else None
+    if info is not None and record.request.charge is not None and not services.store.intact(owner, array_id):
         log.error("%s: the content of an input is not what a budget was charged for", record.request.id)
         return None
     return info
@@ -200,10 +200,10 @@ def _attempt(name: str) -> tuple[str, int]:
         raise Refusal("stale-attempt", str(error)) from None
 
 
-async def _records(desk: Desk, names: Iterable[str]) -> dict[str, JobRecord | None]:
+async def _records(services: Services, names: Iterable[str]) -> dict[str, JobRecord | None]:
     """The jobs of these attempts."""
     jobs_of = {name: _attempt(name)[0] for name in names}
-    records = await desk.queue(lambda jobs: jobs.checked(list(jobs_of.values())))
+    records = await services.queue(lambda jobs: jobs.checked(list(jobs_of.values())))
     return dict(zip(jobs_of, records, strict=True))
 
 
@@ -222,9 +222,9 @@ def _running(name: str, record: JobRecord | None, token: str) -> JobRecord | Ref
     return record
 
 
-async def _found(desk: Desk, claims: Mapping[str, str]) -> dict[str, JobRecord | Refusal]:
+async def _found(services: Services, claims: Mapping[str, str]) -> dict[str, JobRecord | Refusal]:
     """The jobs of these attempts, where the attempt is the one that runs and was claimed by who asks."""
-    return {name: _running(name, record, claims[name]) for name, record in (await _records(desk, claims)).items()}
+    return {name: _running(name, record, claims[name]) for name, record in (await _records(services, claims)).items()}
 
 
 def _is_to_delete(name: str, record: JobRecord | None, token: str) -> bool:
@@ -333,7 +333,7 @@ def _mismatch(operation: Operation | None, request: JobRequest, document: Result
 class _Incoming:
     """A result on its way in; one that is refused is read over."""
 
-    def __init__(self, desk: Desk, sent: SentResult, found: JobRecord | Refusal) -> None:
+    def __init__(self, services: Services, sent: SentResult, found: JobRecord | Refusal) -> None:
         self.name = sent.name
         self._document = sent.document
         self.refusal: Refusal | None = None
@@ -343,13 +343,13 @@ class _Incoming:
         if isinstance(found, Refusal):
             self.refusal = found
             return
-        operation = desk.operations.get(found.request.operation)
+        operation = services.operations.get(found.request.operation)
         if (why := _mismatch(operation, found.request, sent.document)) is not None:
             self.refusal = Refusal("malformed-result", why)
             return
         self._owner = found.request.owner
         self._expires_at = time.time() + found.request.result_ttl  # by this clock
-        self._place = desk.store.incoming(sent.name, found.request.owner)
+        self._place = services.store.incoming(sent.name, found.request.owner)
 
     async def receive(self, body: _Body) -> AsyncIterator[int]:
         """Take the files; yields how many bytes more are held."""
@@ -395,9 +395,9 @@ class _Incoming:
 
 
 def _begin(
-    desk: Desk, sent: SentResults, records: Mapping[str, JobRecord | Refusal], incoming: list[_Incoming]
+    services: Services, sent: SentResults, records: Mapping[str, JobRecord | Refusal], incoming: list[_Incoming]
 ) -> None:
-    incoming.extend(_Incoming(desk, result, records[result.name]) for result in sent.results)
+    incoming.extend(_Incoming(services, result, records[result.name]) for result in sent.results)
 
 
 async def _receive(body: _Body, incoming: Sequence[_Incoming], share: Share) -> None:
@@ -417,11 +417,11 @@ def _write(incoming: Sequence[_Incoming]) -> None:
         result.write()
 
 
-def _keep(desk: Desk, incoming: Sequence[_Incoming]) -> set[str]:
+def _keep(services: Services, incoming: Sequence[_Incoming]) -> set[str]:
     """Have all that came on the disk; the names of what is there by this request."""
     taken = [result for result in incoming if result.refusal is None]
     moved = {result.name for result in taken if result.move()}
-    for error in desk.store.finish_results([result.name for result in taken]).values():
+    for error in services.store.finish_results([result.name for result in taken]).values():
         raise error
     return moved
 
@@ -431,6 +431,6 @@ def _discard(incoming: Sequence[_Incoming]) -> None:
         result.discard()
 
 
-def _delete(desk: Desk, names: Iterable[str]) -> None:
+def _delete(services: Services, names: Iterable[str]) -> None:
     for name in names:
-        desk.store.delete_result(name)
+        services.store.delete_result(name)

@@ -18,7 +18,7 @@ from warpdesk_server.app.access.auth import Key
 from warpdesk_server.app.jobs import submission
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.app.services import Desk
+from warpdesk_server.app.services import Services
 from warpdesk_server.kernels.array import ArrayInfo, DType
 from warpdesk_server.privacy.rounds import unmasking
 from warpdesk_server.privacy.rounds.state import Aggregation, Status
@@ -32,7 +32,7 @@ OPERATION = "secure_aggregation"
 EVERY = 0.5  # seconds between two looks, where nothing tells that there is something to do
 
 
-async def drive(desk: Desk) -> None:
+async def drive(services: Services) -> None:
     """Work on every round for which there is something to do, each by itself. What fails is tried again."""
     working = dict[str, asyncio.Task[None]]()
     told = dict[str, str]()  # one line for what goes no further, not one for each look
@@ -40,19 +40,19 @@ async def drive(desk: Desk) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EVERY):  # wait_for of Python 3.11 can swallow a cancel that meets its end
-                    await desk.rounds_moved.wait()
-            desk.rounds_moved.clear()
+                    await services.rounds_moved.wait()
+            services.rounds_moved.clear()
             for round_id in [name for name, task in working.items() if task.done()]:
                 _tell(round_id, _reason(working.pop(round_id)), told)
             try:
-                due = await anyio.to_thread.run_sync(desk.rounds.due)
+                due = await anyio.to_thread.run_sync(services.rounds.due)
             except Exception as error:  # noqa: BLE001 - a database that is away: the API must go on
                 _tell("every round", type(error).__name__, told)
                 continue
             _tell("every round", "", told)
             for round_id in due:
                 if round_id not in working:
-                    working[round_id] = asyncio.create_task(_step(desk, round_id), name=round_id)
+                    working[round_id] = asyncio.create_task(_step(services, round_id), name=round_id)
     finally:
         for task in working.values():
             task.cancel()
@@ -77,69 +77,69 @@ def _reason(ended: "asyncio.Task[None]") -> str:
     return error.detail if isinstance(error, Refusal) else type(error).__name__
 
 
-async def _step(desk: Desk, round_id: str) -> None:
-    phase = await anyio.to_thread.run_sync(desk.rounds.advance, round_id)
+async def _step(services: Services, round_id: str) -> None:
+    phase = await anyio.to_thread.run_sync(services.rounds.advance, round_id)
     if phase == "aggregating":
-        await _aggregate(desk, round_id)
-        phase = (await anyio.to_thread.run_sync(desk.rounds.status, round_id)).phase
+        await _aggregate(services, round_id)
+        phase = (await anyio.to_thread.run_sync(services.rounds.status, round_id)).phase
     if phase in ("done", "aborted"):
-        await _erase(desk, round_id)
+        await _erase(services, round_id)
 
 
-async def _aggregate(desk: Desk, round_id: str) -> None:
+async def _aggregate(services: Services, round_id: str) -> None:
     """Have the job of the sum queued, or see how it ended."""
-    status = await anyio.to_thread.run_sync(desk.rounds.status, round_id)
-    if status.job_id is not None and await _followed(desk, status, status.job_id):
+    status = await anyio.to_thread.run_sync(services.rounds.status, round_id)
+    if status.job_id is not None and await _followed(services, status, status.job_id):
         return
     if status.deadline is not None and status.deadline <= time.time():
-        await _abort(desk, round_id, "no worker has computed the sum in time")
+        await _abort(services, round_id, "no worker has computed the sum in time")
         return
-    work = await anyio.to_thread.run_sync(desk.rounds.aggregation, round_id)
+    work = await anyio.to_thread.run_sync(services.rounds.aggregation, round_id)
     if work is None:
         return
     try:
-        body = await anyio.to_thread.run_sync(_prepared, desk, work)
+        body = await anyio.to_thread.run_sync(_prepared, services, work)
     except Unrecoverable as why:
-        await _abort(desk, round_id, str(why))
+        await _abort(services, round_id, str(why))
         return
     inputs = {name: given["array"] for name, given in body["inputs"].items()}
-    if not await anyio.to_thread.run_sync(desk.rounds.submitted, round_id, None, inputs):
-        await _delete(desk, work.owner, inputs)  # somebody was quicker, and has erased what was there before
+    if not await anyio.to_thread.run_sync(services.rounds.submitted, round_id, None, inputs):
+        await _delete(services, work.owner, inputs)  # somebody was quicker, and has erased what was there before
         return
     try:
-        job_id = await submission.submit_for(desk, Key(work.owner, "", (), "", 0.0), round_id, body)
+        job_id = await submission.submit_for(services, Key(work.owner, "", (), "", 0.0), round_id, body)
     except Refusal as refusal:
         if errors.CODES[refusal.code][2]:
             raise  # later, perhaps
-        await _abort(desk, round_id, f"the sum was refused: {refusal.detail}")
+        await _abort(services, round_id, f"the sum was refused: {refusal.detail}")
         return
-    await anyio.to_thread.run_sync(desk.rounds.submitted, round_id, job_id, inputs)
+    await anyio.to_thread.run_sync(services.rounds.submitted, round_id, job_id, inputs)
 
 
-async def _followed(desk: Desk, status: Status, job_id: str) -> bool:
+async def _followed(services: Services, status: Status, job_id: str) -> bool:
     """Whether the job is known; if it has ended, so has the round."""
-    record = await desk.queue(lambda jobs: jobs.get(job_id))
+    record = await services.queue(lambda jobs: jobs.get(job_id))
     if record is None:
         return False  # Redis has lost it: all that it was made from is still there
     if record.state is State.SUCCEEDED:
-        await anyio.to_thread.run_sync(desk.rounds.end, status.id, "done")
+        await anyio.to_thread.run_sync(services.rounds.end, status.id, "done")
     elif not record.state.final and status.deadline is not None and status.deadline <= time.time():
-        await desk.queue(lambda jobs: jobs.cancel(job_id))
+        await services.queue(lambda jobs: jobs.cancel(job_id))
     elif record.state.final:
         why = record.error.message if record.error is not None else "it was ended by its owner"
-        await _abort(desk, status.id, f"the job {job_id} of the sum is {record.state.value}: {why}")
+        await _abort(services, status.id, f"the job {job_id} of the sum is {record.state.value}: {why}")
     return True
 
 
-async def _abort(desk: Desk, round_id: str, why: str) -> None:
-    await anyio.to_thread.run_sync(desk.rounds.end, round_id, "aborted", why)
+async def _abort(services: Services, round_id: str, why: str) -> None:
+    await anyio.to_thread.run_sync(services.rounds.end, round_id, "aborted", why)
 
 
-def _prepared(desk: Desk, work: Aggregation) -> dict[str, Any]:
+def _prepared(services: Services, work: Aggregation) -> dict[str, Any]:
     """Work out the seeds, publish the job's inputs and return its submission, the same however often it is done.
     Computes and writes files: call it in a thread. Raises Unrecoverable."""
     kept, dtype = set(work.survivors), _dtype(work)
-    rows = desk.store.rows(work.round_id, len(work.order), work.row_bytes)
+    rows = services.store.rows(work.round_id, len(work.order), work.row_bytes)
     keep = [row for row, client in enumerate(work.order) if client in kept]
     shape = len(keep), work.row_bytes * 8 // work.modulus_bits
     survivors = [work.order[row] for row in rows.close(keep, dtype, shape)]
@@ -149,15 +149,15 @@ def _prepared(desk: Desk, work: Aggregation) -> dict[str, Any]:
     with rows.file.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         _, start = read_header(mapped)
         with memoryview(mapped)[start:] as data:
-            array_id = desk.store.digest(work.owner, dtype, shape, data)
-    ttl = desk.settings.array_ttl
-    inputs = {"masked": desk.store.adopt(work.owner, rows.file, array_id, ArrayInfo(dtype, shape), ttl).id}
+            array_id = services.store.digest(work.owner, dtype, shape, data)
+    ttl = services.settings.array_ttl
+    inputs = {"masked": services.store.adopt(work.owner, rows.file, array_id, ArrayInfo(dtype, shape), ttl).id}
     for name, content in seeds.items():
-        with desk.store.writer(work.owner, "uint8", (len(content) // 32, 32), ttl) as writer:
+        with services.store.writer(work.owner, "uint8", (len(content) // 32, 32), ttl) as writer:
             writer.take(content)
             inputs[name] = writer.commit(has_nan=False, has_inf=False).id
     for published in inputs.values():
-        desk.allow(work.owner, published)
+        services.allow(work.owner, published)
     return {
         "operation": OPERATION,
         "params": {**work.params, "survivors": survivors, "pairs": [list(pair) for pair in work.pairs]},
@@ -170,14 +170,14 @@ def _dtype(work: Aggregation) -> DType:
     return "uint32" if work.modulus_bits == 32 else "uint64"
 
 
-async def _erase(desk: Desk, round_id: str) -> None:
+async def _erase(services: Services, round_id: str) -> None:
     """Delete what was secret, and what it was computed from: files first, so that a crash leaves the round to be erased
     again."""
-    status = await anyio.to_thread.run_sync(desk.rounds.status, round_id)
-    await _delete(desk, status.owner, await anyio.to_thread.run_sync(desk.rounds.arrays, round_id))
-    await anyio.to_thread.run_sync(desk.store.rows(round_id, 0, 0).delete)
-    await anyio.to_thread.run_sync(desk.rounds.erase, round_id)
+    status = await anyio.to_thread.run_sync(services.rounds.status, round_id)
+    await _delete(services, status.owner, await anyio.to_thread.run_sync(services.rounds.arrays, round_id))
+    await anyio.to_thread.run_sync(services.store.rows(round_id, 0, 0).delete)
+    await anyio.to_thread.run_sync(services.rounds.erase, round_id)
 
 
-async def _delete(desk: Desk, owner: str, inputs: Mapping[str, str]) -> None:
-    await desk.queue(lambda _: [desk.delete_unread(owner, array_id) for array_id in inputs.values()])
+async def _delete(services: Services, owner: str, inputs: Mapping[str, str]) -> None:
+    await services.queue(lambda _: [services.delete_unread(owner, array_id) for array_id in inputs.values()])

@@ -21,7 +21,7 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Share
 from warpdesk_server.app.kit.schemas import Body, moment
 from warpdesk_server.app.rounds import schemas
-from warpdesk_server.app.services import Desk, Shared
+from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.operation import Problem
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.rounds import state as rules
@@ -56,10 +56,10 @@ B = TypeVar("B", bound=Body)
     ),
     openapi_extra={"requestBody": errors.body(schemas.RoundRequest)},
 )
-async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
+async def create(request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """The clients' join tokens are in the answer and nowhere else. Refused where the sum could overflow."""
-    desk.limits.take(caller.id)
-    asked = await _body(request, desk, schemas.RoundRequest)
+    services.limits.take(caller.id)
+    asked = await _body(request, services, schemas.RoundRequest)
     new = NewRound(
         owner=caller.id,
         clients=asked.clients,
@@ -76,7 +76,7 @@ async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
     )  # fmt: skip
     if found := [Problem(f"/{field}", sentence) for field, sentence in rules.problems(new)]:
         raise Refusal("invalid-request", errors.sentence_of(tuple(found)), *found)
-    settings = desk.settings
+    settings = services.settings
     if new.bytes + 24 * new.dimension > settings.max_job_bytes:
         sentence = (
             f"{new.clients} vectors of {new.dimension} words and their sum are {new.bytes + 24 * new.dimension} bytes; "
@@ -84,9 +84,9 @@ async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
         )
         raise errors.refuse_at("job-too-large", "/dimension", sentence)
     round_id, tokens = await _told(
-        desk,
+        services,
         caller.id,
-        lambda: desk.rounds.create(
+        lambda: services.rounds.create(
             new, Bounds(settings.max_live_rounds, settings.round_bytes_per_key, settings.max_round_bytes)
         ),
     )
@@ -101,9 +101,9 @@ async def create(request: Request, caller: Submitter, desk: Shared) -> Response:
     responses=errors.documented(*_ANYONE),
     openapi_extra=_EITHER,
 )
-async def see(round_id: str, request: Request, desk: Shared) -> schemas.Round:
+async def see(round_id: str, request: Request, services: ServicesDep) -> schemas.Round:
     """For the key that made the round, and for its clients."""
-    status = await _seen(request, desk, round_id)
+    status = await _seen(request, services, round_id)
     created_at = moment(status.created_at)
     assert created_at is not None  # noqa: S101
     return schemas.Round(
@@ -135,19 +135,19 @@ async def see(round_id: str, request: Request, desk: Shared) -> schemas.Round:
         **errors.documented(*_CREATOR, "unknown-round", "audit-unavailable"),
     },
 )
-async def cancel(round_id: str, request: Request, caller: Submitter, desk: Shared) -> Response:
+async def cancel(round_id: str, request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """No sum is made of it any more, its clients are told that it was aborted, and what they sent is erased. A round
     whose job is queued already is canceled with the job. An admin may end any round."""
-    status = await _told(desk, caller.id, lambda: desk.rounds.status(round_id))
+    status = await _told(services, caller.id, lambda: services.rounds.status(round_id))
     if status.owner != caller.id and not caller.allows("admin"):
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
     if status.owner != caller.id:
         await audit.begin(request, caller)
-    await _told(desk, caller.id, lambda: desk.rounds.cancel(round_id))
+    await _told(services, caller.id, lambda: services.rounds.cancel(round_id))
     if status.job_id is not None:
         job_id = status.job_id
         with suppress(KeyError):  # Redis has forgotten it
-            await desk.queue(lambda jobs: jobs.cancel(job_id))
+            await services.queue(lambda jobs: jobs.cancel(job_id))
     return Response(status_code=204)
 
 
@@ -159,11 +159,11 @@ async def cancel(round_id: str, request: Request, caller: Submitter, desk: Share
     responses=errors.documented(*_MEMBER, *_BODY),
     openapi_extra={**_JOINED, "requestBody": errors.body(schemas.Keys)},
 )
-async def send_keys(round_id: str, request: Request, desk: Shared) -> Response:
-    member = await _member(request, desk, round_id)
-    keys = await _body(request, desk, schemas.Keys)
+async def send_keys(round_id: str, request: Request, services: ServicesDep) -> Response:
+    member = await _member(request, services, round_id)
+    keys = await _body(request, services, schemas.Keys)
     mask_public, share_public = bytes.fromhex(keys.mask_public), bytes.fromhex(keys.share_public)
-    await _told(desk, member.owner, lambda: desk.rounds.send_keys(member, mask_public, share_public))
+    await _told(services, member.owner, lambda: services.rounds.send_keys(member, mask_public, share_public))
     return Response(status_code=204)
 
 
@@ -174,10 +174,10 @@ async def send_keys(round_id: str, request: Request, desk: Shared) -> Response:
     responses=errors.documented(*_ANYONE, "not-yet", "round-aborted"),
     openapi_extra=_EITHER,
 )
-async def roster(round_id: str, request: Request, desk: Shared) -> schemas.Roster:
+async def roster(round_id: str, request: Request, services: ServicesDep) -> schemas.Roster:
     """Known once the keys are in, or their time is over."""
-    status = await _seen(request, desk, round_id)
-    found = await _told(desk, status.owner, lambda: desk.rounds.roster(round_id))
+    status = await _seen(request, services, round_id)
+    found = await _told(services, status.owner, lambda: services.rounds.roster(round_id))
     return schemas.Roster(
         round=round_id,
         clients={
@@ -201,15 +201,17 @@ async def roster(round_id: str, request: Request, desk: Shared) -> schemas.Roste
     responses=errors.documented(*_MEMBER, *_BODY, "not-a-neighbour", "missing-share"),
     openapi_extra={**_JOINED, "requestBody": errors.body(schemas.SentShares)},
 )
-async def send_shares(round_id: str, request: Request, desk: Shared) -> Response:
+async def send_shares(round_id: str, request: Request, services: ServicesDep) -> Response:
     """Ciphertexts for exactly the sender's neighbours, of 96 bytes each."""
-    member = await _member(request, desk, round_id)
-    sent = await _body(request, desk, schemas.SentShares, keys=limits.JSON_KEYS_OF_MEMBERS)
+    member = await _member(request, services, round_id)
+    sent = await _body(request, services, schemas.SentShares, keys=limits.JSON_KEYS_OF_MEMBERS)
     commitments = {
         int(client): (bytes.fromhex(both.self_seed), bytes.fromhex(both.mask_key))
         for client, both in sent.commitments.items()
     }
-    await _told(desk, member.owner, lambda: desk.rounds.send_shares(member, _by_client(sent.ciphertexts), commitments))
+    await _told(
+        services, member.owner, lambda: services.rounds.send_shares(member, _by_client(sent.ciphertexts), commitments)
+    )
     return Response(status_code=204)
 
 
@@ -220,10 +222,10 @@ async def send_shares(round_id: str, request: Request, desk: Shared) -> Response
     responses=errors.documented(*_MEMBER),
     openapi_extra=_JOINED,
 )
-async def shares(round_id: str, request: Request, desk: Shared) -> schemas.ReceivedShares:
+async def shares(round_id: str, request: Request, services: ServicesDep) -> schemas.ReceivedShares:
     """Known once the shares are in, or their time is over. Who has sent none is out of the round."""
-    member = await _member(request, desk, round_id)
-    sharers, received = await _told(desk, member.owner, lambda: desk.rounds.shares_for(member))
+    member = await _member(request, services, round_id)
+    sharers, received = await _told(services, member.owner, lambda: services.rounds.shares_for(member))
     return schemas.ReceivedShares(
         sharers=sharers,
         shares={
@@ -255,16 +257,16 @@ async def shares(round_id: str, request: Request, desk: Shared) -> schemas.Recei
         "requestBody": {"required": True, "content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}},
     },
 )
-async def send_masked(round_id: str, request: Request, desk: Shared) -> Response:
+async def send_masked(round_id: str, request: Request, services: ServicesDep) -> Response:
     """Little-endian words of `modulus_bits` bits, as many as the round's dimension. A vector that is too long, too
     short or too late is erased, and its client may send it again while the phase lasts."""
     bodies.require_media_type(request, BINARY)
-    member = await _member(request, desk, round_id)
-    place = await _told(desk, member.owner, lambda: desk.rounds.place(member))
+    member = await _member(request, services, round_id)
+    place = await _told(services, member.owner, lambda: services.rounds.place(member))
     declared = bodies.declared_length(request)
     if declared is not None and declared != place.row_bytes:
         raise _wrong_length(declared, place.row_bytes)
-    rows = desk.store.rows(round_id, place.rows, place.row_bytes)
+    rows = services.store.rows(round_id, place.rows, place.row_bytes)
 
     def begin() -> Row:
         rows.begin()
@@ -276,19 +278,19 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
         sentence = f"Client {member.client} is sending its masked vector already: look again when that has ended"
         raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
     try:
-        with anyio.move_on_after(place.seconds) as in_time, desk.unwritten.take(member.owner, 0) as share:
+        with anyio.move_on_after(place.seconds) as in_time, services.unwritten.take(member.owner, 0) as share:
             await _receive(request, row, place.row_bytes, share)
         if in_time.cancelled_caught:
             raise Refusal("phase-over", "The time for masked vectors ended before this one was whole")
         with anyio.CancelScope(shield=True):  # once it is asked, the answer decides what becomes of the row
-            await _settled(desk, member.owner, lambda: desk.rounds.send_masked(member))
+            await _settled(services, member.owner, lambda: services.rounds.send_masked(member))
     except Closed:
         raise Refusal("phase-over", "The phase masked has ended") from None
     except BaseException as error:
         with anyio.CancelScope(shield=True):
-            await _erase_unless_counted(desk, member, row)
+            await _erase_unless_counted(services, member, row)
             if isinstance(error, Refusal) and error.code in ("phase-over", "round-aborted"):
-                status = await _told(desk, member.owner, lambda: desk.rounds.status(round_id))
+                status = await _told(services, member.owner, lambda: services.rounds.status(round_id))
                 if status.phase in ("done", "aborted"):  # nobody else would delete what this request has begun again
                     await anyio.to_thread.run_sync(rows.delete)
         raise
@@ -304,10 +306,10 @@ async def send_masked(round_id: str, request: Request, desk: Shared) -> Response
     responses=errors.documented(*_ANYONE, "not-yet", "round-aborted"),
     openapi_extra=_EITHER,
 )
-async def survivors(round_id: str, request: Request, desk: Shared) -> schemas.Survivors:
+async def survivors(round_id: str, request: Request, services: ServicesDep) -> schemas.Survivors:
     """Known once the masked vectors are in, or their time is over. Who dropped out has dropped out for good."""
-    status = await _seen(request, desk, round_id)
-    stayed, gone = await _told(desk, status.owner, lambda: desk.rounds.survivors(round_id))
+    status = await _seen(request, services, round_id)
+    stayed, gone = await _told(services, status.owner, lambda: services.rounds.survivors(round_id))
     return schemas.Survivors(survivors=stayed, dropped=gone)
 
 
@@ -319,17 +321,17 @@ async def survivors(round_id: str, request: Request, desk: Shared) -> schemas.Su
     responses=errors.documented(*_MEMBER, *_BODY, "double-reveal", "forged-share", "not-a-neighbour", "missing-share"),
     openapi_extra={**_JOINED, "requestBody": errors.body(schemas.Unmasking)},
 )
-async def send_unmask(round_id: str, request: Request, desk: Shared) -> Response:
+async def send_unmask(round_id: str, request: Request, services: ServicesDep) -> Response:
     """For each of the sender's neighbours and itself one share: of the self seed of who survived, of the mask key of
     who dropped out. Never both: together they open a vector."""
-    member = await _member(request, desk, round_id)
-    sent = await _body(request, desk, schemas.Unmasking, keys=limits.JSON_KEYS_OF_MEMBERS)
+    member = await _member(request, services, round_id)
+    sent = await _body(request, services, schemas.Unmasking, keys=limits.JSON_KEYS_OF_MEMBERS)
     await _told(
-        desk,
+        services,
         member.owner,
-        lambda: desk.rounds.send_unmask(member, _by_client(sent.self_seed), _by_client(sent.mask_key)),
+        lambda: services.rounds.send_unmask(member, _by_client(sent.self_seed), _by_client(sent.mask_key)),
     )
-    desk.rounds_moved.set()
+    services.rounds_moved.set()
     return Response(status_code=204)
 
 
@@ -341,15 +343,15 @@ async def send_unmask(round_id: str, request: Request, desk: Shared) -> Response
         *_CREATOR, "unknown-round", "unknown-job", "not-yet", "round-aborted", "result-gone", "queue-unavailable"
     ),
 )
-async def result(round_id: str, caller: Reader, desk: Shared) -> Response:
+async def result(round_id: str, caller: Reader, services: ServicesDep) -> Response:
     """For the key that made the round alone."""
-    status = await _own(desk, caller, round_id)
+    status = await _own(services, caller, round_id)
     if status.phase == "aborted":
         raise Refusal("round-aborted", f"The round was aborted: {status.why}")
     if status.phase != "done" or status.job_id is None:
         raise Refusal("not-yet", f"The round is in the phase {status.phase}, and has no sum yet")
-    stayed, gone = await _told(desk, caller.id, lambda: desk.rounds.survivors(round_id))
-    record = await own_job(desk, caller, status.job_id)
+    stayed, gone = await _told(services, caller.id, lambda: services.rounds.survivors(round_id))
+    record = await own_job(services, caller, status.job_id)
 
     def told(whole: dict[str, Any]) -> bytes:
         outputs = whole["outputs"]
@@ -366,7 +368,7 @@ async def result(round_id: str, caller: Reader, desk: Shared) -> Response:
             }
         )
 
-    return Response(await results.written(desk, record, told), media_type="application/json")
+    return Response(await results.written(services, record, told), media_type="application/json")
 
 
 def _statement(status: Status, stayed: int, gone: int) -> str:
@@ -388,16 +390,16 @@ def _proof(new: NewRound) -> schemas.OverflowProof:
 # --- what the routes share
 
 
-async def _told(desk: Desk, owner: str, ask: Callable[[], T]) -> T:
+async def _told(services: Services, owner: str, ask: Callable[[], T]) -> T:
     """Ask the database in a thread; what it refuses is refused to the caller. What a member asks is its round's owner's
     question."""
-    return await charging.in_time(desk, owner, lambda: _asked(ask))
+    return await charging.in_time(services, owner, lambda: _asked(ask))
 
 
-async def _settled(desk: Desk, owner: str, ask: Callable[[], T]) -> T:
+async def _settled(services: Services, owner: str, ask: Callable[[], T]) -> T:
     """The same, and wait for the answer however long it takes: what is asked is not left to happen later."""
     with anyio.CancelScope(shield=True):
-        answer = await desk.ledger_threads.run(owner, lambda: _asked(ask))
+        answer = await services.ledger_threads.run(owner, lambda: _asked(ask))
     return answer  # noqa: RET504 (to mypy the scope could swallow an error)
 
 
@@ -417,47 +419,47 @@ def _headers(code: str) -> Mapping[str, str]:
     return {"Retry-After": "60"} if code in ("too-many-rounds", "storage-quota", "storage-full") else {}
 
 
-async def _member(request: Request, desk: Desk, round_id: str) -> Member:
+async def _member(request: Request, services: Services, round_id: str) -> Member:
     token, gate = auth.token_of(request), request.app.state.gate
     try:  # a member is let in however many others are refused from the same address
-        member = await _told(desk, bodies.sender(request), lambda: desk.rounds.member(round_id, token))
+        member = await _told(services, bodies.sender(request), lambda: services.rounds.member(round_id, token))
     except Refusal as refusal:
         if refusal.code in ("unknown-member", "unknown-round"):
             gate.count_failure(request)
         raise
-    desk.requests.take(f"{round_id} {member.client}")
+    services.requests.take(f"{round_id} {member.client}")
     return member
 
 
-async def _own(desk: Desk, caller: Key, round_id: str) -> Status:
+async def _own(services: Services, caller: Key, round_id: str) -> Status:
     """The state of one of the caller's rounds; another key's does not exist."""
-    status = await _told(desk, caller.id, lambda: desk.rounds.status(round_id))
+    status = await _told(services, caller.id, lambda: services.rounds.status(round_id))
     if status.owner != caller.id:
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
     return status
 
 
-async def _seen(request: Request, desk: Desk, round_id: str) -> Status:
+async def _seen(request: Request, services: Services, round_id: str) -> Status:
     """The state of a round for who made it or is in it."""
     if auth.token_of(request).startswith("wdj_"):
-        member = await _member(request, desk, round_id)
-        return await _told(desk, member.owner, lambda: desk.rounds.status(round_id))
-    return await _own(desk, await auth.reader(request), round_id)
+        member = await _member(request, services, round_id)
+        return await _told(services, member.owner, lambda: services.rounds.status(round_id))
+    return await _own(services, await auth.reader(request), round_id)
 
 
-async def _body(request: Request, desk: Desk, model: type[B], keys: int = limits.JSON_KEYS) -> B:
+async def _body(request: Request, services: Services, model: type[B], keys: int = limits.JSON_KEYS) -> B:
     return await bodies.read_json(
         request,
-        desk.settings.max_body,
+        services.settings.max_body,
         lambda sent: bodies.fitted(model, amounts.of_body(sent, model.model_json_schema())),
         keys=keys,
     )
 
 
-async def _erase_unless_counted(desk: Desk, member: Member, row: Row) -> None:
+async def _erase_unless_counted(services: Services, member: Member, row: Row) -> None:
     """Leave nothing of a vector that is not part of the sum. Where the database cannot say whether it is, it stays."""
     try:
-        counted = await _settled(desk, member.owner, lambda: desk.rounds.counts_masked(member))
+        counted = await _settled(services, member.owner, lambda: services.rounds.counts_masked(member))
     except Refusal:
         return
     if not counted:

@@ -106,7 +106,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def api(running: Live) -> Live:
     """The shared API with an empty Redis, which has not measured what the jobs of other tests took."""
     emptied(running.redis_url)
-    running.app.state.desk.admission.drain = Drain()
+    running.app.state.services.admission.drain = Drain()
     return running
 
 

@@ -51,7 +51,7 @@ def test_a_full_queue_is_refused_before_the_body_is_sent_and_without_asking_redi
     with RedisServer(tmp_path / "r") as server, serve_api(server.url, max_queue=2) as api:
         for _ in range(2):
             api.submit(**unlike())
-        wait_until(lambda: api.app.state.desk.admission.troubles())
+        wait_until(lambda: api.app.state.services.admission.troubles())
         pid = redis_pid(api)
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -75,7 +75,7 @@ def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_
     monkeypatch.setattr("warpdesk_server.app.kit.limits.SUBMISSIONS", 3)  # while nobody else has any
     with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api:
         wait_until(lambda: submitted(api).status_code == 202)
-        admission, pid = api.app.state.desk.admission, redis_pid(api)
+        admission, pid = api.app.state.services.admission, redis_pid(api)
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
             os.kill(pid, signal.SIGSTOP)
             try:
@@ -232,7 +232,7 @@ def test_a_burst_of_one_key_does_not_take_the_turns_of_another(
 
         try:
             held = [pool.submit(send, busy) for _ in range(20)]
-            wait_until(lambda: api.app.state.desk.admission._turns.present.total() == 20)
+            wait_until(lambda: api.app.state.services.admission._turns.present.total() == 20)
             assert send(calm).status_code == 202
             assert not any(post.done() for post in held)
         finally:
@@ -248,7 +248,7 @@ def test_redis_near_its_limit_takes_no_new_job_and_finishes_old_ones(
         job_id = api.submit(**SCALE)
         redis.setrange("ballast", 20_000_000, b"x")  # beside which the server's own ups and downs are small
         redis.config_set("maxmemory", int(redis.info("memory")["used_memory"] / 0.9))
-        wait_until(lambda: api.app.state.desk.admission.troubles())
+        wait_until(lambda: api.app.state.services.admission.troubles())
 
         refused = submitted(api)
         work(api.queue, api.store, job_id)
@@ -277,7 +277,7 @@ def test_a_redis_without_memory_is_no_fault_of_ours(tmp_path: Path, serve_api: C
 
 def test_while_redis_is_known_to_hang_nobody_waits_for_it(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
     with RedisServer(tmp_path / "r") as server, serve_api(server.url, redis_patience=1.0) as api:
-        desk = api.app.state.desk
+        desk = api.app.state.services
         wait_until(lambda: submitted(api).status_code == 202)
         pid = redis_pid(api)
         os.kill(pid, signal.SIGSTOP)
@@ -298,7 +298,7 @@ def test_while_redis_is_known_to_hang_nobody_waits_for_it(tmp_path: Path, serve_
 def test_a_redis_that_is_back_for_one_is_back_for_all(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
     server = RedisServer(tmp_path / "r")
     with serve_api(server.url) as api:
-        wait_until(lambda: api.app.state.desk.admission.away is not None)
+        wait_until(lambda: api.app.state.services.admission.away is not None)
         assert api.http.get("/v1/jobs").status_code == submitted(api).status_code == 503
         with server:
             wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
@@ -309,7 +309,7 @@ def test_a_redis_that_is_back_for_one_is_back_for_all(tmp_path: Path, serve_api:
 def test_a_deadline_that_passes_while_others_are_computed_is_refused(serve_api: Callable[..., Any]) -> None:
     with serve_api() as api:
         done = api.queue.get(api.submit(**unlike()))
-        drain = api.app.state.desk.admission.drain
+        drain = api.app.state.services.admission.drain
         for _ in range(20):
             drain.ended(replace(done, state=State.SUCCEEDED, started_at=100.0, ended_at=102.0))
         for _ in range(20):
@@ -407,14 +407,14 @@ def test_an_answer_says_what_the_connected_redis_does(
         for name, value in settings.items():
             redis.config_set(name, value)
         with serve_api(server.url) as api:
-            wait_until(lambda: api.app.state.desk.admission.durability == expected)
+            wait_until(lambda: api.app.state.services.admission.durability == expected)
 
             assert told(api) == (expected, expected)
 
 
 def test_no_more_is_promised_than_the_profile_asks_for(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
     with RedisServer(tmp_path / "r") as server, serve_api(server.url, durability="everysec") as api:
-        wait_until(lambda: api.app.state.desk.admission.durability == "everysec")
+        wait_until(lambda: api.app.state.services.admission.durability == "everysec")
 
         assert told(api) == ("everysec", "everysec")
 
@@ -424,7 +424,7 @@ def test_a_redis_that_does_not_tell_is_unknown_and_serves(tmp_path: Path, serve_
         redis.execute_command("ACL", "SETUSER", "default", "on", "nopass", "~*", "&*", "+@all", "-config", "-info")
         with serve_api(server.url) as api:
             wait_until(lambda: submitted(api).status_code == 202)
-            wait_until(lambda: api.app.state.desk.admission.away is None)
+            wait_until(lambda: api.app.state.services.admission.away is None)
 
             assert told(api) == ("unknown", "unknown")
 

@@ -46,7 +46,7 @@ def answer(connection: socket.socket) -> tuple[int, dict[str, Any]]:
 
 
 def held(api: Live) -> int:
-    bytes_held: int = api.app.state.desk.buffers.held()
+    bytes_held: int = api.app.state.services.buffers.held()
     return bytes_held
 
 

@@ -339,7 +339,7 @@ def test_history_comes_in_pages_that_fit_together(desk: Live) -> None:
 def test_an_answer_that_redis_forgot_is_queued_again_for_whoever_finds_it(desk: Live) -> None:
     budget = create(desk.http)["id"]
     job_id = queued(desk.http, release(budget), "answered")
-    ledger, request = desk.app.state.desk.ledger, _request_of(desk, job_id)
+    ledger, request = desk.app.state.services.ledger, _request_of(desk, job_id)
     told = {"params": request.canonical_params, "inputs": request.canonical_inputs}
     ledger.claim(request.charge.id, operation="dp_noise", version=OPERATIONS["dp_noise"].release_version, **told)
     ledger.release(request.charge.id, "{}", bytes(32))
@@ -353,7 +353,7 @@ def test_an_answer_that_redis_forgot_is_queued_again_for_whoever_finds_it(desk: 
 
 def test_what_was_charged_without_a_word_keeps_its_inputs(desk: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = create(desk.http)["id"]
-    ledger = desk.app.state.desk.ledger
+    ledger = desk.app.state.services.ledger
 
     def lost(*told: Any) -> None:
         Ledger.charge(ledger, *told)
@@ -389,7 +389,7 @@ def test_one_charge_that_cannot_be_looked_after_keeps_no_other_waiting(desk: Liv
     first, second = (queued(desk.http, release(budget), f"odd {at}") for at in range(2))
     with desk.queue._redis.client() as redis:
         redis.flushall()
-    state = desk.app.state.desk
+    state = desk.app.state.services
     with state.database.begin() as connection:
         connection.exec_driver_sql("UPDATE charge_outbox SET job = '{' WHERE job_id = ?", (first,))
     _look_once(desk)
@@ -401,7 +401,7 @@ def test_one_charge_that_cannot_be_looked_after_keeps_no_other_waiting(desk: Liv
 def test_a_job_canceled_just_after_its_answer_was_committed_is_settled(desk: Live) -> None:
     budget = create(desk.http)["id"]
     job_id = queued(desk.http, release(budget), "canceled late")
-    ledger, request = desk.app.state.desk.ledger, _request_of(desk, job_id)
+    ledger, request = desk.app.state.services.ledger, _request_of(desk, job_id)
     told = {"params": request.canonical_params, "inputs": request.canonical_inputs}
     ledger.claim(request.charge.id, operation="dp_noise", version=OPERATIONS["dp_noise"].release_version, **told)
     ledger.release(request.charge.id, "{}", bytes(32))
@@ -422,7 +422,7 @@ def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypat
         live(tmp_path / "home", server.url, OPERATIONS, ledger_every=3600.0) as api,
     ):
         budget = create(api.http)["id"]
-        with ThreadPoolExecutor(60) as threads, api.app.state.desk.database.begin():  # nobody else may write
+        with ThreadPoolExecutor(60) as threads, api.app.state.services.database.begin():  # nobody else may write
             held = [
                 threads.submit(httpx.post, f"{api.url}/v1/jobs", json=release(budget, "0.01"), timeout=60,
                                headers={"Idempotency-Key": f"held {at}"})
@@ -451,7 +451,7 @@ def test_calls_of_a_ledger_that_hangs_keep_their_places_though_nobody_waits_for_
     ):
         budget = create(api.http)["id"]
         monkeypatch.setattr(charging, "PATIENCE", 0.5)
-        database = api.app.state.desk.database
+        database = api.app.state.services.database
 
         def give_up(number: int) -> str:
             key = {"Idempotency-Key": f"held {number}"}
@@ -496,7 +496,7 @@ def test_one_keys_questions_leave_the_ledger_to_others(
             return answer.status_code
 
         asked = threads.map(ask, range(12))
-        under_way = api.app.state.desk.under_way
+        under_way = api.app.state.services.under_way
         wait_until(lambda: asking and under_way.held() == 12)
         try:
             found = api.http.get("/v1/charges/x", headers=calm)
@@ -578,7 +578,7 @@ def test_a_ledger_that_was_put_back_under_a_running_service_is_charged_nothing(t
     with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0) as api:
         budget = create(api.http)["id"]
         assert submit(api.http, release(budget), "first").status_code == 202
-        database, file = api.app.state.desk.database, tmp_path / "home" / "ledger.db"
+        database, file = api.app.state.services.database, tmp_path / "home" / "ledger.db"
 
         def closed() -> bool:
             """Its log is in the file, which the last connection does that is closed; a collector may have another."""
@@ -605,5 +605,5 @@ def _request_of(desk: Live, job_id: str) -> Any:
 
 
 def _look_once(desk: Live) -> None:
-    state = desk.app.state.desk
+    state = desk.app.state.services
     charging.look_once(state.ledger, desk.queue, state.store, 0.0)

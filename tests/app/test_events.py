@@ -249,7 +249,7 @@ def test_many_events_reach_many_readers_in_order_and_each_once(api: Live) -> Non
 
 def test_a_reader_that_is_slow_misses_nothing_and_fills_no_memory(api: Live) -> None:
     job_id = api.submit(**SCALE)
-    completions = api.app.state.desk.completions
+    completions = api.app.state.services.completions
     with connected(api) as connection:
         connection.sendall(f"GET /v1/jobs/{job_id}/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         wait_until(lambda: completions._feeds.get(job_id))
@@ -282,7 +282,7 @@ def test_readers_and_waiters_of_one_process_share_one_subscription(api: Live) ->
 
         readers = [pool.submit(read) for _ in range(12)]
         waiters = [pool.submit(api.http.get, f"/v1/jobs/{job_id}", headers={"Prefer": "wait=30"}) for _ in range(12)]
-        completions = api.app.state.desk.completions
+        completions = api.app.state.services.completions
         wait_until(lambda: len(completions._feeds[job_id]) == len(completions._watches[job_id]) == 12)
         assert redis.pubsub_numsub(EVENTS) == [(EVENTS.encode(), 1)]
         api.queue.cancel(job_id)
@@ -294,7 +294,7 @@ def test_readers_and_waiters_of_one_process_share_one_subscription(api: Live) ->
 
 def test_who_goes_away_is_forgotten(api: Live) -> None:
     job_id = api.submit(**SCALE)
-    completions = api.app.state.desk.completions
+    completions = api.app.state.services.completions
 
     with opened(api, job_id) as stream:
         stream.take(1)
@@ -314,7 +314,7 @@ def test_what_happens_while_the_subscription_is_cut_is_told_when_it_is_back(api:
     ):
         told = stream.take(1)
         waiter = pool.submit(api.http.get, f"/v1/jobs/{second}", headers={"Prefer": "wait=50"})
-        wait_until(lambda: api.app.state.desk.completions._watches.get(second))
+        wait_until(lambda: api.app.state.services.completions._watches.get(second))
         with redis.pipeline() as pipe:  # no time between the cut and what is missed
             pipe.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
             pipe.execute()
@@ -390,7 +390,7 @@ def test_a_record_that_cannot_be_read_keeps_nobody_else_from_being_told(serve_ap
             stream.take(1)
             redis.publish(EVENTS, told)
             redis.publish(EVENTS, f'{told}\n{{"state": "succeeded"}}')
-            wait_until(lambda: not api.app.state.desk.completions._any_to_read.is_set())
+            wait_until(lambda: not api.app.state.services.completions._any_to_read.is_set())
             api.queue.cancel(job_id)
             assert names(list(stream)) == [("2", "canceled")]
         wait_until(lambda: counted(api, "scale"))

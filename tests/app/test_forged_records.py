@@ -93,7 +93,7 @@ def test_a_wait_is_answered_with_no_record_of_another_job(forger: Forger, monkey
     monkeypatch.setattr(app_queue, "SAFETY_POLL", 0.1)
     victim, published, written = forger.answered(forger.owner), submitted(forger.own), submitted(forger.own)
     before = forger.redis.hgetall(job_key(written))
-    watches = forger.api.app.state.desk.completions._watches
+    watches = forger.api.app.state.services.completions._watches
     with ThreadPoolExecutor(3) as threads:
 
         def wait(how: Callable[[], httpx.Response]) -> Any:

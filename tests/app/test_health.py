@@ -97,7 +97,7 @@ def test_a_worker_that_replaces_its_child_by_its_own_will_is_waited_for(serve_ap
     with serve_api() as api:
         able = report("one", "ready")
         api.queue.report(able, ttl=60)
-        admission = api.app.state.desk.admission
+        admission = api.app.state.services.admission
         wait_until(lambda: admission.able_lately(able, 60))
         replacing = able.model_copy(update={"state": "restarting"})
 
@@ -528,7 +528,7 @@ class SlowStore:
 
 def test_the_time_a_disk_takes_is_not_counted_against_redis(serve_api: Callable[..., Any]) -> None:
     with serve_api(redis_patience=0.3) as api:
-        api.app.state.desk = replace(api.app.state.desk, store=SlowStore(api.store, seconds=1.0))
+        api.app.state.services = replace(api.app.state.services, store=SlowStore(api.store, seconds=1.0))
 
         answer = api.http.post("/v1/jobs", json=SCALE)
 
@@ -538,7 +538,7 @@ def test_the_time_a_disk_takes_is_not_counted_against_redis(serve_api: Callable[
 def test_a_redis_that_hangs_after_a_slow_disk_is_a_503(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
     with RedisServer(tmp_path / "r") as server, serve_api(server.url, redis_patience=0.3) as api:
         wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
-        api.app.state.desk = replace(api.app.state.desk, store=SlowStore(api.store, seconds=1.0))
+        api.app.state.services = replace(api.app.state.services, store=SlowStore(api.store, seconds=1.0))
         pid = redis_pid(api)
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -578,7 +578,7 @@ def test_a_fault_of_our_own_is_told_without_a_trace(
     serve_api: Callable[..., Any], error: Exception, status: int, code: str
 ) -> None:
     with serve_api() as api:
-        api.app.state.desk = replace(api.app.state.desk, store=BrokenStore(error))
+        api.app.state.services = replace(api.app.state.services, store=BrokenStore(error))
 
         answers = [
             api.http.get("/v1/arrays/blake3:" + "0" * 64),

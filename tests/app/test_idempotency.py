@@ -166,7 +166,7 @@ def test_an_erased_job_is_not_run_again_by_its_key(api: Live) -> None:
 def test_a_request_that_comes_again_is_no_new_job_for_any_limit(serve_api: Callable[..., Any]) -> None:
     with serve_api(max_queue=1, max_live_jobs=1) as api:
         job_id = send(api).json()["id"]
-        wait_until(lambda: api.app.state.desk.admission.troubles())
+        wait_until(lambda: api.app.state.services.admission.troubles())
         new = api.http.post("/v1/jobs", json=SCALE, headers={"Idempotency-Key": "another"})
 
         again = send(api)

@@ -82,7 +82,7 @@ def test_a_fault_is_written_with_its_trace_and_the_id_of_its_request(
     serve_api: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with serve_api() as api:
-        api.app.state.desk = replace(api.app.state.desk, store=BrokenStore())
+        api.app.state.services = replace(api.app.state.services, store=BrokenStore())
         path = "/v1/arrays/blake3:" + "0" * 64
 
         answer = api.http.get(path)

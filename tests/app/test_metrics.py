@@ -124,7 +124,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> str:
         assert submit(api.http, release(budget["id"]), "one").status_code in (200, 202)
         assert submit(api.http, release(budget["id"], "5"), "two").status_code == 409
         everything_happened(api, EVERY)
-        api.app.state.desk.metrics._ledger.ask(100.0)
+        api.app.state.services.metrics._ledger.ask(100.0)
         return text(api)
 
 
@@ -458,7 +458,7 @@ def test_more_datasets_than_are_told_are_counted(
     with live(tmp_path / "home", redis_url, OPERATIONS) as api:
         first = create(api.http)["dataset"]
         create(api.http, accountant="zcdp", epsilon=None, rho="0.5")
-        api.app.state.desk.metrics._ledger.ask(20.0)
+        api.app.state.services.metrics._ledger.ask(20.0)
         told = text(api)
     assert value(told, "privacy_epsilon_budget", dataset=first) == 1.0
     assert value(told, "privacy_datasets_left_out") == 1
@@ -471,7 +471,7 @@ def test_budgets_are_told_to_admins_and_on_the_private_port_alone(tmp_path: Path
     with live(tmp_path / "home", redis_url, OPERATIONS, metrics_port=port) as api:
         api.http.headers.update(bearer(admin))
         dataset = create(api.http)["dataset"]
-        api.app.state.desk.metrics._ledger.ask(20.0)
+        api.app.state.services.metrics._ledger.ask(20.0)
         seen = api.http.get("/metrics", headers=bearer(watcher)).text
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 200)
         on_port = httpx.get(f"http://127.0.0.1:{port}/metrics").text

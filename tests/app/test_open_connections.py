@@ -82,7 +82,7 @@ def test_where_all_connections_have_a_request_a_newcomer_is_told_to_come_back(
     with serve_api(max_connections=2) as api, connections(api.url, 2) as busy:
         for connection, key in zip(busy, keys, strict=True):
             connection.sendall(half_of("text/csv", 4, b"", key))
-        wait_until(lambda: api.app.state.desk.buffers.held() == 8)
+        wait_until(lambda: api.app.state.services.buffers.held() == 8)
         with connections(api.url, 1) as (newcomer,):
             status, body = answer(newcomer)
         created = [answer(connection, b"1\n2\n")[0] for connection in busy]
@@ -100,7 +100,7 @@ def test_a_key_has_so_many_requests_under_way_and_another_key_is_served(
     upload = npy(np.arange(1000.0))
     half = half_of("application/x-npy", len(upload), upload[:1000], greedy)
     with serve_api(max_requests_per_key=3) as api:
-        under_way = api.app.state.desk.under_way
+        under_way = api.app.state.services.under_way
         with connections(api.url, 3) as uploads:
             for connection in uploads:
                 connection.sendall(half)
@@ -123,7 +123,7 @@ def test_workers_have_a_share_of_requests_of_their_own(serve_api: Callable[..., 
         "Content-Type: application/octet-stream\r\nContent-Length: 9\r\n\r\n"
     )
     with serve_api(max_connections=8) as api:
-        under_way = api.app.state.desk.under_way_of_workers
+        under_way = api.app.state.services.under_way_of_workers
         with connections(api.url, 2) as results:
             for connection in results:
                 connection.sendall(half.encode())

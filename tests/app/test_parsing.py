@@ -20,7 +20,7 @@ from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.jobs.operations import check
 from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.app.services import Desk
+from warpdesk_server.app.services import Services
 from warpdesk_server.kernels import operation
 
 MIB = 1 << 20
@@ -209,7 +209,7 @@ def test_keys_with_many_large_csv_files_keep_another_from_its_turn_no_longer_tha
             headers = {**CSV, **bearer(keys[name])}
             return threads.submit(api.http.put, "/v1/arrays", content=large_csv(name), headers=headers, timeout=100)
 
-        waiting = api.app.state.desk.csvs.present
+        waiting = api.app.state.services.csvs.present
         sent = [send(name) for name in "12" * 8]
         wait_until(lambda: waiting.total() == 16 and len(reading.begun) == 2)
         sent.append(send("3"))
@@ -314,7 +314,7 @@ def test_parsing_takes_no_more_memory_than_follows_from_the_counts(
     sent, taken = body.encode(), list[int]()
     parse = operations.parsed
 
-    def measured(desk: Desk, body: bytes) -> object:
+    def measured(desk: Services, body: bytes) -> object:
         tracemalloc.start()
         try:
             return parse(desk, body)
@@ -348,7 +348,7 @@ def test_large_bodies_are_parsed_one_of_a_key_at_once_and_another_keys_beside_it
 
     monkeypatch.setattr(bodies, "parse", noted)
     with serve_api() as api, ThreadPoolExecutor(4) as threads:
-        held = api.app.state.desk.buffers.held
+        held = api.app.state.services.buffers.held
 
         def send(key: str) -> Any:
             return threads.submit(api.http.post, "/v1/jobs", json=large, headers=bearer(key), timeout=100)
@@ -369,7 +369,7 @@ def test_no_more_problems_are_built_than_are_told(api: Live) -> None:
     body = {**SCALE, **{f"k{number}": 0 for number in range(900)}}
 
     with pytest.raises(Refusal) as refusal:
-        check(api.app.state.desk, "local", body)
+        check(api.app.state.services, "local", body)
 
     assert len(refusal.value.problems) == operation.TOLD
     assert refusal.value.detail.startswith("900 things are wrong: ")

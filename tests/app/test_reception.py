@@ -285,7 +285,7 @@ def test_a_body_that_is_refused_before_it_was_asked_for_is_an_error_of_nobody(
     with connected(running) as connection:
         connection.sendall(upload("Transfer-Encoding: chunked\r\nExpect: 100-continue") + b"not hexadecimal\r\n")
         answers = all_of(connection)
-    wait_until(lambda: running.app.state.desk.under_way.held() == 0)
+    wait_until(lambda: running.app.state.services.under_way.held() == 0)
 
     assert re.findall(rb"HTTP/1.1 (\d+)", answers) == [b"400"]
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
@@ -347,7 +347,7 @@ def test_a_body_that_stops_is_refused_and_nothing_of_it_is_kept(
             connection.sendall(head.encode() + sent)
             answer = all_of(connection)
         assert api.http.get("/livez").status_code == 200
-        wait_until(lambda: api.app.state.desk.buffers.held() == 0)
+        wait_until(lambda: api.app.state.services.buffers.held() == 0)
         wait_until(lambda: [*(api.settings.store_directory / "uploads").iterdir()] == [])
     assert answer.startswith(b"HTTP/1.1 408 ")
     problem = json.loads(answer.partition(b"\r\n\r\n")[2])

@@ -293,7 +293,7 @@ def test_an_input_that_is_not_what_was_charged_for_is_given_to_no_worker(host: H
     array_id = host.upload(np.arange(4.0))
     plain = host.claim(inputs={"values": {"array": array_id}})
     paid = ChargeRef(id="charge_1", budget="budget_1", head="0" * 64)
-    signed: JobQueue = host.api.app.state.desk.queue.jobs
+    signed: JobQueue = host.api.app.state.services.queue.jobs
     signed.enqueue(plain.request.model_copy(update={"id": "job_" + "0" * 32, "charge": paid}))
     charged = take(host.api.queue, "job_" + "0" * 32)
 
@@ -552,7 +552,7 @@ def head_of(host: Host, path: str, length: int) -> bytes:
 
 
 def test_documents_of_results_count_before_they_are_read_and_until_the_request_ends(host: Host) -> None:
-    held = host.api.app.state.desk.for_workers.held
+    held = host.api.app.state.services.for_workers.held
     announced = head_of(host, "results", 4 + DOCUMENTS) + struct.pack(">I", DOCUMENTS)
     with connected(host.api) as first, connected(host.api) as second:
         first.sendall(announced)
@@ -573,7 +573,7 @@ def test_documents_of_results_count_before_they_are_read_and_until_the_request_e
 
 
 def test_pieces_of_a_result_count_while_they_wait_and_where_none_may_wait_each_is_written(host: Host) -> None:
-    unwritten = host.api.app.state.desk.unwritten
+    unwritten = host.api.app.state.services.unwritten
     job = host.claim()
     body = manifest(job, large(job)) + LARGE
     with connected(host.api) as connection:
@@ -590,7 +590,7 @@ def test_pieces_of_a_result_count_while_they_wait_and_where_none_may_wait_each_i
 
 
 def test_inputs_on_their_way_to_a_worker_count_until_it_has_read_them(host: Host) -> None:
-    supply = host.api.app.state.desk.for_workers
+    supply = host.api.app.state.services.for_workers
     job = host.claim(inputs={"values": {"array": host.upload(np.zeros(INPUTS_AT_ONCE // 8))}})
     attempt = result_name(job.id, job.attempt)
     body = WantedInputs(inputs=((attempt, "values"),), claims={attempt: job.token}).model_dump_json().encode()

@@ -327,7 +327,7 @@ def test_a_key_that_took_its_share_of_rounds_leaves_room_for_another_key(
         wait_until(lambda: (told(greedy), told(other)) == ((4800, 5000), (0, 5000)))
         assert api.http.post(PATH, json=ASKED, headers=other).status_code == 201
         wait_until(lambda: told(other) == (4800, 5000))
-        api.app.state.desk.metrics._ledger.ask(20.0)
+        api.app.state.services.metrics._ledger.ask(20.0)
         admin = {"Authorization": f"Bearer {create_key(tmp_path / 'home', 'admin', ['admin'])}"}
         wait_until(lambda: "warpdesk_round_bytes 9600.0" in api.http.get("/metrics", headers=admin).text)
 
@@ -420,7 +420,7 @@ def test_a_masked_vector_is_never_held_whole(api: Live, play: Play, monkeypatch:
 def test_pieces_of_masked_vectors_that_wait_count_for_the_rounds_owner(
     api: Live, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unwritten = api.app.state.desk.unwritten
+    unwritten = api.app.state.services.unwritten
     played = play(api, {"dimension": 2_000_000})
     played.until_masked()
     with ExitStack() as stack:
@@ -480,21 +480,21 @@ _STEPS: dict[str, Callable[[pytest.MonkeyPatch, Live, Callable[[Any], Any]], Non
     "the rows are moved": lambda patch, _, twice: patch.setattr(Rows, "close", twice(Rows.close)),
     "seeds are recovered": lambda patch, _, twice: patch.setattr(unmasking, "self_seeds", twice(unmasking.self_seeds)),
     "the vectors are published": lambda patch, api, twice: patch.setattr(
-        api.app.state.desk.store, "adopt", twice(api.app.state.desk.store.adopt)
+        api.app.state.services.store, "adopt", twice(api.app.state.services.store.adopt)
     ),
     "the inputs are known": lambda patch, api, twice: patch.setattr(
-        api.app.state.desk.rounds, "submitted", twice(api.app.state.desk.rounds.submitted)
+        api.app.state.services.rounds, "submitted", twice(api.app.state.services.rounds.submitted)
     ),
     "the job is queued": lambda patch, _, twice: patch.setattr(
         submission, "submit_for", twice(submission.submit_for)
     ),
     "the round has ended": lambda patch, api, twice: patch.setattr(
-        api.app.state.desk.rounds, "end", twice(api.app.state.desk.rounds.end)
+        api.app.state.services.rounds, "end", twice(api.app.state.services.rounds.end)
     ),
     "arrays are deleted": lambda patch, _, twice: patch.setattr(driver, "_delete", twice(driver._delete)),
     "rows are deleted": lambda patch, _, twice: patch.setattr(Rows, "delete", twice(Rows.delete)),
     "shares are erased": lambda patch, api, twice: patch.setattr(
-        api.app.state.desk.rounds, "erase", twice(api.app.state.desk.rounds.erase)
+        api.app.state.services.rounds, "erase", twice(api.app.state.services.rounds.erase)
     ),
 }  # fmt: skip
 

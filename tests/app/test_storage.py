@@ -268,7 +268,7 @@ def test_a_key_without_room_to_store_an_input_again_is_told_so(
     serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serve_api() as api:
-        store, jobs = api.app.state.desk.store, api.app.state.desk.queue.jobs
+        store, jobs = api.app.state.services.store, api.app.state.services.queue.jobs
 
         def gone(job: JobRequest, *_: object) -> None:  # its array was deleted since it was stored
             full = store.stored("local")[0]
@@ -277,7 +277,7 @@ def test_a_key_without_room_to_store_an_input_again_is_told_so(
 
         monkeypatch.setattr(jobs, "enqueue", gone)
         assert told(api.http.post("/v1/jobs", json=SCALE)) == (429, "storage-quota")
-        assert api.app.state.desk.queue.usable
+        assert api.app.state.services.queue.usable
 
 
 def test_a_result_by_a_name_that_is_none_stops_no_counting(tmp_path: Path) -> None:

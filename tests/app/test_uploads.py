@@ -25,7 +25,7 @@ from warpdesk_server.app.arrays.table import Order
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.jobs.results import erase_secrets
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.app.services import Desk
+from warpdesk_server.app.services import Services
 
 NPY = {"Content-Type": "application/x-npy"}
 CSV = {"Content-Type": "text/csv; charset=utf-8"}
@@ -254,14 +254,14 @@ def test_a_job_whose_array_is_uploaded_again_and_deleted_at_once_is_refused(
     """The upload has jobs read the array again only after the deletion, when it is not there any more."""
     content = npy([1.0, 2.0, 17.0])
     array_id = api.http.put("/v1/arrays", content=content, headers=NPY).json()["id"]
-    allow = Desk.allow
+    allow = Services.allow
 
-    def delete_first(desk: Desk, owner: str, array: str) -> None:
+    def delete_first(desk: Services, owner: str, array: str) -> None:
         api.http.delete(f"/v1/arrays/{array}").raise_for_status()
         allow(desk, owner, array)
 
     def upload_again() -> None:
-        monkeypatch.setattr(Desk, "allow", delete_first)
+        monkeypatch.setattr(Services, "allow", delete_first)
         api.http.put("/v1/arrays", content=content, headers=NPY).raise_for_status()
 
     between.append(upload_again)
@@ -275,7 +275,7 @@ def test_an_array_that_is_uploaded_again_while_it_is_deleted_is_there_for_the_jo
 ) -> None:
     content = npy([1.0, 2.0, 18.0])
     array_id = api.http.put("/v1/arrays", content=content, headers=NPY).json()["id"]
-    jobs = api.app.state.desk.queue.jobs
+    jobs = api.app.state.services.queue.jobs
     forbid, again = jobs.forbid, list[Future[httpx.Response]]()
 
     def upload_and_submit() -> httpx.Response:
@@ -355,7 +355,7 @@ def test_a_secret_that_is_uploaded_again_is_not_erased_for_a_job_that_was_done_b
     wait_until(lambda: time.time() > (record.ended_at or 0))
     api.http.put("/v1/arrays", content=content, headers=NPY)
 
-    asyncio.run(erase_secrets(api.app.state.desk, record))  # as the API does once it hears of it
+    asyncio.run(erase_secrets(api.app.state.services, record))  # as the API does once it hears of it
 
     assert api.store.find("local", seeds) is not None
 

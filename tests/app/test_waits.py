@@ -27,7 +27,7 @@ WAIT = {"Prefer": "wait=50"}
 @contextmanager
 def waiting(api: Live, job_id: str, number: int, token: str = "") -> Iterator[None]:
     """So many requests that wait for a job, which is canceled in the end."""
-    watches = api.app.state.desk.completions._watches
+    watches = api.app.state.services.completions._watches
     head = f"GET /v1/jobs/{job_id} HTTP/1.1\r\nHost: 127.0.0.1\r\nPrefer: wait=50\r\n"
     if token:
         head += f"Authorization: Bearer {token}\r\n"
@@ -61,7 +61,7 @@ def test_a_key_has_so_many_waits_and_another_key_waits_all_the_same(
         # The job of a submission is queued, and its wait alone is passed over.
         assert (taken.status_code, taken.headers.get("Preference-Applied")) == (202, None)
         assert (other.status_code, other.headers["Preference-Applied"]) == (202, "wait=1")
-        assert api.app.state.desk.waits.held() == 0
+        assert api.app.state.services.waits.held() == 0
 
 
 def test_a_key_has_so_many_streams_and_another_key_reads_all_the_same(
@@ -80,17 +80,17 @@ def test_a_key_has_so_many_streams_and_another_key_reads_all_the_same(
 
         assert (refused.status_code, refused.json()["code"]) == (429, "share-used-up")
         assert refused.headers["Retry-After"] == "1"
-        wait_until(lambda: api.app.state.desk.streams.held() == 0)
+        wait_until(lambda: api.app.state.services.streams.held() == 0)
         for path, status in ((f"/v1/jobs/job_{'0' * 32}/events", 404), (paths[calm], 400)):
             answer = api.http.get(path, headers={**bearer(calm), "Last-Event-ID": "77"})  # there was no such event
             assert answer.status_code == status
-        wait_until(lambda: api.app.state.desk.streams.held() == 0)
+        wait_until(lambda: api.app.state.services.streams.held() == 0)
 
 
 def test_a_wait_does_not_end_because_its_job_is_not_enqueued_yet(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that are waited for are read now and then, and a submission's wait begins before its job is there."""
     monkeypatch.setattr("warpdesk_server.app.jobs.queue.SAFETY_POLL", 0.01)
-    completions = api.app.state.desk.completions
+    completions = api.app.state.services.completions
     reads = []
     read = JobQueue.records
 
@@ -117,7 +117,7 @@ def test_a_wait_does_not_end_because_its_job_is_not_enqueued_yet(api: Live, monk
 @pytest.mark.parametrize("how", ["GET", "POST"])
 def test_a_wait_ends_when_its_client_goes(serve_api: Callable[..., Any], how: str) -> None:
     with serve_api(max_wait=600) as api:
-        waits, body = api.app.state.desk.waits, json.dumps(unlike()).encode()
+        waits, body = api.app.state.services.waits, json.dumps(unlike()).encode()
         path = "/v1/jobs" if how == "POST" else f"/v1/jobs/{api.submit(**SCALE)}"
         head = f"{how} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nPrefer: wait=600\r\nContent-Type: application/json\r\n"
         with connected(api) as connection:
@@ -159,7 +159,7 @@ def test_a_wait_ends_when_its_job_is_forgotten(serve_api: Callable[..., Any], mo
     with serve_api() as api, connect(api.redis_url) as redis, concurrent.futures.ThreadPoolExecutor(1) as pool:
         job_id = api.submit(**SCALE)
         reply = pool.submit(api.http.get, f"/v1/jobs/{job_id}", headers=WAIT)
-        wait_until(lambda: api.app.state.desk.completions._watches)
+        wait_until(lambda: api.app.state.services.completions._watches)
         redis.flushall()
 
         assert reply.result(20).status_code in (202, 404)  # forgotten before or after it was read first
@@ -210,7 +210,7 @@ def test_waits_and_streams_end_when_their_key_is_revoked_their_token_expires_or_
             pool.submit(api.http.post, "/v1/jobs", json=unlike(), headers=WAIT),
         ]
         with api.http.stream("GET", f"/v1/jobs/{job_id}/events") as stream:
-            wait_until(lambda: api.app.state.desk.waits.held() == 2)
+            wait_until(lambda: api.app.state.services.waits.held() == 2)
             if how == "first key":
                 create_key(tmp_path / "home", "desk", ["read"])
             elif how == "revoked":
@@ -237,7 +237,7 @@ def test_the_time_of_a_private_job_is_not_told_by_a_wait_that_is_refused(
             pool.submit(api.http.get, f"/v1/jobs/{job_id}", headers=WAIT),
             pool.submit(api.http.post, "/v1/jobs", json=hide, headers=WAIT),
         ]
-        wait_until(lambda: api.app.state.desk.waits.held() == 2)
+        wait_until(lambda: api.app.state.services.waits.held() == 2)
         revoke_key(tmp_path / "home" / "keys.json", token.split("_")[1])
         answers = [wait.result(25) for wait in waits]
         assert "server-timing" in api.http.get("/v1/jobs").headers  # of a refusal that tells of no job

@@ -69,7 +69,7 @@ def served(home: Path, redis_url: str) -> list[int]:
         worker.start()
         waited = httpx.post(f"{api.url}/v1/jobs", json=HIDE, headers={"Prefer": "wait=60"}, timeout=90)
         worker.join()
-        api.app.state.desk = replace(api.app.state.desk, store=None)  # the next request meets a fault
+        api.app.state.services = replace(api.app.state.services, store=None)  # the next request meets a fault
         return [waited.status_code, api.http.get("/v1/arrays/blake3:" + "0" * 64).status_code]
 
 
