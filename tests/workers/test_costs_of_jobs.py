@@ -8,9 +8,9 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.workers.conftest import Desk
-from warpdesk_server.workers.parent.child_process import Horse
+from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.examples import Examples
-from warpdesk_server.workers.parent.supervisor import Children
+from warpdesk_server.workers.parent.supervisor import ChildSupervisor
 from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Orders, send
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.protocol import (
@@ -59,11 +59,11 @@ def test_a_child_tells_what_its_launches_copied_and_what_became_of_kernels_once(
         values = writer.commit(has_nan=False, has_inf=False).id
     copied = Transfers(h2d_bytes=800, h2d_seconds=0.125, d2h_bytes=8, d2h_seconds=0.125)
     tally = Tally()
-    horse = Horse(WorkerSettings(), tally)
-    horse.spawn(Orders())
+    child = ChildProcess(WorkerSettings(), tally)
+    child.spawn(Orders())
     try:
-        while not horse.ready:
-            horse.hear()
+        while not child.ready:
+            child.hear()
         # The canary, and double_values for its example.
         assert tally.addition()[2] == {"kernel_compilations_total|hit": 1, "kernel_compilations_total|miss": 1}
         for private, told in ((False, copied), (True, None)):
@@ -71,13 +71,13 @@ def test_a_child_tells_what_its_launches_copied_and_what_became_of_kernels_once(
                 id=f"job_{private}", owner="key_a", operation="double", params={}, inputs={"values": values},
                 timeout=9, result_ttl=9, private=private,
             )  # fmt: skip
-            send(horse.pipe, Assignment(jobs=(Attempt(request=request, attempt=1),)))
-            while not isinstance(answer := horse.hear(), Answer):
+            send(child.pipe, Assignment(jobs=(Attempt(request=request, attempt=1),)))
+            while not isinstance(answer := child.hear(), Answer):
                 pass
             assert isinstance(answer.outcomes[0], Succeeded), answer
             assert (answer.transfers, answer.compilations) == (told, {})
     finally:
-        horse.kill()
+        child.kill()
 
 
 def test_without_a_price_a_job_has_no_cost(desk: Desk) -> None:
@@ -111,16 +111,18 @@ class Silent:
 
 
 @pytest.fixture
-def children(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def supervisor(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     for name, value in ON_GPU.items():
         monkeypatch.setenv(name, value)
     settings = WorkerSettings(home=tmp_path)
-    made = Children(settings, Examples({}, None), Silent())  # type: ignore[arg-type]
+    made = ChildSupervisor(settings, Examples({}, None), Silent())  # type: ignore[arg-type]
     yield made
     made.end()
 
 
-def answered(children: Children, backend: str, sizes: list[int], seconds: float, **fields: Any) -> list[Provenance]:
+def answered(
+    supervisor: ChildSupervisor, backend: str, sizes: list[int], seconds: float, **fields: Any
+) -> list[Provenance]:
     """What jobs are told that a launch of each of these sizes computed, in these seconds each."""
     jobs, outcomes = [], []
     for size in sizes:
@@ -139,30 +141,30 @@ def answered(children: Children, backend: str, sizes: list[int], seconds: float,
             )
     work = Assignment(jobs=tuple(jobs))
     answer = Answer(job="job_0", outcomes=tuple(outcomes))
-    costed = children.costed(work, answer, time.monotonic() - 1.0)
+    costed = supervisor.costed(work, answer, time.monotonic() - 1.0)
     return [outcome.provenance for outcome in costed.outcomes if isinstance(outcome, Succeeded)]
 
 
-def test_the_jobs_of_a_launch_share_what_it_took(children: Children) -> None:
-    assert children._driver is not None
-    children._driver.stop()
+def test_the_jobs_of_a_launch_share_what_it_took(supervisor: ChildSupervisor) -> None:
+    assert supervisor._driver is not None
+    supervisor._driver.stop()
     now = time.monotonic()
-    children._driver._energy.see(GpuReading(uuid=A100, name="paper", energy=1000.0, power=200.0), now - 2.0)
-    told = answered(children, "gpu", [4, 1], 0.25)
+    supervisor._driver._energy.see(GpuReading(uuid=A100, name="paper", energy=1000.0, power=200.0), now - 2.0)
+    told = answered(supervisor, "gpu", [4, 1], 0.25)
     assert [how.cost_dollars for how in told] == [pytest.approx(0.25 / 4)] * 4 + [pytest.approx(0.25)]
     assert [how.energy_joules for how in told] == [pytest.approx(50 / 4, rel=0.05)] * 4 + [pytest.approx(50, rel=0.05)]
 
 
-def test_on_the_cpu_of_a_gpu_worker_the_price_is_the_cpus(children: Children) -> None:
-    (how,) = answered(children, "cpu", [1], 0.25)
+def test_on_the_cpu_of_a_gpu_worker_the_price_is_the_cpus(supervisor: ChildSupervisor) -> None:
+    (how,) = answered(supervisor, "cpu", [1], 0.25)
     assert (how.energy_joules, how.cost_dollars) == (None, pytest.approx(0.25 * 0.5 / 3600))
 
 
-def test_private_jobs_and_failures_are_passed_on_as_they_are(children: Children) -> None:
-    (how,) = answered(children, "gpu", [1], 0.25, private=True)
+def test_private_jobs_and_failures_are_passed_on_as_they_are(supervisor: ChildSupervisor) -> None:
+    (how,) = answered(supervisor, "gpu", [1], 0.25, private=True)
     assert (how.energy_joules, how.cost_dollars) == (None, None)
     failure = Failed(code="operation-error", message="it failed")
     request = JobRequest(id="job_1", owner="o", operation="double", params={}, inputs={}, timeout=9, result_ttl=9)
     work = Assignment(jobs=(Attempt(request=request, attempt=1),))
     answer = Answer(job="job_1", outcomes=(failure,))
-    assert children.costed(work, answer, time.monotonic()).outcomes == (failure,)
+    assert supervisor.costed(work, answer, time.monotonic()).outcomes == (failure,)

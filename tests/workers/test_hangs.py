@@ -11,7 +11,7 @@ import pytest
 from rq.suspension import resume, suspend
 
 from tests.workers.conftest import Desk
-from warpdesk_server.workers.parent.child_process import Horse
+from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.pipe import Checked, Checking, Orders, send
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import connect
@@ -144,44 +144,46 @@ def test_a_canary_asked_very_often_raises_no_alarm(desk: Desk) -> None:
 
 
 @pytest.fixture
-def horse(tmp_path: Path) -> Horse:
-    return Horse(WorkerSettings(home=tmp_path, device="cpu"), Tally())
+def child(tmp_path: Path) -> ChildProcess:
+    return ChildProcess(WorkerSettings(home=tmp_path, device="cpu"), Tally())
 
 
-def test_a_parent_that_hears_late_of_a_question_does_not_take_the_answer_on_its_way_for_none(horse: Horse) -> None:
+def test_a_parent_that_hears_late_of_a_question_does_not_take_the_answer_on_its_way_for_none(
+    child: ChildProcess,
+) -> None:
     ours, theirs = Pipe()
     assert isinstance(ours, Connection)
-    horse.pipe = ours
+    child.pipe = ours
     with ours, theirs:
         send(theirs, Checking(began=time.monotonic() - 3600))
-        horse.hear()
-        left = horse.canary_left
+        child.hear()
+        left = child.canary_left
         assert left is not None
         assert left > 0
         send(theirs, Checked())
-        horse.hear()
-        assert horse.canary_left is None
+        child.hear()
+        assert child.canary_left is None
 
 
-def test_a_parent_that_was_stopped_as_the_time_to_answer_ended_hears_the_child_first(horse: Horse) -> None:
+def test_a_parent_that_was_stopped_as_the_time_to_answer_ended_hears_the_child_first(child: ChildProcess) -> None:
     ours, theirs = Pipe()
     assert isinstance(ours, Connection)
-    horse.pipe = ours
+    child.pipe = ours
     with ours, theirs:
         send(theirs, Checking(began=time.monotonic() - 3600))
-        horse.hear()
+        child.hear()
         time.sleep(0.5)  # nobody asks meanwhile, as on a machine that stands still
-        left = horse.canary_left
+        left = child.canary_left
         assert left is not None
         assert left > 0
 
 
-def test_a_child_that_is_to_end_is_gone_before_it_has_ended(horse: Horse) -> None:
-    horse.spawn(Orders(no_gpu="it is a test"))
-    assert not horse.gone
-    horse.dismiss()
-    assert horse.gone
-    assert horse.kill() == -signal.SIGKILL
+def test_a_child_that_is_to_end_is_gone_before_it_has_ended(child: ChildProcess) -> None:
+    child.spawn(Orders(no_gpu="it is a test"))
+    assert not child.gone
+    child.dismiss()
+    assert child.gone
+    assert child.kill() == -signal.SIGKILL
 
 
 def test_a_killed_worker_counts_no_longer_as_alive_on_its_own_machine(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""The warm child as its parent sees it: start it, talk to it, kill it (RQ calls such a process its work horse)."""
+"""The warm child as its parent sees it: start it, talk to it, kill it."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ _REAP_SECONDS = 5.0
 _LATE_SECONDS = 0.2
 
 
-class Horse:
+class ChildProcess:
     """One child process at a time. Spawn it from the main thread: it dies with the thread that spawned it.
 
     What the present child said last is kept here, since it tells what the child died of.

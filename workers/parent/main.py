@@ -37,12 +37,12 @@ from rq.worker import WorkerStatus
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.parent.bell import Bell
 from warpdesk_server.workers.parent.charging import Charges
-from warpdesk_server.workers.parent.child_process import Horse
+from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.heartbeat import Pulse
 from warpdesk_server.workers.parent.patience import Insistence, Patience
-from warpdesk_server.workers.parent.supervisor import Children
+from warpdesk_server.workers.parent.supervisor import ChildSupervisor
 from warpdesk_server.workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
 from warpdesk_server.workers.process import identity
 from warpdesk_server.workers.queue.counts import Tally
@@ -123,7 +123,7 @@ class WarmWorker(Worker):
         self._store = open_store(settings)
         self._examples = Examples(operations, self._store)
         # First of all: it warms up while Redis may still be away.
-        self._children = Children(settings, self._examples, self)
+        self._supervisor = ChildSupervisor(settings, self._examples, self)
 
         connection = connect(settings.redis_url, Insistence(self.patience), timeout=_REDIS_SECONDS)
         super().__init__(
@@ -155,10 +155,10 @@ class WarmWorker(Worker):
             while not self._stop_requested:
                 if batch is None:
                     self.check_for_suspension()
-                    self._children.await_ready()
-                self._children.look_after_gpu()
+                    self._supervisor.await_ready()
+                self._supervisor.look_after_gpu()
                 if batch is None:  # else it came with the end of the one before, and waits for nothing
-                    if self._stop_requested or not self._horse.ready:
+                    if self._stop_requested or not self._child.ready:
                         continue
                     batch = self._wait_for_work() or self._leave_if_idle()
                     if batch is None:
@@ -187,15 +187,15 @@ class WarmWorker(Worker):
             self._waits = claim
             bells = [f"{BELL}any", *([f"{BELL}gpu"] if gpu else [])]
             rope = self._bell.listen([handed_key(self.name), *bells])
-            ready = wait([*rope, self._horse.pipe, self._wake_reader], WAIT_SECONDS)
+            ready = wait([*rope, self._child.pipe, self._wake_reader], WAIT_SECONDS)
             heard = self._bell.hear() if rope and rope[0] in ready else None
             if heard is not None and heard[0] not in bells:
                 batch = self._jobs.handed(claim, heard[1])
             self._drain_wake()
-            if self._horse.pipe in ready and (not self._children.listen() or self._horse.lost is not None):
+            if self._child.pipe in ready and (not self._supervisor.listen() or self._child.lost is not None):
                 self._take(batch)
                 self.release("the worker process ended before the job began")
-                self._children.died_idle()
+                self._supervisor.died_idle()
                 return None
         self._take(batch)
         if batch is not None and (trouble := self._store.trouble()) is not None:  # since it began to wait
@@ -237,10 +237,10 @@ class WarmWorker(Worker):
 
     def _run(self, batch: Batch) -> Batch | None:
         """Run what was claimed; returns what was claimed in the step in which it ended."""
-        self._children.await_canary()
+        self._supervisor.await_canary()
         if not self._held:  # given back, as the child was replaced
             return None
-        if not self._horse.ready:  # the jobs need not wait for the next child
+        if not self._child.ready:  # the jobs need not wait for the next child
             self.release("the worker process ended before the job began")
             return None
         batch = self._with_company(batch)
@@ -255,8 +255,8 @@ class WarmWorker(Worker):
         launch = self._start(batch.jobs, keys)
         end = self._watch(launch)
         if isinstance(end, Answer):
-            self._children.answered(launch.work, end)
-            return self._commit(launch, self._children.costed(launch.work, end, launch.since), batch.reason)
+            self._supervisor.answered(launch.work, end)
+            return self._commit(launch, self._supervisor.costed(launch.work, end, launch.since), batch.reason)
         self._conclude(launch, end)
         return None
 
@@ -284,11 +284,11 @@ class WarmWorker(Worker):
     def _start(self, jobs: tuple[Held, ...], keys: Mapping[str, bytes]) -> Launch:
         """Hand jobs to the child, with the keys of their noise."""
         self._kill_wanted = False
-        launch = Launch(self._children.assignment(jobs, keys), jobs, time.monotonic())
-        self._horse_pid = self._horse.pid or 0
+        launch = Launch(self._supervisor.assignment(jobs, keys), jobs, time.monotonic())
+        self._horse_pid = self._child.pid or 0
         self._state = WorkerStatus.BUSY  # as the claim wrote it
         try:
-            send(self._horse.pipe, launch.work)
+            send(self._child.pipe, launch.work)
             launch.sent = True
         except OSError:
             told = logs.about(jobs[0].request, jobs[0].attempt)
@@ -302,8 +302,8 @@ class WarmWorker(Worker):
 
     def wait_for_horse(self) -> tuple[int | None, int | None, None]:
         """The ended child's number."""
-        pid = self._horse.pid
-        self._horse.reap()
+        pid = self._child.pid
+        self._child.reap()
         return pid, None, None
 
     def handle_payload(self, message: Any) -> None:
@@ -337,12 +337,12 @@ class WarmWorker(Worker):
         while not self._stop_requested and (self._store.trouble() or is_suspended(self.connection, self)):
             self.release("its worker was suspended")
             self.set_state(WorkerStatus.SUSPENDED)  # as RQ calls it
-            self._children.await_ready()
-            if self._horse.has_died():
-                self._children.died_idle()
-            self._children.look_after_gpu()
+            self._supervisor.await_ready()
+            if self._child.has_died():
+                self._supervisor.died_idle()
+            self._supervisor.look_after_gpu()
             if not self._stop_requested:  # else there may be no child any more
-                self.pause(1.0, self._horse.pipe)
+                self.pause(1.0, self._child.pipe)
         if self._state == WorkerStatus.SUSPENDED:
             self.set_state(WorkerStatus.IDLE)
         self._suspension_seen_at = time.monotonic()
@@ -390,7 +390,7 @@ class WarmWorker(Worker):
     def teardown(self) -> None:
         self.patience.end_by = time.monotonic() + 3 if self.patience.end_by is None else self.patience.end_by
         self._pulse.stop()
-        self._children.end()
+        self._supervisor.end()
         self._bell.close()
         self._store.close()
         super().teardown()
@@ -400,8 +400,8 @@ class WarmWorker(Worker):
     # What the children ask.
 
     @property
-    def _horse(self) -> Horse:
-        return self._children.horse
+    def _child(self) -> ChildProcess:
+        return self._supervisor.child
 
     @property
     def stopping(self) -> bool:
@@ -420,7 +420,7 @@ class WarmWorker(Worker):
 
     @property
     def tally(self) -> Tally:
-        return self._children.tally
+        return self._supervisor.tally
 
     def held(self) -> Sequence[Held]:
         return self._held
@@ -438,25 +438,25 @@ class WarmWorker(Worker):
 
     def report(self) -> WorkerReport:
         state: WorkerState
-        if self._horse.ready:
+        if self._child.ready:
             state = "busy" if self._held else "ready"
         else:
-            state = "starting" if self._horse.starts <= 1 else "restarting"
+            state = "starting" if self._child.starts <= 1 else "restarting"
         return WorkerReport(
             name=self.name,
             host=socket.gethostname(),
             pid=os.getpid(),
-            child_pid=self._horse.pid,
+            child_pid=self._child.pid,
             state=state,
-            device=self._horse.device,
+            device=self._child.device,
             started_at=self._started_at,
             reported_at=float(int(time.time())),  # news is reported as a private job ends
-            restarts=max(0, self._horse.starts - 1),
-            last_fault=self._children.last_fault,
+            restarts=max(0, self._child.starts - 1),
+            last_fault=self._supervisor.last_fault,
             failed_examples=self._examples.failed,
-            gpu=self._children.gpu(),
-            fallbacks=dict(self._children.fallbacks),
-            dollars_per_hour=self._children.dollars_per_hour,
+            gpu=self._supervisor.gpu(),
+            fallbacks=dict(self._supervisor.fallbacks),
+            dollars_per_hour=self._supervisor.dollars_per_hour,
         )
 
     def keep_registered(self, connection: redis.Redis) -> None:
@@ -490,12 +490,12 @@ class WarmWorker(Worker):
             if self._stop_at is not None and self._stop_at < until:
                 until, end = self._stop_at, End.RELEASED
             left = until - now
-            if (canary_left := self._horse.canary_left) is not None and canary_left < left:
+            if (canary_left := self._child.canary_left) is not None and canary_left < left:
                 left, end = canary_left, End.HUNG
-            ready = wait([self._horse.pipe, self._wake_reader], max(0.0, left))
-            if self._horse.pipe in ready:
+            ready = wait([self._child.pipe, self._wake_reader], max(0.0, left))
+            if self._child.pipe in ready:
                 try:
-                    message = self._horse.hear()
+                    message = self._child.hear()
                 except (EOFError, OSError):
                     return End.DIED
                 if isinstance(message, Answer):
@@ -503,10 +503,10 @@ class WarmWorker(Worker):
                 if isinstance(message, Progressed):
                     self._pulse.progress(message.job, launch.jobs[0].attempt, message.done)
                 elif isinstance(message, Checked):
-                    self._children.condition.told(message)
+                    self._supervisor.condition.told(message)
                 elif isinstance(message, Lost):
                     return End.DIED
-            elif not ready and end is not None and not (end is End.HUNG and (self._horse.canary_left or 0.0) > 0):
+            elif not ready and end is not None and not (end is End.HUNG and (self._child.canary_left or 0.0) > 0):
                 return end
             self._drain_wake()
 
@@ -522,7 +522,7 @@ class WarmWorker(Worker):
     def _commit(self, launch: Launch, answer: Answer, reason: str) -> Batch | None:
         """End what was answered and claim the next in the same round trip, if there may be a next."""
         then = None
-        if not self._stop_requested and self._horse.ready and time.monotonic() - self._suspension_seen_at <= 1:
+        if not self._stop_requested and self._child.ready and time.monotonic() - self._suspension_seen_at <= 1:
             then = self._claim()
         outcomes = self._outcomes(launch, answer, reason)
         batch = self._endings.end(outcomes, self.name, then=then, transfers=answer.transfers)
@@ -549,7 +549,7 @@ class WarmWorker(Worker):
             if isinstance(outcome, Succeeded) and job.request.together is not None:
                 how = outcome.provenance.model_copy(update={"batch_reason": reason})
                 outcome = outcome.model_copy(update={"provenance": how})
-            kept_off = self._children.kept_off(launch.work, answer, outcome)
+            kept_off = self._supervisor.kept_off(launch.work, answer, outcome)
             endings.append(Ending(job, outcome, kept_off=kept_off or ""))
         return endings
 
@@ -558,9 +558,9 @@ class WarmWorker(Worker):
         if end is End.DIED:
             self._died(launch)
         elif end is End.HUNG:  # before a job began: no strike against it
-            why = self._children.hung()
+            why = self._supervisor.hung()
             self._end([_given_back(job, why) for job in launch.jobs])
-            self._children.respawn(why)
+            self._supervisor.respawn(why)
         else:
             self._killed(launch, end)
 
@@ -574,8 +574,8 @@ class WarmWorker(Worker):
         why = f"a job was {end.value}, and its process ended with it"
         if end is not End.RELEASED:
             ran = time.monotonic() - launch.since
-            self._children.ended_in_job(first, f"was {end.value}", ran, timed_out=end is End.TIMEOUT)
-        self._children.kill(why)
+            self._supervisor.ended_in_job(first, f"was {end.value}", ran, timed_out=end is End.TIMEOUT)
+        self._supervisor.kill(why)
         attempt = launch.jobs[0].attempt
         told = logs.about(first, attempt)
         log.warning("%s attempt %d: %s, the child was killed", first.id, attempt, end.value, extra=told)
@@ -596,7 +596,7 @@ class WarmWorker(Worker):
                 endings.append(Ending(job, Failed(code="timeout", message=late)))
         self._end(endings)
         if end is not End.RELEASED:
-            self._children.respawn(why, fault=False)
+            self._supervisor.respawn(why, fault=False)
 
     def _died(self, launch: Launch) -> None:
         """The child ended in the middle of a launch.
@@ -604,10 +604,10 @@ class WarmWorker(Worker):
         Who of several ended it is not known: alone, each shows, on whatever worker is free. One more death tells, where
         halving the batch would take one for each halving.
         """
-        lost = self._horse.lost
+        lost = self._child.lost
         # One that lost its device does nothing any more but end, which may take the driver a while.
-        why = f"the device was lost ({lost.message})" if lost is not None else self._horse.reap()
-        kind = "worker-died" if self._horse.lost is None else "device-fault"
+        why = f"the device was lost ({lost.message})" if lost is not None else self._child.reap()
+        kind = "worker-died" if self._child.lost is None else "device-fault"
         endings = []
         for job in launch.jobs:
             if job in launch.gone or not launch.sent:
@@ -619,15 +619,15 @@ class WarmWorker(Worker):
                 endings.append(Ending(job, how="struck", reason=why, failure=failure))
         self._end(endings)
         if lost is not None:
-            self._children.lost(launch.jobs[0].request, lost)
-            self._horse.reap()
-        self._children.respawn(why)
+            self._supervisor.lost(launch.jobs[0].request, lost)
+            self._child.reap()
+        self._supervisor.respawn(why)
 
     # Small questions.
 
     def _leaves_gpu_jobs(self) -> bool:
         """A worker without a GPU leaves jobs that insist on one to a worker that has one, as long as there is one."""
-        return self._others_have_gpu and not self._children.use_gpu
+        return self._others_have_gpu and not self._supervisor.use_gpu
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # it is full of calls already

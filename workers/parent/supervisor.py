@@ -13,9 +13,9 @@ from typing import Protocol
 
 from warpdesk_server.workers.gpu import nvml
 from warpdesk_server.workers.gpu.condition import Condition, LongCall, Phase, left_alone
-from warpdesk_server.workers.parent.child_process import Horse
+from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.examples import Examples
-from warpdesk_server.workers.parent.probation import Candidate
+from warpdesk_server.workers.parent.probation import GpuProbation
 from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Checked, Lost, Orders, Ready
 from warpdesk_server.workers.prices import price_of
 from warpdesk_server.workers.queue.counts import Tally
@@ -49,7 +49,7 @@ class Parent(Protocol):
         """Give back jobs that wait for a child, before the next one is waited for."""
 
 
-class Children:
+class ChildSupervisor:
     """Made, and called, in the parent's main thread; only `gpu` is asked by the pulse."""
 
     def __init__(self, settings: WorkerSettings, examples: Examples, parent: Parent) -> None:
@@ -62,28 +62,28 @@ class Children:
         self.dollars_per_hour: float | None = None  # the price of the device, also while the GPU is left alone
         self.fallbacks: Counter[str] = Counter()  # answers that were wanted from the GPU, by what kept them off it
         self.tally = Tally()  # what children tell outside of jobs
-        self.horse = Horse(settings, self.tally)
+        self.child = ChildProcess(settings, self.tally)
         self._settings = settings
         self._examples = examples
         self._parent = parent
-        self._candidate: Candidate | None = None
+        self._probation: GpuProbation | None = None
         self._why: str | None = None  # the child was started again
         self._opening_seconds = 0.0  # the most it took to open the GPU
-        self.horse.spawn(Orders())
-        self._driver = nvml.watch(settings, lambda: self.horse.pid if self.use_gpu else None)
+        self.child.spawn(Orders())
+        self._driver = nvml.watch(settings, lambda: self.child.pid if self.use_gpu else None)
 
     @property
     def use_gpu(self) -> bool:
-        return self.horse.device is not None and self.horse.device.backend == "gpu"
+        return self.child.device is not None and self.child.device.backend == "gpu"
 
     def gpu(self) -> GpuCondition | None:
         """What to tell of the GPU."""
-        phase: Phase = "serving" if self.horse.ready else "gone" if self.horse.gone else "starting"
+        phase: Phase = "serving" if self.child.ready else "gone" if self.child.gone else "starting"
         driver = None if self._driver is None else self._driver.report()
-        stuck = self.horse.call_seconds if phase == "serving" else None
+        stuck = self.child.call_seconds if phase == "serving" else None
         call = None
         if stuck is not None and stuck >= _LONG_CALL_SECONDS:
-            call = LongCall(round(time.time() - stuck, 3), self.horse.call_late)
+            call = LongCall(round(time.time() - stuck, 3), self.child.call_late)
         return self.condition.report(phase, self._examples.failed, driver, self._why, call)
 
     def driver_says(self) -> str | None:
@@ -92,43 +92,43 @@ class Children:
 
     def await_ready(self) -> None:
         """Return once the child is warm, starting it again as often as it takes, or when the parent shall stop."""
-        while not self.horse.ready and not self._parent.stopping:
-            if self.horse.pid is None:
+        while not self.child.ready and not self._parent.stopping:
+            if self.child.pid is None:
                 self.respawn("there was no child", fault=False)
-            if not self._parent.pause(1.0, self.horse.pipe):
-                if self.horse.silent_seconds > (patience := self._patience()):
-                    why = f"the worker process said nothing for {patience:g} s {self.horse.doing}"
-                    self._start_failed(why, hung=self.horse.step == "looking for a GPU")
+            if not self._parent.pause(1.0, self.child.pipe):
+                if self.child.silent_seconds > (patience := self._patience()):
+                    why = f"the worker process said nothing for {patience:g} s {self.child.doing}"
+                    self._start_failed(why, hung=self.child.step == "looking for a GPU")
                 continue
             try:
-                message = self.horse.hear()
+                message = self.child.hear()
             except (EOFError, OSError):
-                self._start_failed(f"{self.horse.reap()} {self.horse.doing}")
+                self._start_failed(f"{self.child.reap()} {self.child.doing}")
                 continue
-            if self.horse.step == "warming up on the GPU":
+            if self.child.step == "warming up on the GPU":
                 self.condition.cleared()
             if isinstance(message, Ready):
                 self._opened(message)
 
     def died_idle(self) -> None:
         """The child has ended between two jobs, or has said that it does: a driver may delay that."""
-        self.horse.hear_out()
-        if self.horse.lost is not None:
-            self.condition.lost(f"idle at {time.time()}", self.horse.lost)
+        self.child.hear_out()
+        if self.child.lost is not None:
+            self.condition.lost(f"idle at {time.time()}", self.child.lost)
             self._parent.news()
-        self.respawn(self.horse.reap())
+        self.respawn(self.child.reap())
 
     def await_canary(self) -> None:
         """Between jobs: hear the child, and replace it where its GPU is lost or does not answer the canary in time."""
-        while self.listen() and self.horse.ready and not self._parent.stopping:
-            left = self.horse.canary_left
+        while self.listen() and self.child.ready and not self._parent.stopping:
+            left = self.child.canary_left
             if left is None:
                 return
             if left <= 0:
                 self.respawn(self.hung())
                 return
-            self._parent.pause(left, self.horse.pipe)
-        if self.horse.lost is not None:
+            self._parent.pause(left, self.child.pipe)
+        if self.child.lost is not None:
             self.died_idle()
 
     def hung(self) -> str:
@@ -141,7 +141,7 @@ class Children:
     def kill(self, why: str) -> None:
         """End the child whatever it is doing. It is told before it has ended, which a driver may delay."""
         self._dismiss(why)
-        self.horse.kill()
+        self.child.kill()
 
     def respawn(self, why: str, fault: bool = True) -> None:
         """Start a new child: at once the first time one dies, the later the more die in a row without an answer.
@@ -160,9 +160,9 @@ class Children:
             until = time.monotonic() + delay
             while not self._parent.stopping and (left := until - time.monotonic()) > 0:
                 self._parent.pause(left)
-        self.horse.kill()
+        self.child.kill()
         if not self._parent.stopping:
-            self.horse.spawn(Orders(no_gpu=self.condition.no_gpu(), skip=self.condition.skip()))
+            self.child.spawn(Orders(no_gpu=self.condition.no_gpu(), skip=self.condition.skip()))
             self._parent.news()
 
     def assignment(self, jobs: Sequence[Held], keys: Mapping[str, bytes]) -> Assignment:
@@ -248,7 +248,7 @@ class Children:
         A job that is in a call may be long or hang: the next child will show. A job that is in none is long, and its
         process can be ended like any other.
         """
-        stuck = self.horse.call_seconds
+        stuck = self.child.call_seconds
         if stuck is None:
             return
         why = f"a job that {end} had been in one call of the GPU for {stuck:.1f} s"
@@ -259,7 +259,7 @@ class Children:
     def look_after_gpu(self) -> None:
         """Between jobs: hear the child, and replace it where its GPU is to be left alone, is well, or keeps memory."""
         self.await_canary()
-        if not self.horse.ready:
+        if not self.child.ready:
             return
         ill = self.driver_says()
         if ill is not None:
@@ -273,9 +273,9 @@ class Children:
             self._replace(f"the worker process was recycled: {why}")
 
     def end(self) -> None:
-        self.horse.kill()
-        if self._candidate is not None:
-            self._candidate.horse.kill()
+        self.child.kill()
+        if self._probation is not None:
+            self._probation.child.kill()
         if self._driver is not None:
             self._driver.stop()
 
@@ -307,7 +307,7 @@ class Children:
             self._start_failed(why)
             return
         if self.use_gpu:
-            self._opening_seconds = max(self._opening_seconds, self.horse.opening_seconds or 0.0)
+            self._opening_seconds = max(self._opening_seconds, self.child.opening_seconds or 0.0)
         if self.use_gpu or self.dollars_per_hour is None:
             device = message.device
             self.dollars_per_hour = price_of(self._settings.prices, device.backend, device.name)
@@ -318,7 +318,7 @@ class Children:
 
     def _dismiss(self, why: str) -> None:
         self._why = why
-        self.horse.dismiss()
+        self.child.dismiss()
         self._parent.news()
 
     def _start_failed(self, why: str, hung: bool = False) -> None:
@@ -326,8 +326,8 @@ class Children:
 
         On a machine without a GPU nothing is counted: the CPU would be blamed on a GPU that is not there.
         """
-        if self.horse.starts_on_gpu:
-            self.condition.start_failed(why, self.horse.lost, self.horse.trial, hung)
+        if self.child.starts_on_gpu:
+            self.condition.start_failed(why, self.child.lost, self.child.trial, hung)
             if self.condition.quarantined:
                 self.deaths = 0  # it was the GPU: a child that leaves it alone need not wait
         self.kill(why)
@@ -336,7 +336,7 @@ class Children:
     def _patience(self) -> float:
         """How long a starting child may say nothing: not long where it opens a GPU, less where that may hang."""
         longest = self._settings.start_seconds
-        if self.horse.step != "looking for a GPU":
+        if self.child.step != "looking for a GPU":
             return longest
         if not self.condition.suspected:
             return min(longest, _OPENING_SECONDS)
@@ -345,8 +345,8 @@ class Children:
     def listen(self) -> bool:
         """All that was said; False where the child has ended, which is noticed elsewhere."""
         try:
-            while self.horse.ready and self.horse.pipe.poll():
-                message = self.horse.hear()
+            while self.child.ready and self.child.pipe.poll():
+                message = self.child.hear()
                 if isinstance(message, Checked):
                     self.condition.told(message)
         except (EOFError, OSError):
@@ -362,21 +362,21 @@ class Children:
 
     def _try_gpu(self, ill: str | None) -> None:
         """Let a second child try the quarantined GPU once it has cooled down, and take over once it is ready."""
-        if self._candidate is None:
+        if self._probation is None:
             if self.condition.to_be_tried():
                 if ill is not None:
                     self.condition.trial_failed(ill)
                 else:
-                    self._candidate = Candidate(self._settings, self.condition.skip(), self.tally)
+                    self._probation = GpuProbation(self._settings, self.condition.skip(), self.tally)
             return
-        outcome = self._candidate.look()
+        outcome = self._probation.look()
         if outcome is None:
             return
-        tried, self._candidate = self._candidate.horse, None
+        tried, self._probation = self._probation.child, None
         if isinstance(outcome, Ready) and outcome.device.backend == "gpu":
-            self.horse.kill()
-            tried.starts += self.horse.starts
-            self.horse = tried
+            self.child.kill()
+            tried.starts += self.child.starts
+            self.child = tried
             self._opened(outcome)
             return
         tried.kill()
