@@ -17,7 +17,7 @@ from tests.redis_servers import KINDS, server
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
 from warpdesk_server.app.jobs import watchdog
-from warpdesk_server.workers.parent.patience import Insistence, Patience
+from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StoppableBackoff
 from warpdesk_server.workers.queue import lua, scripts
 from warpdesk_server.workers.queue.jobs import Claim, JobQueue, connect
 from warpdesk_server.workers.queue.protocol import State
@@ -122,7 +122,7 @@ def test_a_script_that_does_not_end_is_ended_by_the_api_and_workers_wait_for_tha
 ) -> None:
     with live(tmp_path, each.url("api"), OPERATIONS) as api:
         ends = runaway(each, "while true do end")
-        with connect(each.url("worker"), Insistence(Patience())) as connection:
+        with connect(each.url("worker"), RetryUntilStopped(StoppableBackoff())) as connection:
             assert JobQueue(connection).claim(Claim("w1")) is None
         with pytest.raises(redis.ResponseError, match="killed by user"):
             ends.result(60)

@@ -35,8 +35,8 @@ RECOVERY_SECONDS = 2.0
 SETTLE_SECONDS = LEASE_SECONDS
 
 
-class Beating(Protocol):
-    """What the pulse asks of its worker."""
+class ReportingWorker(Protocol):
+    """What the heartbeat asks of its worker."""
 
     name: str
     process: str
@@ -60,17 +60,17 @@ class Beating(Protocol):
         """Renew RQ's record of this worker."""
 
 
-class Pulse(threading.Thread):
+class Heartbeat(threading.Thread):
     """Started once the worker has a name; `beat` makes it report at once."""
 
     def __init__(
         self,
         url: str,
-        worker: Beating,
+        worker: ReportingWorker,
         endings: Callable[[JobQueue], Endings],
         mac_of: Callable[[str], str] | None = None,
     ) -> None:
-        super().__init__(name="pulse", daemon=True)
+        super().__init__(name="heartbeat", daemon=True)
         self._worker = worker
         self._redis = connect(url, retry=Retry(NoBackoff(), 0), timeout=LEASE_SECONDS / 3)
         self._queue = JobQueue(self._redis, mac_of)

@@ -35,13 +35,13 @@ from rq.suspension import is_suspended
 from rq.worker import WorkerStatus
 
 from warpdesk_server.workers import logs
-from warpdesk_server.workers.parent.bell import Bell
+from warpdesk_server.workers.parent.blocking_pop import BlockingPop
 from warpdesk_server.workers.parent.charging import Charges
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.examples import Examples
-from warpdesk_server.workers.parent.heartbeat import Pulse
-from warpdesk_server.workers.parent.patience import Insistence, Patience
+from warpdesk_server.workers.parent.heartbeat import Heartbeat
+from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StoppableBackoff
 from warpdesk_server.workers.parent.supervisor import ChildSupervisor
 from warpdesk_server.workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
 from warpdesk_server.workers.process import identity
@@ -103,7 +103,7 @@ class WarmWorker(Worker):
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self.process = identity()
-        self.patience = Patience()
+        self.backoff = StoppableBackoff()
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         os.set_blocking(self._wake_writer, False)
@@ -125,7 +125,7 @@ class WarmWorker(Worker):
         # First of all: it warms up while Redis may still be away.
         self._supervisor = ChildSupervisor(settings, self._examples, self)
 
-        connection = connect(settings.redis_url, Insistence(self.patience), timeout=_REDIS_SECONDS)
+        connection = connect(settings.redis_url, RetryUntilStopped(self.backoff), timeout=_REDIS_SECONDS)
         super().__init__(
             [Queue(QUEUE, connection=connection, serializer=JSONSerializer)],
             name=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}",
@@ -136,10 +136,10 @@ class WarmWorker(Worker):
         )
         self.log_result_lifespan = False
         self._jobs = JobQueue(connection, self._store.mac_of)
-        self._bell = Bell(connection, WAIT_SECONDS)
+        self._pop = BlockingPop(connection, WAIT_SECONDS)
         self._charges = Charges(settings, operations)
         self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays, self._charges, self.tally)
-        self._pulse = Pulse(
+        self._heartbeat = Heartbeat(
             settings.redis_url, self, lambda queue: Endings(queue, self._store, operations), self._store.mac_of
         )
 
@@ -147,7 +147,7 @@ class WarmWorker(Worker):
         """Claim and run jobs until asked to stop."""
         self.bootstrap("WARNING")
         self.look_around(self._jobs)
-        self._pulse.start()
+        self._heartbeat.start()
         self._install_signal_handlers()
         signal.signal(signal.SIGALRM, lambda *_: self._drain())  # WARPDESK_MAX_SECONDS, see `run`
         try:
@@ -186,9 +186,9 @@ class WarmWorker(Worker):
         if batch is None:
             self._waits = claim
             bells = [f"{BELL}any", *([f"{BELL}gpu"] if gpu else [])]
-            rope = self._bell.listen([handed_key(self.name), *bells])
+            rope = self._pop.listen([handed_key(self.name), *bells])
             ready = wait([*rope, self._child.pipe, self._wake_reader], WAIT_SECONDS)
-            heard = self._bell.hear() if rope and rope[0] in ready else None
+            heard = self._pop.hear() if rope and rope[0] in ready else None
             if heard is not None and heard[0] not in bells:
                 batch = self._jobs.handed(claim, heard[1])
             self._drain_wake()
@@ -323,7 +323,7 @@ class WarmWorker(Worker):
             if time.monotonic() - self._heartbeat_at < 5:
                 return
             self._heartbeat_at = time.monotonic()
-        # In whole seconds: the pulse that calls it is woken as a private job ends.
+        # In whole seconds: the heartbeat that calls it is woken as a private job ends.
         self.last_heartbeat = rq_utils.now().replace(microsecond=0)
         connection = self.connection if pipeline is None else pipeline
         connection.hset(self.key, "last_heartbeat", rq_utils.utcformat(self.last_heartbeat))
@@ -371,7 +371,7 @@ class WarmWorker(Worker):
         if self._stop_at is None:
             self._stop_at = time.monotonic() + self.settings.drain_seconds
         self._stop_requested = True
-        self.patience.end_by = self._stop_at + 3
+        self.backoff.end_by = self._stop_at + 3
         self._wake()
 
     def _pubsub_exception_handler(self, exc: Exception, pubsub: Any, pubsub_thread: Any) -> None:
@@ -388,13 +388,13 @@ class WarmWorker(Worker):
         super().unsubscribe()
 
     def teardown(self) -> None:
-        self.patience.end_by = time.monotonic() + 3 if self.patience.end_by is None else self.patience.end_by
-        self._pulse.stop()
+        self.backoff.end_by = time.monotonic() + 3 if self.backoff.end_by is None else self.backoff.end_by
+        self._heartbeat.stop()
         self._supervisor.end()
-        self._bell.close()
+        self._pop.close()
         self._store.close()
         super().teardown()
-        self._pulse.join(timeout=2)
+        self._heartbeat.join(timeout=2)
         self._jobs.unregister(self.name)
 
     # What the children ask.
@@ -414,9 +414,9 @@ class WarmWorker(Worker):
         return any(connection in ready for connection in readable)
 
     def news(self) -> None:
-        self._pulse.beat()
+        self._heartbeat.beat()
 
-    # What the pulse asks.
+    # What the heartbeat asks.
 
     @property
     def tally(self) -> Tally:
@@ -501,7 +501,7 @@ class WarmWorker(Worker):
                 if isinstance(message, Answer):
                     return message
                 if isinstance(message, Progressed):
-                    self._pulse.progress(message.job, launch.jobs[0].attempt, message.done)
+                    self._heartbeat.progress(message.job, launch.jobs[0].attempt, message.done)
                 elif isinstance(message, Checked):
                     self._supervisor.condition.told(message)
                 elif isinstance(message, Lost):
@@ -533,7 +533,7 @@ class WarmWorker(Worker):
         """These have ended; `batch` is what the worker holds now."""
         self._held = () if batch is None else batch.jobs
         self._stopped_in_rq.difference_update(jobs)
-        # What the pulse was told while they ended, too: it asks of jobs that have ended by the time it says so.
+        # What the heartbeat was told while they ended, too: it asks of jobs that have ended by the time it says so.
         self._revoked.difference_update(set(self._revoked).difference(self._held))
         if not self._held:
             self._horse_pid = 0

@@ -50,7 +50,7 @@ class Parent(Protocol):
 
 
 class ChildSupervisor:
-    """Made, and called, in the parent's main thread; only `gpu` is asked by the pulse."""
+    """Made, and called, in the parent's main thread; only `gpu` is asked by the heartbeat."""
 
     def __init__(self, settings: WorkerSettings, examples: Examples, parent: Parent) -> None:
         told_no_gpu = "the setting WARPDESK_DEVICE is cpu" if settings.device == "cpu" else None

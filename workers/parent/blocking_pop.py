@@ -14,7 +14,7 @@ import redis
 log = logging.getLogger("warpdesk.worker")
 
 
-class Bell:
+class BlockingPop:
     """A connection of its own, made when it is first listened to."""
 
     def __init__(self, connection: redis.Redis, seconds: int) -> None:

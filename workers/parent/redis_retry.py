@@ -26,14 +26,14 @@ _PASSES = re.compile(
 )
 
 
-class Patience(AbstractBackoff):
+class StoppableBackoff(AbstractBackoff):
     """Delays between the tries of one Redis command. After `end_by` passes, a try that fails raises StopRequested."""
 
     def __init__(self) -> None:
         self.end_by: float | None = None  # time.monotonic()
         self.why = "nothing was tried"  # what the last try failed with
 
-    def __deepcopy__(self, memo: object) -> "Patience":
+    def __deepcopy__(self, memo: object) -> "StoppableBackoff":
         return self  # redis-py gives each connection a copy; all of them must hear of the end
 
     def compute(self, failures: int) -> float:
@@ -44,10 +44,10 @@ class Patience(AbstractBackoff):
         return min(_LONGEST, _FIRST * 2.0 ** min(failures, 16))
 
 
-class Insistence(Retry):
+class RetryUntilStopped(Retry):
     """Tries again also what Redis refuses for a while: to who has a result to deliver it is away just the same."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: StoppableBackoff) -> None:
         super().__init__(patience, -1)
         self._patience = patience
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import redis
 
 from warpdesk_server.workers.parent.endings import Endings
-from warpdesk_server.workers.parent.heartbeat import Pulse
+from warpdesk_server.workers.parent.heartbeat import Heartbeat
 from warpdesk_server.workers.queue.counts import FRESH, Tally
 from warpdesk_server.workers.queue.jobs import Held, JobQueue, connect
 from warpdesk_server.workers.queue.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport, job_key
@@ -68,12 +68,12 @@ def test_what_nobody_says_is_looked_for_more_often_than_a_claim_is_renewed_and_t
 ) -> None:
     with connect(redis_url) as connection:
         worker = Restless(JobQueue(connection))
-        pulse = Pulse(redis_url, worker, lambda jobs: Endings(jobs, SpoolStore(tmp_path), {}))
-        pulse.start()
+        heartbeat = Heartbeat(redis_url, worker, lambda jobs: Endings(jobs, SpoolStore(tmp_path), {}))
+        heartbeat.start()
         while len(worker.up_to_date) < 4:
             time.sleep(0.05)
-        pulse.stop()
-        pulse.join()
+        heartbeat.stop()
+        heartbeat.join()
     assert all(worker.up_to_date)
     assert max(worker.looks) > 1
 
@@ -85,16 +85,16 @@ def test_a_redis_that_cannot_keep_counts_keeps_nothing_else_from_being_done(redi
         connection.set(FRESH, "not a hash")
         worker = Restless(queue)
         worker.tally.add("workers_lost_total")
-        pulse = Pulse(redis_url, worker, lambda jobs: Endings(jobs, SpoolStore(tmp_path), {}))
-        pulse.start()
+        heartbeat = Heartbeat(redis_url, worker, lambda jobs: Endings(jobs, SpoolStore(tmp_path), {}))
+        heartbeat.start()
         until = time.monotonic() + 60
-        while connection.hget(job_key("job_1"), "state") != b"expired":  # by the pulse, which looks for such
+        while connection.hget(job_key("job_1"), "state") != b"expired":  # by the heartbeat, which looks for such
             assert time.monotonic() < until
             time.sleep(0.05)
         connection.delete(FRESH)
         while not worker.tally.empty:
             assert time.monotonic() < until
             time.sleep(0.05)
-        pulse.stop()
-        pulse.join()
+        heartbeat.stop()
+        heartbeat.join()
         assert queue.counted()[0]["workers_lost_total"] == 1
