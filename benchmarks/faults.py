@@ -53,7 +53,7 @@ PAPER = {
     "WARPDESK_COOL_DOWN_SECONDS": "0.1",  # three losses are a quarantine, and there are more to come
 }
 EMULATED = {
-    "WARPDESK_OPERATIONS": "benchmarks.faulted:TOLD",
+    "WARPDESK_OPERATIONS": "warpdesk_server.benchmarks.faulted:TOLD",
     "WARPDESK_DEVICE": "tests.cudasim.device:EmulatedDevice",
     "WARPDESK_COOL_DOWN_SECONDS": "0.001",  # refused launches open breakers, and there are more to come
 }

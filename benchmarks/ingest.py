@@ -76,8 +76,8 @@ def main() -> None:
     with (
         redis() as redis_url,
         service(redis_url) as ours,
-        uvicorn("benchmarks.ingest:json_endpoint") as peer,
-        uvicorn("benchmarks.ingest:dropping_endpoint") as dropper,
+        uvicorn("warpdesk_server.benchmarks.ingest:json_endpoint") as peer,
+        uvicorn("warpdesk_server.benchmarks.ingest:dropping_endpoint") as dropper,
     ):
         posting, putting, dropping = _Client(peer), _Client(ours), _Client(dropper)
         turns = interleave(

@@ -81,7 +81,7 @@ class WorkerSettings(SecretsOfFiles):
     gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpu.gpm
     prices: Annotated[dict[str, float], NoDecode, BeforeValidator(parse)] = {}  # of devices: see workers.prices
     nvml: str = ""  # a script that stands in for NVIDIA's library, for tests: see workers.gpu.replayed_nvml
-    operations: str = "kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
+    operations: str = "warpdesk_server.kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
     canary_seconds: Annotated[float, Field(gt=0)] = 60.0  # how often a GPU is asked what is known, between jobs
     canary_deadline_seconds: Annotated[float, Field(gt=0)] = 1.5  # how long its answer may take: no word is a hang
     cool_down_seconds: Annotated[float, Field(gt=0)] = 30.0  # how long what failed on a GPU is kept off it at first

@@ -50,7 +50,7 @@ def sources() -> Iterator[tuple[str, Source]]:
     yield "device", CANARY
     for module in pkgutil.iter_modules(kernels.__path__):
         if module.ispkg and (Path(kernels.__path__[0]) / module.name / "gpu.py").exists():
-            for source in importlib.import_module(f"kernels.{module.name}.gpu").SOURCES:
+            for source in importlib.import_module(f"{kernels.__name__}.{module.name}.gpu").SOURCES:
                 yield module.name, source
 
 

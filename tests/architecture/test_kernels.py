@@ -69,7 +69,7 @@ import importlib, pathlib, subprocess, sys
 sys.modules["cupy"] = None
 subprocess.Popen = None
 for path in sorted(pathlib.Path("kernels").glob("*/gpu.py")):
-    module = importlib.import_module(f"kernels.{path.parent.name}.gpu")
+    module = importlib.import_module(f"warpdesk_server.kernels.{path.parent.name}.gpu")
     assert isinstance(module.SOURCES, tuple) and module.SOURCES, path
     assert all(source.path.exists() for source in module.SOURCES), path
     print(path.parent.name)
