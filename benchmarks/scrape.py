@@ -23,7 +23,8 @@ from warpdesk_server.benchmarks.processes import ROOT, api, redis
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.workers.gpu.nvml import library, look
-from warpdesk_server.workers.queue.counts import DEVICE, FAMILIES, HOURLY, SIZE_CLASSES, Amounts, Tally, named
+from warpdesk_server.workers.metrics import COUNTED
+from warpdesk_server.workers.queue.counts import DEVICE, HOURLY, SIZE_CLASSES, Amounts, Tally, named
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.protocol import PRIORITIES, DeviceMemory, DeviceReport, GpuCondition, WorkerReport
 
@@ -85,7 +86,7 @@ def _fill(queue: JobQueue) -> dict[str, float]:
     """Counts of every family, as they are in Redis then."""
     chance, tally = random.Random(0), Tally()
     routes = [f"/v1/route/{number}" for number in range(40)]
-    for family, kept in FAMILIES.items():
+    for family, kept in COUNTED.items():
         values = [routes if label == "route" else _VALUES.get(label, ("a",)) for label in kept.labels]
         for labels in itertools.product(*values):
             if family == "jobs_finished_total" and ("failed" in labels) == ("" in labels):

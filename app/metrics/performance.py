@@ -14,8 +14,9 @@ from itertools import accumulate
 
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.metrics import schemas
+from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue import buckets
-from warpdesk_server.workers.queue.counts import FAMILIES, SIZE_CLASSES, Counts, Timed
+from warpdesk_server.workers.queue.counts import SIZE_CLASSES, Counts, Timed
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import PRIORITIES, Priority
 
@@ -234,7 +235,7 @@ def _quantiles(timed: Timed) -> schemas.Quantiles | None:
 
 def _by(counts: Counts, family: str, label: str, **fixed: str) -> dict[str, int]:
     """How many there are of each value of a label, among those that have these values of others."""
-    names = FAMILIES[family].labels
+    names = COUNTED[family].labels
     found: dict[str, int] = {}
     for values, amount in sorted(counts.counters.get(family, {}).items()):
         labels = dict(zip(names, values, strict=True))

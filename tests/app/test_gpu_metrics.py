@@ -8,7 +8,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import ROOT
-from warpdesk_server.app.metrics.gpu import families
+from warpdesk_server.app.metrics.gpu import collect
 from warpdesk_server.workers.gpu.nvml import clock_reasons, library, look
 from warpdesk_server.workers.queue.protocol import (
     CLOCK_REASONS,
@@ -71,7 +71,7 @@ def worker(slot: int | None, gpu: GpuCondition | None = None, **fields: Any) -> 
 
 def samples(*reports: WorkerReport) -> Samples:
     """As a scraper reads them, each once."""
-    made = list(families(reports, NOW))
+    made = list(collect(reports, NOW))
     found: Samples = {}
     for family in text_string_to_metric_families(exposition(made)):
         for sample in family.samples:

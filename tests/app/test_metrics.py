@@ -28,12 +28,14 @@ from warpdesk_server.app import main
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.jobs.submission import new_job_id
 from warpdesk_server.app.metrics import exposition as metrics
+from warpdesk_server.app.metrics import families as declared
 from warpdesk_server.app.metrics import privacy as privacy_metrics
 from warpdesk_server.app.metrics.collector import Collector
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.service.redis_server import RedisServer
-from warpdesk_server.workers.queue.counts import FAMILIES, Amounts, Counts
+from warpdesk_server.workers.metrics import METRICS
+from warpdesk_server.workers.queue.counts import Amounts, Counts
 from warpdesk_server.workers.queue.jobs import Ending, connect
 from warpdesk_server.workers.queue.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
 
@@ -141,8 +143,8 @@ def test_labels_are_bounded_and_units_are_base_units(full: str) -> None:
     assert operations <= {*EVERY, "other"}
     assert "none_of_these" not in full
     assert not re.search(r"job_\d|budget_[0-9a-f]|blake3", full)
-    for name, family in FAMILIES.items():
-        assert set(family.labels) <= LABELS | {"budget"}, name  # told as its dataset
+    for name, metric in METRICS.items():
+        assert set(metric.labels) <= LABELS, name
 
 
 def test_a_full_service_has_fewer_than_2000_series(full: str) -> None:
@@ -160,11 +162,24 @@ def test_promtool_finds_nothing_wrong_with_the_page(full: str) -> None:
     assert (told.returncode, told.stdout + told.stderr) == (0, "")
 
 
-def test_every_counted_family_is_told_and_explained() -> None:
-    assert metrics.COUNTED.keys() == FAMILIES.keys()
-    for name, told in metrics.COUNTED.items():
-        assert (told.bounds == ()) or FAMILIES[name].kind != "counter", name
-        assert told.words, name
+def test_the_page_has_every_declared_metric_with_its_help_and_labels_and_no_other(full: str) -> None:
+    families = {family.name.removeprefix("warpdesk_"): family for family in text_string_to_metric_families(full)}
+    assert families.keys() == {name.removesuffix("_total") for name in METRICS}
+    for name, metric in METRICS.items():
+        family = families[name.removesuffix("_total")]
+        assert family.documentation == metric.help
+        shown = "histogram" if metric.bounds else "summary" if metric.kind in ("times", "sizes") else metric.kind
+        assert family.type == shown, name
+        for sample in family.samples:
+            assert sample.labels.keys() - {"le"} == {*metric.labels}, name
+
+
+def test_a_sample_that_does_not_fit_its_declaration_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"queue_jobs has 2 labels .*, got 1"):
+        declared.family("queue_jobs", {("batch",): 1})
+    with pytest.raises(KeyError, match="not_declared"):
+        declared.family("not_declared", {(): 1})
+    assert all(not metric.bounds or metric.kind in ("times", "sizes") for metric in METRICS.values())
 
 
 def test_budgets_and_charges_are_told_by_dataset(full: str) -> None:

@@ -15,14 +15,15 @@ from redis.exceptions import ResponseError
 from tests.claims import claim, finish, request, succeeded, take
 from tests.workers.conftest import Desk
 from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.counts import (
     COUNTS,
     DEVICE,
-    FAMILIES,
     FRESH,
     HOURLY,
+    Amounts,
     Counts,
     Tally,
     Timed,
@@ -458,6 +459,25 @@ def test_hours_of_the_release_before_tell_of_all_devices_together(queue: JobQueu
 
 
 def test_every_family_is_of_a_kind_that_its_name_tells() -> None:
-    for name, family in FAMILIES.items():
+    for name, family in COUNTED.items():
         assert name.endswith("_total") == (family.kind == "counter"), name
         assert name.endswith("_seconds") == (family.kind == "times"), name
+
+
+@pytest.mark.parametrize("labels", [("rsi",), ("rsi", "cpu", "small"), ()])
+def test_a_count_with_other_labels_than_its_metric_has_is_an_error(labels: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="jobs_computed_total"):
+        Amounts().add(1, "jobs_computed_total", *labels)
+    with pytest.raises(ValueError, match="job_run_seconds"):
+        Amounts().times([0.5], "job_run_seconds", *labels)
+
+
+def test_a_field_in_redis_with_other_labels_than_its_metric_has_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fields = {"jobs_dead_total|rsi|cpu": 1.0, "jobs_dead_total|rsi": 2.0, "of_a_later_release|a": 3.0}
+    for _ in range(2):
+        assert Counts.of(fields).counters == {"jobs_dead_total": {("rsi",): 2.0}}
+    assert [record.getMessage() for record in caplog.records] == [
+        "a count in Redis does not have its metric's labels, and is left out: 'jobs_dead_total|rsi|cpu'"
+    ]

@@ -24,14 +24,17 @@ with it, and no end of a job.
     warpdesk:tally:<process>  string   the number of the last addition of a Tally's, kept for 8 days
 """
 
+import logging
 import secrets
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil, isnan, nan
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue import buckets
 from warpdesk_server.workers.queue.protocol import Succeeded, Transfers
 
@@ -46,60 +49,10 @@ KEPT_SECONDS = 8 * 24 * 3600  # of an hour's counts, and of what tells a repeate
 
 T = TypeVar("T")
 
-Kind = Literal["counter", "times", "sizes"]
-
-
-@dataclass(frozen=True)
-class Family:
-    """The labels of a metric, and what is kept of it: a number, counts of times by bucket with their sum, or counts of
-    whole numbers."""
-
-    labels: tuple[str, ...] = ()
-    kind: Kind = "counter"
-
-
-FAMILIES: Mapping[str, Family] = {
-    # By API processes.
-    "http_requests_total": Family(("route", "method", "code")),
-    "http_request_duration_seconds": Family(("route", "method"), "times"),
-    "http_failures_total": Family(("code",)),
-    "refusals_total": Family(("code",)),
-    "jobs_replayed_total": Family(),
-    "privacy_charges_total": Family(("dataset", "state")),
-    # By the transitions.
-    "jobs_enqueued_total": Family(("queue", "operation")),
-    "jobs_finished_total": Family(("queue", "operation", "state", "reason")),
-    "job_failures_total": Family(("queue", "reason")),
-    "jobs_coalesced_total": Family(("operation",)),
-    "job_retries_total": Family(("operation",)),
-    "job_strikes_total": Family(("operation",)),
-    "jobs_dead_total": Family(("operation",)),
-    "leases_expired_total": Family(),
-    # By workers.
-    "workers_lost_total": Family(),
-    "jobs_computed_total": Family(("operation", "backend")),
-    "job_wait_seconds": Family(("queue",), "times"),
-    "job_seconds": Family(("queue",), "times"),
-    "job_run_seconds": Family(("operation", "backend"), "times"),
-    "job_energy_joules_total": Family(("operation", "backend")),
-    "cost_dollars_total": Family(("operation", "backend")),
-    "fallbacks_total": Family(("operation", "reason")),
-    "batch_size": Family(("operation",), "sizes"),
-    "batches_total": Family(("operation", "trigger")),
-    "kernel_duration_seconds": Family(("operation", "backend", "size_class"), "times"),
-    "kernel_bytes_total": Family(("operation", "backend")),
-    "kernel_work_total": Family(("operation", "backend")),
-    "transfer_bytes_total": Family(("direction",)),
-    "transfer_seconds_total": Family(("direction",)),
-    "kernel_compilations_total": Family(("state",)),
-}
+log = logging.getLogger("warpdesk.queue")
 
 # What is kept of each hour too, for `/performance-metrics` and its trend.
-HOURLY = (
-    *("jobs_finished_total", "jobs_coalesced_total", "job_retries_total", "job_wait_seconds", "job_seconds"),
-    *("jobs_computed_total", "job_run_seconds", "job_energy_joules_total", "cost_dollars_total", "fallbacks_total"),
-    *("batch_size", "batches_total", "kernel_duration_seconds", "kernel_bytes_total", "kernel_work_total"),
-)
+HOURLY = tuple(name for name, metric in COUNTED.items() if metric.hourly)
 
 SIZE_CLASSES = ("small", "medium", "large", "huge")
 
@@ -123,10 +76,15 @@ class Amounts(defaultdict[tuple[str | int, ...], float]):
         super().__init__(float)
 
     def add(self, amount: float, family: str, *labels: str | int, device: str = "") -> None:
+        """Of sizes the last label is the size. A ValueError where the metric has other labels."""
+        metric = COUNTED[family]
+        if len(labels) != len(metric.labels) + (metric.kind == "sizes"):
+            raise ValueError(f"{family} has the labels {metric.labels}, got {labels}")
         self[(device, family, *labels)] += amount
 
     def times(self, some: Sequence[float], family: str, *labels: str, device: str = "") -> None:
         """Count each of these times; a negative one, as after a clock was set back, as 0."""
+        COUNTED[family].checked(labels)
         for place, count in Counter(map(buckets.index, some)).items():
             self[(device, family, *labels, place)] += count
         if some:
@@ -279,14 +237,17 @@ class Counts:
 
     @classmethod
     def of(cls, fields: Mapping[str, float]) -> "Counts":
-        """Of all devices together. What it does not know, as of a later release, it passes over."""
+        """Of all devices together. A metric that it does not know, as of a later release, it passes over."""
         counters: dict[str, dict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
         by_bucket: dict[tuple[str, tuple[str, ...]], dict[int, int]] = defaultdict(lambda: defaultdict(int))
         sums: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
         for name, amount in fields.items():
             family, *labels = name.partition(DEVICE)[0].split("|")
-            kept = FAMILIES.get(family)
-            if kept is None or len(labels) != len(kept.labels) + (kept.kind != "counter"):
+            kept = COUNTED.get(family)
+            if kept is None:
+                continue
+            if len(labels) != len(kept.labels) + (kept.kind != "counter"):
+                _report_misfit(name)
                 continue
             if kept.kind == "counter":
                 counters[family][tuple(labels)] += amount
@@ -296,7 +257,7 @@ class Counts:
                 by_bucket[family, tuple(labels[:-1])][int(labels[-1])] += round(amount)
         times: dict[str, dict[tuple[str, ...], Timed]] = defaultdict(dict)
         for (family, values), found in by_bucket.items():
-            sizes = FAMILIES[family].kind == "sizes"
+            sizes = COUNTED[family].kind == "sizes"
             total = sum(size * count for size, count in found.items()) if sizes else sums.get((family, values), 0.0)
             times[family][values] = Timed(found, total)
         return cls(fields.get("since"), counters, times)
@@ -310,6 +271,12 @@ class Counts:
             if of_device:
                 found[device][kind] = amount
         return {device: cls.of(own) for device, own in sorted(found.items())}
+
+
+@cache
+def _report_misfit(name: str) -> None:
+    """Once for each field."""
+    log.error("a count in Redis does not have its metric's labels, and is left out: %r", name)
 
 
 def numbers(told: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:

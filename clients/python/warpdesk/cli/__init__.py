@@ -1,1 +1,0 @@
-"""The command line. Its commands talk to a service; `warpdesk-server` adds those that are one."""
