@@ -50,7 +50,8 @@ from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.privacy.opening import open_ledger
 from warpdesk_server.privacy.rounds.state import Rounds
 from warpdesk_server.workers.queue.jobs import JobRecord
-from warpdesk_server.workers.store.spool import Store, StoreFull
+from warpdesk_server.workers.store.protocol import Store
+from warpdesk_server.workers.store.usage import StoreFull
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -25,7 +25,7 @@ from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.rounds.state import Rounds
-from warpdesk_server.workers.store.spool import Store
+from warpdesk_server.workers.store.protocol import Store
 
 
 @dataclass(frozen=True)

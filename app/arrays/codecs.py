@@ -24,7 +24,7 @@ from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
 from warpdesk_server.kernels.array import DTYPES, ITEMSIZE, ArrayInfo, DType
 from warpdesk_server.workers.store import npy
-from warpdesk_server.workers.store.spool import ArrayWriter, Store, StoredArray
+from warpdesk_server.workers.store.protocol import ArrayWriter, Store, StoredArray
 
 Numbers = np.ndarray[Any, Any]
 OpenWriter = Callable[[DType, tuple[int, ...]], ArrayWriter]

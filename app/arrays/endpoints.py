@@ -18,7 +18,8 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.privacy.database import DatabaseUnavailable
-from warpdesk_server.workers.store.spool import StoredArray, StoreFull
+from warpdesk_server.workers.store.protocol import StoredArray
+from warpdesk_server.workers.store.usage import StoreFull
 
 router = APIRouter(tags=["arrays"])
 

@@ -13,16 +13,9 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
 from warpdesk_server.workers.store import disk
-from warpdesk_server.workers.store.spool import (
-    BLOCK,
-    Quota,
-    QuotaPassed,
-    SpoolStore,
-    Store,
-    StoreFull,
-    attempt_of,
-    on_disk,
-)
+from warpdesk_server.workers.store.protocol import Store, attempt_of
+from warpdesk_server.workers.store.spool import SpoolStore
+from warpdesk_server.workers.store.usage import BLOCK, Quota, QuotaPassed, StoreFull, on_disk
 
 log = logging.getLogger("warpdesk_server.service.api")
 

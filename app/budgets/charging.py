@@ -33,7 +33,7 @@ from warpdesk_server.privacy.ledger import (
 )
 from warpdesk_server.workers.queue.jobs import InputsGone, JobQueue, JobRecord
 from warpdesk_server.workers.queue.protocol import ChargeRef, JobRequest, State
-from warpdesk_server.workers.store.spool import Store
+from warpdesk_server.workers.store.protocol import Store
 
 log = logging.getLogger("warpdesk_server.service.api")
 

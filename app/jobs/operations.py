@@ -21,7 +21,7 @@ from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Cost, InvalidRequest, Operation, Params, Problem
 from warpdesk_server.kernels.spend import Spend
-from warpdesk_server.workers.store.spool import StoredArray
+from warpdesk_server.workers.store.protocol import StoredArray
 
 router = APIRouter(tags=["operations"])
 

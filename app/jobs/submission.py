@@ -46,7 +46,8 @@ from warpdesk_server.workers.queue.jobs import (
     QuotaReached,
 )
 from warpdesk_server.workers.queue.protocol import PRIORITIES, JobRequest, Priority, State, Together
-from warpdesk_server.workers.store.spool import StoredArray, size_of
+from warpdesk_server.workers.store.arrays import size_of
+from warpdesk_server.workers.store.protocol import StoredArray
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 

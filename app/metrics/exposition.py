@@ -22,7 +22,7 @@ from warpdesk_server.app.metrics.redis_source import Facts, RedisCollector, Seen
 from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue.counts import Amounts, Counts, Timed
 from warpdesk_server.workers.queue.protocol import FAILURES, PRIORITIES
-from warpdesk_server.workers.store.spool import Store
+from warpdesk_server.workers.store.protocol import Store
 
 # How long a scrape waits for Redis.
 PATIENCE = 0.5

@@ -42,7 +42,9 @@ from warpdesk_server.workers.queue.protocol import (
     WantedInputs,
 )
 from warpdesk_server.workers.store import npy
-from warpdesk_server.workers.store.spool import IncomingResult, NpyWriter, attempt_of
+from warpdesk_server.workers.store.incoming import IncomingResult
+from warpdesk_server.workers.store.npy_writer import NpyWriter
+from warpdesk_server.workers.store.protocol import attempt_of
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -13,7 +13,7 @@ from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, O
 from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.queue.jobs import Ending, JobQueue
 from warpdesk_server.workers.queue.protocol import Failed, Provenance, Succeeded
-from warpdesk_server.workers.store.spool import Store
+from warpdesk_server.workers.store.protocol import Store
 
 
 class ScaleParams(Params):

@@ -23,7 +23,8 @@ from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.store.spool import SpoolStore, Store
+from warpdesk_server.workers.store.protocol import Store
+from warpdesk_server.workers.store.spool import SpoolStore
 
 # A submission with an answer that is an array and a number.
 SCALE = {"operation": "scale", "params": {"factor": 2.0}, "inputs": {"values": {"data": [1.0, None, 3.0]}}}

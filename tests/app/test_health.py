@@ -34,7 +34,7 @@ from warpdesk_server.workers.queue.protocol import (
     GpuReport,
     WorkerReport,
 )
-from warpdesk_server.workers.store.spool import ArrayWriter, Store
+from warpdesk_server.workers.store.protocol import ArrayWriter, Store
 
 
 def report(name: str, state: Any, backend: Any = "cpu", **device: Any) -> WorkerReport:

@@ -23,7 +23,9 @@ from warpdesk_server.kernels.array import DType
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.jobs import InputsGone, JobRecord
 from warpdesk_server.workers.queue.protocol import JobRequest, State
-from warpdesk_server.workers.store.spool import ArrayWriter, Quota, SpoolStore
+from warpdesk_server.workers.store.protocol import ArrayWriter
+from warpdesk_server.workers.store.spool import SpoolStore
+from warpdesk_server.workers.store.usage import Quota
 
 MIB = 1 << 20
 NOW = time.time()
@@ -206,7 +208,7 @@ def test_an_array_that_has_to_be_turned_counts_twice_until_it_is_stored(
 def test_without_redis_what_outlived_its_time_is_swept_but_no_array_that_a_live_job_reads(
     serve_api: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warpdesk_server.workers.store.spool._CHECKED_SECONDS", 0.0)
+    monkeypatch.setattr("warpdesk_server.workers.store.maintenance._CHECKED_SECONDS", 0.0)
     server = RedisServer(tmp_path / "r")
     server.start()
     with serve_api(server.url, array_ttl=5.0, result_ttl=2.0, sweep_every=0.5, redis_patience=1.0) as api:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.power_cut import Disk, small_disk
 from tests.workers.test_store import A, B, put
+from warpdesk_server.workers.store import arrays as arrays
 from warpdesk_server.workers.store import disk, npy
-from warpdesk_server.workers.store import spool as stores
 from warpdesk_server.workers.store.spool import SpoolStore
 
 ALONE, AS_A_WHOLE = "each file by itself", "the file system as a whole"
@@ -72,7 +72,7 @@ def test_a_published_array_survives_a_power_cut(power: Disk, way: str) -> None:
 
 def after_cut(power: Disk, monkeypatch: pytest.MonkeyPatch) -> SpoolStore:
     """The store as the machine finds it when it has started again."""
-    monkeypatch.setattr(stores, "boot", lambda: "the next start")
+    monkeypatch.setattr(arrays, "boot", lambda: "the next start")
     return SpoolStore(power.cut() / "spool")
 
 
@@ -105,8 +105,8 @@ def test_a_power_cut_at_any_step_of_an_upload_leaves_the_array_whole_or_absent(
 
     with monkeypatch.context() as steps:
         steps.setattr(Path, "replace", cut_before(Path.replace))
-        steps.setattr(stores, "force_files", cut_before(disk.force_files))
-        steps.setattr(stores, "force", cut_before(disk.force))
+        steps.setattr(arrays, "force_files", cut_before(disk.force_files))
+        steps.setattr(arrays, "force", cut_before(disk.force))
         put(store, array)
     cut()
     assert found[0] == (False, False)
@@ -127,7 +127,7 @@ def test_a_small_array_of_which_a_power_cut_left_something_else_does_not_exist(
     kept, lost = put(store, array), put(store, array + 1)
     file = store.path(A, lost.id)
     file.write_bytes(damage(file.read_bytes()))
-    monkeypatch.setattr(stores, "boot", lambda: "the next start")
+    monkeypatch.setattr(arrays, "boot", lambda: "the next start")
     assert store.find(A, lost.id) is None
     assert not file.exists()
     assert store.find(A, kept.id) == kept

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 from warpdesk_server.kernels.array import ArrayInfo, DType
-from warpdesk_server.workers.store.spool import SpoolStore, SpoolWriter, StoredArray, UnusableStore, result_name
+from warpdesk_server.workers.store.arrays import SpoolWriter
+from warpdesk_server.workers.store.protocol import StoredArray, result_name
+from warpdesk_server.workers.store.secret import UnusableStore
+from warpdesk_server.workers.store.spool import SpoolStore
 
 A, B = "key_a", "../key_b\n"
 MISSING = "blake3:" + "0" * 64
@@ -166,7 +169,7 @@ def test_what_the_kernel_leaves_of_a_write_is_written_after_it(
 def test_an_upload_takes_no_more_of_the_disk_than_a_stretch_ahead(
     store: SpoolStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warpdesk_server.workers.store.spool._RESERVED_AT_ONCE", 1 << 20)
+    monkeypatch.setattr("warpdesk_server.workers.store.npy_writer._RESERVED_AT_ONCE", 1 << 20)
     array = np.arange(1_000_000.0)
     data = memoryview(array.tobytes())
     with store.writer(A, "float64", array.shape, 60) as writer:

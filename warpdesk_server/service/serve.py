@@ -25,7 +25,7 @@ from warpdesk_server.service.processes import module, spawn, stop
 from warpdesk_server.service.redis_server import URL_VARIABLE, RedisServer, RedisUnavailable
 from warpdesk_server.workers.gpu.nvml import gpus, library, visible
 from warpdesk_server.workers.settings import WorkerSettings
-from warpdesk_server.workers.store.spool import UnusableStore, known_secret
+from warpdesk_server.workers.store.secret import UnusableStore, known_secret
 
 log = logging.getLogger("warpdesk_server.service.serve")
 

@@ -16,7 +16,7 @@ from warpdesk_server.kernels.array import DTYPES, ArrayInfo
 from warpdesk_server.kernels.operation import Operation, Params, refuse
 from warpdesk_server.workers.queue.protocol import ArrayOutput, JobRequest, ResultDocument, ValueOutput
 from warpdesk_server.workers.store import npy
-from warpdesk_server.workers.store.spool import WorkerStore
+from warpdesk_server.workers.store.protocol import WorkerStore
 
 # A smaller file is read: to map it, to have its pages looked up and to forget them takes longer.
 _MAPPED = 256 << 10

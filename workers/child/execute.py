@@ -24,7 +24,7 @@ from warpdesk_server.workers.child.cost import Costs, Job, job_of
 from warpdesk_server.workers.child.device import Probe, cpu_name
 from warpdesk_server.workers.logs import about
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
-from warpdesk_server.workers.store.spool import UNKNOWN_ID, WorkerStore
+from warpdesk_server.workers.store.protocol import UNKNOWN_ID, WorkerStore
 
 log = logging.getLogger("warpdesk.execute")
 

@@ -49,7 +49,7 @@ from warpdesk_server.workers.process import die_with
 from warpdesk_server.workers.queue.protocol import DeviceMemory, FailedExample, Transfers
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store
-from warpdesk_server.workers.store.spool import result_name
+from warpdesk_server.workers.store.protocol import result_name
 
 log = logging.getLogger("warpdesk.child")
 

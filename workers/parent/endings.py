@@ -9,7 +9,7 @@ from warpdesk_server.workers.parent.charging import Charges
 from warpdesk_server.workers.queue.counts import Tally, note_endings
 from warpdesk_server.workers.queue.jobs import Batch, Claim, Ending, JobQueue, Reaped
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Transfers
-from warpdesk_server.workers.store.spool import WorkerStore, result_name
+from warpdesk_server.workers.store.protocol import WorkerStore, result_name
 
 log = logging.getLogger("warpdesk.worker")
 jobs_log = logging.getLogger("warpdesk.jobs")  # a line for each job that ended here, where that is asked for

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from warpdesk_server.kernels.operation import Backend, Operation
 from warpdesk_server.workers.queue.protocol import FailedExample, JobRequest
-from warpdesk_server.workers.store.spool import WorkerStore
+from warpdesk_server.workers.store.protocol import WorkerStore
 
 
 class Examples:

@@ -1,7 +1,8 @@
 """Which store a worker has: the spool where it can reach it, else the API's."""
 
 from warpdesk_server.workers.settings import WorkerSettings
-from warpdesk_server.workers.store.spool import SpoolStore, WorkerStore
+from warpdesk_server.workers.store.protocol import WorkerStore
+from warpdesk_server.workers.store.spool import SpoolStore
 
 
 def open_store(settings: WorkerSettings) -> WorkerStore:

@@ -45,7 +45,7 @@ from warpdesk_server.workers.queue.protocol import (
 )
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store import npy
-from warpdesk_server.workers.store.spool import UNKNOWN_ID, StoredArray, attempt_of, result_name
+from warpdesk_server.workers.store.protocol import UNKNOWN_ID, StoredArray, attempt_of, result_name
 
 log = logging.getLogger("warpdesk.store")
 

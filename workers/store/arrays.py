@@ -1,0 +1,308 @@
+"""The arrays of a store as files: published whole, found while their content is what their id says, and erased."""
+
+import json
+import logging
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.workers.store import npy
+from warpdesk_server.workers.store.disk import boot, force, force_files, require_room
+from warpdesk_server.workers.store.files import alone_in, read_description, unlink
+from warpdesk_server.workers.store.npy_writer import NpyWriter, Scratch
+from warpdesk_server.workers.store.protocol import StoredArray
+from warpdesk_server.workers.store.secret import StoreKeys, id_of
+from warpdesk_server.workers.store.usage import BLOCK, Usage, on_disk
+
+log = logging.getLogger("warpdesk.store")
+
+_ARRAY_ID = re.compile(r"blake3:([0-9a-f]{64})")
+
+# Bytes of an array that others of its owner may wait for.
+_FORCED_AT_ONCE = 1 << 20
+
+# Bytes of an array that is shown before it is on the disk: hashed in 0.1 ms.
+_PROVEN = 256 << 10
+
+
+class ArrayFiles:
+    """The arrays of all owners, in a directory each. Who writes them counts them in `usage`."""
+
+    def __init__(self, root: Path, *, forced: bool, kept_free: int, usage: Usage | None) -> None:
+        """With `forced`, what is published or deleted is so after a power cut too."""
+        self._root, self._forced, self._kept_free, self._usage = root, forced, kept_free, usage
+        self._keys = StoreKeys(root)
+        self._directories: dict[str, Path] = {}  # of owners who were asked for: API keys are few
+
+    def writer(
+        self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
+    ) -> "SpoolWriter":
+        """Begin an array that lives `ttl` seconds from its commit. A unique one gets an id of its own, also where the
+        same content is there already: whoever erases the one does not erase the other."""
+        self.require_room(ArrayInfo(dtype, shape).nbytes)
+        return SpoolWriter(self, owner, ArrayInfo(dtype, shape), ttl, unique=unique)
+
+    def find(self, owner: str, array_id: str) -> StoredArray | None:
+        stored = self._there(owner, array_id)
+        return stored if stored is not None and stored.expires_at > time.time() else None
+
+    def known(self, owner: str, array_id: str) -> ArrayInfo | None:
+        """What an array holds that is there, its time over or not."""
+        stored = self._there(owner, array_id)
+        return None if stored is None else stored.info
+
+    def there(self, owner: str, array_id: str) -> bool:
+        return self._description(owner, array_id).exists()
+
+    def intact(self, owner: str, array_id: str) -> bool:
+        """Whether an array's content is still what its id says. One whose id was made its own never is."""
+        stored, _ = self._described(owner, array_id)
+        return stored is not None and self._proven(owner, stored)
+
+    def path(self, owner: str, array_id: str) -> Path:
+        """The array as an .npy file. Raises ValueError for a malformed id."""
+        return self._directory(owner) / f"{_hex(array_id)}.npy"
+
+    def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
+        if not _ARRAY_ID.fullmatch(array_id):
+            return False
+        with suppress(FileNotFoundError), self.alone(owner):
+            if not unread():
+                return False
+            existed = unlink(self._description(owner, array_id))
+            if unlink(self.path(owner, array_id)) or existed:
+                self._force(self._directory(owner))
+            if self._usage is not None:
+                self._usage.remove_array(owner, array_id)
+            return existed
+        return False
+
+    def alone(self, owner: str) -> AbstractContextManager[None]:
+        return alone_in(self._directory(owner))
+
+    def require_room(self, size: int) -> None:
+        """Raise OSError where so many bytes would take of what is kept free."""
+        require_room(self._root, size, self._kept_free)
+
+    def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
+        """The id these bytes have as an array of this owner."""
+        mac = self._keys.array_mac(owner, ArrayInfo(dtype, shape))
+        mac.update(data)
+        return id_of(mac)
+
+    def adopt(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
+        """Publish a result's file as an array of its owner (a hard link, no copy)."""
+        link = self._root / "uploads" / f"{secrets.token_hex(16)}.npy"
+        os.link(file, link)
+        try:
+            return self._publish(owner, link, array_id, info, ttl, linked=True)
+        finally:
+            unlink(link)  # still there when both were links to one file: rename(2) then does nothing
+
+    def _publish(
+        self,
+        owner: str,
+        file: Path,
+        array_id: str,
+        info: ArrayInfo,
+        ttl: float,
+        *,
+        unique: bool = False,
+        linked: bool = False,
+    ) -> StoredArray:
+        """Move a finished file to its id. The same content again only lives longer.
+
+        What is there is whole at any moment, also for whoever comes after a power cut, and nobody is told of it before
+        it is on the disk. A new small array is moved first and forced once, whole: its description names the start of
+        the machine it was written in, and after another start its id has to prove its content. Of any other the
+        contents are forced before the moves that make them visible, and the moves after them.
+        """
+        directory = self._directory(owner)
+        if not (directory / "owner").exists():
+            directory.mkdir(mode=0o700, exist_ok=True)
+            with self._written(owner.encode()) as written:
+                self._force(written)
+                written.replace(directory / "owner")
+            self._force(directory.parent)
+        if info.nbytes > _FORCED_AT_ONCE:
+            self._force(file)  # before others of the owner would have to wait for it
+        places = self.path(owner, array_id), self._description(owner, array_id)
+        with alone_in(directory):
+            now = time.time()
+            before, _ = self._described(owner, array_id)
+            stored = StoredArray(
+                id=array_id,
+                info=info,
+                created_at=now if before is None else before.created_at,
+                expires_at=now + ttl if before is None else max(before.expires_at, now + ttl),
+            )
+            description = {"info": asdict(info), "created_at": stored.created_at, "expires_at": stored.expires_at}
+            proves_itself = before is None and not unique and info.nbytes <= _PROVEN and boot() != ""
+            if proves_itself:
+                description["boot"] = boot()
+            with self._written(json.dumps(description).encode()) as written:
+                if self._forced and not proves_itself:  # first: a full disk refuses it, not the moves
+                    force_files([file, written], self._root / "uploads")
+                file.replace(places[0])
+                written.replace(places[1])
+            if self._forced and proves_itself:
+                try:
+                    force_files([*places, directory], directory)
+                except OSError:
+                    erase(*places)
+                    raise
+        if not proves_itself:
+            self._force(directory)
+        if before is None and self._usage is not None:  # what is linked has its bytes counted where it was linked from
+            self._usage.add_array(owner, array_id, 0 if linked else size_of(info), stored.created_at // 1)
+        return stored
+
+    def _prolong(
+        self, owner: str, array_id: str, info: ArrayInfo, ttl: float, content: Sequence[bytes | memoryview]
+    ) -> StoredArray | None:
+        """Have a small array that is there with this content live longer, at the least `ttl` seconds; None where it is
+        not. Its file is given another time: what is on the disk already is not written again."""
+        file, description = self.path(owner, array_id), self._description(owner, array_id)
+        if info.nbytes > _PROVEN or not description.exists():
+            return None
+        with suppress(FileNotFoundError), alone_in(self._directory(owner)):
+            before, _ = self._described(owner, array_id)
+            if before is None or before.info != info or file.read_bytes() != b"".join(content):
+                return None
+            expires_at = float(math.ceil(time.time() + ttl))  # some file systems keep whole seconds
+            if expires_at > before.expires_at:
+                os.utime(description, (expires_at, expires_at))
+            if self._forced:
+                force_files([file, description, self._directory(owner)], self._directory(owner))
+            return replace(before, expires_at=max(before.expires_at, expires_at))
+        return None
+
+    @contextmanager
+    def _written(self, text: bytes) -> Iterator[Path]:
+        """A new file with this text, to be moved where it belongs; none is left when that fails."""
+        file = self._root / "uploads" / secrets.token_hex(16)
+        try:
+            file.write_bytes(text)
+            yield file
+        except OSError:
+            unlink(file)
+            raise
+
+    def _force(self, path: Path) -> None:
+        """Have a file or a directory on the disk, where that is promised."""
+        if self._forced:
+            force(path)
+
+    def _there(self, owner: str, array_id: str) -> StoredArray | None:
+        """An array whose content is whole."""
+        if not _ARRAY_ID.fullmatch(array_id):
+            return None
+        stored, shown_in = self._described(owner, array_id)
+        if stored is None or shown_in in (None, boot()) or self._proven(owner, stored):
+            return stored
+        with suppress(FileNotFoundError), alone_in(self._directory(owner)):
+            stored, shown_in = self._described(owner, array_id)  # uploaded again meanwhile, perhaps
+            if stored is None or shown_in in (None, boot()) or self._proven(owner, stored):
+                return stored
+            log.warning("%s did not outlive the end of the machine whole, and does not exist", array_id)
+            erase(self.path(owner, array_id), self._description(owner, array_id))
+        return None
+
+    def _proven(self, owner: str, stored: StoredArray) -> bool:
+        """Whether the content is what its id says, which only a power cut can have changed."""
+        try:
+            content = self.path(owner, stored.id).read_bytes()
+        except FileNotFoundError:
+            return False
+        dtype, shape = stored.info.dtype, stored.info.shape
+        header = npy.header(dtype, shape)
+        return content.startswith(header) and self.digest(owner, dtype, shape, content[len(header) :]) == stored.id
+
+    def _described(self, owner: str, array_id: str) -> tuple[StoredArray | None, str | None]:
+        """What a description tells, and in which start of the machine it was shown before it was forced, if it was."""
+        fields, changed_at = read_description(self._description(owner, array_id))
+        try:
+            info = fields["info"]
+            stored = StoredArray(
+                id=array_id,
+                info=ArrayInfo(info["dtype"], tuple(info["shape"]), info["has_nan"], info["has_inf"]),
+                created_at=float(fields["created_at"]),
+                expires_at=max(float(fields["expires_at"]), changed_at),
+            )
+        except (KeyError, TypeError, ValueError):  # no description, or a damaged one
+            return None, None
+        return stored, fields.get("boot")
+
+    def _description(self, owner: str, array_id: str) -> Path:
+        return self._directory(owner) / f"{_hex(array_id)}.json"
+
+    def _directory(self, owner: str) -> Path:
+        if owner not in self._directories:
+            self._directories[owner] = self._root / "owners" / self._keys.directory(owner)
+        return self._directories[owner]
+
+
+class SpoolWriter(NpyWriter):
+    """An array on its way into a store."""
+
+    def __init__(self, store: ArrayFiles, owner: str, info: ArrayInfo, ttl: float, *, unique: bool) -> None:
+        mac = store._keys.array_mac(owner, info)
+        if unique:
+            mac.update(secrets.token_bytes(32))
+        super().__init__(store._root / "uploads" / f"{secrets.token_hex(16)}.npy", info, mac, store._kept_free)
+        self._store, self._owner, self._ttl, self._unique = store, owner, ttl, unique
+        self._counted = 0
+        self._count(size_of(info))
+
+    def _count(self, size: int) -> None:
+        if self._store._usage is not None:
+            self._store._usage.begin(self._owner, size)
+            self._counted += size
+
+    def scratch(self) -> Scratch:
+        self._count(on_disk(self._info.nbytes))
+        return Scratch(self._file.parent, self._kept_free)
+
+    def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
+        """Publish the array under its id; raises ValueError when bytes are missing."""
+        info = ArrayInfo(self._info.dtype, self._info.shape, has_nan, has_inf)
+        if self._stream is None and not self._left and not self._unique:
+            there = self._store._prolong(self._owner, id_of(self._mac), info, self._ttl, self._taken)
+            if there is not None:
+                return there
+        array_id = self.finish()
+        return self._store._publish(self._owner, self._file, array_id, info, self._ttl, unique=self._unique)
+
+    def __enter__(self) -> "SpoolWriter":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+        unlink(self._file)  # still there only when it was not published
+        if self._store._usage is not None:
+            self._store._usage.end(self._owner, self._counted)
+            self._counted = 0
+
+
+def size_of(info: ArrayInfo) -> int:
+    """Bytes of the disk that an array takes: its file and its description."""
+    return on_disk(len(npy.header(info.dtype, info.shape)) + info.nbytes) + BLOCK
+
+
+def _hex(array_id: str) -> str:
+    match = _ARRAY_ID.fullmatch(array_id)
+    if match is None:
+        raise ValueError("an array id is 'blake3:' and 64 hexadecimal digits")
+    return match.group(1)
+
+
+def erase(file: Path, description: Path) -> None:
+    unlink(description)  # first: without it there is no array
+    unlink(file)

@@ -1,0 +1,72 @@
+"""A result that was written on another host, on its way into a store."""
+
+import errno
+import secrets
+import shutil
+from pathlib import Path
+
+from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument
+from warpdesk_server.workers.store import npy
+from warpdesk_server.workers.store.files import alone_in
+from warpdesk_server.workers.store.npy_writer import NpyWriter
+from warpdesk_server.workers.store.secret import StoreKeys, id_of
+
+_READ_AT_ONCE = 1 << 20  # bytes of an output that is proven
+
+
+class IncomingResult:
+    """Nothing is at its place before it is whole."""
+
+    def __init__(self, uploads: Path, place: Path, owner: str, keys: StoreKeys, kept_free: int) -> None:
+        self._place, self._owner, self._keys, self._kept_free = place, owner, keys, kept_free
+        self._directory = uploads / secrets.token_hex(16)
+        self._directory.mkdir(mode=0o700)
+
+    def writer(self, file: str, dtype: DType, shape: tuple[int, ...]) -> NpyWriter:
+        """Begin the array of an output; its `finish` returns the array's id."""
+        info = ArrayInfo(dtype, shape)
+        return NpyWriter(self._directory / file, info, self._keys.array_mac(self._owner, info), self._kept_free)
+
+    def move(self, document: str) -> bool:
+        """Add `result.json`, and be the attempt's result. False where it has one: nothing takes the place of a result
+        that may be committed. What a power cut left of one never was, and gives way."""
+        (self._directory / "result.json").write_text(document)
+        if self._moved():
+            return True
+        with alone_in(self._place.parent):
+            if self._is_whole():
+                return False
+            shutil.rmtree(self._place, ignore_errors=True)
+            return self._moved()
+
+    def _moved(self) -> bool:
+        """Take the place, where nothing is or an empty directory."""
+        try:
+            self._directory.rename(self._place)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
+        return True
+
+    def _is_whole(self) -> bool:
+        """Whether the files of the result at the place are what its document says."""
+        try:
+            document = ResultDocument.model_validate_json((self._place / "result.json").read_bytes())
+            for output in document.outputs.values():
+                if isinstance(output, ArrayOutput):
+                    mac = self._keys.array_mac(self._owner, output.info)
+                    with (self._place / output.file).open("rb") as stream:
+                        stream.seek(len(npy.header(output.dtype, output.shape)))
+                        while piece := stream.read(_READ_AT_ONCE):
+                            mac.update(piece)
+                    if id_of(mac) != output.id:
+                        return False
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def discard(self) -> None:
+        """Delete what came, unless it was moved."""
+        shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,77 @@
+"""The secret of a store, and what is derived from it: ids of arrays, names of owners' directories, MACs of records."""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from blake3 import blake3
+
+from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.workers.store.disk import force
+
+_SECRET_BYTES = 32
+
+
+class UnusableStore(Exception):
+    """The directory cannot be used as a store; the message says what to do."""
+
+
+class StoreKeys:
+    """Keyed digests under the secret of one store."""
+
+    def __init__(self, root: Path) -> None:
+        """Reads the secret of the store, or makes that of a new one. Raises UnusableStore where it is lost."""
+        self._secret = known_secret(root) or _new_secret(root / "secret")
+        self._record_key = self._keyed(b"record|", "")
+
+    def mac_of(self, text: str) -> str:
+        """A keyed digest of a text, under a key of its own."""
+        return blake3(text.encode(), key=self._record_key).hexdigest()
+
+    def directory(self, owner: str) -> str:
+        """A name nobody chose: an owner's id may hold anything, "../" included."""
+        return self._keyed(b"directory|", owner).hex()[:32]
+
+    def array_mac(self, owner: str, info: ArrayInfo) -> blake3:
+        """What becomes the id of an array, once it has taken the content."""
+        described = f"{info.dtype}|{','.join(str(length) for length in info.shape)}|"
+        return blake3(described.encode(), key=self._keyed(b"owner|", owner))
+
+    def _keyed(self, purpose: bytes, owner: str) -> bytes:
+        return blake3(purpose + owner.encode(), key=self._secret).digest()
+
+
+def id_of(mac: blake3) -> str:
+    return f"blake3:{mac.hexdigest()}"
+
+
+def known_secret(root: Path) -> bytes | None:
+    """What the ids of a store's arrays are keyed with, None in a new store. Raises UnusableStore where it is lost."""
+    file, wrong = root / "secret", "is gone"
+    with suppress(FileNotFoundError):
+        secret = file.read_bytes()
+        if len(secret) == _SECRET_BYTES:
+            return secret
+        wrong = f"has {len(secret)} bytes, not {_SECRET_BYTES}"
+    owners = root / "owners"
+    if wrong == "is gone" and not (owners.is_dir() and any(owners.iterdir())):
+        return None
+    raise UnusableStore(
+        f"the store's secret {file} {wrong}, and no array can be found without it: put it back from a backup, or move "
+        f"{root} away and begin without its arrays and results"
+    )
+
+
+def _new_secret(file: Path) -> bytes:
+    """The secret of a new store. Whoever comes second reads what the first one wrote."""
+    temporary = file.with_name(f"secret.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+        stream.write(secrets.token_bytes(_SECRET_BYTES))
+        stream.flush()
+        os.fsync(stream.fileno())
+    with suppress(FileExistsError):
+        os.link(temporary, file)  # unlike a rename, a link never replaces another process' secret
+    temporary.unlink()
+    force(file.parent, file.parent.parent)  # the ids of every array depend on it
+    return file.read_bytes()
