@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.operation import Params
 
 Inputs = dict[str, NDArray[Any]]

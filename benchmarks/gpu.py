@@ -13,7 +13,8 @@ from warpdesk_server.benchmarks import on_gpu
 from warpdesk_server.benchmarks.cases import Sizes
 from warpdesk_server.benchmarks.operations import Run, accuracy, run_on_cpu, run_on_gpu, select, show
 from warpdesk_server.benchmarks.report import RESULTS
-from warpdesk_server.kernels.gpu.cuda import Device, NoDevice
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.faults import NoDevice
 
 GPU_SECONDS, SECONDS = 300, 400  # after which no case is begun on the GPU, and none at all; a case takes up to 30
 

@@ -14,7 +14,9 @@ import numpy as np
 from warpdesk_server.benchmarks.cases import Case, Goal, Inputs
 from warpdesk_server.benchmarks.report import Timing
 from warpdesk_server.benchmarks.rows import Row
-from warpdesk_server.kernels.gpu.cuda import Device, NoDevice, Source
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.faults import NoDevice
+from warpdesk_server.kernels.gpu.source import Source
 
 RATES = Source(Path(__file__).with_name("rates.cu"))
 

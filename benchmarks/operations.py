@@ -33,7 +33,8 @@ from warpdesk_server.benchmarks.on_cpu import measure as measure_on_cpu
 from warpdesk_server.benchmarks.report import environment, print_table
 from warpdesk_server.benchmarks.rows import Row, document, shown, write_csv
 from warpdesk_server.kernels import install
-from warpdesk_server.kernels.gpu.cuda import Device, NoDevice
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.faults import NoDevice
 
 _ALL: tuple[Case, ...] = (
     *indicators.CASES,

@@ -20,9 +20,10 @@ from warpdesk_server.kernels.dp_noise.release import (
 )
 from warpdesk_server.kernels.dp_noise.spec import DpNoise
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.occupancy import resident
 from warpdesk_server.kernels.gpu.private import PrivateMemory, private_memory
+from warpdesk_server.kernels.gpu.source import Source
 
 _SOURCE = Source(Path(__file__).with_name("dp_noise.cu"))
 SOURCES: tuple[Source, ...] = (_SOURCE,)

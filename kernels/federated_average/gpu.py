@@ -13,9 +13,10 @@ from warpdesk_server.kernels.federated_average.averaging import Averaging, prepa
 from warpdesk_server.kernels.federated_average.plan import LOG2_SCALE
 from warpdesk_server.kernels.federated_average.spec import BLOCK, FederatedAverage
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.occupancy import resident
 from warpdesk_server.kernels.gpu.private import PrivateMemory, private_memory
+from warpdesk_server.kernels.gpu.source import Source
 
 _FILE = Path(__file__).with_name("federated_average.cu")
 _SOURCE = {4: Source(_FILE, {"FLOAT": 32}), 8: Source(_FILE, {"FLOAT": 64})}  # by the bytes of a number

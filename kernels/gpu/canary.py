@@ -1,12 +1,16 @@
 """Ask a device what is known: a kernel whose every answer is right or proves that the device computes wrongly."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from warpdesk_server.kernels.device.philox import philox4x32
-from warpdesk_server.kernels.gpu.cuda import CANARY, Device, DeviceLost
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.faults import DeviceLost
+from warpdesk_server.kernels.gpu.source import Source
 
+CANARY = Source(Path(__file__).resolve().parents[1] / "device" / "canary.cu")
 THREADS = 128
 STEPS = 64
 # Random123's known answer of Philox4x32-10 for the counter and the key 0 (Salmon et al. 2011, kat_vectors).

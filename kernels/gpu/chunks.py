@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from warpdesk_server.kernels import progress
-from warpdesk_server.kernels.gpu.cuda import Device, DeviceLost, OutOfMemory
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.faults import DeviceLost, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import let_go
 from warpdesk_server.kernels.operation import Grid
 

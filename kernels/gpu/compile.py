@@ -18,10 +18,11 @@ from pathlib import Path
 
 from warpdesk_server import kernels
 from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.canary import CANARY
 from warpdesk_server.kernels.gpu.cubins import Cubins
-from warpdesk_server.kernels.gpu.cuda import CANARY, Source, inline
 from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
 from warpdesk_server.kernels.gpu.occupancy import launch_bounds
+from warpdesk_server.kernels.gpu.source import Source, inline
 
 ARCHITECTURES = (70, 75, 80, 86, 87, 89, 90, 100, 103, 120, 121)
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from warpdesk_server.kernels.gpu.cuda import COMPILE_OPTIONS
 from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
+from warpdesk_server.kernels.gpu.source import COMPILE_OPTIONS
 
 log = logging.getLogger("warpdesk.kernels")
 

@@ -11,27 +11,16 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.gpu import canary, nvrtc
+from warpdesk_server.kernels.gpu.arguments import Parameter, check_arguments, check_shape, parameters
+from warpdesk_server.kernels.gpu.contract import Copied, Times
 from warpdesk_server.kernels.gpu.cubins import Cubins, default_directory
-from warpdesk_server.kernels.gpu.cuda import (
-    Copied,
-    DeviceFault,
-    DeviceLost,
-    LaunchFailed,
-    NoDevice,
-    OutOfMemory,
-    Parameter,
-    Source,
-    Times,
-    as_rows,
-    check_arguments,
-    check_out,
-    check_shape,
-    fault,
-    parameters,
-)
-from warpdesk_server.kernels.gpu.memory import Ledger, Memory, MemoryReport, limit_of
+from warpdesk_server.kernels.gpu.cupy_memory import CupyMemory
+from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, LaunchFailed, NoDevice, OutOfMemory, fault
+from warpdesk_server.kernels.gpu.memory import Memory, limit_of
 from warpdesk_server.kernels.gpu.modules import Modules
 from warpdesk_server.kernels.gpu.nvrtc import CompileError
+from warpdesk_server.kernels.gpu.rows import as_rows, check_out
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.gpu.staging import Staging, cores
 
 _OLDEST = 70  # Volta: kernels wait for other threads of a warp, which older GPUs run in step
@@ -329,58 +318,6 @@ class _Lane:
         self.running: list[_Launch] = []
         self.up = self.down = Copied()
         self.kernel_seconds = 0.0
-
-
-class CupyMemory(Ledger):
-    """CuPy's pool of device memory, the only one of this process.
-
-    In CuPy 14.2 a free block belongs to the stream it was first allocated for and serves no other; before it gives
-    up, the pool frees the blocks of all streams, as `release` does. A block that is split goes back when its parts are
-    whole again, and not before: that is what may be stuck. All of CuPy allocates through here, for its libraries too.
-    """
-
-    def __init__(self, cupy: Any, limit: int) -> None:
-        super().__init__(limit)
-        self._cupy = cupy
-        self._pool = cupy.get_default_memory_pool()
-        self._pool.set_limit(size=limit)
-        self._stuck = 0
-        self._making = threading.local()
-        cupy.cuda.set_allocator(self._malloc)
-
-    def used(self) -> int:
-        return int(self._pool.used_bytes())
-
-    def room(self) -> int:
-        free, _ = self._cupy.cuda.runtime.memGetInfo()
-        return int(min(free + self._pool.free_bytes(), self.limit - self._pool.used_bytes()))
-
-    def release(self) -> None:
-        self._pool.free_all_blocks()
-        self._stuck = self._held_unused()
-
-    def report(self) -> MemoryReport:
-        held, stuck = int(self._pool.total_bytes()), min(self._stuck, self._held_unused())
-        return MemoryReport(self.used(), held, self.limit, stuck, self.peak)
-
-    @contextmanager
-    def making(self, what: str) -> Iterator[None]:
-        """Say what this thread makes an array for."""
-        self._making.what = what
-        try:
-            yield
-        finally:
-            del self._making.what
-
-    def _held_unused(self) -> int:
-        return int(self._pool.free_bytes())
-
-    def _malloc(self, nbytes: int) -> Any:
-        pointer = self._pool.malloc(nbytes)
-        if nbytes:
-            block = pointer.mem
-            block.life = self.born(block.size, getattr(self._making, "what", "a library's workspace"))
-        return pointer
 
 
 class CupyKernel:

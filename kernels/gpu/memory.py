@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from warpdesk_server.kernels.gpu.cuda import DeviceFault, OutOfMemory
+from warpdesk_server.kernels.gpu.faults import DeviceFault, OutOfMemory
 
 SHARE = 0.9  # of a device, unless a limit is set: the rest is for the context, modules, libraries and other processes
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from warpdesk_server.kernels.gpu.cubins import Cubins
-from warpdesk_server.kernels.gpu.cuda import CompileFailed, DeviceFault, Source, inline
+from warpdesk_server.kernels.gpu.faults import CompileFailed, DeviceFault
+from warpdesk_server.kernels.gpu.source import Source, inline
 
 _Key = tuple[Path, tuple[tuple[str, str | int], ...]]
 

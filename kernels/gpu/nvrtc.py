@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warpdesk_server.kernels import install
-from warpdesk_server.kernels.gpu.cuda import COMPILE_OPTIONS
+from warpdesk_server.kernels.gpu.source import COMPILE_OPTIONS
 
 # Nothing else makes code for every GPU from V100 (sm_70) to RTX 50 (sm_120): 12.8 spills what 12.9 does not, 13 has
 # dropped Volta.

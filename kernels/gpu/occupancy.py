@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from warpdesk_server.kernels.gpu.cuda import Device, Kernel, LaunchFailed
+from warpdesk_server.kernels.gpu.contract import Device, Kernel
+from warpdesk_server.kernels.gpu.faults import LaunchFailed
 
 _WARP = 32
 _QUARTERS = 4

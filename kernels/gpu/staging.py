@@ -44,12 +44,12 @@ class Staging:
         self._others = ThreadPoolExecutor(max(1, cores - 1), "staging")  # none is started before it is needed
 
     def upload(self, source: NDArray[Any], target: Any) -> None:
-        """Copy a matrix of rows (cuda.as_rows) to device memory (a CuPy memory pointer), and wait until it is there."""
+        """Copy a matrix of rows (rows.as_rows) to device memory (a CuPy memory pointer), and wait until it is there."""
         self._share(_send, source, target)
         self._stream.synchronize()
 
     def download(self, source: Any, target: NDArray[Any]) -> None:
-        """Copy device memory into a matrix of rows (cuda.as_rows), and wait until it is there."""
+        """Copy device memory into a matrix of rows (rows.as_rows), and wait until it is there."""
         self._share(_receive, target, source)
 
     def forget(self) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.indicators import gaps_gpu, recurrence_gpu, spec, windows_gpu
 from warpdesk_server.kernels.indicators.cuts import Cut, Piece
 from warpdesk_server.kernels.indicators.gaps import close_gaps, count_prices_before, reopen_gaps

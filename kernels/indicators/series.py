@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from warpdesk_server.kernels.gpu.cuda import Device, Kernel, Source
+from warpdesk_server.kernels.gpu.contract import Device, Kernel
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.indicators.recurrence import SEGMENT, SEGMENTS, TILE
 
 _HERE = Path(__file__).parent

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import Device, LaunchFailed, NoDevice, OutOfMemory, Source
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.cupy_device import CupyDevice
+from warpdesk_server.kernels.gpu.faults import LaunchFailed, NoDevice, OutOfMemory
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.matmul.precision import nearest, ratio, sampled, squares
 from warpdesk_server.kernels.matmul.spec import Dimensions, MatmulParams, Piece, Precision, cut, dimensions
 from warpdesk_server.kernels.operation import InvalidRequest

@@ -6,7 +6,8 @@ import numpy as np
 
 from warpdesk_server.kernels.device.reduce import BLOCK, pairwise_sum
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.monte_carlo import spec
 from warpdesk_server.kernels.monte_carlo.estimate import estimate
 from warpdesk_server.kernels.monte_carlo.plan import KINDS, hit_discounts, key, lines, tame, terms

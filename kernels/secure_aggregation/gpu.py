@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import Device, Kernel, Source
+from warpdesk_server.kernels.gpu.contract import Device, Kernel
 from warpdesk_server.kernels.gpu.occupancy import resident
 from warpdesk_server.kernels.gpu.private import private_memory
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.secure_aggregation.spec import SecureAggregation, columns, grid_of
 from warpdesk_server.kernels.secure_aggregation.unmask import Masks, answer, masks
 

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.private import private_memory
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.shamir import spec
 from warpdesk_server.kernels.shamir.field import DTYPE
 from warpdesk_server.kernels.shamir.recover import Found, as_numbers, recover, scale_of, shared, together

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import Device, Kernel, Source
+from warpdesk_server.kernels.gpu.contract import Device, Kernel
 from warpdesk_server.kernels.gpu.occupancy import Shape, best
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.vector import spec
 from warpdesk_server.kernels.vector.spec import Axpy, Elementwise, Norm, Reduction
 from warpdesk_server.kernels.vector.tiles import MAGNITUDE, MAX, MIN, added, cut, euclidean, extreme

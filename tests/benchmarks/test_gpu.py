@@ -20,7 +20,8 @@ from warpdesk_server.benchmarks.rows import Row
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu import nvrtc
 from warpdesk_server.kernels.gpu.compile import ARCHITECTURES, compile_for
-from warpdesk_server.kernels.gpu.cuda import NoDevice, Times
+from warpdesk_server.kernels.gpu.contract import Times
+from warpdesk_server.kernels.gpu.faults import NoDevice
 
 ROOT = Path(__file__).resolve().parents[2]
 

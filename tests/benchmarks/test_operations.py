@@ -15,7 +15,7 @@ from warpdesk_server.benchmarks.operations import Run
 from warpdesk_server.benchmarks.report import Timing
 from warpdesk_server.benchmarks.rows import Row
 from warpdesk_server.cli import main
-from warpdesk_server.kernels.gpu.cuda import NoDevice
+from warpdesk_server.kernels.gpu.faults import NoDevice
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from warpdesk_server.kernels.gpu.cuda import Source, inline
+from warpdesk_server.kernels.gpu.source import Source, inline
 
 HERE = Path(__file__).resolve().parent
 

@@ -1,4 +1,4 @@
-"""A device for kernels.gpu.cuda that runs them on the CPU, strictly: what CUDA leaves undefined is an error here."""
+"""A kernels.gpu.contract.Device that runs kernels on the CPU, strictly: what CUDA leaves undefined is an error here."""
 
 import ctypes
 import math
@@ -14,20 +14,12 @@ from typing import Any, Literal
 import numpy as np
 
 from tests.cudasim.build import LIBRARIES, KernelEntry, Module, compile_source, load, runtime
-from warpdesk_server.kernels.gpu.cuda import (
-    Copied,
-    DeviceFault,
-    DeviceLost,
-    LaunchFailed,
-    OutOfMemory,
-    Parameter,
-    Source,
-    Times,
-    check_arguments,
-    check_out,
-    check_shape,
-)
+from warpdesk_server.kernels.gpu.arguments import Parameter, check_arguments, check_shape
+from warpdesk_server.kernels.gpu.contract import Copied, Times
+from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, LaunchFailed, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import Ledger, Life, MemoryReport
+from warpdesk_server.kernels.gpu.rows import check_out
+from warpdesk_server.kernels.gpu.source import Source
 
 Order = Literal["forward", "backward", "random"]
 _ORDERS = {"forward": 0, "backward": 1, "random": 2}
@@ -132,7 +124,7 @@ class EmulatedMemory(Ledger):
 
 
 class EmulatedDevice:
-    """Implements kernels.gpu.cuda.Device. `order` is that of threads and blocks; no result may depend on it.
+    """Implements kernels.gpu.contract.Device. `order` is that of threads and blocks; no result may depend on it.
 
     `workers` blocks are resident at a time. `sanitize` compiles kernels with "address,undefined" or "thread"; the
     process must then run under that sanitizer (tests.cudasim.sanitized). `memory` limits the bytes allocated at a time.
@@ -252,7 +244,7 @@ class EmulatedDevice:
 
 
 class EmulatedKernel:
-    """One kernel of a compiled source, called as kernels.gpu.cuda.Kernel says."""
+    """One kernel of a compiled source, called as kernels.gpu.contract.Kernel says."""
 
     def __init__(self, device: EmulatedDevice, source: Source, module: Module, entry: KernelEntry) -> None:
         self.name = entry.name.decode()

@@ -16,7 +16,7 @@ import numpy as np
 
 from tests.cudasim.device import EmulatedDevice
 from tests.cudasim.sound import SOUND
-from warpdesk_server.kernels.gpu.cuda import Source
+from warpdesk_server.kernels.gpu.source import Source
 
 DEFECTS = Source(Path(__file__).parent / "sources" / "defects.cu")
 ORDERS = ("forward", "backward", "random")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.cudasim.device import EmulatedDevice
-from warpdesk_server.kernels.gpu.cuda import Source
+from warpdesk_server.kernels.gpu.source import Source
 
 SOURCE = Source(Path(__file__).parent / "sources" / "sound.cu")
 

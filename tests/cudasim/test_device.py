@@ -15,7 +15,9 @@ from tests.cudasim import sound
 from tests.cudasim.build import CompileError
 from tests.cudasim.device import CAN_FLUSH, FINITE, EmulatedDevice
 from tests.cudasim.scenes import DEFECTS
-from warpdesk_server.kernels.gpu.cuda import LaunchFailed, OutOfMemory, Source, Times
+from warpdesk_server.kernels.gpu.contract import Times
+from warpdesk_server.kernels.gpu.faults import LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.gpu.source import Source
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -102,7 +104,7 @@ def test_a_wait_without_nanosleep_is_given_up_after_the_limit() -> None:
     # In a process of its own, since nobody can end the spinning thread.
     text = """
 import numpy, pathlib, tempfile
-from warpdesk_server.kernels.gpu.cuda import Source
+from warpdesk_server.kernels.gpu.source import Source
 from tests.cudasim.device import EmulatedDevice, KernelDefect
 with tempfile.TemporaryDirectory() as folder:
     path = pathlib.Path(folder) / "spin.cu"

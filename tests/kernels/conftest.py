@@ -14,8 +14,9 @@ import pytest
 
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.results import RESULTS, save
-from warpdesk_server.kernels.gpu.cuda import Device, NoDevice
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.cupy_device import open_device
+from warpdesk_server.kernels.gpu.faults import NoDevice
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {"app", "benchmarks", "kernels", "tests", "warpdesk", "workers"}

@@ -24,8 +24,8 @@ import pytest
 
 from tests.cudasim.device import DeviceArray, EmulatedDevice
 from warpdesk_server.kernels.gpu import nvrtc
-from warpdesk_server.kernels.gpu.cuda import COMPILE_OPTIONS, Source
 from warpdesk_server.kernels.gpu.nvrtc import Compiled, CompileError, Nvrtc
+from warpdesk_server.kernels.gpu.source import COMPILE_OPTIONS, Source
 
 GRANULE = 512  # the pool's, in bytes
 POISON = 0xFF  # what cudaMalloc leaves in memory

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.cudasim.device import EmulatedDevice, EmulatedKernel
-from warpdesk_server.kernels.gpu.cuda import Source
 from warpdesk_server.kernels.gpu.occupancy import occupancy
+from warpdesk_server.kernels.gpu.source import Source
 
 # Dynamic shared memory, all that a block may have, is 64 KiB on the emulation whatever is described.
 _REGISTERS = 32  # of a thread of any kernel: the emulation has none to count

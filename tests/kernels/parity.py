@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.gpu.contract import Device
 
 Answer = dict[str, Any]
 

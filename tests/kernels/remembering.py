@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tests.cudasim.device import DeviceArray, EmulatedDevice, EmulatedKernel
-from warpdesk_server.kernels.gpu.cuda import OutOfMemory, Source
+from warpdesk_server.kernels.gpu.faults import OutOfMemory
+from warpdesk_server.kernels.gpu.source import Source
 
 
 class RememberingDevice(EmulatedDevice):

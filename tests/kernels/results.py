@@ -8,7 +8,7 @@ from typing import Any
 
 from warpdesk_server.benchmarks.report import RESULTS as RESULTS
 from warpdesk_server.benchmarks.report import environment
-from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.gpu.contract import Device
 
 
 def save(path: Path, device: Device, counts: Mapping[str, int], seconds: float, left_out: Mapping[str, str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.cudasim import sound
 from tests.cudasim.device import EmulatedDevice
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.gpu.faults import DeviceLost, LaunchFailed, OutOfMemory
 from warpdesk_server.kernels.operation import Grid
 
 EACH, FIXED = 1000, 500

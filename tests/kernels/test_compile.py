@@ -8,10 +8,11 @@ import pytest
 from tests.cudasim import sound
 from warpdesk_server.kernels.gpu import compile as gate
 from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.canary import CANARY
 from warpdesk_server.kernels.gpu.compile import ARCHITECTURES, Kept, Usage, compile_all, compile_for, keep_all, table
 from warpdesk_server.kernels.gpu.cubins import Cubins
-from warpdesk_server.kernels.gpu.cuda import CANARY, Source
 from warpdesk_server.kernels.gpu.nvrtc import CompileError
+from warpdesk_server.kernels.gpu.source import Source
 
 try:
     nvrtc.find()

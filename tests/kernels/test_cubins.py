@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from warpdesk_server.kernels.gpu import cuda
+from warpdesk_server.kernels.gpu import source
 from warpdesk_server.kernels.gpu.cubins import CubinCounts, Cubins, default_directory
-from warpdesk_server.kernels.gpu.cuda import COMPILE_OPTIONS, Source, inline
 from warpdesk_server.kernels.gpu.nvrtc import Compiled, CompileError, Nvrtc, find
+from warpdesk_server.kernels.gpu.source import COMPILE_OPTIONS, Source, inline
 
 TEXT = 'extern "C" __global__ void k(int* x) { *x = 1; }'
 
@@ -97,7 +97,7 @@ def test_a_change_of_a_header_or_a_macro_makes_another_cubin(tmp_path: Path, mon
     header, path = tmp_path / "device" / "one.cuh", tmp_path / "k.cu"
     header.write_text("typedef float real;\n")
     path.write_text('#include "device/one.cuh"\n' + TEXT)
-    monkeypatch.setattr(cuda, "_KERNELS", tmp_path)
+    monkeypatch.setattr(source, "_KERNELS", tmp_path)
     cubins = start(tmp_path)
     for _ in range(2):
         content(cubins, inline(Source(path, {"TILE": 16})))

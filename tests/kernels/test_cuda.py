@@ -15,26 +15,24 @@ from tests.cudasim import sound
 from tests.cudasim.build import compile_source, load
 from tests.cudasim.device import deduced
 from tests.kernels.cupy_on_cpu import CUDADriverError, Machine, pretend
-from warpdesk_server.kernels.gpu import canary, chunks, cuda, staging
+from warpdesk_server.kernels.gpu import canary, chunks, staging
+from warpdesk_server.kernels.gpu.arguments import Parameter, parameters
 from warpdesk_server.kernels.gpu.compile import describe, sources
+from warpdesk_server.kernels.gpu.contract import Device, Times
 from warpdesk_server.kernels.gpu.cubins import CubinCounts
-from warpdesk_server.kernels.gpu.cuda import (
+from warpdesk_server.kernels.gpu.cupy_device import CupyDevice, open_device
+from warpdesk_server.kernels.gpu.faults import (
     CompileFailed,
-    Device,
     DeviceFault,
     DeviceLost,
     LaunchFailed,
     NoDevice,
     OutOfMemory,
-    Parameter,
-    Source,
     fault,
-    inline,
-    parameters,
 )
-from warpdesk_server.kernels.gpu.cupy_device import CupyDevice, open_device
 from warpdesk_server.kernels.gpu.nvrtc import CompileError
 from warpdesk_server.kernels.gpu.private import private_memory
+from warpdesk_server.kernels.gpu.source import Source, inline
 from warpdesk_server.kernels.gpu.staging import PIECE
 from warpdesk_server.kernels.operation import Grid
 
@@ -249,7 +247,7 @@ def test_kernels_launch_through_cupy_with_our_options_and_are_compiled_once(gpu:
     assert times.kernel > 0
     assert times.copy == times.up.seconds + times.down.seconds > 0
     assert (times.up.nbytes, times.down.nbytes) == (2 * 256, 256)
-    assert device.times() == cuda.Times()
+    assert device.times() == Times()
 
 
 def test_arguments_are_checked_before_cupy_sees_them(gpu: tuple[CupyDevice, Machine]) -> None:
@@ -486,7 +484,7 @@ def test_times_are_of_all_lanes(gpu: tuple[CupyDevice, Machine]) -> None:
     times = device.times()
     assert times.copy > 0
     assert times.kernel > 0
-    assert device.times() == cuda.Times()
+    assert device.times() == Times()
 
 
 def test_a_lost_device_names_the_kernels_that_may_have_done_it(gpu: tuple[CupyDevice, Machine]) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from warpdesk_server.kernels.gpu import nvrtc
-from warpdesk_server.kernels.gpu.cuda import CANARY, inline
+from warpdesk_server.kernels.gpu.canary import CANARY
 from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc, find
+from warpdesk_server.kernels.gpu.source import inline
 
 CUDA_12, CUDA_13 = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cu13/lib/libnvrtc.so.13"
 PIP = f"{sys.executable} -m pip"

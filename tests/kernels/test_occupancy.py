@@ -8,9 +8,9 @@ import pytest
 from tests.conftest import ROOT
 from warpdesk_server.kernels.gpu import nvrtc
 from warpdesk_server.kernels.gpu.compile import ARCHITECTURES, compile_for
-from warpdesk_server.kernels.gpu.cuda import Source
 from warpdesk_server.kernels.gpu.nvrtc import CompileError
 from warpdesk_server.kernels.gpu.occupancy import LIMITS, Occupancy, launch_bounds, occupancy
+from warpdesk_server.kernels.gpu.source import Source
 
 _LINES = (ROOT / "tests" / "vectors" / "occupancy.csv").read_text().splitlines()
 ROWS = list(csv.DictReader(line for line in _LINES if not line.startswith("#")))

@@ -9,7 +9,7 @@ from tests.cudasim.sanitized import Mode, run_sanitized
 from tests.kernels.families import all_cases, cases, cuda_files, families, kernels_of
 from tests.kernels.parity import Answer, Case, assert_same
 from warpdesk_server.kernels.gpu.compile import describe, sources
-from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.gpu.contract import Device
 
 pytestmark = pytest.mark.timeout(600)  # the emulator compiles and runs kernels, also on a busy machine
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cudasim.device import DeviceArray
 from tests.kernels.watched import WatchedDevice
-from warpdesk_server.kernels.gpu.cuda import DeviceLost
+from warpdesk_server.kernels.gpu.faults import DeviceLost
 from warpdesk_server.kernels.gpu.private import PrivateMemory, private_memory
 
 

@@ -8,7 +8,7 @@ from tests.kernels.described import DESCRIPTIONS, ChoosyDevice, DescribedDevice
 from tests.kernels.indicators.cases import walk
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.vector.cases import numbers
-from warpdesk_server.kernels.gpu.cuda import LaunchFailed
+from warpdesk_server.kernels.gpu.faults import LaunchFailed
 from warpdesk_server.kernels.gpu.occupancy import Shape, best, resident
 
 

@@ -20,7 +20,7 @@ from tests.kernels.remembering import RememberingDevice
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu import chunks
-from warpdesk_server.kernels.gpu.cuda import OutOfMemory
+from warpdesk_server.kernels.gpu.faults import OutOfMemory
 from warpdesk_server.kernels.operation import Grid, Operation
 
 SCHEDULES = 10_000  # answered ones, of all operations together

@@ -12,8 +12,9 @@ import pytest
 
 from tests.kernels.cupy_on_cpu import POISON, CUDARuntimeError, Machine, pretend
 from warpdesk_server.kernels.gpu import staging
-from warpdesk_server.kernels.gpu.cuda import Device, DeviceLost, LaunchFailed
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.cupy_device import CupyDevice, open_device
+from warpdesk_server.kernels.gpu.faults import DeviceLost, LaunchFailed
 
 PIECE = 4096  # in this file: many pieces of small arrays
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from tests.cudasim.device import DeviceArray, EmulatedDevice
-from warpdesk_server.kernels.gpu.cuda import LaunchFailed, Source
+from warpdesk_server.kernels.gpu.faults import LaunchFailed
+from warpdesk_server.kernels.gpu.source import Source
 
 
 class WatchedDevice(EmulatedDevice):

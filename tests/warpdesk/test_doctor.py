@@ -26,9 +26,11 @@ from warpdesk_server.doctor.launches import largest_launches
 from warpdesk_server.kernels import install
 from warpdesk_server.kernels.gpu import compile as gate
 from warpdesk_server.kernels.gpu import nvrtc
+from warpdesk_server.kernels.gpu.canary import CANARY
 from warpdesk_server.kernels.gpu.cubins import Cubins
-from warpdesk_server.kernels.gpu.cuda import CANARY, DeviceLost, Source
+from warpdesk_server.kernels.gpu.faults import DeviceLost
 from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Example
 from warpdesk_server.workers.gpu import nvml
 from warpdesk_server.workers.queue.protocol import DeviceReport, GpuFinding, GpuReport

@@ -10,7 +10,7 @@ import pytest
 from warpdesk_server.cli import main
 from warpdesk_server.kernels.gpu import compile as gate
 from warpdesk_server.kernels.gpu import nvrtc
-from warpdesk_server.kernels.gpu.cuda import CANARY
+from warpdesk_server.kernels.gpu.canary import CANARY
 from warpdesk_server.kernels.gpu.nvrtc import CompileError
 from warpdesk_server.precompile import named
 from warpdesk_server.workers.child.warmup import stamp

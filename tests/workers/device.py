@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.gpu.canary import THREADS, answers
+from warpdesk_server.kernels.gpu.contract import Copied, Kernel, Times
 from warpdesk_server.kernels.gpu.cubins import CubinCounts
-from warpdesk_server.kernels.gpu.cuda import CompileFailed, Copied, DeviceLost, Kernel, NoDevice, Source, Times
+from warpdesk_server.kernels.gpu.faults import CompileFailed, DeviceLost, NoDevice
 from warpdesk_server.kernels.gpu.memory import Ledger, Memory, MemoryReport
+from warpdesk_server.kernels.gpu.source import Source
 
 
 def _double_values(given: np.ndarray, doubled: np.ndarray, size: np.int64) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.workers.device import PaperDevice, hanging
-from warpdesk_server.kernels.gpu.cuda import DeviceLost, Source
+from warpdesk_server.kernels.gpu.faults import DeviceLost
+from warpdesk_server.kernels.gpu.source import Source
 
 
 def once_hung() -> PaperDevice:

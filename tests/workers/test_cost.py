@@ -15,7 +15,7 @@ from tests.workers.device import PaperDevice
 from tests.workers.timed import Clock, Truth
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.kernels.gpu.cuda import LaunchFailed
+from warpdesk_server.kernels.gpu.faults import LaunchFailed
 from warpdesk_server.kernels.operation import Backend
 from warpdesk_server.workers.child import execute
 from warpdesk_server.workers.child.calibrate import calibrate, sizes

@@ -10,7 +10,8 @@ import pytest
 
 from tests.workers.device import PaperDevice
 from warpdesk_server.kernels.gpu import canary, chunks
-from warpdesk_server.kernels.gpu.cuda import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory, Source
+from warpdesk_server.kernels.gpu.faults import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Grid
 from warpdesk_server.workers.child.faults import HAPPENED, Fault, FaultyDevice, parse
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cudasim.device import EmulatedDevice
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.gpu.faults import DeviceLost, LaunchFailed, OutOfMemory
 from warpdesk_server.kernels.operation import Example
 from warpdesk_server.kernels.vector import cpu, gpu
 from warpdesk_server.workers.child import execute

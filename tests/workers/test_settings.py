@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.fingerprint import fingerprint
-from warpdesk_server.kernels.gpu.cuda import NoDevice
+from warpdesk_server.kernels.gpu.faults import NoDevice
 from warpdesk_server.workers.child import device
 from warpdesk_server.workers.settings import WorkerSettings
 

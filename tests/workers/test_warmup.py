@@ -18,7 +18,8 @@ from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu.compile import describe, sources
-from warpdesk_server.kernels.gpu.cuda import DeviceLost, Source
+from warpdesk_server.kernels.gpu.faults import DeviceLost
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.child import warmup
 from warpdesk_server.workers.child.device import Probe, without_gpu

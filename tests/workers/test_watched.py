@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tests.workers.device import PaperDevice, UncompiledDevice
-from warpdesk_server.kernels.gpu.cuda import DeviceLost, LaunchFailed, OutOfMemory, Source
+from warpdesk_server.kernels.gpu.faults import DeviceLost, LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.workers.calls import Calls, shared
 from warpdesk_server.workers.child.backend import RECOVERABLE
 from warpdesk_server.workers.child.faults import FaultyDevice, parse

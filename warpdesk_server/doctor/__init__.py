@@ -9,7 +9,7 @@ from warpdesk_server.doctor.broker import broker
 from warpdesk_server.doctor.check import Check, Findings
 from warpdesk_server.doctor.ledger import ledger
 from warpdesk_server.kernels.gpu.cubins import Cubins, default_directory
-from warpdesk_server.kernels.gpu.cuda import DeviceLost
+from warpdesk_server.kernels.gpu.faults import DeviceLost
 from warpdesk_server.workers.child.calibrate import calibrate
 from warpdesk_server.workers.child.cost import costs_of
 from warpdesk_server.workers.child.device import Probe, probe, without_gpu

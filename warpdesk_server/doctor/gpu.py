@@ -15,8 +15,8 @@ from warpdesk_server.kernels import install
 from warpdesk_server.kernels.gpu import nvrtc
 from warpdesk_server.kernels.gpu.compile import ARCHITECTURES, sources
 from warpdesk_server.kernels.gpu.cubins import Cubins
-from warpdesk_server.kernels.gpu.cuda import inline
 from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
+from warpdesk_server.kernels.gpu.source import inline
 from warpdesk_server.workers.gpu import nvml
 from warpdesk_server.workers.queue.protocol import DeviceReport, GpuReport
 

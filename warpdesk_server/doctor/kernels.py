@@ -19,9 +19,11 @@ from warpdesk_server.kernels.array import ArrayInfo, DType
 from warpdesk_server.kernels.gpu import canary
 from warpdesk_server.kernels.gpu import compile as gate
 from warpdesk_server.kernels.gpu.compile import Usage, describe
-from warpdesk_server.kernels.gpu.cuda import Device, DeviceFault, DeviceLost, Kernel, NoDevice, Source
+from warpdesk_server.kernels.gpu.contract import Device, Kernel
+from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, NoDevice
 from warpdesk_server.kernels.gpu.nvrtc import CompileError
 from warpdesk_server.kernels.gpu.occupancy import occupancy
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Example, InvalidRequest, Operation
 from warpdesk_server.workers.child.calibrate import sizes
 from warpdesk_server.workers.child.cost import job_of

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.gpu import canary
+from warpdesk_server.kernels.gpu.arguments import check_shape
 from warpdesk_server.kernels.gpu.compile import Usage, describe
-from warpdesk_server.kernels.gpu.cuda import Source, Times, check_shape
+from warpdesk_server.kernels.gpu.contract import Times
 from warpdesk_server.kernels.gpu.memory import Ledger, Memory, MemoryReport
 from warpdesk_server.kernels.gpu.occupancy import LIMITS, occupancy
+from warpdesk_server.kernels.gpu.source import Source
 
 Key = tuple[str, str]  # a source with its macros, and a kernel of it
 

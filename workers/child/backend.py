@@ -4,7 +4,8 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from warpdesk_server.kernels.gpu.cuda import CompileFailed, Device, LaunchFailed, NoDevice, OutOfMemory
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.faults import CompileFailed, LaunchFailed, NoDevice, OutOfMemory
 from warpdesk_server.kernels.operation import Backend, Operation
 from warpdesk_server.workers.child.cost import Pick
 from warpdesk_server.workers.child.device import Probe

@@ -15,7 +15,8 @@ from typing import Any, cast
 import numpy as np
 
 from warpdesk_server.kernels.array import ArrayInfo, DType
-from warpdesk_server.kernels.gpu.cuda import Device, DeviceLost
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.faults import DeviceLost
 from warpdesk_server.kernels.operation import Backend, Example, InvalidRequest, Operation, Params
 from warpdesk_server.workers.child.backend import RECOVERABLE
 from warpdesk_server.workers.child.cost import Costs, Job, job_of

@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from warpdesk_server.kernels.gpu.cuda import Device, DeviceFault
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.cupy_device import open_device
+from warpdesk_server.kernels.gpu.faults import DeviceFault
 from warpdesk_server.workers.gpu.nvml import driver_name, library, look
 from warpdesk_server.workers.queue.protocol import DeviceReport
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from warpdesk_server.kernels import progress
 from warpdesk_server.kernels.array import ArrayInfo, DType
-from warpdesk_server.kernels.gpu.cuda import Device, DeviceLost, NoDevice, OutOfMemory, Times
+from warpdesk_server.kernels.gpu.contract import Device, Times
+from warpdesk_server.kernels.gpu.faults import DeviceLost, NoDevice, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import let_go
 from warpdesk_server.kernels.operation import InvalidRequest, Operation, Params, refuse
 from warpdesk_server.workers.child import codec

@@ -37,17 +37,10 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from warpdesk_server.kernels.gpu.cuda import (
-    CompileFailed,
-    Device,
-    DeviceLost,
-    Kernel,
-    LaunchFailed,
-    OutOfMemory,
-    Source,
-    Times,
-)
+from warpdesk_server.kernels.gpu.contract import Device, Kernel, Times
+from warpdesk_server.kernels.gpu.faults import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import JobMemory, Memory, MemoryReport
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.workers.child.wrapped import WrappedDevice, WrappedKernel
 
 _ILLEGAL_ADDRESS = 700  # cudaErrorIllegalAddress

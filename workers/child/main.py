@@ -19,8 +19,9 @@ from typing import Any
 
 from warpdesk_server.kernels.gpu import canary
 from warpdesk_server.kernels.gpu.canary import Miscomputed
+from warpdesk_server.kernels.gpu.contract import Copied, Device, Times
 from warpdesk_server.kernels.gpu.cubins import CubinCounts, Cubins
-from warpdesk_server.kernels.gpu.cuda import Copied, Device, DeviceFault, DeviceLost, OutOfMemory, Times
+from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, OutOfMemory
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.calls import Calls

@@ -26,7 +26,7 @@ import numpy as np
 
 from warpdesk_server.kernels.array import ArrayInfo, DType
 from warpdesk_server.kernels.fingerprint import fingerprint
-from warpdesk_server.kernels.gpu.cuda import DeviceLost, NoDevice
+from warpdesk_server.kernels.gpu.faults import DeviceLost, NoDevice
 from warpdesk_server.kernels.operation import Example, Operation
 from warpdesk_server.workers.child.backend import RECOVERABLE, choose
 from warpdesk_server.workers.child.device import Probe, cpu_name, without_gpu

@@ -4,16 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
-from warpdesk_server.kernels.gpu.cuda import (
-    CompileFailed,
-    Device,
-    DeviceFault,
-    Kernel,
-    LaunchFailed,
-    OutOfMemory,
-    Source,
-    Times,
-)
+from warpdesk_server.kernels.gpu.contract import Device, Kernel, Times
+from warpdesk_server.kernels.gpu.faults import CompileFailed, DeviceFault, LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.workers.calls import Calls
 from warpdesk_server.workers.child.wrapped import WrappedDevice, WrappedKernel
 from warpdesk_server.workers.pipe import FaultKind, KernelFault

@@ -3,8 +3,9 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from warpdesk_server.kernels.gpu.cuda import Device, Kernel, Source, Times
+from warpdesk_server.kernels.gpu.contract import Device, Kernel, Times
 from warpdesk_server.kernels.gpu.memory import Memory
+from warpdesk_server.kernels.gpu.source import Source
 
 
 class WrappedDevice:

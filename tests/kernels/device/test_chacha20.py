@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from warpdesk_server.kernels.device.chacha20 import LANES, WORDS, block, keystream
-from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.source import Source
 
 _SOURCE = Source(Path(__file__).with_name("chacha20.cu"))
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.device.elementary import exp64, log64, minus_two_log, sincos_turn
 from warpdesk_server.kernels.device.uniform import uniform
-from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.source import Source
 
 Array = NDArray[np.floating]
 TWO_PI = np.longdouble("6.28318530717958647692528676655900576839")

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warpdesk_server.kernels.device.reduce import BLOCK, pairwise_sum, tree_sum
-from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.source import Source
 
 _SOURCE = Source(Path(__file__).with_name("reduce.cu"))
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from warpdesk_server.kernels.dp_noise import sampler
-from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.source import Source
 
 _SOURCE = Source(Path(__file__).with_name("sampler.cu"))
 _KEY = np.arange(3, 11, dtype=np.uint32)

@@ -16,7 +16,7 @@ from tests.kernels.watched import WatchedDevice
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.dp_noise import cpu, gpu, spec
 from warpdesk_server.kernels.dp_noise.spec import OPERATION
-from warpdesk_server.kernels.gpu.cuda import DeviceFault, OutOfMemory
+from warpdesk_server.kernels.gpu.faults import DeviceFault, OutOfMemory
 from warpdesk_server.kernels.operation import Grid, InvalidRequest
 
 

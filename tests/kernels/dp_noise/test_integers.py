@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from warpdesk_server.kernels.dp_noise import gpu
 from warpdesk_server.kernels.dp_noise.integers import OUT_OF_RANGE, sum_records, to_grid
 from warpdesk_server.kernels.dp_noise.release import NORM
-from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.gpu.contract import Device
 
 # The first call of a compiled function loads or compiles it: no example has a deadline.
 _settings = settings(deadline=None, max_examples=50)

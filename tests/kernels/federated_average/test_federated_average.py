@@ -23,7 +23,7 @@ from warpdesk_server.kernels.federated_average import cpu, gpu, spec
 from warpdesk_server.kernels.federated_average.averaging import prepare
 from warpdesk_server.kernels.federated_average.plan import plan
 from warpdesk_server.kernels.federated_average.spec import OPERATION, FederatedAverage
-from warpdesk_server.kernels.gpu.cuda import LaunchFailed, OutOfMemory
+from warpdesk_server.kernels.gpu.faults import LaunchFailed, OutOfMemory
 from warpdesk_server.kernels.operation import InvalidRequest
 from warpdesk_server.kernels.spend import Spend
 

@@ -11,7 +11,7 @@ from tests.cudasim.device import EmulatedDevice, EmulatedKernel
 from tests.kernels.indicators.cases import TILE
 from warpdesk_server.kernels.array import ArrayInfo, DType
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.kernels.gpu.cuda import Source
+from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.indicators import spec
 
 ALL = ("sma", "ema", "rsi", "bollinger")

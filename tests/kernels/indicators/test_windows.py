@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.indicators.cases import walk
 from tests.kernels.indicators.reference import compute, window_moments
-from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.indicators import lanes, window_loops, windows_gpu
 from warpdesk_server.kernels.indicators.series import Series
 from warpdesk_server.kernels.indicators.windows import EIGHT, GROUP, SHORT, WHOLE, Part, first_bar

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.cudasim.device import EmulatedDevice, EmulatedMemory
-from warpdesk_server.kernels.gpu.cuda import LaunchFailed, NoDevice, OutOfMemory, check_out
+from warpdesk_server.kernels.gpu.faults import LaunchFailed, NoDevice, OutOfMemory
+from warpdesk_server.kernels.gpu.rows import check_out
 from warpdesk_server.kernels.matmul import cpu, gpu, spec
 from warpdesk_server.kernels.matmul.spec import MatmulParams
 from warpdesk_server.kernels.operation import InvalidRequest

@@ -5,7 +5,7 @@ import pytest
 
 from tests.cudasim.device import EmulatedDevice
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.gpu.cuda import NoDevice, OutOfMemory
+from warpdesk_server.kernels.gpu.faults import NoDevice, OutOfMemory
 from warpdesk_server.kernels.matmul import cpu, gpu, spec
 from warpdesk_server.kernels.matmul.spec import OPERATION, MatmulParams
 

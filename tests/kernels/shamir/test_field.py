@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.conftest import ROOT
 from tests.kernels.shamir.conftest import Run
 from tests.kernels.shamir.plain import evaluate, interpolate
-from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.shamir import gpu
 from warpdesk_server.kernels.shamir.field import DTYPE, PRIME, weights, wrong_words
 from warpdesk_server.kernels.shamir.loops import combine

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from tests.workers.misbehaving import cpu
-from warpdesk_server.kernels.gpu.cuda import Device, Source
+from warpdesk_server.kernels.gpu.contract import Device
+from warpdesk_server.kernels.gpu.source import Source
 
 SOURCE = Source(Path(__file__))  # tests.workers.device looks kernels up by name
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.workers import timed
-from warpdesk_server.kernels.gpu.cuda import Device
+from warpdesk_server.kernels.gpu.contract import Device
 
 
 def crunch(params: Any, device: Device) -> dict[str, Any]:
