@@ -34,8 +34,8 @@ class _Server(uvicorn.Server):
         self._api = api
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if desk := getattr(self._api.state, "desk", None):  # absent before it has started
-            desk.completions.release()
+        if services := getattr(self._api.state, "services", None):  # absent before it has started
+            services.completions.release()
         super().handle_exit(sig, frame)
 
 
