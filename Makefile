@@ -64,9 +64,10 @@ bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="opera
 audit: $(DEV) $(AUDIT) ## ask whether a package we need has a known hole; exit code 2 where nobody can be asked
 	@deploy/audit
 
-dashboards: $(DEV) ## write what is made from others: the dashboards, and the rules of Kubernetes
+dashboards: $(DEV) ## write what is made from others: dashboards, rules of Kubernetes, the reference of metrics
 	@$(BIN)/python deploy/grafana/build.py
 	@$(BIN)/python deploy/kubernetes/write_rules.py
+	@$(BIN)/python -m deploy.prometheus.write_reference
 
 # Needs CuPy, NumPy, Numba, pydantic and pytest alone. PYTHON_GPU=python3 runs it with a Python that has them, as it is:
 # no .venv is made. Its other plugins stay out, and a warning of its versions of the libraries is shown, not an error.

@@ -2,14 +2,18 @@
 
 A dashboard is a list of rows, a row a list of panels, a panel what a function below makes of PromQL. Every API process
 exports the same truth, so what comes from it is taken `max without (instance, pod)` first: `one`, `rate`, `increase`.
+A declared metric that no panel draws gets a panel of its own, at the end of the dashboard of the service.
 """
 
 # ruff: noqa: E501 (a panel is read as a whole: what it says of itself stays on its line)
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from warpdesk_server.workers.metrics import METRICS, Metric
 
 Panel = dict[str, Any]
 Row = tuple[str, Sequence[Panel]]
@@ -569,8 +573,54 @@ def placed(rows: Sequence[Row]) -> Iterator[Panel]:
         y += tallest
 
 
+def of_metric(metric: Metric) -> Panel:
+    """The panel of a metric that no other panel draws: a counter's rate, a gauge, or the mean of times and sizes."""
+    name, labels = f"warpdesk_{metric.name}", ", ".join(metric.labels)
+    by = f" by ({labels})" if labels else ""
+    match metric.kind:
+        case "counter":
+            expr = f"sum{by} ({rate(name)})"
+        case "gauge":
+            expr = one(name)
+        case "times" | "sizes":
+            expr = ratio(f"sum{by} ({rate(f'{name}_sum')})", f"sum{by} ({rate(f'{name}_count')})")
+    legend = " ".join(f"{{{{{label}}}}}" for label in metric.labels)
+    words = f"{metric.help}."
+    return timeseries(
+        metric.name,
+        {legend: expr},
+        words,
+        unit=UNITS.get(metric.name.removesuffix("_total").rpartition("_")[2], "short"),
+    )
+
+
+# Grafana's unit, by the last word of a metric's name.
+UNITS = {
+    "bytes": "bytes",
+    "seconds": "s",
+    "ratio": "percentunit",
+    "celsius": "celsius",
+    "watts": "watt",
+    "hertz": "hertz",
+    "joules": "joule",
+}
+
+
+def users(metric: Metric, texts: Mapping[str, str]) -> list[str]:
+    """The names of those texts that speak of a metric."""
+    pattern = re.compile(rf"\bwarpdesk_{metric.name}(_bucket|_sum|_count)?\b")
+    return [name for name, text in texts.items() if pattern.search(text)]
+
+
+def all_rows(name: str) -> list[Row]:
+    _, rows, _ = DASHBOARDS[name]
+    drawn = {"drawn": json.dumps([rows() for _, rows, _ in DASHBOARDS.values()])}
+    rest = [of_metric(metric) for metric in METRICS.values() if not users(metric, drawn)]
+    return [*rows(), ("Other metrics", rest)] if rest and name == "service" else rows()
+
+
 def dashboard(name: str) -> dict[str, Any]:
-    title, rows, variables = DASHBOARDS[name]
+    title, _, variables = DASHBOARDS[name]
     return {
         "id": None,
         "uid": f"warpdesk-{name}",
@@ -589,7 +639,7 @@ def dashboard(name: str) -> dict[str, Any]:
             {"type": "dashboards", "tags": ["warpdesk"], "asDropdown": False, "keepTime": True, "includeVars": False, "title": "", "url": ""},
             {"type": "link", "title": "Runbook", "url": RUNBOOK, "targetBlank": True, "tags": [], "icon": "doc"},
         ],
-        "panels": list(placed(rows())),
+        "panels": list(placed(all_rows(name))),
     }  # fmt: skip
 
 

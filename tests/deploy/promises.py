@@ -15,6 +15,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.deploy.tools import tool
+from warpdesk_server.workers.metrics import METRICS
 
 KUBERNETES = "1.34"  # whose schemas are asked
 Object = dict[str, Any]
@@ -548,8 +549,7 @@ def autoscaling_counts_what_waits_and_what_runs(objects: list[Object]) -> None:
     assert {made["spec"]["scaleTargetRef"]["name"] for made in scaled} == workers(objects).keys()
     # Those of the rules are asked of a live service by their own test.
     rules = "".join(file.read_text() for file in (ROOT / "deploy" / "prometheus" / "rules").glob("*.yml"))
-    counted = (ROOT / "workers" / "queue" / "counts.py").read_text()
-    known = {*re.findall(r"warpdesk_\w+", rules), *(f"warpdesk_{name}" for name in re.findall(r'"(\w+)"', counted))}
+    known = {*re.findall(r"warpdesk_\w+", rules), *(f"warpdesk_{name}" for name in METRICS)}
     queries = []
     for made in scaled:
         spec = made["spec"]

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from deploy.grafana import build
+from deploy.prometheus import write_reference
+from warpdesk_server.workers.metrics import METRICS, Metric
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FOLDER = DEPLOY / "grafana" / "dashboards"
@@ -33,6 +35,28 @@ def test_the_files_are_what_the_builder_makes() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == set(build.DASHBOARDS)
     stale = [name for name in build.DASHBOARDS if (FOLDER / f"{name}.json").read_text() != build.text(name)]
     assert stale == [], "run `python deploy/grafana/build.py`"
+
+
+def test_every_declared_metric_is_drawn_and_nothing_else_is_asked_for() -> None:
+    drawn = write_reference.panels()
+    assert [metric.name for metric in METRICS.values() if not build.users(metric, drawn)] == []
+    names = set(re.findall(r"\bwarpdesk_(\w+)", "".join([*drawn.values(), *write_reference.alerts().values()])))
+    series = {f"{name}{end}" for name in METRICS for end in ("", "_bucket", "_sum", "_count")}
+    assert names - series == set()
+
+
+def test_a_metric_that_no_panel_draws_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = Metric("nights_total", "counter", "worker", "Nights that passed", ("operation",))
+    monkeypatch.setitem(build.METRICS, "nights_total", added)  # type: ignore[arg-type]
+    *_, (title, panels) = build.all_rows("service")
+    assert title == "Other metrics"
+    [panel] = [panel for panel in panels if panel["title"] == "nights_total"]
+    assert panel["targets"][0]["expr"] == f"sum by (operation) ({build.rate('warpdesk_nights_total')})"
+    assert panel["description"] == "Nights that passed."
+
+
+def test_the_reference_of_metrics_is_what_is_declared_drawn_and_raised() -> None:
+    assert write_reference.WRITTEN.read_text() == write_reference.text(), "run `make dashboards`"
 
 
 def test_uids_and_titles_are_unique_and_the_schema_is_pinned() -> None:
