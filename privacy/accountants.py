@@ -10,14 +10,18 @@ from typing import Literal, get_args
 
 from warpdesk_server.kernels.spend import Neighbouring, Spend
 from warpdesk_server.privacy.amounts import PLACES, Name, NotAnAmount, exactly, rounded_up
+from warpdesk_server.privacy.errors import Refused
 
 Accountant = Literal["pure", "approx", "zcdp"]
 
 AMOUNTS: dict[Accountant, tuple[Name, ...]] = {"pure": ("epsilon",), "approx": ("epsilon", "delta"), "zcdp": ("rho",)}
 
 
-class NotHeld(ValueError):
+class NotHeld(Refused):
     """A budget of this kind cannot hold the release, whatever remains of it."""
+
+    code = "not-accountable"
+    pointer = ""
 
 
 def total(accountant: Accountant, given: Mapping[Name, str | None]) -> dict[Name, int]:

@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from warpdesk_server.kernels.amount import Amount
+from warpdesk_server.privacy.errors import Refused
 
 Name = Literal["epsilon", "delta", "rho"]
 Amounts = Mapping[Name, int]
@@ -22,12 +23,15 @@ PLACES: dict[Name, int] = {"epsilon": 12, "delta": 24, "rho": 15}  # decimal pla
 _AMOUNT: TypeAdapter[str] = TypeAdapter(Amount)
 
 
-class NotAnAmount(ValueError):
+class NotAnAmount(Refused):
     """The text is no amount that can be kept exactly; `name` says of what."""
+
+    code = "invalid-request"
 
     def __init__(self, name: str, sentence: str) -> None:
         super().__init__(sentence)
         self.name = name
+        self.pointer = f"/{name}"
 
 
 def exactly(name: Name, given: str) -> int:

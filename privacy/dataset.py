@@ -2,6 +2,8 @@
 
 import unicodedata
 
+from warpdesk_server.privacy.errors import Refused
+
 # Controls, invisible marks, surrogates, private and unassigned characters, separators of lines and paragraphs.
 _REFUSED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # What else is drawn as nothing (Unicode's Default_Ignorable_Code_Point): joiner, fillers, variation selectors.
@@ -9,8 +11,11 @@ _INVISIBLE = frozenset({0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *
 _SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 
 
-class NotADataset(ValueError):
+class NotADataset(Refused):
     """The name has characters that nobody sees, or nothing but blanks."""
+
+    code = "invalid-request"
+    pointer = "/dataset"
 
 
 def normal(name: str) -> str:

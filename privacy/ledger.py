@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from sqlalchemy import Connection, Engine, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -30,6 +30,7 @@ from warpdesk_server.privacy.database import FACTS, create_tables, one_at_a_time
 from warpdesk_server.privacy.database import DatabaseUnavailable as DatabaseUnavailable
 from warpdesk_server.privacy.dataset import NotADataset as NotADataset
 from warpdesk_server.privacy.dataset import normal
+from warpdesk_server.privacy.errors import Refused
 from warpdesk_server.privacy.rules import NO_RULES, Rules
 from warpdesk_server.privacy.rules import NotAllowed as NotAllowed
 from warpdesk_server.privacy.seeds import SIZE, Ring, Secrets, noise_key
@@ -44,12 +45,19 @@ _OF_ITS_PLACE = ("budget_id", "seq", "at", "prev", "hash")  # in the chain, wher
 _TOLD_LATER = ("reason", "outcome", "answer")
 
 
-class UnknownBudget(LookupError):
-    pass
+class UnknownBudget(Refused):
+    code = "unknown-budget"
+    pointer = ""
 
 
-class UnknownCharge(LookupError):
-    pass
+class NoRelease(ValueError):
+    """A charge on which nothing may be released. `code` is that of the job's failure."""
+
+    code: ClassVar[str]
+
+
+class UnknownCharge(NoRelease):
+    code = "charge-ended"
 
 
 class LedgerBehind(DatabaseUnavailable):
@@ -62,12 +70,17 @@ class LedgerBehind(DatabaseUnavailable):
         )
 
 
-class Tampered(Exception):
+class Tampered(NoRelease):
     """A row is not as the ledger wrote it."""
 
+    code = "charge-changed"
 
-class DatasetTaken(ValueError):
+
+class DatasetTaken(Refused):
     """The dataset, or one whose name differs in case, blanks or encoding alone, has an open budget, `budget_id`."""
+
+    code = "dataset-taken"
+    pointer = "/dataset"
 
     def __init__(self, dataset: str, written: str, budget_id: str) -> None:
         alias = "" if written == dataset else f", as {written!r},"
@@ -76,12 +89,16 @@ class DatasetTaken(ValueError):
         self.budget_id = budget_id
 
 
-class BudgetClosed(ValueError):
-    pass
+class BudgetClosed(Refused):
+    code = "budget-closed"
+    pointer = ""
 
 
-class OverBudget(ValueError):
+class OverBudget(Refused):
     """More is asked than remains; both are exact decimal strings by name. The budget is as it was."""
+
+    code = "budget-exceeded"
+    pointer = ""
 
     def __init__(self, budget_id: str, asked: dict[Name, str], remaining: dict[Name, str]) -> None:
         wants = " and ".join(f"{name} {asked[name]}" for name in asked)
@@ -93,12 +110,16 @@ class OverBudget(ValueError):
         self.remaining = remaining
 
 
-class KeyReused(ValueError):
+class KeyReused(Refused):
     """The idempotency key belongs to another request."""
 
+    code = "idempotency-key-reused"
 
-class Changed(ValueError):
+
+class Changed(NoRelease):
     """What is to be released is not what was charged; `what` names the parts."""
+
+    code = "charge-changed"
 
     def __init__(self, charge_id: str, what: tuple[str, ...]) -> None:
         super().__init__(
@@ -107,12 +128,16 @@ class Changed(ValueError):
         self.what = what
 
 
-class NotClaimed(ValueError):
+class NotClaimed(NoRelease):
     """An answer for a charge whose noise key nobody asked for."""
 
+    code = "charge-ended"
 
-class ChargeEnded(ValueError):
+
+class ChargeEnded(NoRelease):
     """The charge is over, in `state`: there is no noise key for it any more."""
+
+    code = "charge-ended"
 
     def __init__(self, charge_id: str, state: State, reason: str | None) -> None:
         super().__init__(f"{charge_id} is {state}" + (f": {reason}" if reason else ""))
@@ -665,7 +690,7 @@ class Ledger:
         if found is None:
             return None
         if not hmac.compare_digest(found["fingerprint"], fingerprint):
-            raise KeyReused("the idempotency key belongs to another request")
+            raise KeyReused("the Idempotency-Key was sent before with another body, for which a budget was charged")
         charge = _find(connection, found["charge_id"])
         self._note(_budget_row(connection, charge.budget_id))
         return charge

@@ -5,10 +5,14 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 
 from warpdesk_server.privacy.chain import canonical
+from warpdesk_server.privacy.errors import Refused
 
 
-class NotAllowed(ValueError):
+class NotAllowed(Refused):
     """The budget's rules exclude who asks, or an input."""
+
+    code = "charge-forbidden"
+    pointer = ""
 
 
 @dataclass(frozen=True)

@@ -2,58 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
-import anyio
 import anyio.to_thread
 from redis.exceptions import RedisError
 
-from warpdesk_server.app.kit.errors import Refusal, refuse_at
+from warpdesk_server.app.kit import errors, ledger_calls
+from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
 from warpdesk_server.kernels.spend import Spend
-from warpdesk_server.privacy.ledger import (
-    BudgetClosed,
-    Charge,
-    Charged,
-    ChargeEnded,
-    DatabaseUnavailable,
-    KeyReused,
-    Ledger,
-    LedgerBehind,
-    NotAllowed,
-    NotHeld,
-    Order,
-    OverBudget,
-    Pending,
-    UnknownBudget,
-    WrongKey,
-)
+from warpdesk_server.privacy.ledger import Charge, Charged, ChargeEnded, DatabaseUnavailable, Ledger, Order, Pending
 from warpdesk_server.workers.queue.jobs import InputsGone, JobQueue, JobRecord
 from warpdesk_server.workers.queue.protocol import ChargeRef, JobRequest, State
 from warpdesk_server.workers.store.protocol import Store
 
 log = logging.getLogger("warpdesk_server.service.api")
 
-T = TypeVar("T")
-
-PATIENCE = 10.0  # seconds that a caller waits for the ledger
-
 # Charges looked at in one turn: the oldest. More than a queue holds, or those that wait would hide one that was lost.
 _MOST = 20_000
 _AT_ONCE = 500  # of their records
-
-
-async def in_time(services: Services, owner: str, question: Callable[[], T], patience: float = PATIENCE) -> T:
-    """Ask what waits for the database, in one of the few threads there are for that, half of them for one owner. Where
-    it hangs it keeps these and no others, until it goes on, and callers are refused."""
-    try:
-        with anyio.fail_after(patience):
-            return await services.ledger_threads.run(owner, question)
-    except TimeoutError as error:
-        raise unavailable(error) from None
 
 
 @dataclass(frozen=True)
@@ -78,44 +46,12 @@ def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: 
         job_id=job.id,
         job=job.model_dump_json(),
     )
-    return asked(lambda: ledger.charge(budget, spend, order), "/params/budget")
+    return ledger.charge(budget, spend, order)
 
 
 def known(ledger: Ledger, owner: str, sent: Request) -> Charge | None:
     """What was charged for this request before."""
-    return asked(lambda: ledger.known(owner, sent.idempotency_key, sent.body), "/params/budget")
-
-
-def asked(question: Callable[[], T], pointer: str) -> T:
-    """What the ledger answers, or its refusal as a caller is told it; `pointer` is where the request names a budget."""
-    try:
-        return question()
-    except OverBudget as error:
-        raise refuse_at("budget-exceeded", pointer, str(error)) from None
-    except NotAllowed as error:
-        raise refuse_at("charge-forbidden", pointer, str(error)) from None
-    except BudgetClosed as error:
-        raise refuse_at("budget-closed", pointer, str(error)) from None
-    except UnknownBudget as error:
-        raise refuse_at("unknown-budget", pointer, str(error)) from None
-    except NotHeld as error:
-        raise refuse_at("not-accountable", pointer, str(error)) from None
-    except KeyReused:
-        sentence = "The Idempotency-Key was sent before with another body, for which a budget was charged"
-        raise Refusal("idempotency-key-reused", sentence) from None
-    except DatabaseUnavailable as error:
-        raise unavailable(error) from None
-
-
-def unavailable(error: Exception) -> Refusal:
-    log.warning("the database of budgets and rounds cannot be used: %s", _told(error))
-    return Refusal(
-        "ledger-unavailable", "The database of budgets and rounds cannot be used", headers={"Retry-After": "5"}
-    )
-
-
-def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, LedgerBehind | WrongKey) else type(error).__name__
+    return ledger.known(owner, sent.idempotency_key, sent.body)
 
 
 def paid(job: JobRequest, made: Charge) -> JobRequest:
@@ -153,8 +89,10 @@ def _give_up(ledger: Ledger, charge_id: str, reason: str, *, forget_key: bool = 
 async def ended(services: Services, record: JobRecord) -> None:
     """Settle at once; `look` does it otherwise."""
     if record.request.charge is not None:
-        with suppress(Refusal, DatabaseUnavailable):
-            await in_time(services, record.request.owner, lambda: settle(services.ledger, record), patience=1.0)
+        with suppress(Refusal):
+            await ledger_calls.in_time(
+                services.ledger_threads, record.request.owner, lambda: settle(services.ledger, record), patience=1.0
+            )
 
 
 async def look(services: Services) -> None:
@@ -167,7 +105,7 @@ async def look(services: Services) -> None:
                 look_once, services.ledger, services.queue.jobs, services.store, every, abandon_on_cancel=True
             )
         except Exception as error:  # noqa: BLE001 - Redis or the ledger away: the API must go on
-            log.warning("charged jobs were not looked after: %s", _told(error))
+            log.warning("charged jobs were not looked after: %s", errors.reason_of(error))
 
 
 def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:

@@ -9,25 +9,16 @@ from fastapi import APIRouter, Query, Request, Response
 from warpdesk_server.app.access import audit
 from warpdesk_server.app.access.audit import Admin, Audited
 from warpdesk_server.app.access.auth import Key, Reader
-from warpdesk_server.app.budgets import charging, schemas
+from warpdesk_server.app.budgets import schemas
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import operations
-from warpdesk_server.app.kit import amounts, errors
+from warpdesk_server.app.kit import amounts, errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
 from warpdesk_server.app.kit.schemas import Reply
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.spend import Spend
-from warpdesk_server.privacy.amounts import Name, NotAnAmount
-from warpdesk_server.privacy.ledger import (
-    Budget,
-    Charge,
-    DatabaseUnavailable,
-    DatasetTaken,
-    Entry,
-    NewBudget,
-    NotADataset,
-    UnknownCharge,
-)
+from warpdesk_server.privacy.amounts import Name
+from warpdesk_server.privacy.ledger import Budget, Charge, Entry, NewBudget, UnknownCharge
 from warpdesk_server.privacy.rules import Rules
 
 router = APIRouter(tags=["budgets"], route_class=Audited)
@@ -64,14 +55,7 @@ async def create(request: Request, caller: Admin, services: ServicesDep) -> Resp
     )
     given = asked.model_dump(exclude={"charge_keys", "arrays"})
     made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
-    try:
-        budget = await _of_ledger(services, caller, lambda: services.ledger.create(made))
-    except NotAnAmount as error:
-        raise refuse_at("invalid-request", f"/{error.name}", str(error)) from None
-    except NotADataset as error:
-        raise refuse_at("invalid-request", "/dataset", str(error)) from None
-    except DatasetTaken as error:
-        raise refuse_at("dataset-taken", "/dataset", str(error)) from None
+    budget = await _asked(services, caller, lambda: services.ledger.create(made))
     audit.about(request, budget.id)
     return _answer(_budget(budget), 201, {"Location": f"/v1/budgets/{budget.id}"})
 
@@ -218,7 +202,7 @@ async def verify(budget_id: str, caller: Reader, services: ServicesDep) -> Respo
 )
 async def charge(charge_id: str, caller: Reader, services: ServicesDep) -> Response:
     """What became of it: `charged`, `claimed` by a worker, `released`, `failed` (spent all the same) or `void`."""
-    found = await _of_ledger(services, caller, lambda: _own(services, caller, charge_id))
+    found = await _asked(services, caller, lambda: _own(services, caller, charge_id))
     return _answer(_charge(found))
 
 
@@ -233,14 +217,7 @@ def _own(services: Services, caller: Key, charge_id: str) -> Charge:
 
 
 async def _asked(services: Services, caller: Key, question: Callable[[], T]) -> T:
-    return await charging.in_time(services, caller.id, lambda: charging.asked(question, ""))
-
-
-async def _of_ledger(services: Services, caller: Key, question: Callable[[], T]) -> T:
-    try:
-        return await charging.in_time(services, caller.id, question)
-    except DatabaseUnavailable as error:
-        raise charging.unavailable(error) from None
+    return await ledger_calls.in_time(services.ledger_threads, caller.id, question)
 
 
 def _budget(found: Budget) -> schemas.Budget:

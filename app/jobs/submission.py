@@ -28,12 +28,14 @@ from warpdesk_server.app.jobs.endpoints import APPLIED, CALLER, NOT_DONE, PREFER
 from warpdesk_server.app.jobs.operations import Checked
 from warpdesk_server.app.jobs.queue import Watch
 from warpdesk_server.app.jobs.records import own_job, pending, positioned
-from warpdesk_server.app.kit import durability, errors, limits
+from warpdesk_server.app.kit import durability, errors, ledger_calls, limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.spend import Spend
-from warpdesk_server.privacy.ledger import Charge, Charged
+from warpdesk_server.privacy.database import DatabaseUnavailable
+from warpdesk_server.privacy.errors import Refused
+from warpdesk_server.privacy.ledger import Charge, Charged, OverBudget
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.queue.jobs import (
     Enqueued,
@@ -199,11 +201,13 @@ async def _place(
             submission = replace(submission, job=charging.paid(job, charged.charge))
         return lambda jobs: _enqueue(services, jobs, submission, given_up, positioned_too=positioned_too)
 
-    with anyio.move_on_after(charging.PATIENCE if accounted else None) as scope:
+    with anyio.move_on_after(ledger_calls.PATIENCE if accounted else None) as scope:
         async with services.admission.turn(caller.id, priority, deadline_s, charging=accounted):
             try:
                 own = partial(services.ledger_threads.run, caller.id) if accounted else None
                 placed = await services.queue.after(prepare, own)
+            except (Refused, DatabaseUnavailable) as error:
+                raise errors.refusal_of(error, "/params/budget") from None
             except BaseException:
                 given_up.set()
                 raise
@@ -211,7 +215,7 @@ async def _place(
             if not enqueued.replayed:
                 services.admission.enqueued(caller.id, priority)
     if scope.cancelled_caught:
-        raise charging.unavailable(TimeoutError())
+        raise errors.ledger_unavailable(TimeoutError.__name__)
     return placed
 
 
@@ -230,11 +234,10 @@ def _charge(services: Services, submission: _Submission, spend: Spend, paying: c
     budget, version = submission.checked.submission.params["budget"], submission.checked.operation.release_version
     try:
         charged = charging.charge(services.ledger, budget, spend, submission.job, version, paying)
-    except Refusal as refusal:
-        if refusal.code == "budget-exceeded":
+    except Refused as refused:  # where the database did not answer, it may have been charged, and will run
+        if isinstance(refused, OverBudget):
             services.metrics.charged(budget, "refused")
-        if refusal.code != "ledger-unavailable":  # else it may have been charged, and will run
-            _discard(services, submission)
+        _discard(services, submission)
         raise
     if not charged.replayed:
         services.metrics.charged(charged.charge.budget_id, "granted")

@@ -16,6 +16,9 @@ from starlette.routing import Match
 
 from warpdesk_server.app.kit import schemas
 from warpdesk_server.kernels import operation
+from warpdesk_server.privacy.database import DatabaseUnavailable
+from warpdesk_server.privacy.errors import Refused
+from warpdesk_server.privacy.ledger import LedgerBehind, WrongKey
 from warpdesk_server.workers.store.disk import Reserved
 
 log = logging.getLogger("warpdesk_server.service.api")
@@ -99,6 +102,13 @@ CODES: dict[str, tuple[int, str, bool]] = {
 }
 
 
+# code: headers of an answer to an error of budgets or rounds
+_HEADERS: dict[str, Mapping[str, str]] = {
+    "unknown-member": {"WWW-Authenticate": 'Bearer realm="warpdesk round"'},
+    **{code: {"Retry-After": "60"} for code in ("too-many-rounds", "storage-quota", "storage-full")},
+}
+
+
 class Refusal(Exception):
     """A request that is refused: what the caller will read."""
 
@@ -125,6 +135,29 @@ class Refusal(Exception):
 def refuse_at(code: str, pointer: str, detail: str) -> Refusal:
     """A refusal about one place in the request."""
     return Refusal(code, detail, operation.Problem(pointer, detail))
+
+
+def refusal_of(error: Refused | DatabaseUnavailable, pointer: str | None = None) -> Refusal:
+    """What a caller reads of an error of budgets or rounds. `pointer`: what the error's own stands for in this request,
+    the request as a whole."""
+    if isinstance(error, DatabaseUnavailable):
+        return ledger_unavailable(reason_of(error))
+    sentence = str(error)
+    if error.pointer is None:
+        return Refusal(error.code, sentence[:1].upper() + sentence[1:], headers=_HEADERS.get(error.code))
+    return refuse_at(error.code, pointer or error.pointer, sentence)
+
+
+def ledger_unavailable(reason: str) -> Refusal:
+    log.warning("the database of budgets and rounds cannot be used: %s", reason)
+    return Refusal(
+        "ledger-unavailable", "The database of budgets and rounds cannot be used", headers={"Retry-After": "5"}
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """What the log says of an error: the text of any other could hold anything."""
+    return str(error) if isinstance(error, LedgerBehind | WrongKey) else type(error).__name__
 
 
 def response(refusal: Refusal) -> Response:

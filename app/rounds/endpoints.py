@@ -12,18 +12,16 @@ from fastapi import APIRouter, Request, Response
 from warpdesk_server.app.access import audit, auth
 from warpdesk_server.app.access.audit import Audited
 from warpdesk_server.app.access.auth import Key, Reader, Submitter
-from warpdesk_server.app.budgets import charging
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import results
 from warpdesk_server.app.jobs.records import own_job
-from warpdesk_server.app.kit import amounts, errors, limits
+from warpdesk_server.app.kit import amounts, errors, ledger_calls, limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Share
 from warpdesk_server.app.kit.schemas import Body, moment
 from warpdesk_server.app.rounds import schemas
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.operation import Problem
-from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.rounds import state as rules
 from warpdesk_server.privacy.rounds.state import Bounds, Member, NewRound, Status
 from warpdesk_server.workers.store.rows import Closed, Row, RowTaken
@@ -393,30 +391,14 @@ def _proof(new: NewRound) -> schemas.OverflowProof:
 async def _told(services: Services, owner: str, ask: Callable[[], T]) -> T:
     """Ask the database in a thread; what it refuses is refused to the caller. What a member asks is its round's owner's
     question."""
-    return await charging.in_time(services, owner, lambda: _asked(ask))
+    return await ledger_calls.in_time(services.ledger_threads, owner, ask)
 
 
 async def _settled(services: Services, owner: str, ask: Callable[[], T]) -> T:
     """The same, and wait for the answer however long it takes: what is asked is not left to happen later."""
     with anyio.CancelScope(shield=True):
-        answer = await services.ledger_threads.run(owner, lambda: _asked(ask))
+        answer = await ledger_calls.to_the_end(services.ledger_threads, owner, ask)
     return answer  # noqa: RET504 (to mypy the scope could swallow an error)
-
-
-def _asked(ask: Callable[[], T]) -> T:
-    try:
-        return ask()
-    except rules.Refused as refused:
-        sentence = str(refused)
-        raise Refusal(refused.code, sentence[:1].upper() + sentence[1:], headers=_headers(refused.code)) from None
-    except DatabaseUnavailable as error:
-        raise charging.unavailable(error) from None
-
-
-def _headers(code: str) -> Mapping[str, str]:
-    if code == "unknown-member":
-        return {"WWW-Authenticate": 'Bearer realm="warpdesk round"'}
-    return {"Retry-After": "60"} if code in ("too-many-rounds", "storage-quota", "storage-full") else {}
 
 
 async def _member(request: Request, services: Services, round_id: str) -> Member:

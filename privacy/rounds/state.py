@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from sqlalchemy import (
@@ -48,6 +48,7 @@ from sqlalchemy import (
 
 from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
 from warpdesk_server.privacy.database import TABLES, reading, truncate_log, writing
+from warpdesk_server.privacy.errors import Refused
 from warpdesk_server.privacy.rounds import graph, secret_sharing
 from warpdesk_server.privacy.rounds.key_agreement import check_encoding
 from warpdesk_server.privacy.rounds.unmasking import Shares
@@ -125,12 +126,6 @@ reveals = Table(
     Column("kind", String(9), nullable=False),
     Column("share", LargeBinary(secret_sharing.SHARE_BYTES), nullable=False),
 )
-
-
-class Refused(ValueError):
-    """A message that is not taken, and changes nothing; `code` names why to a program."""
-
-    code: ClassVar[str]
 
 
 class UnknownRound(Refused):

@@ -20,6 +20,7 @@ from tests.conftest import redis_of_its_own
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.budgets import charging
 from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.kit import ledger_calls
 from warpdesk_server.app.kit.limits import LEDGER_THREADS
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.privacy.ledger import DatabaseUnavailable, Ledger
@@ -413,7 +414,7 @@ def test_a_job_canceled_just_after_its_answer_was_committed_is_settled(desk: Liv
 
 
 def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charging, "PATIENCE", 15.0)
+    monkeypatch.setattr(ledger_calls, "PATIENCE", 15.0)
     other = {**release(""), "params": {**release("")["params"], "unaccounted": True}}
     del other["params"]["budget"]
     # A Redis of its own: threads whose callers have gone charge and queue all the same, in the next test's otherwise.
@@ -450,7 +451,7 @@ def test_calls_of_a_ledger_that_hangs_keep_their_places_though_nobody_waits_for_
         live(tmp_path / "home", server.url, OPERATIONS, ledger_every=3600.0) as api,
     ):
         budget = create(api.http)["id"]
-        monkeypatch.setattr(charging, "PATIENCE", 0.5)
+        monkeypatch.setattr(ledger_calls, "PATIENCE", 0.5)
         database = api.app.state.services.database
 
         def give_up(number: int) -> str:
@@ -464,7 +465,7 @@ def test_calls_of_a_ledger_that_hangs_keep_their_places_though_nobody_waits_for_
                 assert refused == {"ledger-unavailable"}
             stuck = database.pool.checkedout()  # type: ignore[attr-defined]
         assert stuck <= LEDGER_THREADS + 2, "one holds the lock, and the metrics may be read"
-        monkeypatch.setattr(charging, "PATIENCE", 30.0)
+        monkeypatch.setattr(ledger_calls, "PATIENCE", 30.0)
         wait_until(lambda: submit(api.http, release(budget, "0.01"), "another").status_code == 202)
 
 

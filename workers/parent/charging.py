@@ -9,17 +9,7 @@ from typing import TypeVar
 
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.privacy.database import UnusableDatabase, connect
-from warpdesk_server.privacy.ledger import (
-    Changed,
-    ChargeEnded,
-    DatabaseUnavailable,
-    Ledger,
-    NotClaimed,
-    Released,
-    Tampered,
-    UnknownCharge,
-    WrongKey,
-)
+from warpdesk_server.privacy.ledger import DatabaseUnavailable, Ledger, NoRelease, Released, WrongKey
 from warpdesk_server.privacy.seeds import Ring, UnusableKey
 from warpdesk_server.workers.logs import about
 from warpdesk_server.workers.queue.jobs import Ending, Held
@@ -32,14 +22,6 @@ T = TypeVar("T")
 
 PATIENCE = 15.0  # seconds that the ledger is waited for; the job may wait longer, and other jobs run meanwhile
 
-# What is wrong with a charge when the worker asks for its key or tells the answer.
-_REFUSED: dict[type[Exception], str] = {
-    ChargeEnded: "charge-ended",
-    NotClaimed: "charge-ended",
-    UnknownCharge: "charge-ended",
-    Changed: "charge-changed",
-    Tampered: "charge-changed",
-}
 # Whose sentences say what an operator can do, and hold nothing private.
 _TOLD = (DatabaseUnavailable, UnusableDatabase, UnusableKey, WrongKey, OSError)
 
@@ -132,9 +114,8 @@ def _in_time(question: Callable[[], T]) -> T:
 
 
 def _failure(error: Exception) -> Failed:
-    code = _REFUSED.get(type(error))
-    if code is not None:
-        return Failed(code=code, message=str(error))
+    if isinstance(error, NoRelease):
+        return Failed(code=error.code, message=str(error))
     why = f": {error}" if isinstance(error, _TOLD) else ""
     log.warning("the ledger cannot be used: %s%s", type(error).__name__, why)
     return Failed(code="ledger-unavailable", message="the ledger of privacy budgets cannot be reached", retryable=True)
