@@ -51,7 +51,7 @@ from warpdesk_server.workers.queue.protocol import (
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store
 from warpdesk_server.workers.store.protocol import result_name
-from warpdesk_server.workers.store.remote import RemoteStore
+from warpdesk_server.workers.store.remote.store import RemoteStore
 from warpdesk_server.workers.store.spool import SpoolStore
 
 GONE = "the array was erased, or its time was over"

@@ -8,7 +8,7 @@ from warpdesk_server.workers.store.spool import SpoolStore
 def open_store(settings: WorkerSettings) -> WorkerStore:
     """Parent and child each open it."""
     if settings.api_url:
-        from warpdesk_server.workers.store.remote import RemoteStore  # with it comes an HTTP client
+        from warpdesk_server.workers.store.remote.store import RemoteStore  # with it comes an HTTP client
 
         return RemoteStore(settings)
     return SpoolStore(settings.store_directory, settings.durability, kept_free=settings.kept_free_bytes)
