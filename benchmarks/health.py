@@ -23,7 +23,7 @@ ASKED = 500  # times each
 GOAL = 0.050  # seconds, for the 99th percentile
 PATIENCE = 60.0
 
-_SCRIPT = ROOT / "tests" / "workers" / "nvml" / "a100.json"
+_SCRIPT = ROOT / "tests" / "workers" / "gpu" / "nvml" / "a100.json"
 
 
 def main() -> int:

@@ -126,7 +126,7 @@ def _uuid(number: int) -> str:
 
 
 def _report(number: int) -> WorkerReport:
-    driver = look("", library(str(ROOT / "tests" / "workers" / "nvml" / "h100.json")))
+    driver = look("", library(str(ROOT / "tests" / "workers" / "gpu" / "nvml" / "h100.json")))
     assert driver.reading is not None
     uuid, now = _uuid(number), time.time()
     reading = driver.reading.model_copy(update={"uuid": uuid})

@@ -1,8 +1,8 @@
 """The attacks of `python -m benchmarks attacks` in small, on a whole service: how each is answered, the bytes that the
 API takes for it, and that another key's jobs are done. Times are judged by the benchmark alone.
 
-`tests/deploy/test_redis_scripts.py` has Lua without an end, `tests/app/test_open_connections.py` and
-`tests/app/test_auth.py` have what is sent to a service without keys.
+`tests/deploy/test_redis_scripts.py` has Lua without an end, `tests/app/http/test_open_connections.py` and
+`tests/app/access/test_auth.py` have what is sent to a service without keys.
 """
 
 from collections.abc import Iterator

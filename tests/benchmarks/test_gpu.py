@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from tests.cudasim.device import EmulatedDevice
-from tests.kernels import cupy_on_cpu
+from tests.kernels.gpu import cupy_on_cpu
 from warpdesk_server.benchmarks import gpu, on_gpu
 from warpdesk_server.benchmarks.on_gpu import RATES, Recorder, measure_rates
 from warpdesk_server.benchmarks.operations import Run, run_on_gpu, select

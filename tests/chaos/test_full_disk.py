@@ -18,7 +18,7 @@ from tests.chaos.measure import shown
 from tests.chaos.test_chaos import SAVE, SEED
 from tests.chaos.workload import Request, Submission, Workload
 from tests.conftest import Service, processes_of, serve, wait_until_ready
-from tests.warpdesk.test_full_disk import disk_of, fill
+from tests.warpdesk_server.test_full_disk import disk_of, fill
 from warpdesk_server.benchmarks import report
 
 TIMES = int(os.environ.get("CHAOS_DISKS", "20"))

@@ -22,7 +22,7 @@ from tests.deploy.tools import tool
 from warpdesk_server.kernels.catalogue import OPERATIONS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-SCRIPTS = Path(__file__).parents[1] / "workers" / "nvml"
+SCRIPTS = Path(__file__).parents[1] / "workers" / "gpu" / "nvml"
 
 
 class NumberedEmulation(EmulatedDevice):

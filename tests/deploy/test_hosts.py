@@ -14,8 +14,8 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.conftest import Live, live
-from tests.app.test_uploads import NPY, npy
 from tests.conftest import ROOT
 from tests.deploy.redis_of_deploy import Secured, secured_redis
 from tests.link import Link

@@ -11,7 +11,7 @@ import pytest
 
 from tests.app.conftest import wait_until
 from tests.conftest import Service, serve
-from tests.workers.test_private_jobs import everything
+from tests.workers.parent.test_private_jobs import everything
 from warpdesk_server.benchmarks.postgres import NoPostgres, postgres
 from warpdesk_server.service import redis_server
 from warpdesk_server.workers.queue.jobs import connect

@@ -25,7 +25,7 @@ from warpdesk_server.workers.child.faults import HAPPENED
 pytestmark = pytest.mark.timeout(300)  # seconds
 
 PAPER = "tests.workers.device:PaperDevice"
-SCRIPTS = Path(__file__).parent.parent / "workers" / "nvml"
+SCRIPTS = Path(__file__).parent.parent / "workers" / "gpu" / "nvml"
 A100 = "GPU-a1000000-0000-4000-8000-000000000000"
 DOUBLE = {"operation": "double", "inputs": {"values": {"data": [1.0, 2.0]}}}
 

@@ -19,7 +19,7 @@ from warpdesk_server.kernels.gpu.cupy_device import open_device
 from warpdesk_server.kernels.gpu.faults import NoDevice
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {"app", "benchmarks", "kernels", "tests", "warpdesk", "workers"}
+OURS = {"tests", "warpdesk", "warpdesk_server"}
 REQUIRED = os.environ.get("WARPDESK_REQUIRE_GPU") == "1"
 
 _left_out: dict[str, str] = {}

@@ -1,0 +1,440 @@
+"""Who is let in: bounds, quotas, memory and deadlines, and what a refusal costs."""
+
+import asyncio
+import concurrent.futures
+import json
+import os
+import re
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.app.access.test_auth import bearer
+from tests.app.arrays.test_uploads import NPY, npy
+from tests.app.computations import work
+from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
+from tests.app.health.test_health import redis_pid
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.jobs import operations
+from warpdesk_server.app.jobs.admission import LOOK_SECONDS, Admission, View
+from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.settings import Settings
+from warpdesk_server.service.redis_server import RedisServer
+from warpdesk_server.workers.queue.jobs import connect
+from warpdesk_server.workers.queue.protocol import State
+
+
+def submitted(api: Live, **wishes: Any) -> Any:
+    return api.http.post("/v1/jobs", json={**unlike(), **wishes})
+
+
+def problem(connection: socket.socket) -> str:
+    """The answer that is a problem document; its head and body may come one after the other."""
+    answer = ""
+    while not answer.endswith("}") and (more := connection.recv(10_000).decode()):
+        answer += more
+    return answer
+
+
+def test_a_full_queue_is_refused_before_the_body_is_sent_and_without_asking_redis(
+    tmp_path: Path, serve_api: Callable[..., Any]
+) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, max_queue=2) as api:
+        for _ in range(2):
+            api.submit(**unlike())
+        wait_until(lambda: api.app.state.services.admission.troubles())
+        pid = redis_pid(api)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with connected(api) as connection:
+                connection.sendall(
+                    b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                    b"Content-Length: 100000\r\n\r\n"
+                )
+                answer = problem(connection)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    assert answer.startswith("HTTP/1.1 503")
+    assert '"code":"queue-full"' in answer
+    assert "The queue is full: 2 jobs may wait" in answer
+
+
+def test_more_at_once_than_one_process_can_take_are_refused_before_their_bodies_are_sent(
+    tmp_path: Path, serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.SUBMISSIONS", 3)  # while nobody else has any
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api:
+        wait_until(lambda: submitted(api).status_code == 202)
+        admission, pid = api.app.state.services.admission, redis_pid(api)
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                held = [pool.submit(httpx.post, f"{api.url}/v1/jobs", json=unlike(), timeout=60) for _ in range(3)]
+                wait_until(lambda: _raised(lambda: admission.require_turn("local")) is not None)
+                with connected(api) as connection:
+                    connection.sendall(
+                        b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                        b"Content-Length: 100000\r\n\r\n"
+                    )
+                    answer = problem(connection)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            assert [post.result().status_code for post in held] == [202] * 3
+
+        assert answer.startswith("HTTP/1.1 503")
+        assert '"code":"busy"' in answer
+        assert "3 submissions of the key are being taken at this moment" in answer
+        assert submitted(api).status_code == 202
+
+
+def test_a_job_whose_deadline_passes_while_it_waits_for_its_turn_is_refused_and_gives_the_turn_back(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.TURNS", 1)
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.SPARE_TURNS", 0)
+    drain = Drain()
+    drain.least = 1000.0
+    admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
+
+    async def late() -> None:
+        async with admission.turn("a", "batch", 0.3):
+            raise AssertionError
+
+    async def wait() -> Refusal:
+        async with admission.turn("b", "batch", None):
+            waiting = asyncio.create_task(late())
+            await asyncio.sleep(0.5)
+        with pytest.raises(Refusal) as refused:
+            await waiting
+        async with admission.turn("a", "batch", 60.0):
+            return refused.value
+
+    refusal = asyncio.run(wait())
+    admission.close()
+
+    assert refusal.code == "deadline-unreachable"
+
+
+def test_a_job_that_has_its_turn_is_not_refused_for_those_that_came_after_it(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.TURNS", 1)
+    monkeypatch.setattr("warpdesk_server.app.kit.limits.SPARE_TURNS", 0)
+    drain = Drain()
+    drain.least = 10.0
+    admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
+
+    async def take(deadline_s: float | None) -> None:
+        async with admission.turn("a", "batch", deadline_s):
+            await asyncio.sleep(0)
+
+    async def wait() -> None:
+        async with admission.turn("a", "batch", None):
+            waiting = asyncio.create_task(take(5.0))
+            await asyncio.sleep(0)
+            later = [asyncio.create_task(take(None)) for _ in range(100)]
+            await asyncio.sleep(2 * LOOK_SECONDS)
+        await waiting
+        await asyncio.gather(*later)
+
+    asyncio.run(wait())
+    admission.close()
+
+
+def _raised(call: Callable[[], None]) -> Refusal | None:
+    try:
+        call()
+    except Refusal as refusal:
+        return refusal
+    return None
+
+
+def test_a_queue_that_was_full_takes_jobs_again(serve_api: Callable[..., Any]) -> None:
+    with serve_api(max_queue=1) as api:
+        job_id = api.submit(**unlike())
+        assert submitted(api).json()["code"] == "queue-full"
+        assert api.http.get("/health").json()["status"] == "unavailable"  # no worker
+
+        api.queue.cancel(job_id)
+
+        wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_a_key_has_so_many_live_jobs_and_other_keys_are_served(serve_api: Callable[..., Any], tmp_path: Path) -> None:
+    busy, calm = (create_key(tmp_path / "home", name, ["admin"]) for name in ("busy", "calm"))
+    with serve_api(max_live_jobs=2) as api:
+        api.http.headers.update(bearer(busy))
+        first, _ = api.submit(**unlike()), api.submit(**unlike())
+        before = api.queued()
+
+        refused = [submitted(api) for _ in range(2)]
+
+        for answer in refused:
+            assert (answer.status_code, answer.json()["code"]) == (429, "quota-reached")
+            assert answer.json()["detail"] == "2 jobs of the key are queued or running; the limit is 2"
+            assert answer.json()["retryable"]
+            assert int(answer.headers["Retry-After"]).bit_count() == 1
+        assert api.queued() == before
+        assert api.http.post("/v1/jobs", json=SCALE, headers=bearer(calm)).status_code == 202
+        api.http.post(f"/v1/jobs/{first}/cancel")
+        wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_keys_share_the_queue_and_one_that_comes_later_finds_room(
+    serve_api: Callable[..., Any], tmp_path: Path
+) -> None:
+    tokens = [create_key(tmp_path / "home", name, ["submit", "read"]) for name in "abcdefg"]
+    with serve_api(max_queue=60) as api:
+
+        def fill(token: str) -> tuple[int, httpx.Response]:
+            for taken in range(60):
+                answer = api.http.post("/v1/jobs", json=unlike(), headers=bearer(token))
+                if answer.status_code != 202:
+                    return taken, answer
+            raise AssertionError("nothing was refused")
+
+        filled = [fill(token) for token in tokens]
+
+        assert [taken for taken, _ in filled] == [30, 15, 8, 4, 1, 1, 1]
+        codes = [(answer.status_code, answer.json()["code"]) for _, answer in filled]
+        assert codes == [(429, "quota-reached")] * 6 + [(503, "queue-full")]
+        detail = "30 jobs of the key are queued or running; that is its share of a queue of 60 as things are"
+        assert filled[0][1].json()["detail"] == detail
+        assert int(filled[0][1].headers["Retry-After"]).bit_count() == 1
+
+
+def test_a_burst_of_one_key_does_not_take_the_turns_of_another(
+    serve_api: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy, calm = (create_key(tmp_path / "home", name, ["submit", "read"]) for name in ("busy", "calm"))
+    free, real = threading.Event(), operations.check
+
+    def check(desk: Any, owner: str, body: Any) -> Any:
+        if owner == busy.split("_")[1]:  # what it sends takes long to check
+            assert free.wait(60)
+        return real(desk, owner, body)
+
+    monkeypatch.setattr("warpdesk_server.app.jobs.operations.check", check)
+    with serve_api() as api, concurrent.futures.ThreadPoolExecutor(20) as pool:
+
+        def send(token: str) -> httpx.Response:
+            return httpx.post(f"{api.url}/v1/jobs", json=unlike(), headers=bearer(token), timeout=60)
+
+        try:
+            held = [pool.submit(send, busy) for _ in range(20)]
+            wait_until(lambda: api.app.state.services.admission._turns.present.total() == 20)
+            assert send(calm).status_code == 202
+            assert not any(post.done() for post in held)
+        finally:
+            free.set()
+        assert {post.result().status_code for post in held} == {202}
+
+
+def test_redis_near_its_limit_takes_no_new_job_and_finishes_old_ones(
+    tmp_path: Path, serve_api: Callable[..., Any]
+) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api, connect(server.url) as redis:
+        wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+        job_id = api.submit(**SCALE)
+        redis.setrange("ballast", 20_000_000, b"x")  # beside which the server's own ups and downs are small
+        redis.config_set("maxmemory", int(redis.info("memory")["used_memory"] / 0.9))
+        wait_until(lambda: api.app.state.services.admission.troubles())
+
+        refused = submitted(api)
+        work(api.queue, api.store, job_id)
+        done = api.http.get(f"/v1/jobs/{job_id}/result")
+        redis.config_set("maxmemory", 0)
+
+        assert (refused.status_code, refused.json()["code"]) == (503, "queue-memory")
+        assert "Retry-After" in refused.headers
+        detail = "Redis is too full for new jobs: they are taken below 80% of its memory"
+        assert refused.json()["detail"] == detail
+        assert done.status_code == 200
+        wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_a_redis_without_memory_is_no_fault_of_ours(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url) as api, connect(server.url) as redis:
+        wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+        redis.setrange("ballast", 2_000_000, b"x")
+        redis.config_set("maxmemory", "1mb")
+
+        refused = [submitted(api) for _ in range(3)]  # by Redis, and by what was seen of it
+        redis.config_set("maxmemory", 0)
+
+        assert {(answer.status_code, answer.json()["code"]) for answer in refused} == {(503, "queue-memory")}
+
+
+def test_while_redis_is_known_to_hang_nobody_waits_for_it(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, redis_patience=1.0) as api:
+        desk = api.app.state.services
+        wait_until(lambda: submitted(api).status_code == 202)
+        pid = redis_pid(api)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            submitted(api)
+            wait_until(lambda: desk.admission.away is not None and not desk.queue.usable)
+            refused = api.http.post("/v1/jobs", json=SCALE, headers={"Idempotency-Key": "a"})
+            durability = desk.admission.durability
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+        assert (refused.status_code, refused.json()["code"]) == (503, "queue-unavailable")
+        assert refused.json()["detail"] == "Redis cannot be used: TimeoutError"  # as the last look found, not this one
+        assert (refused.headers["Retry-After"], durability) == ("1", "unknown")
+        wait_until(lambda: submitted(api).status_code == 202)
+
+
+def test_a_redis_that_is_back_for_one_is_back_for_all(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    server = RedisServer(tmp_path / "r")
+    with serve_api(server.url) as api:
+        wait_until(lambda: api.app.state.services.admission.away is not None)
+        assert api.http.get("/v1/jobs").status_code == submitted(api).status_code == 503
+        with server:
+            wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
+
+            assert submitted(api).status_code == 202
+
+
+def test_a_deadline_that_passes_while_others_are_computed_is_refused(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        done = api.queue.get(api.submit(**unlike()))
+        drain = api.app.state.services.admission.drain
+        for _ in range(20):
+            drain.ended(replace(done, state=State.SUCCEEDED, started_at=100.0, ended_at=102.0))
+        for _ in range(20):
+            submitted(api, priority="batch")
+        wait_until(lambda: drain.rate is not None)
+
+        late, patient = submitted(api, deadline_s=5), submitted(api, deadline_s=600_000)
+        first, last = (
+            submitted(api, deadline_s=5, priority="realtime"),
+            submitted(api, deadline_s=5, priority="research"),
+        )
+
+        assert (late.status_code, late.json()["code"]) == (503, "deadline-unreachable")
+        assert re.fullmatch(
+            "2[0-9] jobs of the key wait before it, and its deadline would pass before it is computed: "
+            "that is 5 seconds away",
+            late.json()["detail"],
+        )
+        assert 32 <= int(late.headers["Retry-After"]) <= 64
+        assert patient.status_code == first.status_code == 202
+        assert last.json()["code"] == "deadline-unreachable"
+
+
+def test_a_deadline_is_tried_while_nothing_is_known_and_where_nobody_is_ahead(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        assert submitted(api, deadline_s=0.5).status_code == 202
+        assert submitted(api, deadline_s=0.5).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("owner", "priority", "ahead"),
+    [
+        ("a", "realtime", 2),
+        ("b", "realtime", 1),
+        ("a", "batch", 2 + 100 + 3),  # its own, and all of the one that has fewer
+        ("b", "batch", 2 + 3 + 4),  # as many of the burst as it has itself, and one more
+        ("c", "batch", 2 + 1 + 1),
+        ("c", "research", 2 + 103),
+    ],
+)
+def test_owners_wait_for_higher_priorities_and_take_turns_in_their_own(owner: str, priority: Any, ahead: int) -> None:
+    view = View(105, {"realtime": {"a": 2}, "batch": {"a": 100, "b": 3}})
+
+    assert view.ahead(owner, priority) == ahead
+
+
+def test_health_says_why_new_jobs_are_refused(serve_api: Callable[..., Any]) -> None:
+    from tests.app.health.test_health import report
+
+    with serve_api(max_queue=1) as api:
+        api.queue.report(report("one", "ready"), ttl=60)
+        api.submit(**SCALE)
+
+        wait_until(lambda: api.http.get("/readyz").json()["status"] == "degraded")
+
+        answer = api.http.get("/readyz")
+        assert (answer.status_code, answer.json()["reasons"]) == (200, ["The queue is full: 1 jobs may wait"])
+
+
+def test_refusals_and_replays_are_counted(serve_api: Callable[..., Any]) -> None:
+    with serve_api(max_live_jobs=1) as api:
+        for _ in range(2):
+            api.http.post("/v1/jobs", json=SCALE, headers={"Idempotency-Key": "a"})
+        submitted(api)
+        text = api.http.get("/metrics").text
+
+    assert 'warpdesk_refusals_total{code="quota-reached"} 1.0' in text
+    assert "warpdesk_jobs_replayed_total 1.0" in text
+
+
+# --- what a power cut leaves
+
+
+def told(api: Live) -> tuple[str, str]:
+    array = api.http.put("/v1/arrays", content=npy(np.arange(3.0)), headers=NPY)
+    job = submitted(api)
+    return array.headers["Warpdesk-Durability"], job.headers["Warpdesk-Durability"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"appendfsync": "always"}, "always"),
+        ({"appendfsync": "everysec"}, "everysec"),
+        ({"appendfsync": "no"}, "none"),
+        ({"appendfsync": "always", "no-appendfsync-on-rewrite": "yes"}, "none"),
+        ({"appendonly": "no"}, "none"),
+    ],
+    ids=str,
+)
+def test_an_answer_says_what_the_connected_redis_does(
+    tmp_path: Path, serve_api: Callable[..., Any], settings: dict[str, str], expected: str
+) -> None:
+    with RedisServer(tmp_path / "r") as server, connect(server.url) as redis:
+        for name, value in settings.items():
+            redis.config_set(name, value)
+        with serve_api(server.url) as api:
+            wait_until(lambda: api.app.state.services.admission.durability == expected)
+
+            assert told(api) == (expected, expected)
+
+
+def test_no_more_is_promised_than_the_profile_asks_for(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, serve_api(server.url, durability="everysec") as api:
+        wait_until(lambda: api.app.state.services.admission.durability == "everysec")
+
+        assert told(api) == ("everysec", "everysec")
+
+
+def test_a_redis_that_does_not_tell_is_unknown_and_serves(tmp_path: Path, serve_api: Callable[..., Any]) -> None:
+    with RedisServer(tmp_path / "r") as server, connect(server.url) as redis:
+        redis.execute_command("ACL", "SETUSER", "default", "on", "nopass", "~*", "&*", "+@all", "-config", "-info")
+        with serve_api(server.url) as api:
+            wait_until(lambda: submitted(api).status_code == 202)
+            wait_until(lambda: api.app.state.services.admission.away is None)
+
+            assert told(api) == ("unknown", "unknown")
+
+
+def test_what_is_documented_of_a_submission_is_what_may_come(api: Live) -> None:
+    document = api.http.get("/openapi.json").json()["paths"]["/v1/jobs"]["post"]
+    answers = document["responses"]
+
+    assert {"Warpdesk-Durability", "Idempotent-Replayed", "Location", "Retry-After"} <= answers["202"]["headers"].keys()
+    assert "quota-reached" in answers["429"]["description"]
+    for code in ("queue-full", "queue-memory", "deadline-unreachable"):
+        assert code in answers["503"]["description"]
+    assert "Idempotency-Key" in json.dumps(document["parameters"])

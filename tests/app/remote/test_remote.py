@@ -1,0 +1,713 @@
+"""A worker that reaches the store through the API, and what its key is for."""
+
+import errno
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import redis
+
+from tests.app.arrays.test_uploads import NPY, npy
+from tests.app.computations import COMPUTATIONS, compute
+from tests.app.conftest import SCALE, Live, connected, live, wait_until
+from tests.app.http.test_bodies import answer as answered
+from tests.claims import finish, succeeded, take
+from tests.conftest import ROOT
+from tests.link import Link
+from tests.workers.operations import OPERATIONS
+from tests.workers.queue.seen import Seen
+from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
+from warpdesk_server.app.remote.endpoints import RESULTS, _is_unwanted
+from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.workers.child import codec, execute
+from warpdesk_server.workers.child.device import without_gpu
+from warpdesk_server.workers.queue.jobs import Held, JobQueue
+from warpdesk_server.workers.queue.protocol import (
+    CLAIM,
+    ChargeRef,
+    Failed,
+    Provenance,
+    State,
+    Succeeded,
+    WantedInputs,
+    digest_of_claim,
+    job_key,
+)
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.choice import open_store
+from warpdesk_server.workers.store.protocol import result_name
+from warpdesk_server.workers.store.remote.store import RemoteStore
+from warpdesk_server.workers.store.spool import SpoolStore
+
+GONE = "the array was erased, or its time was over"
+
+
+@dataclass
+class Host:
+    """The service as its owner sees it, and a worker's store on another host."""
+
+    api: Live
+    owner: httpx.Client
+    link: Link
+    token: str
+    home: Path
+    worker: httpx.Client
+    _ttls: Iterator[int] = field(default_factory=lambda: count(1000))
+
+    def store(self, **settings: Any) -> RemoteStore:
+        store = open_store(self.settings(**settings))
+        assert isinstance(store, RemoteStore)
+        return store
+
+    def settings(self, **settings: Any) -> WorkerSettings:
+        told = {"home": self.home, "api_url": f"http://127.0.0.1:{self.link.port}", "api_key": self.token}
+        return WorkerSettings(**{**told, "operations": "tests.app.computations:COMPUTATIONS", **settings})
+
+    def submit(self, operation: str = "scale", **body: Any) -> str:
+        # Each result is to be kept for another time, so that no job answers for another.
+        told = {**SCALE, "operation": operation, "result_ttl_s": float(next(self._ttls)), **body}
+        answer = self.owner.post("/v1/jobs", json=told)
+        assert answer.status_code == 202, answer.text
+        job_id: str = answer.json()["id"]
+        return job_id
+
+    def claim(self, **body: Any) -> Held:
+        return take(self.api.queue, self.submit(**body))
+
+    def upload(self, array: Any) -> str:
+        array_id: str = self.owner.put("/v1/arrays", content=npy(array), headers=NPY).json()["id"]
+        return array_id
+
+    def total(self, job: Held) -> float:
+        """The value output of a job that is done."""
+        total: float = self.owner.get(f"/v1/jobs/{job.id}/result").json()["outputs"]["total"]
+        return total
+
+    def here(self) -> list[Path]:
+        """The files that this host keeps."""
+        return [path for path in self.home.rglob("*") if path.is_file()]
+
+    def spool(self) -> list[str]:
+        """Results in the service's store, and what is on its way there."""
+        root = self.api.settings.store_directory
+        return sorted(path.name for folder in ("results", "uploads") for path in (root / folder).iterdir())
+
+
+@pytest.fixture
+def host(redis_url: str, tmp_path: Path) -> Iterator[Host]:
+    home = tmp_path / "service"
+    owner, worker = create_key(home, "owner", ["submit", "read", "cancel"]), create_key(home, "host", ["worker"])
+    with live(home, redis_url, max_result_numbers=10, max_job_bytes=50_000_000) as api:
+        port = httpx.URL(api.url).port
+        assert port is not None
+
+        def client(token: str) -> httpx.Client:
+            return httpx.Client(base_url=api.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+
+        with client(owner) as mine, client(worker) as theirs, Link("127.0.0.1", port) as link:
+            yield Host(api, mine, link, worker, tmp_path / "host", theirs)
+
+
+@contextmanager
+def open_at(host: Host, **settings: Any) -> Iterator[RemoteStore]:
+    store = host.store(**settings)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def at_hand(store: RemoteStore, *jobs: Held) -> AbstractContextManager[None]:
+    tokens = {result_name(job.id, job.attempt): job.token for job in jobs}
+    return store.at_hand([(job.request, job.attempt) for job in jobs], tokens)
+
+
+def work(store: RemoteStore, *jobs: Held, meanwhile: Callable[[], object] = lambda: None) -> dict[str, Succeeded]:
+    """Do as a worker does with claimed jobs, up to the commit; `meanwhile` before anything is sent."""
+    outcomes = {}
+    with at_hand(store, *jobs):
+        for job in jobs:
+            operation = COMPUTATIONS[job.request.operation]
+            params, arrays = codec.decode(operation, job.request, store, {})
+            outputs = compute(operation.name, params, arrays, job.request.seed)
+            directory = store.new_result(job.request.id, job.attempt)
+            codec.encode(operation, job.request, outputs, directory, store, 0.0)
+            provenance = Provenance(backend="cpu", device="elsewhere", attempt=job.attempt)
+            outcomes[directory.name] = Succeeded(result=directory.name, provenance=provenance)
+    meanwhile()
+    unkept = store.finish_results(list(outcomes))
+    assert {name: error for name, error in unkept.items() if error.errno != errno.ESTALE} == {}
+    return outcomes
+
+
+def test_jobs_run_on_another_host_as_if_it_had_the_store(host: Host) -> None:
+    values = np.arange(40.0)
+    array_id = host.upload(values)
+    jobs = [host.claim(inputs={"values": {"array": array_id}}, params={"factor": factor}) for factor in (1.0, 2.0, 3.0)]
+    with open_at(host) as store:
+        for job, outcome in zip(jobs, work(store, *jobs).values(), strict=True):
+            assert finish(host.api.queue, job, outcome) == "done"
+    for factor, job in enumerate(jobs, 1):
+        result = host.owner.get(f"/v1/jobs/{job.id}/result").json()
+        assert result["outputs"]["total"] == factor * values.sum()
+        scaled = host.owner.get(f"/v1/jobs/{job.id}/result/scaled", headers={"Accept": "application/x-npy"}).content
+        assert scaled == npy(values * factor)
+        assert result["outputs"]["scaled"]["array"] == host.upload(values * factor)  # the id of the same content
+    assert host.here() == []
+    expires = [json.loads((host.api.store.result(result_name(job.id, 1)) / "result.json").read_text()) for job in jobs]
+    assert all(document["expires_at"] > 1e9 for document in expires)  # by the service's clock
+
+
+def test_an_input_is_fetched_once_for_several_jobs_and_kept_within_the_bounds(host: Host) -> None:
+    first, second, third = (host.upload(np.arange(float(1000 + number))) for number in range(3))
+    with open_at(host, cache_bytes=17_000) as store:
+
+        def run(array_id: str) -> float:
+            job = host.claim(inputs={"values": {"array": array_id}})
+            with at_hand(store, job):
+                return float(np.load(store.path(job.request.owner, array_id))[-1])
+
+        assert run(first) == 999.0
+        [kept] = [file for file in host.here() if file.suffix == ".npy"]
+        kept.write_bytes(npy(np.arange(1000.0) + 7))  # what nobody would have uploaded
+        os.utime(kept, (1, 1))
+        assert run(first) == 1006.0
+        kept.write_bytes(npy(np.arange(10.0)))  # cut short
+        assert run(first) == 999.0
+        assert run(second) == 1000.0
+        assert run(first) == 999.0  # it was used last
+        assert run(third) == 1001.0
+        assert {file.stem for file in host.here()} == {array_id[7:] for array_id in (first, third)}
+    assert host.here() == []  # the last one clears the table
+    with open_at(host, cache_seconds=0.0) as store:
+        assert run(first) == 999.0
+        assert [file for file in host.here() if file.suffix == ".npy"] == []
+
+
+def test_private_inputs_and_secrets_have_no_name_on_another_host(host: Host) -> None:
+    job = host.claim(
+        operation="hide", params={"count": 3}, inputs={"values": {"data": [1.0]}, "seeds": {"data": [2.0]}}
+    )
+    with open_at(host) as store, at_hand(store, job):
+        for name, expected in (("values", 1.0), ("seeds", 2.0)):
+            array_id = job.request.inputs[name]
+            assert np.load(store.path(job.request.owner, array_id)).tolist() == [expected]
+        assert host.here() == []
+
+
+def test_an_input_that_is_gone_fails_its_job_alone(host: Host) -> None:
+    there, gone = host.claim(), host.claim(params={"factor": 3.0}, inputs={"values": {"data": [5.0]}})
+    host.api.store.delete(gone.request.owner, gone.request.inputs["values"])
+    with open_at(host) as store, at_hand(store, there, gone):
+        codec.decode(COMPUTATIONS["scale"], there.request, store, {})
+        with pytest.raises(ValueError, match=GONE):
+            codec.decode(COMPUTATIONS["scale"], gone.request, store, {})
+
+
+def test_a_large_input_comes_beside_small_ones(host: Host) -> None:
+    large = np.random.default_rng(2).random(1_200_000)  # more than one answer holds of small ones
+    arrays = [np.arange(3.0), large, np.array([[1.0, np.nan]])]
+    jobs = [host.claim(inputs={"values": {"array": host.upload(array)}}) for array in arrays]
+    with open_at(host) as store, at_hand(store, *jobs):
+        for job, array in zip(jobs, arrays, strict=True):
+            found = store.find(job.request.owner, job.request.inputs["values"])
+            assert found is not None
+            assert (found.info.shape, found.info.has_nan) == (array.shape, array.ndim == 2)
+            np.testing.assert_array_equal(np.load(store.path(job.request.owner, found.id)), array)
+
+
+def test_a_download_goes_on_where_the_connection_broke(host: Host) -> None:
+    values = np.random.default_rng(1).random(1_000_000)
+    job = host.claim(inputs={"values": {"array": host.upload(values)}})
+    host.link.break_after = 5_000_000
+    with open_at(host) as store, at_hand(store, job):
+        np.testing.assert_array_equal(np.load(store.path(job.request.owner, job.request.inputs["values"])), values)
+    assert host.link.broken == 1
+
+
+def test_a_result_is_delivered_once_the_api_is_back(host: Host) -> None:
+    job = host.claim()
+    with open_at(host) as store, ThreadPoolExecutor(1) as threads:
+        working = threads.submit(work, store, job, meanwhile=host.link.down)
+        wait_until(lambda: not host.link.up)
+        assert not working.done()
+        host.link.up = True
+        (outcome,) = working.result(60).values()
+    assert finish(host.api.queue, job, outcome) == "done"
+    assert host.total(job) == 8.0
+
+
+def test_a_result_whose_answer_was_lost_is_sent_again(host: Host) -> None:
+    job = host.claim()
+
+    def lose() -> None:
+        host.link.break_after = 10
+
+    with open_at(host) as store:
+        (outcome,) = work(store, job, meanwhile=lose).values()
+    assert finish(host.api.queue, job, outcome) == "done"
+    assert host.link.broken == 1
+    assert host.total(job) == 8.0
+    assert host.spool() == [result_name(job.id, 1)]
+
+
+def test_a_stale_attempts_result_is_not_taken_and_that_is_no_failure(host: Host) -> None:
+    jobs = stale, current = host.claim(), host.claim()
+    with open_at(host) as store:
+        outcomes = work(store, *jobs, meanwhile=lambda: host.api.queue.cancel(stale.id)).values()
+    assert [finish(host.api.queue, job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)] == [
+        "stale",
+        "done",
+    ]
+    assert host.spool() == [result_name(current.id, 1)]
+    assert host.here() == []
+
+
+def test_of_what_was_charged_a_result_that_nobody_kept_is_no_answer(host: Host) -> None:
+    job = host.claim(inputs={"values": {"array": host.upload(np.arange(4.0))}})
+    request = job.request.model_copy(update={"operation": "double", "params": {}})
+    told: list[object] = []
+    with open_at(host) as store, at_hand(store, job):
+        host.api.queue.cancel(job.id)
+        for keys in ({}, {job.id: bytes(32)}):
+            told += execute.run([(request, 1)], store, without_gpu("not needed"), OPERATIONS, keys=keys)
+    assert [type(outcome) for outcome in told] == [Succeeded, Failed]
+    assert host.spool() == []
+
+
+def test_an_input_that_is_not_what_was_charged_for_is_given_to_no_worker(host: Host) -> None:
+    array_id = host.upload(np.arange(4.0))
+    plain = host.claim(inputs={"values": {"array": array_id}})
+    paid = ChargeRef(id="charge_1", budget="budget_1", head="0" * 64)
+    signed: JobQueue = host.api.app.state.services.queue.jobs
+    signed.enqueue(plain.request.model_copy(update={"id": "job_" + "0" * 32, "charge": paid}))
+    charged = take(host.api.queue, "job_" + "0" * 32)
+
+    def given(job: Held) -> tuple[int, bool]:
+        name = f"{job.id}.{job.attempt}"
+        alone = host.worker.get(f"/v1/worker/inputs/{name}/values", headers={CLAIM: job.token}).status_code
+        wanted = {"inputs": [[name, "values"]], "claims": {name: job.token}}
+        together = host.worker.post("/v1/worker/inputs", json=wanted).content
+        head = json.loads(together[4 : 4 + int.from_bytes(together[:4], "big")])
+        return alone, head["arrays"] != [None]
+
+    assert given(plain) == given(charged) == (200, True)
+    file = host.api.store.path(plain.request.owner, array_id)
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert given(charged) == (404, False)
+
+
+def test_a_result_that_did_not_commit_is_deleted_and_an_answer_is_not(host: Host) -> None:
+    lost, told = host.claim(), host.claim()
+    with open_at(host) as store:
+        outcomes = work(store, lost, told)
+        assert finish(host.api.queue, told, outcomes[result_name(told.id, 1)]) == "done"
+        for job in (lost, told):
+            store.delete_result(result_name(job.id, 1), job.token)
+        wait_until(lambda: host.spool() == [result_name(told.id, 1)])
+    assert host.worker.delete(f"/v1/worker/results/{result_name(told.id, 1)}").json()["code"] == "result-committed"
+    assert host.total(told) == 8.0
+
+
+def test_secrets_are_erased_through_the_api_unless_a_live_job_reads_them(host: Host) -> None:
+    def secret(seed: float) -> Held:
+        return host.claim(
+            operation="hide", params={"count": 1}, inputs={"values": {"data": [1.0]}, "seeds": {"array": seeds[seed]}}
+        )
+
+    seeds = {seed: host.upload([seed]) for seed in (11.0, 12.0)}
+    done, also, live_one = secret(11.0), secret(12.0), secret(12.0)
+    host.link.down()
+    with open_at(host) as store:
+        for job in (done, also):
+            host.api.queue.cancel(job.id)  # (nobody listens for it here: the API erases them by itself too)
+        for job in (done, also, live_one):
+            store.erase_secrets(job.request, [job.request.inputs["seeds"]])
+        host.link.up = True
+        owner = done.request.owner
+        wait_until(lambda: host.api.store.find(owner, seeds[11.0]) is None)
+    assert host.api.store.find(owner, seeds[12.0]) is not None
+
+
+def test_a_worker_without_the_api_says_so_and_takes_no_job(host: Host) -> None:
+    with open_at(host) as store:
+        wait_until(lambda: store.trouble() is None)
+        host.link.down()
+        wait_until(lambda: "does not answer" in (store.trouble() or ""))
+        host.link.up = True
+        wait_until(lambda: store.trouble() is None)
+    with open_at(host, api_key="wd_000000000000_" + "x" * 43) as store:
+        wait_until(lambda: "401 unauthorized" in (store.trouble() or ""))
+
+
+def test_what_a_killed_process_left_is_gone_with_the_next(host: Host) -> None:
+    program = (
+        "import os, signal\n"
+        "from warpdesk_server.workers.settings import WorkerSettings\n"
+        "from warpdesk_server.workers.store.choice import open_store\n"
+        "store = open_store(WorkerSettings())\n"
+        "(store.new_result('job_1', 1) / 'result.json').write_text('{}')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    settings = host.settings()
+    told = {
+        "HOME": settings.home,
+        "API_URL": settings.api_url,
+        "API_KEY": host.token,
+        "OPERATIONS": settings.operations,
+    }
+    environment = {**os.environ, **{f"WARPDESK_{name}": str(value) for name, value in told.items()}}
+    with open_at(host) as other:
+        own = other.new_result("job_2", 1)
+        (own / "result.json").write_text("{}")
+        subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, check=False)
+        assert len(host.here()) == 2
+        with open_at(host):
+            assert host.here() == [own / "result.json"]
+
+
+# What a worker's key is not for.
+
+
+def test_a_worker_key_opens_nothing_else_and_no_other_key_opens_this(host: Host, tmp_path: Path) -> None:
+    refused = [
+        host.worker.get("/v1/jobs"),
+        host.worker.put("/v1/arrays", content=npy([1.0]), headers=NPY),
+        host.worker.post("/v1/jobs", json=SCALE),
+        host.worker.get(f"/v1/arrays/{host.upload([1.0])}"),
+        host.worker.get("/v1/dead-letters"),
+    ]
+    admin = create_key(host.api.settings.home, "root", ["admin"])
+    others = f"Bearer {admin}", host.owner.headers["Authorization"]
+    refused += [host.worker.get("/v1/worker", headers={"Authorization": other}) for other in others]
+    assert [(answer.status_code, answer.json()["code"]) for answer in refused] == [(403, "missing-scope")] * 7
+    with pytest.raises(ValueError, match="has the scope worker alone"):
+        create_key(tmp_path, "both", ["worker", "read"])
+
+
+def test_without_keys_there_are_no_workers_of_other_hosts(serve_api: Callable[..., Any]) -> None:
+    with serve_api() as api:
+        assert api.http.get("/v1/worker").json()["code"] == "missing-scope"
+
+
+def test_only_inputs_of_the_attempt_that_runs_are_read(host: Host) -> None:
+    waiting = host.submit()
+    running, done = host.claim(), host.claim()
+    host.api.queue.cancel(done.id)
+
+    def ask(attempt: str, name: str = "values", token: str = running.token) -> tuple[int, str]:
+        answer = host.worker.get(f"/v1/worker/inputs/{attempt}/{name}", headers={CLAIM: token})
+        return answer.status_code, "" if answer.is_success else answer.json()["code"]
+
+    assert ask(f"{running.id}.1") == (200, "")
+    assert ask(f"{running.id}.1", "weights") == (404, "unknown-array")
+    for attempt in (f"{running.id}.2", f"{running.id}.0", f"{waiting}.0", f"{done.id}.1", "job_x.1", "..", "job_x"):
+        assert ask(attempt) in ((409, "stale-attempt"), (404, "not-found"))
+
+
+def test_what_a_worker_has_claimed_no_other_key_reads_writes_or_deletes(host: Host) -> None:
+    job = host.claim()
+    name = result_name(job.id, job.attempt)
+    forger = replace(job, token="0" * 32)
+    with redis.Redis.from_url(host.api.redis_url) as connection:
+        seen = str(Seen(connection).keys)  # what who reads Redis sees
+    assert (job.token in seen, digest_of_claim(job.token) in seen) == (False, True)
+    path = f"/v1/worker/inputs/{name}/values"
+    asked = {"inputs": [[name, "values"]], "claims": {name: forger.token}}
+    assert host.worker.get(path).json()["code"] == "stale-attempt"
+    assert host.worker.get(path, headers={CLAIM: forger.token}).json()["code"] == "stale-attempt"
+    assert b'"arrays":[null]' in host.worker.post("/v1/worker/inputs", json=asked).content
+    assert send(host, forger, document(job)).json()["refused"][name]["code"] == "stale-attempt"
+    assert host.spool() == []
+    assert send(host, job, document(job)).json() == {"refused": {}}
+    for headers in ({}, {CLAIM: forger.token}):
+        deleted = host.worker.delete(f"/v1/worker/results/{name}", headers=headers)
+        assert deleted.json()["code"] == "result-committed"
+    assert host.api.queue.renew([forger]) == [forger]
+    assert finish(host.api.queue, forger, succeeded(job)) == "stale"
+    assert finish(host.api.queue, job, succeeded(job)) == "done"
+    assert host.total(job) == 8.0
+
+
+def test_an_input_that_the_service_refuses_is_told_as_refused(host: Host) -> None:
+    job = host.claim()
+    with redis.Redis.from_url(host.api.redis_url) as connection:
+        connection.hdel(job_key(job.id), "claim")
+    with open_at(host) as store, at_hand(store, job), pytest.raises(InvalidRequest, match="was claimed by another"):
+        codec.decode(COMPUTATIONS["scale"], job.request, store, {})
+
+
+@pytest.mark.parametrize(
+    ("state", "attempt", "unwanted"),
+    [
+        (State.RUNNING, 1, False),  # past its deadline: another request may have been told that it is kept
+        (State.SUCCEEDED, 1, False),
+        (State.CANCELED, 1, True),
+        (State.RUNNING, 2, True),
+        (State.QUEUED, 0, False),  # Redis has lost its memory
+    ],
+)
+def test_what_came_too_late_is_deleted_only_where_nobody_can_commit_it(
+    host: Host, state: State, attempt: int, unwanted: bool
+) -> None:
+    record = host.api.queue.get(host.submit())
+    assert record is not None
+    assert _is_unwanted(f"{record.request.id}.1", replace(record, state=state, attempt=attempt)) is unwanted
+
+
+def document(held: Held, **changes: Any) -> dict[str, Any]:
+    array = {"file": "scaled.npy", "dtype": "float64", "shape": [3], "id": "", "has_nan": True, "has_inf": False}
+    outputs = {"scaled": {**array, **changes.pop("scaled", {})}, "total": {"value": 8.0}}
+    return {"job": held.id, "operation": "scale", "outputs": outputs, "expires_at": 1.0, **changes}
+
+
+LARGE = npy(np.zeros(1 << 20))  # of which some is written before all of it is there
+
+
+def large(held: Held) -> dict[str, Any]:
+    return document(held, scaled={"shape": [1 << 20]})
+
+
+def send(host: Host, job: Held, told: dict[str, Any], content: bytes = npy(np.arange(3.0))) -> httpx.Response:
+    return post(host, manifest(job, told) + content)
+
+
+def manifest(job: Held, told: dict[str, Any]) -> bytes:
+    result = {"name": result_name(job.id, job.attempt), "claim": job.token, "document": told}
+    text = json.dumps({"results": [result]}).encode()
+    return struct.pack(">I", len(text)) + text
+
+
+def post(host: Host, body: bytes) -> httpx.Response:
+    return host.worker.post("/v1/worker/results", content=body, headers={"Content-Type": RESULTS})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"operation": "draw"},
+        {"job": "job_" + "0" * 32},
+        {"outputs": {}},
+        {"outputs": {"scaled": {"value": 1.0}, "total": {"value": 8.0}}},
+        {"scaled": {"file": "../secret"}},
+        {"scaled": {"file": "result.json"}},
+    ],
+    ids=["operation", "job", "outputs", "kinds", "path", "file"],
+)
+def test_a_document_that_does_not_fit_its_job_is_refused_alone(host: Host, changes: dict[str, Any]) -> None:
+    job = host.claim()
+    told = document(job, **changes)
+    content = npy(np.arange(3.0)) if "file" in told["outputs"].get("scaled", {}) else b""
+    answer = send(host, job, told, content)
+    assert answer.json()["refused"][f"{job.id}.1"]["code"] == "malformed-result"
+    assert host.spool() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (lambda job: b"\0\0", "malformed-result"),
+        (lambda job: struct.pack(">I", 1 << 30), "body-too-large"),
+        (lambda job: struct.pack(">I", 4) + b"null", "malformed-result"),
+        (lambda job: (document(job), npy(np.arange(3.0))[:-1]), "malformed-result"),
+        (lambda job: (document(job), npy(np.arange(3.0)) + b"!"), "malformed-result"),
+        (lambda job: (document(job), npy(np.arange(3))), "malformed-result"),
+        (lambda job: (document(job, scaled={"shape": [-3]}), b""), "malformed-result"),
+        (lambda job: (document(job, scaled={"shape": [1] * 9}), b""), "malformed-result"),
+        (lambda job: (document(job, scaled={"shape": [10_000_000]}), b""), "array-too-large"),
+    ],
+    ids=["length", "manifest length", "no manifest", "short", "long", "another dtype", "negative", "axes", "too large"],
+)
+def test_a_body_that_is_not_what_it_announces_is_refused_and_leaves_nothing(
+    host: Host, body: Callable[[Held], Any], code: str
+) -> None:
+    job = host.claim()
+    sent = body(job)
+    answer = post(host, sent) if isinstance(sent, bytes) else send(host, job, *sent)
+    assert answer.json()["code"] == code, answer.text
+    assert host.spool() == []
+
+
+def head_of(host: Host, path: str, length: int) -> bytes:
+    return (
+        f"POST /v1/worker/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {host.token}\r\n"
+        f"Content-Type: {RESULTS}\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def test_documents_of_results_count_before_they_are_read_and_until_the_request_ends(host: Host) -> None:
+    held = host.api.app.state.services.for_workers.held
+    announced = head_of(host, "results", 4 + DOCUMENTS) + struct.pack(">I", DOCUMENTS)
+    with connected(host.api) as first, connected(host.api) as second:
+        first.sendall(announced)
+        wait_until(lambda: held() == DOCUMENTS)
+        second.sendall(announced)
+        status, problem = answered(second)
+        host.submit()  # is served
+    wait_until(lambda: held() == 0)
+    assert (status, problem["code"]) == (429, "share-used-up")
+    assert problem["detail"].startswith("Bytes for workers: one key may hold 50331648 at once; it holds 33554432 and")
+
+    job = host.claim()
+    body = manifest(job, large(job))
+    with connected(host.api) as connection:
+        connection.sendall(head_of(host, "results", len(body) + len(LARGE)) + body)  # and nothing of the array
+        wait_until(lambda: held() == len(body) - 4)
+    wait_until(lambda: held() == 0)
+
+
+def test_pieces_of_a_result_count_while_they_wait_and_where_none_may_wait_each_is_written(host: Host) -> None:
+    unwritten = host.api.app.state.services.unwritten
+    job = host.claim()
+    body = manifest(job, large(job)) + LARGE
+    with connected(host.api) as connection:
+        connection.sendall(head_of(host, "results", len(body)) + body[: 2 << 20])
+        wait_until(lambda: unwritten.held() > 1 << 20)
+    wait_until(lambda: unwritten.held() == 0)
+
+    with ExitStack() as stack:
+        for other in "abc":
+            stack.enter_context(unwritten.take(other, unwritten.each))
+        assert unwritten.held() == unwritten.whole
+        assert post(host, body).json() == {"refused": {}}
+    assert np.load(host.api.store.result(f"{job.id}.1") / "scaled.npy").shape == (1 << 20,)
+
+
+def test_inputs_on_their_way_to_a_worker_count_until_it_has_read_them(host: Host) -> None:
+    supply = host.api.app.state.services.for_workers
+    job = host.claim(inputs={"values": {"array": host.upload(np.zeros(INPUTS_AT_ONCE // 8))}})
+    attempt = result_name(job.id, job.attempt)
+    body = WantedInputs(inputs=((attempt, "values"),), claims={attempt: job.token}).model_dump_json().encode()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so that the API has to wait with the most
+        connection.connect((httpx.URL(host.api.url).host, httpx.URL(host.api.url).port))
+        connection.sendall(head_of(host, "inputs", len(body)) + body)
+        wait_until(lambda: supply.held() == INPUTS_AT_ONCE)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert supply.held() == INPUTS_AT_ONCE
+    wait_until(lambda: supply.held() == 0)
+
+    assert len(host.worker.post("/v1/worker/inputs", content=body).content) > INPUTS_AT_ONCE
+    wait_until(lambda: supply.held() == 0)
+    with supply.take(host.token.split("_")[1], supply.each):
+        refused = host.worker.post("/v1/worker/inputs", content=body)
+    assert (refused.status_code, refused.json()["code"]) == (429, "share-used-up")
+
+
+def test_what_an_attempt_sends_again_is_dropped_and_the_first_stays(host: Host) -> None:
+    job = host.claim()
+    for factor in (1.0, 2.0):
+        assert send(host, job, document(job), npy(np.arange(3.0) * factor)).json() == {"refused": {}}
+    assert np.load(host.api.store.result(f"{job.id}.1") / "scaled.npy").tolist() == [0.0, 1.0, 2.0]
+    assert host.spool() == [f"{job.id}.1"]
+
+
+def test_what_a_power_cut_left_of_a_result_gives_way_to_the_whole_one(host: Host) -> None:
+    job = host.claim()
+    send(host, job, document(job))
+    left = host.api.store.result(f"{job.id}.1")
+    (left / "scaled.npy").write_bytes(npy(np.zeros(3)))
+    assert send(host, job, document(job)).json() == {"refused": {}}
+    assert np.load(left / "scaled.npy").tolist() == [0.0, 1.0, 2.0]
+    (left / "result.json").write_bytes(b"")
+    assert send(host, job, document(job)).json() == {"refused": {}}
+    assert host.spool() == [f"{job.id}.1"]
+    assert finish(host.api.queue, job, succeeded(job)) == "done"
+    assert host.total(job) == 8.0
+
+
+@contextmanager
+def held_open(host: Host, job: Held, told: dict[str, Any], content: bytes) -> Iterator[Callable[[], httpx.Response]]:
+    """A result that is sent but for its last byte; what is yielded sends that and returns the answer."""
+    body, sent, end = manifest(job, told) + content, threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield body[:-1]
+        sent.set()
+        assert end.wait(60)
+        yield body[-1:]
+
+    def go_on() -> httpx.Response:
+        end.set()
+        return answer.result(60)
+
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(
+            lambda: host.worker.post("/v1/worker/results", content=pieces(), headers={"Content-Type": RESULTS})
+        )
+        assert sent.wait(60)
+        wait_until(lambda: any(file.stat().st_size for file in uploads(host)))  # the API has looked at the attempt
+        try:
+            yield go_on
+        finally:
+            end.set()
+
+
+def uploads(host: Host) -> list[Path]:
+    return list((host.api.settings.store_directory / "uploads").rglob("*.npy"))
+
+
+def test_a_result_that_arrives_after_the_commit_neither_deletes_nor_replaces_it(host: Host) -> None:
+    job = host.claim()
+    name = f"{job.id}.1"
+    with held_open(host, job, large(job), LARGE) as go_on:
+        assert send(host, job, document(job), npy(np.arange(3.0))).json() == {"refused": {}}
+        assert finish(host.api.queue, job, succeeded(job)) == "done"
+        assert go_on().json()["refused"][name]["code"] == "stale-attempt"
+    assert host.total(job) == 8.0
+    assert np.load(host.api.store.result(name) / "scaled.npy").tolist() == [0.0, 1.0, 2.0]
+    assert host.spool() == [name]
+
+
+def test_a_result_that_arrives_after_a_cancel_is_deleted(host: Host) -> None:
+    job = host.claim()
+    with held_open(host, job, large(job), LARGE) as go_on:
+        host.api.queue.cancel(job.id)
+        assert go_on().json()["refused"][f"{job.id}.1"]["code"] == "stale-attempt"
+    assert host.spool() == []
+
+
+def test_an_answer_of_several_jobs_outlives_the_one_that_was_computed(host: Host) -> None:
+    first = host.submit(result_ttl_s=77.0)
+    second = host.submit(result_ttl_s=77.0)
+    job = take(host.api.queue, first)
+    name = f"{first}.1"
+    send(host, job, document(job))
+    assert finish(host.api.queue, job, succeeded(job)) == "done"
+    assert host.owner.delete(f"/v1/jobs/{first}").status_code == 204
+    assert host.worker.delete(f"/v1/worker/results/{name}").json()["code"] == "result-committed"
+    assert host.owner.get(f"/v1/jobs/{second}/result").json()["outputs"]["total"] == 8.0
+    assert host.owner.delete(f"/v1/jobs/{second}").status_code == 204
+    assert host.spool() == []
+
+
+def test_a_full_disk_of_the_service_is_told_as_a_full_disk(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: SpoolStore, names: Any) -> dict[str, OSError]:
+        return dict.fromkeys(names, OSError(errno.ENOSPC, "No space left on device"))
+
+    job = host.claim()
+    monkeypatch.setattr(SpoolStore, "finish_results", full)
+    with open_at(host) as store, pytest.raises(AssertionError, match=r"OSError.28, .*storage-full"):
+        work(store, job)
+
+
+def test_a_url_without_a_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="WARPDESK_API_KEY is not"):
+        WorkerSettings(home=tmp_path, api_url="http://127.0.0.1:1")

@@ -1,0 +1,141 @@
+"""Several GPUs: which workers `warpdesk serve` starts, and a job whose GPU is lost. The driver is played by scripts."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+from tests.conftest import Service, serve
+from warpdesk_server.service.serve import Options, _devices, _workers
+
+SCRIPTS = Path(__file__).parents[1] / "workers" / "gpu" / "nvml"
+STAND_IN = "tests.workers.several:NumberedDevice"
+TWO = [f"GPU-a1000000-0000-4000-8000-00000000000{number}" for number in (0, 1)]
+SLICES = [f"MIG-0000000{number}-1111-5222-8333-444444444444" for number in (1, 2)]
+
+_Value = TypeVar("_Value")
+
+
+def environment(script: str, **variables: str) -> dict[str, str]:
+    return {"WARPDESK_NVML": str(SCRIPTS / f"{script}.json"), "WARPDESK_DEVICE": STAND_IN, **variables}
+
+
+def test_each_gpu_is_named_by_its_uuid_and_each_slice_by_its_own() -> None:
+    assert _devices(environment("two")) == [f"{STAND_IN}@{uuid}" for uuid in TWO]
+    assert _devices(environment("h100_mig")) == [f"{STAND_IN}@{uuid}" for uuid in SLICES]
+    assert _devices(environment("none")) == []
+    assert _devices(environment("two", CUDA_VISIBLE_DEVICES="1")) == [f"{STAND_IN}@{TWO[1]}"]
+    assert _devices(environment("two", CUDA_VISIBLE_DEVICES="")) == []
+
+
+def test_real_gpus_are_named_by_uuid_where_cupy_could_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = {"WARPDESK_NVML": str(SCRIPTS / "two.json")}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert _devices(real) == []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert _devices(real) == TWO
+
+
+@pytest.mark.parametrize("told", ["cpu", "1", TWO[0], f"{STAND_IN}@{TWO[0]}", ""])
+def test_a_device_that_was_told_is_the_only_one(told: str) -> None:
+    assert _devices(environment("two", WARPDESK_DEVICE=told)) == []
+    assert len(_workers(Options(), environment("two", WARPDESK_DEVICE=told))) == 1
+
+
+def test_there_is_a_worker_for_each_gpu_or_as_many_as_were_asked_for() -> None:
+    names = [child.name for child in _workers(Options(), environment("two"))]
+    assert names == ["worker 1", "worker 2"]
+    assert len(_workers(Options(workers=3), environment("two"))) == 3
+    assert [child.name for child in _workers(Options(), environment("none"))] == ["worker"]
+    assert _workers(Options(worker=False), environment("two")) == []
+
+
+def test_a_driver_that_hangs_leaves_one_worker_to_look_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warpdesk_server.workers.gpu.nvml.INIT_DEADLINE", 0.1)
+    played = json.loads((SCRIPTS / "two.json").read_text())
+    played["moments"][0]["system"]["nvmlInit"] = {"hang": True}
+    path = tmp_path / "script.json"
+    path.write_text(json.dumps(played))
+    assert len(_workers(Options(), environment("two", WARPDESK_NVML=str(path)))) == 1
+    path.write_text((SCRIPTS / "two.json").read_text())  # lets the call return
+
+
+def test_a_job_whose_gpu_is_lost_runs_on_the_other_one(redis_url: str, tmp_path: Path) -> None:
+    with serve(
+        tmp_path,
+        **environment("two", WARPDESK_REDIS_URL=redis_url, WARPDESK_FAULTS="lost@1/once"),
+        WARPDESK_OPERATIONS="tests.workers.operations:SOUND",
+    ) as service:
+        workers = wait_for(lambda: ready_workers(service, 2))
+        assert sorted(worker["device"]["uuid"] for worker in workers) == TWO
+        assert sorted(worker["device"]["name"] for worker in workers) == [f"paper {uuid}" for uuid in TWO]
+        job_id = enqueue_double(service, redis_url)
+        record = wait_for(lambda: final(redis_url, job_id))
+        loser = wait_for(lambda: next((w for w in all_workers(service) if w["restarts"]), None))
+        assert (record.state, record.attempt) == ("succeeded", 2)
+        assert record.provenance.backend == "gpu"
+        [other] = [w["device"]["name"] for w in workers if w["name"] != loser["name"]]
+        assert record.provenance.device == other
+
+
+def all_workers(service: Service) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = httpx.get(f"{service.url}/gpu-health", timeout=10).json()["workers"]
+    return found
+
+
+def ready_workers(service: Service, count: int) -> list[dict[str, Any]] | None:
+    workers = [worker for worker in all_workers(service) if worker["state"] == "ready"]
+    return workers if len(workers) == count else None
+
+
+def enqueue_double(service: Service, redis_url: str) -> str:
+    """Submit a job for a GPU by the queue itself: the API offers its own catalogue, not that of the tests."""
+    import numpy as np
+
+    from warpdesk_server.workers.queue.jobs import JobQueue, connect
+    from warpdesk_server.workers.queue.protocol import JobRequest
+    from warpdesk_server.workers.store.spool import SpoolStore
+
+    store = SpoolStore(service.home / "store")
+    values = np.array([1.0, 2.0])
+    with store.writer("local", "float64", values.shape, 600.0) as writer:
+        writer.take(values.tobytes())
+        array = writer.commit(has_nan=False, has_inf=False).id
+    request = JobRequest(
+        id="job_00000001",
+        owner="local",
+        operation="double",
+        params={},
+        inputs={"values": array},
+        backend="gpu",
+        timeout=60.0,
+        result_ttl=600.0,
+    )
+    connection = connect(redis_url)
+    JobQueue(connection, store.mac_of).enqueue(request)
+    connection.close()
+    return request.id
+
+
+def final(redis_url: str, job_id: str) -> Any:
+    from warpdesk_server.workers.queue.jobs import JobQueue, connect
+
+    connection = connect(redis_url)
+    record = JobQueue(connection).get(job_id)
+    connection.close()
+    return record if record is not None and record.state.final else None
+
+
+def wait_for(found: Callable[[], _Value | None], patience: float = 90.0) -> _Value:
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        if (value := found()) is not None:
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"not in {patience} s")

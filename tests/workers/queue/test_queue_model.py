@@ -1,0 +1,690 @@
+"""The scripts in a real Redis against a plain model, with a crash of whoever takes a step before it and after it.
+
+WARPDESK_MODEL_EXAMPLES=2000 looks for longer.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from redis import Redis
+
+from tests.workers.queue.model import FINAL, LIVE, Job, Model
+from tests.workers.queue.seen import Seen
+from warpdesk_server.workers.queue import scripts
+from warpdesk_server.workers.queue.counts import COUNTS, FRESH, HOURLY
+from warpdesk_server.workers.queue.jobs import (
+    Bounds,
+    Claim,
+    Ending,
+    Held,
+    IdempotencyKey,
+    InputsGone,
+    JobQueue,
+    KeyReused,
+    QueueFull,
+    QuotaReached,
+    connect,
+    handed_key,
+)
+from warpdesk_server.workers.queue.protocol import (
+    LEASES,
+    MAX_ATTEMPTS,
+    MAX_STRIKES,
+    PRIORITIES,
+    BackendWish,
+    Event,
+    Failed,
+    JobRequest,
+    Priority,
+    Provenance,
+    Succeeded,
+    Together,
+    events_key,
+    job_key,
+    uses_key,
+)
+
+EXAMPLES = int(os.environ.get("WARPDESK_MODEL_EXAMPLES", "40"))
+
+T = TypeVar("T")
+OWNERS, ARRAYS = ("key_a", "key_b"), ("blake3:a", "blake3:b")
+ALIKE = (("k", 2), ("k", 3), ("k", 3), ("l", 4))  # batch keys, and how many may run together
+FAR = 9e9
+DELAYS = (1000.0, 1000.0)
+FAILURE = Failed(code="operation-error", message="it failed")
+
+# What becomes of whoever takes a step. "before": it dies and nothing has happened. "repeated": the reply is lost and it
+# asks again. "after": it dies and nobody hears the reply.
+FATES = st.sampled_from(("told",) * 6 + ("repeated", "repeated", "before", "after"))
+PICK = st.integers(0, 7)
+HOW = st.sampled_from(("succeeded", "succeeded", "failed", "expired", "returned", "apart", "struck", "struck", "retry"))
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a caller wants."""
+
+    owner: str
+    priority: Priority
+    backend: BackendWish
+    inputs: frozenset[str]
+    together: Together | None
+    size: int
+    deadline: float | None
+    private: bool
+    same: str
+    idempotency: IdempotencyKey | None
+    bounds: Bounds | None
+
+    def request(self, job_id: str) -> JobRequest:
+        return JobRequest(
+            id=job_id,
+            owner=self.owner,
+            operation="rsi",
+            params={"period": 14},
+            inputs={f"input_{place}": array for place, array in enumerate(sorted(self.inputs))},
+            priority=self.priority,
+            backend=self.backend,
+            timeout=10.0,
+            result_ttl=60.0,
+            deadline=self.deadline,
+            private=self.private,
+            size=self.size,
+            together=self.together,
+        )
+
+
+_FREELY: dict[str, Any] = {
+    "owner": st.sampled_from(OWNERS),
+    "priority": st.sampled_from(("realtime", "batch", "batch", "research")),
+    "backend": st.sampled_from(("auto", "auto", "auto", "gpu")),
+    "inputs": st.frozensets(st.sampled_from(ARRAYS)),
+    "together": st.sampled_from((None, *(Together(key=key, items=items, bytes=10) for key, items in ALIKE))),
+    "size": st.integers(0, 6),
+    "deadline": st.sampled_from((None, None, None, FAR, FAR, 1.0)),
+    "private": st.booleans(),
+    "same": st.just(""),
+    "idempotency": st.sampled_from(
+        (None, None, None, *(IdempotencyKey(key, mark) for key, mark in ("if", "ig", "jf")))
+    ),
+    "bounds": st.sampled_from((None, None, None, None, Bounds(4, 100), Bounds(100, 4), Bounds(6, 100, shared=True))),
+}
+_IDENTICAL = {
+    **_FREELY,
+    "priority": st.just("batch"),
+    "backend": st.just("auto"),
+    "inputs": st.just(frozenset(ARRAYS[:1])),
+    "private": st.just(False),
+    "same": st.just("s"),
+    "idempotency": st.none(),
+    "bounds": st.none(),
+}
+WISHES = st.one_of(st.builds(Wish, **_FREELY), st.builds(Wish, **_FREELY), st.builds(Wish, **_IDENTICAL))
+
+
+class Insistent(JobQueue):
+    """One whose every reply is lost once: each step arrives twice, and is answered twice the same. A claim that got
+    nothing but took what was late out of its lane may find another lane's jobs the second time."""
+
+    def _eval(self, script: str, *arguments: Any) -> Any:
+        first = super()._eval(script, *arguments)
+        second = super()._eval(script, *arguments)
+        if script is scripts.CLAIM and not first:
+            return second
+        if script in (scripts.CLAIM, scripts.LEAVE):  # the time is that of the answer
+            assert second[:1] + second[2:] == first[:1] + first[2:], (first, second)
+        elif script is scripts.FINISH:  # the second time nobody is followed
+            assert second[0] == first[0], (first, second)
+        elif script is not scripts.REAP:
+            assert second == first, (first, second)
+        return first
+
+    def finish(self, *arguments: Any, **options: Any) -> Any:
+        first = super().finish(*arguments, **options)
+        second = super().finish(*arguments, **options)
+        assert second[1] == first[1]
+        for before, after in zip(first[0], second[0], strict=True):
+            # What went back to the queue may have been claimed again, in the same step too.
+            assert after == before or (after, before) == ("stale", "queued")
+        return first
+
+
+class Service(RuleBasedStateMachine):
+    """Callers, workers and reapers of one queue."""
+
+    def __init__(self, connection: Redis) -> None:
+        super().__init__()
+        connection.flushall()
+        self.redis = connection
+        self.queue, self.insistent = JobQueue(connection), Insistent(connection)
+        self.model = Model()
+        self.number = 0
+        self.workers: dict[str, list[Held]] = {"worker_1": [], "worker_2": []}  # what each believes to have claimed
+        self.dead: list[str] = []
+        self.past: list[Held] = []
+        self.waiting: dict[str, Claim] = {}  # workers that wait to be handed jobs, those that died since too
+        self.results: dict[str, str] = {}
+
+    # Steps, and who takes them.
+
+    def take(self, fate: str, step: Callable[[JobQueue], T]) -> T | None:
+        """The answer, once something has happened."""
+        if fate == "before":
+            return None
+        return step(self.insistent if fate == "repeated" else self.queue)
+
+    def worker(self, pick: int) -> str:
+        """One of them, rather one that holds jobs."""
+        holding = [name for name, held in sorted(self.workers.items()) if held] or sorted(self.workers)
+        return holding[pick % len(holding)]
+
+    def dies(self, worker: str) -> None:
+        self.dead.append(worker)
+        del self.workers[worker]
+        self.workers[f"worker_{len(self.dead) + 2}"] = []
+
+    def job(self, pick: int, *states: str) -> Job:
+        """One of the jobs in these states, or of all: by the latest first."""
+        jobs = [job for job in self.model.jobs.values() if job.state in states or not states]
+        return jobs[-1 - pick % len(jobs)]
+
+    def some(self, *states: str) -> bool:
+        return any(job.state in states or not states for job in self.model.jobs.values())
+
+    @initialize(wishes=st.lists(WISHES, min_size=4, max_size=8))
+    def begin(self, wishes: list[Wish]) -> None:
+        for wish in wishes:
+            self.enqueue("told", wish)
+
+    @rule(fate=FATES, wish=WISHES)
+    def enqueue(self, fate: str, wish: Wish) -> None:
+        model, owner, key = self.model, wish.owner, wish.idempotency
+        self.number += 1
+        request = wish.request(f"job_{self.number:04d}")
+        known = None if key is None else model.keys.get((owner, key.key))
+        refusal: type[Exception] | None = None
+        if known is None:
+            if any((owner, array) in model.forbidden for array in request.inputs.values()):
+                refusal = InputsGone
+            elif wish.bounds is not None and len(model.waiting()) >= wish.bounds.waiting:
+                refusal = QueueFull
+            elif (wish.bounds is not None and len(model.live_of(owner)) >= wish.bounds.of_owner) or (
+                wish.bounds is not None
+                and wish.bounds.shared
+                and len(model.live_of(owner)) >= wish.bounds.waiting - len(model.waiting())
+            ):
+                refusal = QuotaReached
+        elif key is not None and known[0] != key.fingerprint:
+            refusal = KeyReused
+        if fate == "before":
+            return
+        told = request, key, wish.same or None, wish.bounds
+        if refusal is not None:
+            with pytest.raises(refusal):
+                self.take(fate, lambda queue: queue.enqueue(*told))
+            return
+        if self.waiting:  # still, however long this takes here
+            seconds, _ = cast(tuple[int, int], self.redis.time())
+            self.redis.zadd(scripts.IDLE, dict.fromkeys(self.waiting, float(seconds)))
+        answer = self.take(fate, lambda queue: queue.enqueue(*told))
+        assert answer is not None
+        if known is not None:
+            assert (answer.job_id, answer.replayed) == (known[1], True)
+            return
+        assert (answer.job_id, answer.replayed) == (request.id, False)
+        if key is not None:
+            model.keys[owner, key.key] = key.fingerprint, request.id
+        job = Job(request, wish.same, deadline=wish.deadline)
+        model.enqueue(job)
+        self.hand_over(job)
+
+    def hand_over(self, job: Job) -> None:
+        """What is enqueued is handed to a worker that waits, if there is one for it."""
+        able = [worker for worker, wish in self.waiting.items() if wish.gpu or job.request.backend != "gpu"]
+        found = [worker for worker in self.waiting if self.redis.exists(handed_key(worker))]
+        if job.leader or not able:
+            assert found == []
+        elif found or not job.overdue:
+            (worker,) = found
+            assert worker in able
+            wish, message = self.waiting.pop(worker), cast(bytes, self.redis.lpop(handed_key(worker)))
+            batch = self.queue.handed(wish, message)
+            assert batch is not None
+            assert self.redis.zscore(scripts.IDLE, worker) is None  # it is handed nothing more
+            assert self.queue.handed(Claim(worker), message) is None  # it was for another claim
+            assert self.queue.leave(wish) == batch  # whoever did not hear of it
+            assert self.queue.claim(wish) == batch
+            self.claimed(wish, batch.jobs)
+
+    @rule(fate=FATES, pick=PICK, gpu=st.booleans(), only=st.sampled_from(("", "", "", "k")), waits=st.booleans())
+    def claim(self, fate: str, pick: int, gpu: bool, only: str, waits: bool) -> None:
+        worker = sorted(self.workers)[pick % len(self.workers)]
+        self.claim_as(worker, fate, gpu, only, waits=waits and not only)
+
+    def claim_as(self, worker: str, fate: str, gpu: bool, only: str = "", *, waits: bool = False) -> None:
+        wish = Claim(worker, gpu=gpu, waits=waits, only=only, items=2, bytes=10)
+        batch = self.take(fate, lambda queue: queue.claim(wish))
+        if fate != "before":
+            self.waiting.pop(worker, None)
+            self.claimed(wish, () if batch is None else batch.jobs)
+            if waits and batch is None:
+                self.waiting[worker] = wish
+        if fate in ("before", "after"):
+            self.dies(worker)
+
+    @precondition(lambda self: self.waiting)
+    @rule(fate=FATES, pick=PICK, lapses=st.booleans())
+    def waits_no_more(self, fate: str, pick: int, lapses: bool) -> None:
+        """A worker takes its claim back, or was silent for too long."""
+        worker = sorted(self.waiting)[pick % len(self.waiting)]
+        if lapses:
+            self.redis.zadd(scripts.IDLE, {worker: 1.0})
+            del self.waiting[worker]
+        elif fate != "before":
+            assert self.take(fate, lambda queue: queue.leave(self.waiting[worker])) is None
+            del self.waiting[worker]
+
+    def claimed(self, wish: Claim, held: Sequence[Held]) -> None:
+        model, jobs = self.model, [self.model.jobs[job.id] for job in held]
+        lanes = {(job.request.priority, job.request.backend == "gpu") for job in jobs}
+        keys = {job.request.together and job.request.together.key for job in jobs}
+        assert len(lanes) <= 1
+        assert wish.gpu or not any(gpu for _, gpu in lanes)
+        assert len({job.id for job in jobs}) == len(jobs)
+        assert not wish.only or keys <= {wish.only}
+        if len(jobs) > 1:
+            first = jobs[0].request.together
+            assert len(keys) == 1
+            assert first is not None
+            items, room = (2, 10) if wish.only else (first.items, first.bytes)
+            assert len(jobs) <= items
+            assert sum(job.request.size for job in jobs) <= room
+            assert not any(job.strikes or job.apart for job in jobs)
+        if not jobs and not wish.only:
+            assert [name for name in _lists(Seen(self.redis)) if wish.gpu or "-gpu-" not in name] == []
+        for job, got in zip(jobs, held, strict=True):
+            assert job.state == "queued"
+            assert not job.leader
+            assert not job.overdue
+            model.claim(job, wish.worker)
+            assert (got.request, got.attempt, got.strikes) == (job.request, job.attempt, job.strikes)
+        if wish.worker in self.workers:  # it may have died while it waited
+            self.workers[wish.worker].extend(held)
+        self.past.extend(held)
+
+    @rule(fate=FATES, pick=PICK)
+    def renew(self, fate: str, pick: int) -> None:
+        worker = self.worker(pick)
+        held = self.workers[worker]
+        lost = self.take(fate, lambda queue: queue.renew(held))
+        if lost is not None:
+            assert lost == [job for job in held if not self.model.runs(job.id, job.attempt)]
+            for job in held:
+                if job not in lost:
+                    self.model.jobs[job.id].lapsed = False
+            self.workers[worker] = [job for job in held if job not in lost]
+        if fate in ("before", "after"):
+            self.dies(worker)
+
+    @rule(fate=FATES, gpu=st.booleans(), hows=st.lists(HOW, min_size=2, max_size=4))
+    def work(self, fate: str, gpu: bool, hows: list[str]) -> None:
+        """Claim and finish as a worker does all day."""
+        worker = next(iter(self.workers))
+        if not self.workers[worker]:
+            self.claim_as(worker, "told", gpu)
+        self.finish_as(worker, fate, hows, rest=True, then=gpu)
+
+    @rule(fate=FATES, how=st.sampled_from(("struck", "struck", "succeeded", "returned")))
+    def work_on_poison(self, fate: str, how: str) -> None:
+        """The same, and what is claimed has ended its worker twice before."""
+        worker = next(iter(self.workers))
+        if not self.workers[worker]:
+            self.claim_as(worker, "told", gpu=True)
+        for held in self.workers[worker]:
+            if self.model.runs(held.id, held.attempt):
+                self.model.jobs[held.id].strikes = MAX_STRIKES - 1
+                self.redis.hset(job_key(held.id), "strikes", MAX_STRIKES - 1)
+        self.finish_as(worker, fate, [how], rest=True, then=False)
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(fate=FATES, pick=PICK, hows=st.lists(HOW, min_size=1, max_size=3), rest=st.booleans(), then=st.booleans())
+    def finish(self, fate: str, pick: int, hows: list[str], rest: bool, then: bool) -> None:
+        self.finish_as(self.worker(pick), fate, hows, rest=rest, then=then)
+
+    def finish_as(self, worker: str, fate: str, hows: list[str], *, rest: bool, then: bool) -> None:
+        held = self.workers[worker]
+        ended = held if rest else held[: len(hows)]
+        hows = [hows[place % len(hows)] for place in range(len(ended))]
+        endings = [_ending(job, how) for job, how in zip(ended, hows, strict=True)]
+        wish = Claim(worker, gpu=True) if then else None
+        answer = self.take(fate, lambda queue: queue.finish(endings, worker, then=wish))
+        if answer is not None:
+            for job, how, got in zip(ended, hows, answer[0], strict=True):
+                self.finished(job, how, got)
+            self.workers[worker] = held[len(ended) :]
+            if wish is not None:
+                self.waiting.pop(worker, None)
+                self.claimed(wish, () if answer[1] is None else answer[1].jobs)
+        if fate in ("before", "after"):
+            self.dies(worker)
+
+    def finished(self, job: Held, how: str, got: str) -> None:
+        """What an ending answered, by what it should have done. One that comes too late is given up as stale, or learns
+        what became of the job by another hand."""
+        known = self.model.jobs[job.id]
+        if self.model.runs(job.id, job.attempt):
+            assert got == self.model.finish(known, job.attempt, how, _result(job), len(DELAYS), FAILURE.code)
+        elif got != "stale":
+            assert known.attempt == job.attempt
+            assert (got == "queued") <= (known.state == "queued" and how in ("returned", "apart", "struck", "retry"))
+            assert (got == "dead") <= known.dead
+            if got == "done":
+                assert known.state == (how if how in FINAL else "failed")
+                assert known.result == (_result(job) if how == "succeeded" else None)
+
+    @precondition(lambda self: self.past)
+    @rule(pick=PICK, how=HOW)
+    def finish_long_after(self, pick: int, how: str) -> None:
+        """A message that was held up on its way changes nothing, unless the attempt still runs."""
+        late = [job for job in self.past if not self.model.runs(job.id, job.attempt)]
+        taken_over = [job for job in late if self.model.jobs[job.id].state == "running"]
+        if not late:
+            return
+        job = (taken_over or late)[-1 - pick % len(taken_over or late)]
+        before = Seen(self.redis).keys
+        (got,) = self.queue.finish([_ending(job, how)]).how
+        self.finished(job, how, got)
+        assert self.queue.renew([job]) == [job]
+        self.queue.progress(job.id, job.attempt, 0.5)
+        assert Seen(self.redis).keys == before
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(pick=PICK, how=HOW)
+    def is_cut_off_meanwhile(self, pick: int, how: str) -> None:
+        """A worker is away for so long that another takes its jobs, and comes back."""
+        worker = self.worker(pick)
+        held = list(self.workers[worker])
+        for job in held:
+            if self.model.runs(job.id, job.attempt):
+                self.lapse(self.model.jobs[job.id])
+        self.reap("told", judge=True)
+        self.time_passes(aged=False)
+        self.claim_as(next(name for name in self.workers if name != worker), "told", gpu=True)
+        self.finish_long_after(pick, how)
+        self.finish_as(worker, "told", [how], rest=True, then=False)
+
+    @precondition(lambda self: self.some("running"))
+    @rule(pick=PICK)
+    def progress(self, pick: int) -> None:
+        job = self.job(pick, "running")
+        self.queue.progress(job.id, job.attempt, 0.25)
+        record = self.queue.get(job.id)
+        assert record is not None
+        assert record.progress == (None if job.request.private else 0.25)
+
+    @precondition(lambda self: self.some())
+    @rule(fate=FATES, pick=PICK, erase=st.booleans(), live=st.booleans())
+    def cancel_or_erase(self, fate: str, pick: int, erase: bool, live: bool) -> None:
+        job = self.job(pick, *(LIVE if live and self.some(*LIVE) else ()))
+        if fate == "before" or (erase and job.erased):
+            return
+        if erase:
+            answer = self.take(fate, lambda queue: queue.erase(job.id))
+            assert answer is not None
+            result, arrays = self.model.erase(job)
+            assert (answer[0], set(answer[1])) == (result, arrays)
+        else:
+            state = self.take(fate, lambda queue: queue.cancel(job.id))
+            self.model.stop(job)
+            assert state == job.state
+
+    @rule(fate=FATES, judge=st.booleans())
+    def reap(self, fate: str, judge: bool) -> None:
+        answer = self.take(fate, lambda queue: queue.reap(self.dead, judge_leases=judge))
+        if answer is not None:
+            ended = self.model.reap(self.dead, judge=judge)
+            assert {one.request.id: one.how for one in answer} == ended
+
+    @precondition(lambda self: self.some("failed"))
+    @rule(fate=FATES, pick=PICK)
+    def rerun(self, fate: str, pick: int) -> None:
+        dead = [job for job in self.model.jobs.values() if job.dead]
+        job = dead[pick % len(dead)] if dead else self.job(pick, "failed")
+        if fate == "before":
+            return
+        if job.dead and job.request.private and job.arrays:
+            with pytest.raises(InputsGone):
+                self.queue.rerun(job.id)
+            return
+        assert self.take(fate, lambda queue: queue.rerun(job.id)) is job.dead
+        if job.dead:
+            self.model.rerun(job)
+            job.request = job.request.model_copy(update={"deadline": None})
+
+    @rule(owner=st.sampled_from(OWNERS), array=st.sampled_from(ARRAYS), allowed=st.booleans())
+    def forbid(self, owner: str, array: str, allowed: bool) -> None:
+        if allowed:
+            self.queue.allow(owner, array)
+            self.model.forbidden.discard((owner, array))
+            return
+        free = not self.model.readers(owner, array)
+        assert self.queue.forbid(owner, array) is free
+        assert self.queue.in_use(owner, array) is not free
+        if free:
+            self.model.forbidden.add((owner, array))
+
+    # Time passes.
+
+    @precondition(lambda self: self.some("running"))
+    @rule(pick=PICK)
+    def a_lease_lapses(self, pick: int) -> None:
+        self.lapse(self.job(pick, "running"))
+
+    def lapse(self, job: Job) -> None:
+        job.lapsed = True
+        self.redis.zadd(LEASES, {job.id: 1.0})
+
+    @precondition(lambda self: self.some("queued", "running"))
+    @rule(pick=PICK)
+    def a_deadline_passes(self, pick: int) -> None:
+        job = self.job(pick, "queued", "running")
+        if job.deadline is not None:
+            job.deadline = 1.0
+            self.redis.hset(job_key(job.id), "deadline", "1.0")
+            self.redis.zadd("warpdesk:deadlines", {job.id: 1.0}, xx=True)
+
+    @precondition(lambda self: self.some("queued"))
+    @rule(pick=PICK)
+    def was_claimed_often(self, pick: int) -> None:
+        job = self.job(pick, "queued")
+        if not job.leader:
+            job.attempt = max(job.attempt, job.forgiven + MAX_ATTEMPTS - 2)
+            self.redis.hset(job_key(job.id), "attempt", job.attempt)
+
+    @rule(aged=st.booleans())
+    def time_passes(self, aged: bool) -> None:
+        """Until backoffs are over, or until each lane was served very long ago."""
+        if not aged:
+            for job_id in Seen(self.redis).members("warpdesk:delayed"):
+                self.redis.zadd("warpdesk:delayed", {job_id: 1.0})
+        for lane in self.redis.hkeys("warpdesk:served") if aged else ():
+            if lane != b"turn":
+                self.redis.hset("warpdesk:served", lane, "1.0")
+
+    @rule(fate=FATES)
+    def asks_what_was_counted(self, fate: str) -> None:
+        self.take(fate, lambda queue: queue.counted())
+
+    # What holds after each step.
+
+    @invariant()
+    def all_is_as_it_should_be(self) -> None:
+        seen, model = Seen(self.redis), self.model
+        records_are_as_the_model_says(seen, model, self.results)
+        every_job_is_in_one_place(seen, model)
+        sets_agree_with_the_records(seen, model)
+        rings_and_bells_tell_where_jobs_wait(seen)
+        rq_shows_what_waits_and_runs(seen, model)
+        events_are_numbered_and_each_end_is_told_once(seen, model)
+        each_transition_is_counted_once(seen, model)
+
+    def teardown(self) -> None:
+        """One healthy worker ends every job."""
+        self.dead += list(self.workers)
+        for _ in range(3 * len(self.model.jobs) + 3):
+            self.time_passes(aged=False)
+            self.queue.reap(self.dead, judge_leases=False)
+            while (batch := self.queue.claim(Claim("healthy", gpu=True))) is not None:
+                answer = self.queue.finish([_ending(job, "succeeded") for job in batch.jobs]).how
+                assert set(answer) == {"done"}
+        for job in self.model.jobs.values():
+            record = self.queue.get(job.id)
+            assert record is not None
+            assert record.state.final
+            if not record.erased:
+                ends = [event for event in self.queue.events(job.id) if event.final]
+                assert len(ends) == job.endings + job.live
+        assert self.queue.length() == 0
+        assert not self.redis.exists(LEASES, "warpdesk:delayed", "warpdesk:deadlines")
+        assert not list(self.redis.scan_iter("rq:queue:*"))
+        assert not list(self.redis.scan_iter("rq:wip:*"))
+
+
+def records_are_as_the_model_says(seen: Seen, model: Model, results: dict[str, str]) -> None:
+    for job in model.jobs.values():
+        fields = seen.keys[job_key(job.id)]
+        told = (fields["state"], int(fields["attempt"]), int(fields.get("strikes", 0)), fields.get("result"))
+        assert told == (job.state, job.attempt, job.strikes, job.result)
+        assert ("dead" in fields, "erased" in fields) == (job.dead, job.erased)
+        assert job.strikes <= MAX_STRIKES
+        assert job.attempt - job.forgiven <= MAX_ATTEMPTS
+        assert job.commits <= 1
+        if job.result is not None:
+            assert results.setdefault(job.id, job.result) == job.result
+        assert (job_key(job.id) in seen.lasting) == (job.live or job.dead)
+
+
+def every_job_is_in_one_place(seen: Seen, model: Model) -> None:
+    listed = [job_id for ids in _lists(seen).values() for job_id in ids]
+    delayed = seen.members("warpdesk:delayed")
+    assert len(listed) == len(set(listed))
+    assert not delayed & set(listed)
+    late = {job.id for job in model.jobs.values() if job.overdue}
+    assert model.waiting() - late <= {*listed, *delayed} <= model.waiting()
+    assert seen.members(scripts.WAITING) == model.waiting()
+    assert seen.members(LEASES) == model.ids("running")
+    due = {job.id for job in model.jobs.values() if job.state == "queued" and job.deadline is not None}
+    assert seen.members("warpdesk:deadlines") == due
+    assert seen.members(scripts.DEAD) == {job.id for job in model.jobs.values() if job.dead}
+
+
+def sets_agree_with_the_records(seen: Seen, model: Model) -> None:
+    for owner in OWNERS:
+        assert seen.members(f"{scripts.LIVE}{owner}") == model.live_of(owner)
+        for array in ARRAYS:
+            assert seen.members(uses_key(owner, array)) == model.readers(owner, array)
+        same = seen.keys.get(f"warpdesk:same:{owner}:s")
+        assert same == (model.leaders.get((owner, "s")) or None)
+    for job in model.jobs.values():
+        followers = {follower.id for follower in model.followers(job.id)}
+        assert seen.members(f"warpdesk:followers:{job.id}") == followers
+
+
+def rings_and_bells_tell_where_jobs_wait(seen: Seen) -> None:
+    lanes: dict[str, set[str]] = {}
+    for name in _lists(seen):
+        lane, _, owner = name.removeprefix(scripts.RQ_QUEUES).rpartition("-")
+        lanes.setdefault(lane, set()).add(owner)
+    for priority in PRIORITIES:
+        for kind, lane in (("any", str(priority)), ("gpu", f"{priority}-gpu")):
+            assert seen.members(f"warpdesk:ring:{lane}") == lanes.get(lane, set())
+            assert lane not in lanes or f"{scripts.BELL}{kind}" in seen.keys
+
+
+def rq_shows_what_waits_and_runs(seen: Seen, model: Model) -> None:
+    shown, running = set(_lists(seen)), set()
+    for name in seen.keys:
+        if name.startswith(scripts.RQ_STARTED):
+            shown.add(scripts.RQ_QUEUES + name.removeprefix(scripts.RQ_STARTED))
+            running |= {entry.removesuffix(":1") for entry in seen.members(name)}
+    assert running == model.ids("running")
+    assert seen.members("rq:queues") == shown
+    records = {name for name in seen.keys if name.startswith("rq:job:")}
+    assert records == {f"rq:job:{job_id}" for job_id in model.ids("queued", "running")}
+
+
+def events_are_numbered_and_each_end_is_told_once(seen: Seen, model: Model) -> None:
+    for job in model.jobs.values():
+        entries = seen.keys.get(events_key(job.id), [])
+        events = [Event.model_validate_json(fields[1]) for _, fields in entries]
+        if job.erased:
+            assert events == []
+            continue
+        assert [event.number for event in events] == list(range(1, len(events) + 1))
+        assert len([event for event in events if event.final]) == job.endings
+        assert (events[-1].event if events[-1].final else None) == (job.state if job.state in FINAL else None)
+        if job.request.private:
+            assert not {event.event for event in events} & {"running", "progress"}
+
+
+def each_transition_is_counted_once(seen: Seen, model: Model) -> None:
+    fresh = seen.keys.get(FRESH, {})
+    hourly = {name: amount for name, amount in fresh.items() if name.partition("|")[0] in HOURLY}
+    hours = [counted for key, counted in seen.keys.items() if key.startswith(f"{COUNTS}:") and key != FRESH]
+    ever = _sum(seen.keys.get(COUNTS, {}), fresh)
+    assert ever == model.counts
+    assert _sum(*hours, hourly) == {name: amount for name, amount in ever.items() if name.partition("|")[0] in HOURLY}
+
+
+def _sum(*hashes: dict[str, str]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for name, amount in ((name, amount) for kept in hashes for name, amount in kept.items()):
+        if name != "since":
+            counted[name] += int(amount)
+    return counted
+
+
+def _lists(seen: Seen) -> dict[str, list[str]]:
+    """The ids in each of RQ's queues."""
+    return {name: value for name, value in seen.keys.items() if name.startswith(scripts.RQ_QUEUES)}
+
+
+def _result(job: Held) -> str:
+    return f"{job.id}.{job.attempt}"
+
+
+def _ending(job: Held, how: Any) -> Ending:
+    if how == "succeeded":
+        provenance = Provenance(backend="cpu", device="a CPU", attempt=job.attempt)
+        return Ending(job, Succeeded(result=_result(job), provenance=provenance))
+    if how == "failed":
+        return Ending(job, FAILURE)
+    return Ending(job, how=how, reason="so it was", failure=FAILURE, delays=DELAYS if how == "retry" else ())
+
+
+def test_no_crash_loses_a_job_or_ends_one_twice(redis_url: str) -> None:
+    with connect(redis_url) as connection:
+        run_state_machine_as_test(
+            cast(Any, lambda: Service(connection)),
+            settings=settings(
+                max_examples=EXAMPLES,
+                stateful_step_count=40,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                database=None,
+            ),
+        )
