@@ -26,7 +26,8 @@ from warpdesk_server.app.http.memory import keep_freed_memory
 from warpdesk_server.app.jobs import dead_letters, events, operations, results, submission
 from warpdesk_server.app.jobs import endpoints as jobs
 from warpdesk_server.app.jobs.admission import Admission
-from warpdesk_server.app.jobs.queue import Completions, Queue
+from warpdesk_server.app.jobs.completions import Completions
+from warpdesk_server.app.jobs.queue import Queue
 from warpdesk_server.app.jobs.throughput import Drain
 from warpdesk_server.app.jobs.watchdog import Watchdog
 from warpdesk_server.app.kit import errors, limits, problems

@@ -12,7 +12,8 @@ from redis.exceptions import RedisError
 from sqlalchemy import Engine
 
 from warpdesk_server.app.jobs.admission import Admission
-from warpdesk_server.app.jobs.queue import Completions, Queue
+from warpdesk_server.app.jobs.completions import Completions
+from warpdesk_server.app.jobs.queue import Queue
 from warpdesk_server.app.kit.amounts import Amounts
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Limits, Shares

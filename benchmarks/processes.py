@@ -39,7 +39,7 @@ def service(
             home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warpdesk-bench-")))
         port, log = free_port(), home / "serve.log"
         settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
-        command = ["-m", "warpdesk_server.cli", "serve", "--port", str(port)]
+        command = ["-m", "warpdesk", "serve", "--port", str(port)]
         process = stack.enter_context(_running(command, log, settings))
         if files is not None:
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (files, files))
@@ -54,7 +54,7 @@ def api(redis_url: str, home: Path, patience: float = 60.0, **settings: str) -> 
     """The API alone, over a home that workers share; gives its URL."""
     port = free_port()
     settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
-    command = ["-m", "warpdesk_server.cli", "serve", "--no-worker", "--port", str(port)]
+    command = ["-m", "warpdesk", "serve", "--no-worker", "--port", str(port)]
     with _running(command, home / "api.log", settings) as process:
         _wait(f"http://127.0.0.1:{port}/livez", process, patience, home / "api.log")
         yield f"http://127.0.0.1:{port}"

@@ -123,7 +123,7 @@ class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
             clean["WARPDESK_REDIS_SERVER"] = str(chosen())
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "warpdesk_server.cli", "serve", "--port", str(port), *self.arguments],
+                [sys.executable, "-m", "warpdesk", "serve", "--port", str(port), *self.arguments],
                 cwd=ROOT,
                 env={
                     **clean,

@@ -13,7 +13,7 @@ from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.direct import DirectRoute
 from warpdesk_server.app.http.observe import after_private
 from warpdesk_server.app.jobs import results, schemas
-from warpdesk_server.app.jobs.queue import Watch
+from warpdesk_server.app.jobs.completions import Watch
 from warpdesk_server.app.jobs.records import answer, own_job, pending, require_own, view
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal

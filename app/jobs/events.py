@@ -90,7 +90,7 @@ def _last_event(request: Request) -> int:
 
 
 class _Stream(Response):
-    """Events for one reader. What waits for a slow one is bounded (`app.jobs.queue.Feed`, the connection's buffer).
+    """Events for one reader. What waits for a slow one is bounded: `jobs.completions.Feed`, the connection's buffer.
 
     Nothing of it runs in a thread, but reading what was missed.
     """

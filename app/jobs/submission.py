@@ -24,9 +24,9 @@ from warpdesk_server.app.budgets import charging
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.direct import DirectRoute
 from warpdesk_server.app.jobs import operations, schemas
+from warpdesk_server.app.jobs.completions import Watch
 from warpdesk_server.app.jobs.endpoints import APPLIED, CALLER, NOT_DONE, PREFER, until_done, waited
 from warpdesk_server.app.jobs.operations import Checked
-from warpdesk_server.app.jobs.queue import Watch
 from warpdesk_server.app.jobs.records import own_job, pending, positioned
 from warpdesk_server.app.kit import durability, errors, ledger_calls, limits
 from warpdesk_server.app.kit.errors import Refusal

@@ -63,6 +63,7 @@ def test_only_one_module_of_app_uses_numpy() -> None:
         ("warpdesk_server.workers.queue.protocol", {"numpy", "numba", "cupy", "fastapi", "redis"}),
         ("warpdesk_server.workers.parent.main", {"numba", "cupy", "torch", "fastapi", "uvicorn"}),
         ("warpdesk", {"numpy", "httpx", "pydantic"}),
+        ("warpdesk.cli.main", {"numpy", "httpx", "fastapi", "redis", "pydantic"}),
         ("warpdesk_server.cli", {"numpy", "httpx", "fastapi", "redis"}),
         ("warpdesk.client", {"numba", "cupy", "fastapi", "redis", "rq"}),
     ],

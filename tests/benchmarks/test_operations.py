@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 
 import pytest
+from warpdesk.cli.main import main
 
 from warpdesk_server.benchmarks import on_gpu, operations
 from warpdesk_server.benchmarks.__main__ import KNOWN
@@ -14,7 +15,6 @@ from warpdesk_server.benchmarks.compare import compared, elsewhere
 from warpdesk_server.benchmarks.operations import Run
 from warpdesk_server.benchmarks.report import Timing
 from warpdesk_server.benchmarks.rows import Row
-from warpdesk_server.cli import main
 from warpdesk_server.kernels.gpu.faults import NoDevice
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
+from warpdesk.cli.main import parser
 
 from deploy.fly import validate
 from tests.app.conftest import live, unlike
 from tests.conftest import ROOT, free_port
 from tests.deploy.tools import tool
-from warpdesk_server.cli import _parser
 from warpdesk_server.service.serve import GRACE
 from warpdesk_server.workers.settings import WorkerSettings
 
@@ -159,7 +159,7 @@ def test_a_worker_of_the_app_is_told_its_own_redis_the_apis_private_name_and_the
     assert api_url == "http://api.process.mine.internal:8000"
     assert (home / "ledger.key").read_text() == "ab" * 32
     assert (home / "ledger.key").stat().st_mode & 0o777 == 0o600
-    assert _parser().parse_args(arguments.split()).idle_exit == 300
+    assert parser().parse_args(arguments.split()).idle_exit == 300
 
 
 def scaling() -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warpdesk.cli.main import main
 
 from tests.app.conftest import Live, live
 from tests.conftest import free_port
@@ -18,7 +19,6 @@ from tests.redis_servers import server
 from tests.workers.operations import OPERATIONS
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.cli import main
 from warpdesk_server.doctor import join
 from warpdesk_server.doctor.check import Check, Findings
 from warpdesk_server.workers.queue import lua

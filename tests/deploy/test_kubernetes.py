@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 import yaml
+from warpdesk.cli.main import parser
 
 from tests.conftest import ROOT
 from tests.deploy import promises
@@ -20,7 +21,6 @@ from tests.deploy.promises import PROMISES, main, pod, secrets_wanted, workers, 
 from tests.deploy.redis_of_deploy import secured_redis
 from tests.deploy.tools import tool
 from warpdesk_server.app.access.auth import create_key, read_keys
-from warpdesk_server.cli import _parser
 from warpdesk_server.kernels.gpu.cubins import Cubins
 from warpdesk_server.kernels.gpu.nvrtc import Nvrtc
 from warpdesk_server.privacy.seeds import Ring
@@ -177,7 +177,7 @@ def test_what_containers_run_is_what_the_command_line_takes() -> None:
     assert len(commands) == 7
     for program, *arguments in commands:
         assert program == "warpdesk"
-        _parser().parse_args(arguments)  # ends the process where it does not know one
+        parser().parse_args(arguments)  # ends the process where it does not know one
 
 
 def test_the_rules_are_those_of_prometheus() -> None:

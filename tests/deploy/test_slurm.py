@@ -78,7 +78,7 @@ def cluster(tmp_path: Path, redis_url: str) -> Iterator[Cluster]:
             "PYTHONPATH": str(ROOT),
             "WARPDESK_API_URL": api.url,
             "WARPDESK_SECRETS": str(secrets(user / "secrets", redis_url=redis_url, api_key=key)),
-            "WARPDESK_COMMAND": f"{sys.executable} -m warpdesk_server.cli",
+            "WARPDESK_COMMAND": f"{sys.executable} -m warpdesk",
             "WARPDESK_OPERATIONS": "tests.workers.operations:OPERATIONS",
             "WARPDESK_DEVICE": "cpu",
             "WARPDESK_IDLE_SECONDS": "2",

@@ -17,13 +17,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import SecretStr
+from warpdesk.cli.main import OF_THE_SERVICE, main
+from warpdesk.cli.values import typed
 from warpdesk.client import Client
 
 from examples.prices import sp500
 from tests.conftest import ROOT, Service, serve, wait_until_ready
 from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.cli import main, typed
+from warpdesk_server.cli import COMMANDS
 from warpdesk_server.doctor.ledger import ledger
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.privacy.database import connect
@@ -672,6 +674,20 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert end.value.code == 0
     said = capsys.readouterr().out
     assert all(command in said for command in ("serve", "worker", "submit", "doctor", "warm", "keys"))
+
+
+def test_a_client_alone_says_what_to_install_for_a_command_of_the_service(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {*OF_THE_SERVICE} == {command.__name__.rpartition(".")[2] for command in COMMANDS}
+    monkeypatch.setattr("warpdesk.cli.main.entry_points", lambda group: ())
+    assert main(["serve", "--port", "0"]) == 2
+    assert capsys.readouterr().err.endswith("pip install warpdesk-server\n")
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    assert "submit" in (said := capsys.readouterr().out)
+    assert "`pip install warpdesk-server` adds serve, worker" in said
 
 
 def test_variables_that_contradict_each_other_are_told_and_no_secret_is(tmp_path: Path) -> None:

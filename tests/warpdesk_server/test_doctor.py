@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from warpdesk.cli.main import main
 
 from tests.cudasim import sound
 from tests.cudasim.device import EmulatedDevice
@@ -18,7 +19,6 @@ from tests.kernels.families import families, kernels_of
 from tests.kernels.gpu.cupy_on_cpu import Machine
 from tests.workers.device import PaperDevice
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.cli import main
 from warpdesk_server.doctor import gpu, kernels, machine
 from warpdesk_server.doctor.check import Check, Findings
 from warpdesk_server.doctor.gpu import Here

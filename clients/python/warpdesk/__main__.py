@@ -1,5 +1,5 @@
 """`python -m warpdesk` is the command `warpdesk`."""
 
-from warpdesk_server.cli import main
+from warpdesk.cli.main import main
 
 raise SystemExit(main())

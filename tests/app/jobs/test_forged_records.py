@@ -19,7 +19,7 @@ from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import COMPUTATIONS, work
 from tests.app.conftest import Live, live, unlike, wait_until
 from warpdesk_server.app.access.auth import create_key
-from warpdesk_server.app.jobs import queue as app_queue
+from warpdesk_server.app.jobs import completions
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import CLAIM, EVENTS, LEASES, Event, digest_of_claim, job_key, owner_key
@@ -90,7 +90,7 @@ def forger(redis_url: str, tmp_path: Path) -> Iterator[Forger]:
 
 
 def test_a_wait_is_answered_with_no_record_of_another_job(forger: Forger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_queue, "SAFETY_POLL", 0.1)
+    monkeypatch.setattr(completions, "SAFETY_POLL", 0.1)
     victim, published, written = forger.answered(forger.owner), submitted(forger.own), submitted(forger.own)
     before = forger.redis.hgetall(job_key(written))
     watches = forger.api.app.state.services.completions._watches

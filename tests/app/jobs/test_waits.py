@@ -89,7 +89,7 @@ def test_a_key_has_so_many_streams_and_another_key_reads_all_the_same(
 
 def test_a_wait_does_not_end_because_its_job_is_not_enqueued_yet(api: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that are waited for are read now and then, and a submission's wait begins before its job is there."""
-    monkeypatch.setattr("warpdesk_server.app.jobs.queue.SAFETY_POLL", 0.01)
+    monkeypatch.setattr("warpdesk_server.app.jobs.completions.SAFETY_POLL", 0.01)
     completions = api.app.state.services.completions
     reads = []
     read = JobQueue.records
@@ -133,7 +133,7 @@ def test_a_wait_ends_when_its_client_goes(serve_api: Callable[..., Any], how: st
 def test_a_job_that_many_wait_for_is_read_once_for_all_of_them(
     serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warpdesk_server.app.jobs.queue.SAFETY_POLL", 0.1)
+    monkeypatch.setattr("warpdesk_server.app.jobs.completions.SAFETY_POLL", 0.1)
     with serve_api(max_waits=200) as api, connect(api.redis_url) as redis:
 
         def reads() -> int:
@@ -155,7 +155,7 @@ def test_a_job_that_many_wait_for_is_read_once_for_all_of_them(
 
 
 def test_a_wait_ends_when_its_job_is_forgotten(serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warpdesk_server.app.jobs.queue.SAFETY_POLL", 0.1)
+    monkeypatch.setattr("warpdesk_server.app.jobs.completions.SAFETY_POLL", 0.1)
     with serve_api() as api, connect(api.redis_url) as redis, concurrent.futures.ThreadPoolExecutor(1) as pool:
         job_id = api.submit(**SCALE)
         reply = pool.submit(api.http.get, f"/v1/jobs/{job_id}", headers=WAIT)

@@ -1,0 +1,357 @@
+"""Completions: one subscription to Redis that wakes requests which wait for the end of a job, or stream its events."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import anyio
+from pydantic import ValidationError
+from redis.asyncio import Redis as AsyncRedis
+from redis.asyncio.client import PubSub
+from redis.exceptions import RedisError
+
+from warpdesk_server.app.jobs.queue import Queue
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
+from warpdesk_server.workers.queue.protocol import EVENTS, Event
+
+log = logging.getLogger("warpdesk_server.service.api")
+
+# Seconds between two reads of a job that is waited for, and until a reader that could not read tries again. The
+# subscription tells all else; where no worker is alive, a queued job's deadline passes for whoever asks.
+SAFETY_POLL = 5.0
+
+SILENCE = 5.0  # seconds without a word of Redis until it is asked for one, and as many until the connection is given up
+KEPT = 32  # events that wait for a slow reader; it reads later ones from Redis
+AT_ONCE = 256  # records read in one turn of a thread
+
+
+@dataclass(eq=False)
+class Watch:
+    """One who waits for the end of one job, for as long as its caller is let in."""
+
+    job_id: str
+    let_in: Callable[[], bool]
+    woken: asyncio.Event = field(default_factory=asyncio.Event)  # there is nothing to wait for any more
+    record: JobRecord | None = None  # once it is final
+    enqueued: bool = False  # so that a record which is not there means that the job is forgotten
+
+
+@dataclass(eq=False)
+class Feed:
+    """One who reads the events of one job, and has had those up to `last`, for as long as its caller is let in."""
+
+    job_id: str
+    last: int
+    let_in: Callable[[], bool]
+    fresh: list[Event] = field(default_factory=list)
+    behind: bool = True  # there may be events that only Redis has
+    # Nothing is to come, though its last event was not had: the job was erased, its time is over, or its caller is not
+    # let in any more.
+    over: bool = False
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def put(self, event: Event) -> None:
+        if len(self.fresh) >= KEPT:
+            self.fall_behind()
+        elif not self.behind:
+            self.fresh.append(event)
+        self.woken.set()
+
+    def fall_behind(self) -> None:
+        self.fresh.clear()
+        self.behind = True
+        self.woken.set()
+
+    def take(self) -> list[Event]:
+        """What came and was not had yet, in order; one that is missing in between leaves the reader behind."""
+        taken = [event for event in self.fresh if event.number > self.last]
+        self.fresh.clear()
+        if [event.number for event in taken] != [self.last + place for place in range(1, len(taken) + 1)]:
+            self.fall_behind()
+            return []
+        return taken
+
+
+class Completions:
+    """Tells who waits for a job that it is done, and who reads its events what happens. One Redis connection for all.
+
+    A job is read once, however many wait for it, and many jobs in one step. Each that ended is told to `seen`, for the
+    counters.
+    """
+
+    def __init__(self, url: str, queue: Queue, seen: Callable[[JobRecord], Awaitable[None]]) -> None:
+        self._url = url
+        self._queue = queue
+        self._seen = seen
+        self._watches: dict[str, set[Watch]] = {}
+        self._feeds: dict[str, set[Feed]] = {}
+        self._ended: dict[str, None] = {}  # jobs to be read, in the order of their ends
+        self._asked: dict[str, asyncio.Future[JobRecord | None]] = {}  # jobs to be read for those who asked
+        self._any_to_read = asyncio.Event()
+        self._over: list[JobRecord] = []  # of jobs that ended, not yet told to `seen`
+        self._any_over = asyncio.Event()
+        self.released = False
+
+    @contextmanager
+    def watch(self, job_id: str, let_in: Callable[[], bool]) -> Iterator[Watch]:
+        """Begin before the job is enqueued, so that no end is missed."""
+        with _entered(self._watches, job_id, Watch(job_id, let_in)) as watch:
+            yield watch
+
+    @contextmanager
+    def follow(self, job_id: str, after: int, let_in: Callable[[], bool]) -> Iterator[Feed]:
+        """Read a job's events after that number, with `news`."""
+        with _entered(self._feeds, job_id, Feed(job_id, after, let_in)) as feed:
+            yield feed
+
+    def release(self) -> None:
+        """Answer everyone who waits with the job as it is: this process is about to end, the jobs go on."""
+        self.released = True
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.woken.set()
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.woken.set()
+
+    def dismiss(self) -> None:
+        """End the waits and streams whose callers are not let in any more."""
+        for watches in self._watches.values():
+            for watch in watches:
+                if not watch.let_in():
+                    watch.woken.set()
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                if not feed.let_in():
+                    feed.over = True
+                    feed.woken.set()
+
+    async def until_done(self, watch: Watch, seconds: float, gone: Coroutine[object, object, None]) -> JobRecord | None:
+        """The record once it is final, or as it is when the time is over or `gone` returns, since its client has gone.
+
+        Call it once the job is enqueued. Survives a Redis that goes and comes back.
+        """
+        watch.enqueued = True
+        leaving = asyncio.create_task(gone)
+        leaving.add_done_callback(lambda _: watch.woken.set())
+        try:
+            if not self.released:
+                with anyio.move_on_after(seconds):
+                    await watch.woken.wait()
+        finally:
+            leaving.cancel()
+        return watch.record or await self.current(watch.job_id)
+
+    async def current(self, job_id: str) -> JobRecord | None:
+        """The record as it is now, by one read for all who ask at the same time. None where there is none, or where it
+        cannot be read."""
+        return await asyncio.shield(self._ask(job_id))  # others may wait for the same read
+
+    def _ask(self, job_id: str) -> asyncio.Future[JobRecord | None]:
+        if job_id not in self._asked:
+            self._asked[job_id] = asyncio.get_running_loop().create_future()
+            self._any_to_read.set()
+        return self._asked[job_id]
+
+    async def news(self, feed: Feed, seconds: float) -> list[Event]:
+        """The events the reader has not had, in order and each once; none if there are none within some seconds.
+
+        What it missed while it was slow, or while there was no connection, comes from Redis.
+        """
+        with anyio.move_on_after(seconds):
+            while not (self.released or feed.over):
+                if feed.behind:
+                    events = await self._missed(feed)
+                else:
+                    await feed.woken.wait()
+                    feed.woken.clear()
+                    events = feed.take()
+                if events:
+                    feed.last = events[-1].number
+                    return events
+        return []
+
+    async def _missed(self, feed: Feed) -> list[Event]:
+        feed.behind = False  # what comes from now on is kept, so that none is lost between the two
+
+        def read(jobs: JobQueue) -> tuple[list[Event], bool]:
+            if events := jobs.events(feed.job_id, feed.last):
+                return events, False
+            record = jobs.get(feed.job_id)
+            if record is not None and not record.state.final:
+                return [], False
+            events = jobs.events(feed.job_id, feed.last)  # it may have ended between the two
+            return events, not events
+
+        try:
+            events, feed.over = await self._queue(read)
+            return events
+        except Refusal:
+            feed.fall_behind()
+            await asyncio.sleep(SAFETY_POLL * random.uniform(0.5, 1.0))  # noqa: S311 - not all at the same moment
+            return []
+        except BaseException:
+            feed.fall_behind()
+            raise
+
+    async def listen(self) -> None:
+        """Run for as long as the API does."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._hear())
+            tasks.create_task(self._read())
+            tasks.create_task(self._poll())
+            tasks.create_task(self._follow_up())
+
+    async def _hear(self) -> None:
+        pause = 0.1
+        while True:
+            try:
+                async with (
+                    AsyncRedis.from_url(
+                        self._url,
+                        decode_responses=True,
+                        protocol=2,  # of the third, redis-py writes out every message for a log
+                        socket_connect_timeout=2.0,
+                        socket_timeout=10.0,
+                        # redis-py refuses the option for a unix socket, which needs none.
+                        **({} if self._url.startswith("unix:") else {"socket_keepalive": True}),
+                    ) as client,
+                    client.pubsub() as channel,
+                    _ended(channel),
+                ):
+                    await channel.subscribe(EVENTS)
+                    asked = False
+                    while True:
+                        message = await channel.get_message(timeout=SILENCE)
+                        if message is None:
+                            if asked:
+                                raise TimeoutError(f"no word of Redis for {2 * SILENCE:g} seconds")
+                            await channel.ping()
+                        elif message["type"] == "message":
+                            self._tell(message["data"])
+                            await asyncio.sleep(0)  # messages that are there already are read without a pause
+                        elif message["type"] == "subscribe":  # redis-py may have connected again without a word
+                            pause = 0.1
+                            self._catch_up()
+                        asked = message is None
+            except Exception as error:  # noqa: BLE001 - whatever breaks it, waiters need it back
+                log.warning("no news of jobs, trying again in %.1f s: %r", pause, error)
+            await asyncio.sleep(pause)
+            pause = min(2.0, pause * 2)
+
+    def _tell(self, message: str) -> None:
+        text, _, record = message.partition("\n")
+        try:
+            event = Event.model_validate_json(text)
+        except ValidationError as error:
+            log.warning("an event that cannot be read: %s", error)
+            return
+        for feed in self._feeds.get(event.job, ()):
+            feed.put(event)
+        if event.final:
+            ended = self._queue.jobs.told(event.job, record) if record else None
+            if ended is None or not ended.state.final:  # whoever may publish may say anything: it is looked up
+                self._ended[event.job] = None
+                self._any_to_read.set()
+            else:
+                self._wake(event.job, ended)
+                self._over.append(ended)
+                self._any_over.set()
+
+    def _catch_up(self) -> None:
+        """What happened while nobody listened is not told again: readers read, and every job waited for is looked at"""
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.fall_behind()
+        self._ended.update(dict.fromkeys(self._watches))
+        self._any_to_read.set()
+
+    def _wake(self, job_id: str, record: JobRecord | None) -> None:
+        for watch in self._watches.get(job_id, ()):
+            watch.record = record
+            watch.woken.set()
+
+    async def _poll(self) -> None:
+        """Have each job that is waited for read every `SAFETY_POLL` seconds, at most `AT_ONCE` in one step."""
+        while True:
+            waited = list(self._watches)
+            steps = [waited[start : start + AT_ONCE] for start in range(0, len(waited), AT_ONCE)] or [[]]
+            for step in steps:
+                await asyncio.sleep(SAFETY_POLL / len(steps))
+                for job_id in step:
+                    if job_id in self._watches:
+                        self._ask(job_id)
+
+    async def _read(self) -> None:
+        """Read the records that are asked for, and those of jobs that ended and were not told with them."""
+        while True:
+            await self._any_to_read.wait()
+            await asyncio.sleep(0)  # those who were woken by it answer first
+            wanted = list(dict.fromkeys((*self._asked, *self._ended)))[:AT_ONCE]
+            asked = {job_id: self._asked.pop(job_id) for job_id in wanted if job_id in self._asked}
+            enqueued = {job for job in wanted if any(watch.enqueued for watch in self._watches.get(job, ()))}
+            try:
+                records = await self._queue(lambda jobs: jobs.records(wanted)) if wanted else []  # noqa: B023
+            except BaseException as error:  # whoever asked must not wait for what nobody reads
+                for future in asked.values():
+                    future.set_result(None)
+                if not isinstance(error, Refusal):
+                    raise
+                await asyncio.sleep(1.0)
+                continue
+            for job_id, record in zip(wanted, records, strict=True):
+                if record.state.final if record is not None else job_id in enqueued:
+                    self._wake(job_id, record)
+                if job_id in self._ended:
+                    del self._ended[job_id]
+                    if record is not None and record.state.final:
+                        self._over.append(record)
+                        self._any_over.set()
+                if job_id in asked:
+                    asked[job_id].set_result(record)
+            if not (self._ended or self._asked):
+                self._any_to_read.clear()
+
+    async def _follow_up(self) -> None:
+        """Do what follows the end of each job. It may wait for a disk or the ledger; those who wait for jobs do not."""
+        while True:
+            await self._any_over.wait()
+            await asyncio.sleep(0)  # those who were woken by it answer first
+            self._any_over.clear()
+            over, self._over = self._over, []
+            for record in over:
+                try:
+                    await self._seen(record)
+                except Exception:  # a disk that fails, say: those of other jobs must still be told
+                    log.exception("what follows the end of %s", record.request.id)
+
+
+L = TypeVar("L", Watch, Feed)
+
+
+@contextmanager
+def _entered(register: dict[str, set[L]], job_id: str, listener: L) -> Iterator[L]:
+    register.setdefault(job_id, set()).add(listener)
+    try:
+        yield listener
+    finally:
+        listeners = register[job_id]
+        listeners.discard(listener)
+        if not listeners:
+            del register[job_id]
+
+
+@asynccontextmanager
+async def _ended(channel: PubSub) -> AsyncIterator[None]:
+    """Wait for the end of its connection: over TLS that takes a moment, and the event loop must not end before."""
+    try:
+        yield
+    finally:
+        if channel.connection is not None:
+            with suppress(RedisError, OSError):
+                await channel.connection.disconnect()

@@ -1,0 +1,54 @@
+"""The command `warpdesk`: its parser, with the commands that installed distributions add, and one run of it."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, entry_points, version
+
+from warpdesk.cli import submit
+from warpdesk.cli.command import Misconfigured, fail
+
+GROUP = "warpdesk.commands"  # of entry points: each is a function that adds commands to the parser
+
+# What the distribution `warpdesk-server` adds.
+OF_THE_SERVICE = ("serve", "worker", "doctor", "health", "warm", "bench", "keys", "ledger")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in OF_THE_SERVICE and not entry_points(group=GROUP):
+        fail(f"`{arguments[0]}` comes with the service, which is not installed: pip install warpdesk-server")
+        return 2
+    chosen = parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # httpx reports each request at this level.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    command: Callable[[argparse.Namespace], int] = chosen.run
+    try:
+        return command(chosen)
+    except Misconfigured as error:
+        fail(str(error))
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of every command there is."""
+    result = argparse.ArgumentParser(prog="warpdesk", description="A self-hosted GPU compute service.")
+    result.add_argument("--version", action="version", version=f"warpdesk {_version()}")
+    commands = result.add_subparsers(required=True, metavar="COMMAND")
+    submit.add(commands)
+    added = entry_points(group=GROUP)
+    for entry in added:
+        entry.load()(commands)
+    if not added:
+        result.epilog = f"`pip install warpdesk-server` adds {', '.join(OF_THE_SERVICE)}."
+    return result
+
+
+def _version() -> str:
+    try:
+        return version("warpdesk")
+    except PackageNotFoundError:  # run from the sources
+        return "(not installed)"

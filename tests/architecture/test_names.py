@@ -1,0 +1,150 @@
+"""The lint rule for plain words: no identifier is a bare participle of saying or knowing (CONTRIBUTING.md, Words)."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = (
+    "app",
+    "benchmarks",
+    "clients",
+    "deploy",
+    "docs",
+    "examples",
+    "kernels",
+    "privacy",
+    "tests",
+    "warpdesk_server",
+    "workers",
+)
+
+# Each says that something happened to a value and not what the value is.
+BANNED = {"asked", "deed", "heard", "horse", "known", "said", "seen", "told", "wished"}
+
+# Folders that still have such names. A folder leaves the list with its last one, and none is added.
+NOT_YET_CLEAN = {
+    "app",
+    "app/access",
+    "app/arrays",
+    "app/budgets",
+    "app/health",
+    "app/http",
+    "app/jobs",
+    "app/kit",
+    "app/metrics",
+    "app/remote",
+    "app/rounds",
+    "benchmarks",
+    "benchmarks/faulted",
+    "clients/python",
+    "deploy/fly",
+    "deploy/grafana",
+    "examples",
+    "kernels",
+    "kernels/cpu",
+    "kernels/dp_noise",
+    "kernels/federated_average",
+    "kernels/gpu",
+    "kernels/indicators",
+    "kernels/matmul",
+    "kernels/monte_carlo",
+    "kernels/secure_aggregation",
+    "kernels/shamir",
+    "privacy",
+    "privacy/rounds",
+    "tests",
+    "tests/app",
+    "tests/architecture",
+    "tests/benchmarks",
+    "tests/chaos",
+    "tests/deploy",
+    "tests/end_to_end",
+    "tests/kernels",
+    "tests/privacy",
+    "tests/warpdesk",
+    "tests/workers",
+    "warpdesk_server",
+    "warpdesk_server/doctor",
+    "warpdesk_server/service",
+    "workers",
+    "workers/child",
+    "workers/gpu",
+    "workers/parent",
+    "workers/queue",
+    "workers/store",
+}
+
+
+def names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Every name that the code gives to something, with its line."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name, node.lineno
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name, node.lineno
+            case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+                yield name, node.lineno
+
+
+def banned(text: str) -> list[tuple[str, int]]:
+    return [(name, line) for name, line in names(ast.parse(text)) if name.strip("_").lower() in BANNED]
+
+
+def room(path: Path) -> str:
+    """The folder a file belongs to, at most two levels below the repository: `workers/queue`, `tests/kernels`."""
+    return "/".join(path.relative_to(ROOT).parent.parts[:2])
+
+
+@cache
+def findings() -> dict[str, list[str]]:
+    by_folder: dict[str, list[str]] = {}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            lines = [f"{path.relative_to(ROOT)}:{line}: {name}" for name, line in banned(path.read_text())]
+            if lines:
+                by_folder.setdefault(room(path), []).extend(lines)
+    return by_folder
+
+
+def test_a_clean_folder_stays_clean() -> None:
+    assert [line for folder, lines in findings().items() if folder not in NOT_YET_CLEAN for line in lines] == []
+
+
+def test_a_folder_that_is_clean_leaves_the_list() -> None:
+    assert sorted(NOT_YET_CLEAN - findings().keys()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "told = 1",
+        "def asked(): ...",
+        "class Told: ...",
+        "def f(known): ...",
+        "def f(*, _seen=()): ...",
+        "self.heard = 1",
+        "for told in (): ...",
+        "told: int",
+        "import a as told",
+        "with a() as told: ...",
+        "[1 for told in ()]",
+    ],
+)
+def test_a_banned_name_is_found(text: str) -> None:
+    assert len(banned(text)) == 1
+
+
+@pytest.mark.parametrize("text", ["report = known_kinds", "print(told)", "a.told()", "'told'", "def test_told(): ..."])
+def test_other_names_and_uses_of_names_pass(text: str) -> None:
+    assert banned(text) == []
+
+
+if __name__ == "__main__":
+    for folder, count in Counter({folder: len(lines) for folder, lines in findings().items()}).most_common():
+        print(f"{count:4} {folder}")  # noqa: T201

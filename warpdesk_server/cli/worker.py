@@ -1,0 +1,49 @@
+"""`warpdesk worker`: run one worker for the Redis of WARPDESK_REDIS_URL."""
+
+import argparse
+import math
+import os
+from contextlib import suppress
+
+from warpdesk.cli.command import Misconfigured, Subcommands
+
+from warpdesk_server.cli.environment import read, require_redis_url
+
+
+def add(commands: Subcommands) -> None:
+    worker = commands.add_parser("worker", help="run one worker for the Redis of WARPDESK_REDIS_URL")
+    worker.add_argument(
+        "--idle-exit", type=_seconds, metavar="SECONDS", help="end after so long without a job (default: never)"
+    )
+    worker.add_argument(
+        "--max-seconds",
+        type=_seconds,
+        metavar="SECONDS",
+        help="take no job after so long, and end when the last one is done or given back (default: never)",
+    )
+    worker.set_defaults(run=_worker)
+
+
+def _worker(chosen: argparse.Namespace) -> int:
+    # The worker replaces this process: what supervises it sees its exit code and sends it signals.
+    from warpdesk_server.service.home import UnusableHome, make_private
+    from warpdesk_server.service.processes import module
+    from warpdesk_server.workers.settings import WorkerSettings
+
+    limits = {"WARPDESK_IDLE_EXIT_SECONDS": chosen.idle_exit, "WARPDESK_MAX_SECONDS": chosen.max_seconds}
+    os.environ.update({name: str(value) for name, value in limits.items() if value is not None})
+    settings = read(WorkerSettings)
+    require_redis_url(settings.redis_url)
+    try:
+        make_private(settings.home)
+    except UnusableHome as error:
+        raise Misconfigured(str(error)) from None
+    command, needed = module("warpdesk_server.workers.parent.main")
+    os.execve(command[0], command, {**os.environ, **needed})  # noqa: S606
+
+
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < math.inf:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
