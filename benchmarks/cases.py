@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu.contract import Device
-from warpdesk_server.kernels.operation import Params
+from warpdesk_server.kernels.params import Params
 
 Inputs = dict[str, NDArray[Any]]
 Call = Callable[[], object]

@@ -13,7 +13,7 @@ from starlette.types import Receive
 from warpdesk_server.app.kit import errors, limits
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
 from warpdesk_server.app.kit.limits import network
-from warpdesk_server.kernels.operation import problems_of
+from warpdesk_server.kernels.problems import problems_of
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

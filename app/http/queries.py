@@ -8,7 +8,7 @@ from fastapi import Request
 
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.kernels.operation import Problem
+from warpdesk_server.kernels.problems import Problem
 
 
 async def declared_alone(request: Request) -> None:

@@ -19,7 +19,9 @@ from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import Cost, InvalidRequest, Operation, Params, Problem
+from warpdesk_server.kernels.operation import Cost, Operation
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import InvalidRequest, Problem
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.workers.store.protocol import StoredArray
 

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from warpdesk_server.app.kit import schemas
-from warpdesk_server.kernels import operation
+from warpdesk_server.kernels.problems import MOST_LISTED, Problem, problems_of
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
 from warpdesk_server.privacy.ledger import LedgerBehind, WrongKey
@@ -116,7 +116,7 @@ class Refusal(Exception):
         self,
         code: str,
         detail: str,
-        *problems: operation.Problem,
+        *problems: Problem,
         headers: Mapping[str, str] | None = None,
         job: str | None = None,
     ) -> None:
@@ -134,7 +134,7 @@ class Refusal(Exception):
 
 def refuse_at(code: str, pointer: str, detail: str) -> Refusal:
     """A refusal about one place in the request."""
-    return Refusal(code, detail, operation.Problem(pointer, detail))
+    return Refusal(code, detail, Problem(pointer, detail))
 
 
 def refusal_of(error: Refused | DatabaseUnavailable, pointer: str | None = None) -> Refusal:
@@ -171,7 +171,7 @@ def response(refusal: Refusal) -> Response:
         retryable=retryable,
         errors=[
             schemas.ErrorDetail(pointer=problem.pointer, detail=problem.detail)
-            for problem in refusal.problems[: operation.TOLD]
+            for problem in refusal.problems[:MOST_LISTED]
         ],
         job=refusal.job,
     )
@@ -241,7 +241,7 @@ def install(api: FastAPI) -> None:
     @api.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101
-        problems, count = operation.problems_of(error.errors())
+        problems, count = problems_of(error.errors())
         return response(Refusal("invalid-request", sentence_of(problems, count), *problems))
 
     @api.exception_handler(ClientDisconnect)
@@ -272,11 +272,11 @@ def unforeseen(method: str, path: str, error: Exception) -> Response:
     return response(Refusal("internal-error", "The service failed on this request; its log has the reason"))
 
 
-def sentence_of(problems: Sequence[operation.Problem], count: int | None = None) -> str:
+def sentence_of(problems: Sequence[Problem], count: int | None = None) -> str:
     """One sentence for so many problems, of which these are the first, or all."""
     count = len(problems) if count is None else count
     if count == 1:
         return problems[0].detail
-    told = [f"{problem.pointer}: {problem.detail}" for problem in problems[: operation.TOLD]]
-    more = [f"and {count - operation.TOLD} more"] if count > operation.TOLD else []
+    told = [f"{problem.pointer}: {problem.detail}" for problem in problems[:MOST_LISTED]]
+    more = [f"and {count - MOST_LISTED} more"] if count > MOST_LISTED else []
     return f"{count} things are wrong: " + "; ".join(told + more)

@@ -21,7 +21,7 @@ from warpdesk_server.app.kit.limits import Share
 from warpdesk_server.app.kit.schemas import Body, moment
 from warpdesk_server.app.rounds import schemas
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.kernels.operation import Problem
+from warpdesk_server.kernels.problems import Problem
 from warpdesk_server.privacy.rounds import state as rules
 from warpdesk_server.privacy.rounds.state import Bounds, Member, NewRound, Status
 from warpdesk_server.workers.store.rows import Closed, Row, RowTaken

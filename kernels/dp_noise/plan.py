@@ -25,7 +25,7 @@ from warpdesk_server.kernels.dp_noise.calibration import (
 )
 from warpdesk_server.kernels.dp_noise.rational import at_least, digits, exact, power, root_up, round_down
 from warpdesk_server.kernels.dp_noise.spec import DpNoise, Norm, has_noisy_count, released
-from warpdesk_server.kernels.operation import refuse
+from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.spend import Spend
 
 MIN_LOG2_SCALE = 20

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.dp_noise.plan import MAX_TOTAL, Plan, describe
 from warpdesk_server.kernels.dp_noise.spec import DpNoise
-from warpdesk_server.kernels.operation import InvalidRequest, refuse
+from warpdesk_server.kernels.problems import InvalidRequest, refuse
 
 NORM = {"l1": 1, "l2": 2, "linf": 3}
 

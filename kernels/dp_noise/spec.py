@@ -12,7 +12,9 @@ from pydantic import Field, model_validator
 from warpdesk_server.kernels.amount import Amount
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching
-from warpdesk_server.kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params, refuse
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.params import EXACT, Params
+from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.spend import BudgetId, Neighbouring, Spend
 
 Norm = Literal["l1", "l2", "linf"]

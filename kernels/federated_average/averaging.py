@@ -25,7 +25,7 @@ from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.dp_noise.rational import root_up
 from warpdesk_server.kernels.federated_average.plan import Plan, describe, plan, undescribed
 from warpdesk_server.kernels.federated_average.spec import BLOCK, FederatedAverage
-from warpdesk_server.kernels.operation import refuse
+from warpdesk_server.kernels.problems import refuse
 
 Numbers = NDArray[np.float64]
 

@@ -10,18 +10,9 @@ from pydantic import Field, model_validator
 from warpdesk_server.kernels.amount import Amount
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo, DType
 from warpdesk_server.kernels.batching import Batching
-from warpdesk_server.kernels.operation import (
-    EXACT,
-    Cost,
-    Example,
-    Grid,
-    Input,
-    InvalidRequest,
-    Operation,
-    Output,
-    Params,
-    Problem,
-)
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.params import EXACT, Params
+from warpdesk_server.kernels.problems import InvalidRequest, Problem
 from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
 from warpdesk_server.kernels.spend import BudgetId, Neighbouring, Spend
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.indicators.spec import NanPolicy
-from warpdesk_server.kernels.operation import refuse
+from warpdesk_server.kernels.problems import refuse
 
 
 def close_gaps(prices: NDArray[Any], policy: NanPolicy) -> NDArray[Any]:

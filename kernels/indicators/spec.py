@@ -17,7 +17,9 @@ from warpdesk_server.kernels.indicators.recurrence import (
     look_back,
     rsi_recurrence,
 )
-from warpdesk_server.kernels.operation import EXACT, Cost, Example, Grid, Input, Operation, Output, Params, refuse
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.params import EXACT, Params
+from warpdesk_server.kernels.problems import refuse
 
 LONGEST_PERIOD = 100_000
 # Bars of a chunk: 32 MiB of float64, which is read in a hundredth of a millisecond more than a launch takes, and small

@@ -15,7 +15,7 @@ from warpdesk_server.kernels.gpu.faults import LaunchFailed, NoDevice, OutOfMemo
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.matmul.precision import nearest, ratio, sampled, squares
 from warpdesk_server.kernels.matmul.spec import Dimensions, MatmulParams, Piece, Precision, cut, dimensions
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 
 _FILE = Path(__file__).parent / "matmul.cu"
 _SOURCE = {"float32": Source(_FILE, {"REAL": "f32"}), "float64": Source(_FILE, {"REAL": "f64"})}

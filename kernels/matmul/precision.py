@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.matmul.spec import Precision
-from warpdesk_server.kernels.operation import refuse
+from warpdesk_server.kernels.problems import refuse
 
 # Bits of a float32 significand that a format drops. tf32 keeps 10 explicit bits (NVIDIA, "TensorFloat-32 in the A100",
 # 2020), bf16 keeps 7; both keep float32's exponent. fp16 is IEEE 754 binary16, which NumPy and CuPy have.

@@ -8,17 +8,9 @@ from pydantic import Field
 
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
-from warpdesk_server.kernels.operation import (
-    Cost,
-    Example,
-    Grid,
-    Input,
-    InvalidRequest,
-    Operation,
-    Output,
-    Params,
-    Problem,
-)
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import InvalidRequest, Problem
 
 Precision = Literal["ieee", "tf32", "bf16", "fp16"]
 

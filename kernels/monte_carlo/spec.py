@@ -7,7 +7,9 @@ from pydantic import Field, field_validator, model_validator
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching
-from warpdesk_server.kernels.operation import Cost, Example, Grid, InvalidRequest, Operation, Output, Params, Problem
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Operation, Output
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import InvalidRequest, Problem
 
 Payoff = Literal[
     "european",

@@ -11,18 +11,9 @@ from pydantic import Field
 from warpdesk_server.kernels.amount import Amount
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
-from warpdesk_server.kernels.operation import (
-    EXACT,
-    Cost,
-    Example,
-    Grid,
-    Input,
-    InvalidRequest,
-    Operation,
-    Output,
-    Params,
-    Problem,
-)
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.params import EXACT, Params
+from warpdesk_server.kernels.problems import InvalidRequest, Problem
 
 STATEMENT = (
     "Sum of the named survivors' vectors, unmasked by seeds the caller passed in. The caller is trusted like the "

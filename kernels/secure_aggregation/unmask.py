@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.operation import refuse
+from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.secure_aggregation.spec import STATEMENT, SecureAggregation
 
 # First nonce word, little-endian; the other two are zero. Self and pair masks never share a stream, even of one seed.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.operation import InvalidRequest, Problem, refuse
+from warpdesk_server.kernels.problems import InvalidRequest, Problem, refuse
 from warpdesk_server.kernels.shamir.field import DTYPE, PRIME, weights, wrong_words
 from warpdesk_server.kernels.shamir.spec import ShamirReconstruct, ShamirShare
 

@@ -9,18 +9,9 @@ from pydantic import Field
 from warpdesk_server.kernels.amount import Amount
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
-from warpdesk_server.kernels.operation import (
-    Cost,
-    Example,
-    Grid,
-    Input,
-    InvalidRequest,
-    Operation,
-    Output,
-    Params,
-    Problem,
-    refuse,
-)
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import InvalidRequest, Problem, refuse
 from warpdesk_server.kernels.shamir.field import DTYPE, PRIME
 
 # x fits in 8 bits then, and four steps of Horner's rule in 64 bits: 2^31 (255^4 + ... + 255 + 1) < 2^63.

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
-from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output, Params, refuse
+from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import refuse
 
 # What is added up by itself before tiles are paired: part of what a sum is, and so of its bytes.
 TILE = 8192

@@ -9,7 +9,9 @@ from pydantic import Field
 
 from tests.claims import computed, finish, take
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
+from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.queue.jobs import Ending, JobQueue
 from warpdesk_server.workers.queue.protocol import Failed, Provenance, Succeeded

@@ -7,7 +7,8 @@ from pydantic import Field
 
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.catalogue import OPERATIONS as ALL
-from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output, Params
+from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output
+from warpdesk_server.kernels.params import Params
 
 POISON = -1.0
 

@@ -14,7 +14,8 @@ from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu.contract import Device
-from warpdesk_server.kernels.operation import Operation, Params
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.params import Params
 
 pytestmark = pytest.mark.timeout(600)  # the emulator compiles and runs kernels, also on a busy machine
 

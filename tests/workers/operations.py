@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.indicators.spec import RSI, SMA
-from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output, Params, refuse
+from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, Output
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.spend import BudgetId, Spend
 
 PACKAGE = "tests.workers.misbehaving"

@@ -24,7 +24,8 @@ from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, NoDevice
 from warpdesk_server.kernels.gpu.nvrtc import CompileError
 from warpdesk_server.kernels.gpu.occupancy import occupancy
 from warpdesk_server.kernels.gpu.source import Source
-from warpdesk_server.kernels.operation import Example, InvalidRequest, Operation
+from warpdesk_server.kernels.operation import Example, Operation
+from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.workers.child.calibrate import sizes
 from warpdesk_server.workers.child.cost import job_of
 from warpdesk_server.workers.child.warmup import Trial, answer, documented, variants

@@ -17,7 +17,9 @@ import numpy as np
 from warpdesk_server.kernels.array import ArrayInfo, DType
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.faults import DeviceLost
-from warpdesk_server.kernels.operation import Backend, Example, InvalidRequest, Operation, Params
+from warpdesk_server.kernels.operation import Backend, Example, Operation
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.workers.child.backend import RECOVERABLE
 from warpdesk_server.workers.child.cost import Costs, Job, job_of
 from warpdesk_server.workers.child.device import Probe

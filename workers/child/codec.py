@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from warpdesk_server.kernels.array import DTYPES, ArrayInfo
-from warpdesk_server.kernels.operation import Operation, Params, refuse
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.workers.queue.protocol import ArrayOutput, JobRequest, ResultDocument, ValueOutput
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.protocol import WorkerStore

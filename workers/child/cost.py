@@ -25,7 +25,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.fingerprint import fingerprint
-from warpdesk_server.kernels.operation import Backend, Operation, Params
+from warpdesk_server.kernels.operation import Backend, Operation
+from warpdesk_server.kernels.params import Params
 from warpdesk_server.workers.child.device import cpu_name
 from warpdesk_server.workers.queue.protocol import DeviceReport
 from warpdesk_server.workers.settings import WorkerSettings

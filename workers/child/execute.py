@@ -18,7 +18,9 @@ from warpdesk_server.kernels.array import ArrayInfo, DType
 from warpdesk_server.kernels.gpu.contract import Device, Times
 from warpdesk_server.kernels.gpu.faults import DeviceLost, NoDevice, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import let_go
-from warpdesk_server.kernels.operation import InvalidRequest, Operation, Params, refuse
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.kernels.params import Params
+from warpdesk_server.kernels.problems import InvalidRequest, refuse
 from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.child.backend import RECOVERABLE, Choice, choose
 from warpdesk_server.workers.child.cost import Costs, Job, job_of

@@ -21,7 +21,7 @@ from warpdesk_server.app.jobs.operations import check
 from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
-from warpdesk_server.kernels import operation
+from warpdesk_server.kernels.problems import MOST_LISTED
 
 MIB = 1 << 20
 CSV = {"Content-Type": "text/csv"}
@@ -371,6 +371,6 @@ def test_no_more_problems_are_built_than_are_told(api: Live) -> None:
     with pytest.raises(Refusal) as refusal:
         check(api.app.state.services, "local", body)
 
-    assert len(refusal.value.problems) == operation.TOLD
+    assert len(refusal.value.problems) == MOST_LISTED
     assert refusal.value.detail.startswith("900 things are wrong: ")
-    assert refusal.value.detail.endswith(f"and {900 - operation.TOLD} more")
+    assert refusal.value.detail.endswith(f"and {900 - MOST_LISTED} more")

@@ -33,7 +33,7 @@ from tests.workers.queue.seen import Seen
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
 from warpdesk_server.app.remote.endpoints import RESULTS, _is_unwanted
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.workers.child import codec, execute
 from warpdesk_server.workers.child.device import without_gpu
 from warpdesk_server.workers.queue.jobs import Held, JobQueue

@@ -17,7 +17,8 @@ from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.dp_noise import cpu, gpu, spec
 from warpdesk_server.kernels.dp_noise.spec import OPERATION
 from warpdesk_server.kernels.gpu.faults import DeviceFault, OutOfMemory
-from warpdesk_server.kernels.operation import Grid, InvalidRequest
+from warpdesk_server.kernels.operation import Grid
+from warpdesk_server.kernels.problems import InvalidRequest
 
 
 def _release(params: dict[str, Any], values: Any, key: bytes | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from warpdesk_server.kernels.dp_noise.integers import sum_records, to_grid
 from warpdesk_server.kernels.dp_noise.plan import Plan, describe, plan
 from warpdesk_server.kernels.dp_noise.release import NORM, as_bits
 from warpdesk_server.kernels.dp_noise.spec import OPERATION, DpNoise
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.kernels.spend import Spend
 
 # The first call of a compiled function loads or compiles it: no example has a deadline.

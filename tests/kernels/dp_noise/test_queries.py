@@ -21,7 +21,7 @@ from warpdesk_server.kernels.dp_noise.integers import clip_records, count_record
 from warpdesk_server.kernels.dp_noise.plan import plan
 from warpdesk_server.kernels.dp_noise.release import NORM, as_bits
 from warpdesk_server.kernels.dp_noise.spec import OPERATION
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 
 # The first call of a compiled function loads or compiles it: no example has a deadline.
 _settings = settings(deadline=None, max_examples=50)

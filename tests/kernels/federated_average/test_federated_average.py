@@ -24,7 +24,7 @@ from warpdesk_server.kernels.federated_average.averaging import prepare
 from warpdesk_server.kernels.federated_average.plan import plan
 from warpdesk_server.kernels.federated_average.spec import OPERATION, FederatedAverage
 from warpdesk_server.kernels.gpu.faults import LaunchFailed, OutOfMemory
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.kernels.spend import Spend
 
 _REFERENCE = Path(__file__).parents[4] / "shared" / "reference" / "privacy_reference_cases.json"

@@ -6,7 +6,7 @@ import pytest
 from tests.kernels.indicators import reference
 from tests.kernels.indicators.cases import TILE, walk
 from tests.kernels.indicators.reference import compute, window_moments
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 
 NAN = np.nan
 GAP = np.array([1, 2, 3, 4, 5, 6, NAN, 8, 9, 10, 11, 12])

@@ -7,7 +7,7 @@ import pytest
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 
 ALL = ["sma", "ema", "rsi", "bollinger"]
 PRICES = ArrayInfo("float64", (100,))

@@ -15,7 +15,7 @@ from warpdesk_server.kernels.gpu.faults import LaunchFailed, NoDevice, OutOfMemo
 from warpdesk_server.kernels.gpu.rows import check_out
 from warpdesk_server.kernels.matmul import cpu, gpu, spec
 from warpdesk_server.kernels.matmul.spec import MatmulParams
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 
 # Values of cublasOperation_t, cublasComputeType_t, cublasGemmAlgo_t and cudaDataType in CUDA 12's headers.
 OP_N, COMPUTE_32F, COMPUTE_32F_FAST_TF32, COMPUTE_64F, GEMM_DEFAULT = 0, 68, 77, 70, -1

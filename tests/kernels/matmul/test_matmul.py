@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.matmul import cpu
 from warpdesk_server.kernels.matmul.spec import OPERATION, MatmulParams
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 
 KERNEL = MatmulParams(algorithm="kernel")
 LIBRARY = MatmulParams(algorithm="library")

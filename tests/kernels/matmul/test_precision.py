@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from warpdesk_server.kernels.matmul import cpu
 from warpdesk_server.kernels.matmul.precision import LARGEST, nearest, relative_error
 from warpdesk_server.kernels.matmul.spec import MatmulParams
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 
 SIGNIFICAND = {"tf32": 11, "bf16": 8}  # bits, the implicit one among them
 UNIT = {"tf32": 2.0**-11, "bf16": 2.0**-8, "fp16": 2.0**-11}  # half an ulp of 1

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from warpdesk_server.kernels.monte_carlo.spec import CHUNK, OPERATION
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 
 VALID: dict[str, Any] = {**OPERATION.example.params}
 

@@ -15,7 +15,7 @@ from tests.kernels.secure_aggregation.rounds import Round, validate
 from tests.kernels.watched import WatchedDevice
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu.faults import DeviceFault
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.kernels.secure_aggregation import cpu, gpu, spec
 from warpdesk_server.kernels.secure_aggregation.spec import OPERATION, STATEMENT
 from warpdesk_server.kernels.secure_aggregation.unmask import masks

@@ -12,7 +12,7 @@ from tests.cudasim.device import EmulatedDevice
 from tests.kernels.shamir.conftest import Run
 from tests.kernels.watched import WatchedDevice
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.kernels.shamir import cpu, gpu, spec
 from warpdesk_server.kernels.shamir.field import DTYPE, PRIME
 from warpdesk_server.kernels.shamir.spec import OPERATIONS, RECONSTRUCT, ShamirReconstruct, ShamirShare

@@ -19,7 +19,7 @@ from tests.kernels.shamir.plain import evaluate, interpolate
 from tests.kernels.watched import WatchedDevice
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu.faults import DeviceFault
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.kernels.shamir import cpu, gpu, spec
 from warpdesk_server.kernels.shamir.field import DTYPE, PRIME
 from warpdesk_server.kernels.shamir.spec import SHARE, ShamirShare

@@ -17,7 +17,7 @@ from tests.kernels.vector.cases import ELEMENTWISE, REDUCTIONS, TILE, numbers
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu.contract import Device
-from warpdesk_server.kernels.operation import InvalidRequest
+from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.kernels.vector import spec
 
 Array = npt.NDArray[Any]

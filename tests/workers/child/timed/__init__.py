@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.operation import Backend, Cost, Example, Operation, Output, Params
+from warpdesk_server.kernels.operation import Backend, Cost, Example, Operation, Output
+from warpdesk_server.kernels.params import Params
 
 Truth = Callable[[float], float]  # seconds for so much work
 
