@@ -5,7 +5,7 @@
 # make bench EXTRAS=torch, or EXTRAS=gpu,torch, measures beside torch too.
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test lint types kernels sanitize soak chaos bench audit dashboards test-gpu bench-gpu
+.PHONY: help install run demo test lint types kernels sanitize soak chaos bench audit dashboards tables test-gpu bench-gpu
 
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.14; do \
 	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -68,6 +68,9 @@ dashboards: $(DEV) ## write what is made from others: dashboards, rules of Kuber
 	@$(BIN)/python deploy/grafana/build.py
 	@$(BIN)/python deploy/kubernetes/write_rules.py
 	@$(BIN)/python -m deploy.prometheus.write_reference
+
+tables: $(DEV) ## write the tables of docs/benchmarks.md from benchmarks/results
+	@$(BIN)/python docs/write_tables.py
 
 # Needs CuPy, NumPy, Numba, pydantic and pytest alone. PYTHON_GPU=python3 runs it with a Python that has them, as it is:
 # no .venv is made. Its other plugins stay out, and a warning of its versions of the libraries is shown, not an error.

@@ -1,10 +1,11 @@
-"""The README's `curl` lines do what it says they do."""
+"""The examples of the README and the tutorials, pasted twice into a shell and into Python."""
 
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,25 +14,33 @@ from tests.conftest import ROOT, Service, wait_until_ready
 
 pytestmark = pytest.mark.timeout(500)
 
-README = (ROOT / "README.md").read_text()
-_BLOCK = re.compile(r"^```(?:console|bash|sh|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_CURL = re.compile(r"^(?:\w+=\"?\$\()?curl\b")  # also `ID=$(curl ... | ...)`
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "tutorials").glob("*.md")))
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost):\d+")
+_SHELLS = {"console", "bash", "sh", "shell"}
+
+# Every curl of a block fails where HTTP says so, and its answer ends with a line.
+_STRICT = 'set -euo pipefail\ncurl() { command curl --fail-with-body -w "\\n" "$@"; }\n'
 
 
-def curl_lines(text: str) -> list[str]:
-    """Every curl command of the shell blocks, in order, lines ended by a backslash joined, prompts left out."""
-    found = []
-    for block in _BLOCK.findall(text):
-        joined = block.replace("\\\n", " ")
-        lines = (line.removeprefix("$ ").strip() for line in joined.splitlines())
-        found += [line for line in lines if _CURL.match(line)]
-    return found
+def shell_blocks(text: str) -> list[str]:
+    """Every shell block that asks the service something, prompts left out."""
+    blocks = [block for language, block in _BLOCK.findall(text) if language in _SHELLS]
+    return [re.sub(r"^\$ ", "", block, flags=re.MULTILINE) for block in blocks if "curl -" in block]
 
 
-def addressed(line: str, url: str) -> str:
-    """The same command for a service elsewhere, failing where HTTP says so."""
-    return _ADDRESS.sub(url.removeprefix("http://"), line).replace("curl ", "curl --fail-with-body ", 1)
+def python_blocks(text: str) -> list[str]:
+    return [block for language, block in _BLOCK.findall(text) if language == "python"]
+
+
+def addressed(block: str, url: str) -> str:
+    """The same example for a service elsewhere."""
+    return _ADDRESS.sub(url.removeprefix("http://"), block)
+
+
+def run_shell(block: str, url: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    script = _STRICT + addressed(block, url)
+    return subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=200)
 
 
 def need_curl() -> None:
@@ -42,6 +51,10 @@ def need_curl() -> None:
         pytest.skip("curl is not installed here")
 
 
+def jobs_of(output: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in output.splitlines() if line.startswith('{"id":"job_')]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where commands run: the examples are there as they are in a clone, and what is saved is thrown away."""
@@ -49,29 +62,59 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_curl_lines_of_the_readme_succeed(service: Service, folder: Path) -> None:
-    need_curl()
-    lines = curl_lines(README)
-    assert lines, "the README shows no curl line"
-    wait_until_ready(service)
-    # One shell, so that a line may use what an earlier one put into a variable.
-    script = "set -euo pipefail\n" + "\necho\n".join(addressed(line, service.url) for line in lines)
-    ran = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=200)
-    assert ran.returncode == 0, f"{script}\n{ran.stdout}\n{ran.stderr}"
-    jobs = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"id":"job_')]
-    assert [job["status"] for job in jobs if job["status"] in ("failed", "canceled", "expired")] == []
-
-
-def test_curl_lines_are_found_in_shell_blocks_only() -> None:
-    text = "```console\n$ curl -s a \\\n  -d b\nmake\nID=$(curl -s c)\n```\n```json\ncurl d\n```\ncurl e\n"
-    assert curl_lines(text) == ["curl -s a    -d b", "ID=$(curl -s c)"]
-
-
-def test_a_curl_line_that_is_refused_fails(service: Service) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_shell_examples_of_a_page_succeed_when_they_are_pasted_twice(
+    page: Path, service: Service, folder: Path
+) -> None:
     need_curl()
     wait_until_ready(service)
-    line = addressed("curl -s http://localhost:8000/v1/jobs/none", service.url)
-    assert subprocess.run(["bash", "-c", line], capture_output=True, timeout=30).returncode == 22
+    for block in shell_blocks(page.read_text()) * 2:
+        ran = run_shell(block, service.url, folder)
+        assert ran.returncode == 0, f"{block}\n{ran.stdout}\n{ran.stderr}"
+        assert [job for job in jobs_of(ran.stdout) if job["status"] != "succeeded"] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_python_examples_of_a_page_succeed_when_they_are_pasted_twice(
+    page: Path, service: Service, folder: Path
+) -> None:
+    wait_until_ready(service)
+    for block in python_blocks(page.read_text()) * 2:
+        ran = subprocess.run(
+            [sys.executable, "-c", addressed(block, service.url)],
+            cwd=folder, capture_output=True, text=True, timeout=200,
+        )  # fmt: skip
+        assert ran.returncode == 0, f"{block}\n{ran.stdout}\n{ran.stderr}"
+        assert ran.stdout.strip()
+
+
+def test_the_noisy_total_of_the_budget_page_is_as_close_as_the_page_says(service: Service, folder: Path) -> None:
+    need_curl()
+    wait_until_ready(service)
+    (block,) = shell_blocks((ROOT / "docs" / "tutorials" / "privacy-budget.md").read_text())
+    (job,) = jobs_of(run_shell(block, service.url, folder).stdout)
+    (noisy,) = job["result"]["outputs"]["noisy"]  # type: ignore[index]
+    # The exact total, and 20 times the scale of the noise: once in 500 million runs it is further away.
+    assert abs(noisy - 500_050) < 20 * 1000
+
+
+def test_each_page_of_examples_has_some() -> None:
+    texts = [page.read_text() for page in PAGES]
+    assert [bool(shell_blocks(text) or python_blocks(text)) for text in texts] == [True] * len(PAGES)
+    assert len(PAGES) >= 4
+    assert shell_blocks(texts[0])
+    assert python_blocks(texts[0])
+
+
+def test_only_shell_blocks_that_use_curl_are_run() -> None:
+    text = "```console\n$ curl -s a \\\n  -d b\n```\n```console\nmake\n```\n```json\ncurl -s d\n```\ncurl -s e\n"
+    assert shell_blocks(text) == ["curl -s a \\\n  -d b\n"]
+
+
+def test_an_example_that_is_refused_fails(service: Service, folder: Path) -> None:
+    need_curl()
+    wait_until_ready(service)
+    assert run_shell("curl -s http://localhost:8000/v1/jobs/none", service.url, folder).returncode == 22
 
 
 def test_a_missing_curl_fails_in_continuous_integration_and_is_a_skip_elsewhere(
