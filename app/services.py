@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from warpdesk_server.app.jobs.admission import Admission
 from warpdesk_server.app.jobs.completions import Completions
 from warpdesk_server.app.jobs.queue import Queue
+from warpdesk_server.app.jobs.watchdog import Watchdog
 from warpdesk_server.app.kit.amounts import Amounts
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Limits, Shares
@@ -45,6 +46,7 @@ class Services:
     waits: Shares
     streams: Shares
     admission: Admission
+    watchdog: Watchdog
     keys: Turns[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
     threads: ThreadPoolExecutor  # in which uploads are written
     amounts: Amounts

@@ -80,20 +80,18 @@ class Feed:
 class Completions:
     """Tells who waits for a job that it is done, and who reads its events what happens. One Redis connection for all.
 
-    A job is read once, however many wait for it, and many jobs in one step. Each that ended is told to `seen`, for the
-    counters.
+    A job is read once, however many wait for it, and many jobs in one step.
     """
 
-    def __init__(self, url: str, queue: Queue, seen: Callable[[JobRecord], Awaitable[None]]) -> None:
+    def __init__(self, url: str, queue: Queue) -> None:
         self._url = url
         self._queue = queue
-        self._seen = seen
         self._watches: dict[str, set[Watch]] = {}
         self._feeds: dict[str, set[Feed]] = {}
         self._ended: dict[str, None] = {}  # jobs to be read, in the order of their ends
         self._asked: dict[str, asyncio.Future[JobRecord | None]] = {}  # jobs to be read for those who asked
         self._any_to_read = asyncio.Event()
-        self._over: list[JobRecord] = []  # of jobs that ended, not yet told to `seen`
+        self._over: list[JobRecord] = []  # of jobs that ended, not yet followed up
         self._any_over = asyncio.Event()
         self.released = False
 
@@ -199,13 +197,13 @@ class Completions:
             feed.fall_behind()
             raise
 
-    async def listen(self) -> None:
-        """Run for as long as the API does."""
+    async def listen(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:
+        """Run for as long as the API does; `follow_up` is called for each job that ended."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._hear())
             tasks.create_task(self._read())
             tasks.create_task(self._poll())
-            tasks.create_task(self._follow_up())
+            tasks.create_task(self._follow_up(follow_up))
 
     async def _hear(self) -> None:
         pause = 0.1
@@ -317,7 +315,7 @@ class Completions:
             if not (self._ended or self._asked):
                 self._any_to_read.clear()
 
-    async def _follow_up(self) -> None:
+    async def _follow_up(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:
         """Do what follows the end of each job. It may wait for a disk or the ledger; those who wait for jobs do not."""
         while True:
             await self._any_over.wait()
@@ -326,7 +324,7 @@ class Completions:
             over, self._over = self._over, []
             for record in over:
                 try:
-                    await self._seen(record)
+                    await follow_up(record)
                 except Exception:  # a disk that fails, say: those of other jobs must still be told
                     log.exception("what follows the end of %s", record.request.id)
 

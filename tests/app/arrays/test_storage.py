@@ -15,7 +15,7 @@ from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, wait_until
 from tests.claims import request
-from warpdesk_server.app import main
+from warpdesk_server.app import background
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.arrays.codecs import NpyUpload
 from warpdesk_server.app.arrays.storage import ended
@@ -295,7 +295,7 @@ def test_a_result_by_a_name_that_is_none_stops_no_counting(tmp_path: Path) -> No
 def test_what_runs_beside_requests_begins_again_where_it_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(main, "_AGAIN", 0.0)
+    monkeypatch.setattr(background, "AGAIN", 0.0)
     begun = []
 
     async def work() -> None:
@@ -303,6 +303,6 @@ def test_what_runs_beside_requests_begins_again_where_it_fails(
         if len(begun) < 3:
             raise ValueError("an odd record")
 
-    asyncio.run(main._keep_going("storage", work))
+    asyncio.run(background.keep_going("storage", work))
     assert len(begun) == 3
     assert caplog.text.count("'storage' failed") == 2
