@@ -7,6 +7,7 @@ from numba import get_num_threads
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.dp_noise.integers import clip_records, count_records, sum_records, to_grid
+from warpdesk_server.kernels.dp_noise.params import DpNoise
 from warpdesk_server.kernels.dp_noise.plan import Plan, plan
 from warpdesk_server.kernels.dp_noise.release import (
     COUNT_DOMAIN,
@@ -18,7 +19,7 @@ from warpdesk_server.kernels.dp_noise.release import (
     refused_as_out_of_range,
 )
 from warpdesk_server.kernels.dp_noise.sampler import add_noise
-from warpdesk_server.kernels.dp_noise.spec import MOST_PARTS, DpNoise
+from warpdesk_server.kernels.dp_noise.spec import MOST_PARTS
 
 
 def dp_noise(params: DpNoise, values: NDArray[Any], *, key: bytes) -> dict[str, Any]:

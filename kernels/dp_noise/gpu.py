@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.dp_noise import spec
+from warpdesk_server.kernels.dp_noise.params import DpNoise
 from warpdesk_server.kernels.dp_noise.plan import Plan, plan
 from warpdesk_server.kernels.dp_noise.release import (
     COUNT_DOMAIN,
@@ -18,7 +19,6 @@ from warpdesk_server.kernels.dp_noise.release import (
     as_bits,
     refused_as_out_of_range,
 )
-from warpdesk_server.kernels.dp_noise.spec import DpNoise
 from warpdesk_server.kernels.gpu import chunks
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.occupancy import resident

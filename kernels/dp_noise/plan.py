@@ -11,20 +11,17 @@ k starts at 20 and rises until one record's bound has 1024 steps (or rounding co
 """
 
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR
 from fractions import Fraction
 from math import isqrt, prod
-from typing import Any
 
 from warpdesk_server.kernels.dp_noise.calibration import (
     epsilon_of_move,
     epsilon_of_rho,
     largest_move,
-    least_beyond,
     rho_of,
 )
-from warpdesk_server.kernels.dp_noise.rational import at_least, digits, exact, power, root_up, round_down
-from warpdesk_server.kernels.dp_noise.spec import DpNoise, Norm, has_noisy_count, released
+from warpdesk_server.kernels.dp_noise.params import DpNoise, Norm, has_noisy_count, released
+from warpdesk_server.kernels.dp_noise.rational import power, root_up, round_down
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.spend import Spend
 
@@ -117,44 +114,21 @@ def plan(params: DpNoise, shape: tuple[int, ...]) -> Plan:
     half = budget.half()
     summed = _noise(params, reach, half, shape, width)
     if budget.scale is not None:
-        spent = _spent(params, summed)
-        half = _Budget(epsilon=spent) if params.mechanism == "discrete_laplace" else _Budget(rho=spent)
+        cost = spent(params, summed)
+        half = _Budget(epsilon=cost) if params.mechanism == "discrete_laplace" else _Budget(rho=cost)
     return replace(summed, count=_noise(params, _Reach("l1", Fraction(1), 1), half, shape, 1))
 
 
 def charged(params: DpNoise, shape: tuple[int, ...]) -> Spend:
     """Return what each accountant is charged: what was asked where it was asked for, else what the noise costs."""
     made = plan(params, shape)
-    spent = _spent(params, made)
+    cost = spent(params, made)
     if params.mechanism == "discrete_laplace":
-        epsilon = spent if params.epsilon is None else Fraction(params.epsilon)
+        epsilon = cost if params.epsilon is None else Fraction(params.epsilon)
         # Pure epsilon is epsilon**2 / 2 zero-concentrated: Bun and Steinke (2016), Proposition 1.4.
         return Spend(epsilon, (epsilon, Fraction(0)), epsilon**2 / 2, params.neighbouring)
-    rho = spent if params.rho is None else Fraction(params.rho)
-    return Spend(None, _approximate(params, made), rho, params.neighbouring)
-
-
-def describe(params: DpNoise, made: Plan, noisy_count: float | None = None) -> dict[str, Any]:
-    """Every output but the noisy numbers; `noisy_count` belongs to a plan that has one."""
-    laplace = params.mechanism == "discrete_laplace"
-    units = root_up(made.sensitivity_squared)
-    spent = {"epsilon" if laplace else "rho": at_least(_spent(params, made))}
-    approximate = _approximate(params, made)
-    if approximate is not None:
-        spent = {"epsilon": at_least(approximate[0]), "delta": at_least(approximate[1]), **spent}
-    return {
-        "mechanism": params.mechanism,
-        "scale": exact(made.scale),
-        "grid": exact(made.grid),
-        "sensitivity": {"norm": "l1" if laplace else "l2", "grid_units": units, "value": float(units * made.grid)},
-        "sensitivity_source": "enforced" if params.mode == "records" else "declared",
-        "neighbouring": params.neighbouring,
-        "spent": spent,
-        "split": _split(params, made, noisy_count),
-        "accuracy_95": _accuracy(laplace, made, noisy_count),
-        "statement": _statement(params, made, spent),
-        "unaccounted": params.unaccounted is True,
-    }
+    rho = cost if params.rho is None else Fraction(params.rho)
+    return Spend(None, approximate(params, made), rho, params.neighbouring)
 
 
 def _reach(params: DpNoise, shape: tuple[int, ...]) -> _Reach:
@@ -267,15 +241,15 @@ def _largest(reach: _Reach, laplace: bool, budget_squared: int) -> int:
     return each - reach.rounding * root_up(reach.width)
 
 
-def _spent(params: DpNoise, made: Plan) -> Fraction:
+def spent(params: DpNoise, made: Plan) -> Fraction:
     """Return epsilon of discrete Laplace noise, rho of discrete Gaussian noise, a count's with it."""
-    counted = Fraction(0) if made.count is None else _spent(params, made.count)
+    counted = Fraction(0) if made.count is None else spent(params, made.count)
     if params.mechanism == "discrete_laplace":
         return counted + Fraction(root_up(made.sensitivity_squared), 2**made.log2_scale)
     return counted + Fraction(made.sensitivity_squared, 2 * 4**made.log2_scale)
 
 
-def _approximate(params: DpNoise, made: Plan) -> tuple[Fraction, Fraction] | None:
+def approximate(params: DpNoise, made: Plan) -> tuple[Fraction, Fraction] | None:
     """Return epsilon and delta where a delta was given: as asked, or the epsilon that a scale comes to."""
     if params.delta is None:
         return None
@@ -284,84 +258,7 @@ def _approximate(params: DpNoise, made: Plan) -> tuple[Fraction, Fraction] | Non
         return Fraction(params.epsilon), delta
     if made.one_moves and made.count is None:
         return epsilon_of_move(made.log2_scale, root_up(made.sensitivity_squared), delta), delta
-    return epsilon_of_rho(_spent(params, made), delta), delta
-
-
-def _split(params: DpNoise, made: Plan, noisy_count: float | None) -> dict[str, Any] | None:
-    if made.count is None:
-        return None
-    name = "epsilon" if params.mechanism == "discrete_laplace" else "rho"
-    counted = _spent(params, made.count)
-    return {
-        "sum": {name: at_least(_spent(params, made) - counted), "scale": exact(made.scale), "grid": exact(made.grid)},
-        "count": {
-            name: at_least(counted),
-            "scale": exact(made.count.scale),
-            "grid": exact(made.count.grid),
-            "noisy": noisy_count,
-        },
-    }
-
-
-def _accuracy(laplace: bool, made: Plan, noisy_count: float | None) -> float:
-    """Return what noise moves one released number by, less than that with probability 95 %, from the exact pmf.
-
-    A noisy mean s'/n' is off by at most (|noise of s| + bound |noise of n|) / n', since no mean passes the bound; each
-    noise stays within its 97.5 %.
-    """
-    if made.count is None:
-        return float(least_beyond(laplace, made.log2_scale, Fraction(1, 20)) * made.grid / made.divisor)
-    summed, counted = (
-        least_beyond(laplace, each.log2_scale, Fraction(1, 40)) * each.grid for each in (made, made.count)
-    )
-    bound = made.bound * made.grid
-    return float(min((summed + bound * counted) / max(Fraction(noisy_count or 0), Fraction(1)), 2 * bound))
-
-
-_WHAT = {
-    "sum": "The sum of clipped records is",
-    "mean": "The mean of clipped records is",
-    "histogram": "The histogram of records is",
-    "identity": "The list of clipped records is",
-}
-
-
-def _statement(params: DpNoise, made: Plan, spent: dict[str, dict[str, Any]]) -> str:
-    kind = "Laplace" if params.mechanism == "discrete_laplace" else "Gaussian"
-    accounted = (
-        "Unaccounted: no budget was charged, and every further release about the same people adds to what is learnt."
-        if params.budget is None
-        else "It was charged to its budget once; what is released outside that budget adds to what is learnt."
-    )
-    units = root_up(made.sensitivity_squared)
-    if units < RESOLUTION:
-        accounted = f"The grid is coarse: the sensitivity is {units} steps of it. {accounted}"
-    if params.mode == "aggregate":
-        return (
-            f"Discrete {kind} noise at scale {digits(made.scale, ROUND_FLOOR)} was added to each of {made.width} "
-            "coordinates. The sensitivity was declared by the caller and nothing here checks it; what the noise "
-            f"protects depends on it. {accounted}"
-        )
-    change = "adding or removing one record" if params.neighbouring == "add_remove" else "replacing one record"
-    amounts = [
-        f"{name} = {digits(Fraction(told['exact']), ROUND_CEILING)}"
-        for name, told in spent.items()
-        if name != "rho" or len(spent) == 1
-    ]
-    notion = {1: "epsilon-differentially private", 2: "(epsilon, delta)-differentially private"}[len(amounts)]
-    if "rho" in spent and len(spent) == 1:
-        notion = "rho-zero-concentrated differentially private"
-    parted = ""
-    if made.count is not None:
-        parted = (
-            f" in the noisy sum, divided by a noisy count at scale {digits(made.count.scale, ROUND_FLOOR)}, each of "
-            "which spent one half"
-        )
-    return (
-        f"{_WHAT[params.query]} {notion} with {' and '.join(amounts)} for {change}: discrete {kind} noise at scale "
-        f"{digits(made.scale, ROUND_FLOOR)}{parted}. This protects people from readers of the answer, not from this "
-        f"service, which sees the records, and not a person who is in several records. {accounted}"
-    )
+    return epsilon_of_rho(spent(params, made), delta), delta
 
 
 def _given(params: DpNoise) -> str:

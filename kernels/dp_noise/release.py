@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.dp_noise.plan import MAX_TOTAL, Plan, describe
-from warpdesk_server.kernels.dp_noise.spec import DpNoise
+from warpdesk_server.kernels.dp_noise.description import describe
+from warpdesk_server.kernels.dp_noise.params import DpNoise
+from warpdesk_server.kernels.dp_noise.plan import MAX_TOTAL, Plan
 from warpdesk_server.kernels.problems import InvalidRequest, refuse
 
 NORM = {"l1": 1, "l2": 2, "linf": 3}

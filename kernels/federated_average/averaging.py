@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from warpdesk_server.kernels.cpu.cores import share
 from warpdesk_server.kernels.dp_noise.rational import root_up
+from warpdesk_server.kernels.federated_average.params import FederatedAverage
 from warpdesk_server.kernels.federated_average.plan import Plan, describe, plan, undescribed
-from warpdesk_server.kernels.federated_average.spec import BLOCK, FederatedAverage
+from warpdesk_server.kernels.federated_average.spec import BLOCK
 from warpdesk_server.kernels.problems import refuse
 
 Numbers = NDArray[np.float64]

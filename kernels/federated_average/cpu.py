@@ -11,8 +11,9 @@ from warpdesk_server.kernels.dp_noise.integers import to_grid
 from warpdesk_server.kernels.dp_noise.release import DOMAIN
 from warpdesk_server.kernels.dp_noise.sampler import add_noise
 from warpdesk_server.kernels.federated_average.averaging import WHOLE, Averaging, Numbers, prepare
+from warpdesk_server.kernels.federated_average.params import FederatedAverage
 from warpdesk_server.kernels.federated_average.plan import LOG2_SCALE, SATURATION
-from warpdesk_server.kernels.federated_average.spec import BLOCK, FederatedAverage
+from warpdesk_server.kernels.federated_average.spec import BLOCK
 
 _TILE = 4096  # columns one core sums at a time
 _MOST = float(SATURATION)

@@ -10,8 +10,9 @@ from warpdesk_server.kernels.array import ArrayInfo, DType
 from warpdesk_server.kernels.dp_noise.gpu import add_noise
 from warpdesk_server.kernels.federated_average import spec
 from warpdesk_server.kernels.federated_average.averaging import Averaging, prepare
+from warpdesk_server.kernels.federated_average.params import FederatedAverage
 from warpdesk_server.kernels.federated_average.plan import LOG2_SCALE
-from warpdesk_server.kernels.federated_average.spec import BLOCK, FederatedAverage
+from warpdesk_server.kernels.federated_average.spec import BLOCK
 from warpdesk_server.kernels.gpu import chunks
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.occupancy import resident

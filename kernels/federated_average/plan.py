@@ -19,7 +19,7 @@ from typing import Any
 from warpdesk_server.kernels.dp_noise.calibration import epsilon_of_rho, least_beyond, rho_of
 from warpdesk_server.kernels.dp_noise.plan import MAX_LOG2_SCALE, MAX_SENSITIVITY, MAX_TOTAL, RESOLUTION
 from warpdesk_server.kernels.dp_noise.rational import at_least, digits, exact, power, root_up, round_down
-from warpdesk_server.kernels.federated_average.spec import FederatedAverage, Noise, Round
+from warpdesk_server.kernels.federated_average.params import FederatedAverage, Noise, Round
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.kernels.spend import Spend
 

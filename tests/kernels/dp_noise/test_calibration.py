@@ -21,8 +21,10 @@ from warpdesk_server.kernels.dp_noise.calibration import (
     least_beyond,
     rho_of,
 )
-from warpdesk_server.kernels.dp_noise.plan import describe, plan
-from warpdesk_server.kernels.dp_noise.spec import OPERATION, DpNoise
+from warpdesk_server.kernels.dp_noise.description import describe
+from warpdesk_server.kernels.dp_noise.params import DpNoise
+from warpdesk_server.kernels.dp_noise.plan import plan
+from warpdesk_server.kernels.dp_noise.spec import OPERATION
 
 _settings = settings(deadline=None, max_examples=40)
 _EPSILONS = st.decimals("0.001", "30", places=4).map(Fraction)

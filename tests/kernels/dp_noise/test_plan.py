@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from tests.kernels.dp_noise.cases import RECORDS
 from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.dp_noise.description import describe
 from warpdesk_server.kernels.dp_noise.integers import sum_records, to_grid
-from warpdesk_server.kernels.dp_noise.plan import Plan, describe, plan
+from warpdesk_server.kernels.dp_noise.params import DpNoise
+from warpdesk_server.kernels.dp_noise.plan import Plan, plan
 from warpdesk_server.kernels.dp_noise.release import NORM, as_bits
-from warpdesk_server.kernels.dp_noise.spec import OPERATION, DpNoise
+from warpdesk_server.kernels.dp_noise.spec import OPERATION
 from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.kernels.spend import Spend
 

@@ -21,8 +21,9 @@ from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.dp_noise.calibration import epsilon_of_rho, rho_of
 from warpdesk_server.kernels.federated_average import cpu, gpu, spec
 from warpdesk_server.kernels.federated_average.averaging import prepare
+from warpdesk_server.kernels.federated_average.params import FederatedAverage
 from warpdesk_server.kernels.federated_average.plan import plan
-from warpdesk_server.kernels.federated_average.spec import OPERATION, FederatedAverage
+from warpdesk_server.kernels.federated_average.spec import OPERATION
 from warpdesk_server.kernels.gpu.faults import LaunchFailed, OutOfMemory
 from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.kernels.spend import Spend
