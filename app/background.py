@@ -21,7 +21,7 @@ from warpdesk_server.app.metrics.exposition import Metrics
 from warpdesk_server.app.rounds import driver
 from warpdesk_server.app.services import Services
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.workers.queue.jobs import JobRecord
+from warpdesk_server.workers.queue.records import JobRecord
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -27,6 +27,7 @@ from warpdesk_server.workers.child import execute
 from warpdesk_server.workers.child.device import without_gpu
 from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.keys import JOB, LEASES, RQ_SUSPENDED
 from warpdesk_server.workers.queue.lua import digest_of
 from warpdesk_server.workers.queue.protocol import JobRequest, State, Together
 from warpdesk_server.workers.settings import WorkerSettings
@@ -128,7 +129,7 @@ def _ours(queue: JobQueue, connection: Redis, arrays: list[str], alike: int) -> 
     with all_at_once(connection):
         ids = [queue.enqueue(request_of(array, alike)).job_id for array in arrays]
     start = time.perf_counter()
-    until(lambda: not queue.length() and not connection.zcard("warpdesk:leases"))
+    until(lambda: not queue.length() and not connection.zcard(LEASES))
     seconds = time.perf_counter() - start
     records = [queue.get(job_id) for job_id in ids]
     assert all(record is not None and record.state is State.SUCCEEDED for record in records)
@@ -182,9 +183,9 @@ def _round_trips(queue: JobQueue, connection: Redis, arrays: list[str]) -> float
     ours = (
         f"EVALSHA {digest_of(scripts.ENQUEUE)}",
         "ZCARD",
-        "HGETALL warpdesk:job:",
-        "SET rq:suspended",
-        "DEL rq:suspended",
+        f"HGETALL {JOB}",
+        f"SET {RQ_SUSPENDED}",
+        f"DEL {RQ_SUSPENDED}",
         "MONITOR",
     )
     sent = [command for command in seen if not command.startswith(ours)]

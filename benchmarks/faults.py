@@ -35,8 +35,9 @@ from warpdesk_server.benchmarks.processes import api, compiled, redis, worker
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.kernels.operation import Example
 from warpdesk_server.workers.child.faults import HAPPENED
-from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord, connect
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.protocol import JobRequest
+from warpdesk_server.workers.queue.records import JobRecord
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.spool import SpoolStore
 

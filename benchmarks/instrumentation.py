@@ -32,6 +32,7 @@ from warpdesk_server.benchmarks.overload import Caller
 from warpdesk_server.benchmarks.processes import api_process, redis, worker
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.keys import LEASES
 from warpdesk_server.workers.store.spool import SpoolStore
 
 REPEATS = int(os.environ.get("INSTRUMENTATION_REPEATS", "40"))
@@ -171,7 +172,7 @@ def _batches(service: _Service, begin: Callable[[], None]) -> int:
         for array in service.arrays:
             service.queue.enqueue(request_of(array, ALIKE))
         begin()
-    until(lambda: not service.queue.length() and not service.redis.zcard("warpdesk:leases"))
+    until(lambda: not service.queue.length() and not service.redis.zcard(LEASES))
     return len(service.arrays)
 
 

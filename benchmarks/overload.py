@@ -26,8 +26,9 @@ from urllib.parse import urlsplit
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.benchmarks.processes import redis, service
 from warpdesk_server.benchmarks.report import Row, show
-from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord, connect
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.queue.records import JobRecord
 
 TIMES = 5
 SECONDS = float(os.environ.get("OVERLOAD_SECONDS", "120"))

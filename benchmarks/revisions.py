@@ -101,6 +101,7 @@ def _serve() -> None:
     from warpdesk_server.benchmarks.overload import Caller
     from warpdesk_server.benchmarks.processes import api_process, redis, worker
     from warpdesk_server.workers.queue.jobs import JobQueue, connect
+    from warpdesk_server.workers.queue.keys import LEASES
     from warpdesk_server.workers.store.spool import SpoolStore
 
     numbers = itertools.count()
@@ -157,7 +158,7 @@ def _serve() -> None:
             return request("PUT /v1/arrays", bytes(upload), "Content-Type: application/x-npy")
 
         def backlog() -> None:
-            until(lambda: not queue.length() and not connection.zcard("warpdesk:leases"))
+            until(lambda: not queue.length() and not connection.zcard(LEASES))
 
         done = json.loads(sent(job, 1, 1, 200)[0].body)["id"]
         uploaded: list[Any] = []

@@ -26,7 +26,9 @@ from warpdesk_server.workers.gpu.nvml import library, look
 from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue.counts import DEVICE, HOURLY, SIZE_CLASSES, Amounts, Tally, named
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import PRIORITIES, DeviceMemory, DeviceReport, GpuCondition, WorkerReport
+from warpdesk_server.workers.queue.keys import counts_key
+from warpdesk_server.workers.queue.protocol import PRIORITIES
+from warpdesk_server.workers.queue.reports import DeviceMemory, DeviceReport, GpuCondition, WorkerReport
 
 WORKERS, SCRAPES, BUCKETS = 8, 100, 40
 GOAL = 0.050  # seconds, for the 99th percentile
@@ -52,9 +54,9 @@ def main() -> int:
         with connect(redis_url) as connection:
             queue = JobQueue(connection)
             fields = _fill(queue)
-            hour = queue.time() // 3600
-            hours = [f"warpdesk:counts:{hour - ago:.0f}" for ago in range(168)]
-            (hourly,) = queue.counted([int(hour)])[1:]
+            hour = int(queue.time() // 3600)
+            hours = [counts_key(hour - ago) for ago in range(168)]
+            (hourly,) = queue.counted([hour])[1:]
             hourly = {name: amount for name, amount in hourly.items() if _in_an_hour(name)}
             for key in hours:
                 connection.hset(key, mapping=hourly)

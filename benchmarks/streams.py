@@ -20,7 +20,7 @@ from redis import Redis
 from warpdesk_server.benchmarks.processes import api, memory, process_of_api, redis
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import EVENTS
+from warpdesk_server.workers.queue.keys import EVENTS
 
 STREAMS = 1000
 ALONE = 100  # streams whose job ends by itself; the others' end at once

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from warpdesk_server.workers.queue.counts import Tally, note_endings
-from warpdesk_server.workers.queue.jobs import Batch, Claim, Ending, Held, JobQueue
+from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import JobRequest, Provenance, Succeeded
+from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Held
 
 ARRAY = "blake3:" + "a" * 64
 OTHER = "blake3:" + "b" * 64

@@ -5,16 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from warpdesk_server.workers.queue.protocol import (
-    DeviceMemory,
-    DeviceReport,
-    Failed,
-    FailedExample,
-    JobRequest,
-    Message,
-    Succeeded,
-    Transfers,
-)
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Message, Succeeded, Transfers
+from warpdesk_server.workers.queue.reports import DeviceMemory, DeviceReport, FailedExample
 
 LOST_DEVICE = 77  # the child's exit code after it reported a lost device
 

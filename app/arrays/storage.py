@@ -11,7 +11,8 @@ from redis.exceptions import RedisError
 from warpdesk_server.app.jobs.operations import Checked
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.records import JobRecord
 from warpdesk_server.workers.store import disk
 from warpdesk_server.workers.store.protocol import Store, attempt_of
 from warpdesk_server.workers.store.spool import SpoolStore

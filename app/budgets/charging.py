@@ -13,8 +13,9 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.ledger import Charge, Charged, ChargeEnded, DatabaseUnavailable, Ledger, Order, Pending
-from warpdesk_server.workers.queue.jobs import InputsGone, JobQueue, JobRecord
+from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import ChargeRef, JobRequest, State
+from warpdesk_server.workers.queue.records import InputsGone, JobRecord
 from warpdesk_server.workers.store.protocol import Store
 
 log = logging.getLogger("warpdesk_server.service.api")

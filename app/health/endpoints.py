@@ -18,7 +18,7 @@ from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.metrics import performance
 from warpdesk_server.app.metrics.schemas import Performance
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.workers.queue.protocol import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
+from warpdesk_server.workers.queue.reports import FailedExample, GpuCondition, GpuReading, GpuReport, WorkerReport
 
 router = APIRouter(tags=["health"])
 

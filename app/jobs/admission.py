@@ -26,8 +26,10 @@ from warpdesk_server.app.kit.durability import Durability
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.places import Places
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.workers.queue.jobs import Bounds, JobQueue, connect
-from warpdesk_server.workers.queue.protocol import PRIORITIES, Priority, WorkerReport
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import PRIORITIES, Priority
+from warpdesk_server.workers.queue.records import Bounds
+from warpdesk_server.workers.queue.reports import WorkerReport
 
 log = logging.getLogger("warpdesk_server.service.api")
 

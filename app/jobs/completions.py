@@ -16,8 +16,10 @@ from redis.exceptions import RedisError
 
 from warpdesk_server.app.jobs.queue import Queue
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
-from warpdesk_server.workers.queue.protocol import EVENTS, Event
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.keys import EVENTS
+from warpdesk_server.workers.queue.protocol import Event
+from warpdesk_server.workers.queue.records import JobRecord
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -13,7 +13,8 @@ from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.workers.queue.jobs import InputsGone, JobQueue, JobRecord
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.records import InputsGone, JobRecord
 
 router = APIRouter(tags=["dead letters"], route_class=Audited)
 

@@ -18,8 +18,9 @@ from warpdesk_server.app.jobs.records import answer, own_job, pending, require_o
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
+from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.queue.records import JobRecord
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 

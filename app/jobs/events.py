@@ -18,8 +18,8 @@ from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import Event
+from warpdesk_server.workers.queue.records import JobRecord
 
 router = APIRouter(tags=["jobs"])
 

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.keys import PROBE, PROBE_SECONDS
 
 log = logging.getLogger("warpdesk_server.service.api")
 
@@ -86,7 +87,7 @@ class Queue:
 
     async def writable(self) -> None:
         """Raise the same refusal unless Redis takes a write."""
-        await self(lambda _: self._connection.set("warpdesk:probe", b"", ex=10))
+        await self(lambda _: self._connection.set(PROBE, b"", ex=PROBE_SECONDS))
 
     def close(self) -> None:
         self._connection.close()

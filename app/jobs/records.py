@@ -12,8 +12,9 @@ from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Services
-from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord
+from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import JobRequest
+from warpdesk_server.workers.queue.records import JobRecord
 
 _JOB_ID = re.compile(schemas.JOB_ID)
 

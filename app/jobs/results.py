@@ -22,8 +22,8 @@ from warpdesk_server.app.jobs.records import own_job, pending, provenance
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument, State
+from warpdesk_server.workers.queue.records import JobRecord
 
 log = logging.getLogger("warpdesk_server.service.api")
 

@@ -37,17 +37,17 @@ from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
 from warpdesk_server.privacy.ledger import Charge, Charged, OverBudget
 from warpdesk_server.workers import logs
-from warpdesk_server.workers.queue.jobs import (
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.protocol import PRIORITIES, JobRequest, Priority, State, Together
+from warpdesk_server.workers.queue.records import (
     Enqueued,
     IdempotencyKey,
     InputsGone,
-    JobQueue,
     JobRecord,
     KeyReused,
     QueueFull,
     QuotaReached,
 )
-from warpdesk_server.workers.queue.protocol import PRIORITIES, JobRequest, Priority, State, Together
 from warpdesk_server.workers.store.arrays import size_of
 from warpdesk_server.workers.store.protocol import StoredArray
 

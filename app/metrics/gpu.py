@@ -16,7 +16,7 @@ from prometheus_client.core import Metric
 
 from warpdesk_server.app.metrics.families import families
 from warpdesk_server.workers.metrics import METRICS
-from warpdesk_server.workers.queue.protocol import (
+from warpdesk_server.workers.queue.reports import (
     CLOCK_REASONS,
     ConditionState,
     GpuCondition,

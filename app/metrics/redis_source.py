@@ -18,8 +18,10 @@ from warpdesk_server.app.kit import durability
 from warpdesk_server.app.kit.durability import Durability
 from warpdesk_server.app.metrics.collector import Collector
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.jobs import Backlog, JobQueue, connect
-from warpdesk_server.workers.queue.protocol import Priority, WorkerReport
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import Priority
+from warpdesk_server.workers.queue.records import Backlog
+from warpdesk_server.workers.queue.reports import WorkerReport
 
 SECONDS = 1.0
 _FACTS_SECONDS = 5.0  # how often Redis is asked of itself

@@ -29,7 +29,6 @@ from warpdesk_server.app.kit.limits import Share
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Operation
-from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import (
     CLAIM,
     ArrayOutput,
@@ -41,6 +40,7 @@ from warpdesk_server.workers.queue.protocol import (
     State,
     WantedInputs,
 )
+from warpdesk_server.workers.queue.records import JobRecord
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.incoming import IncomingResult
 from warpdesk_server.workers.store.npy_writer import NpyWriter

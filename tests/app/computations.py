@@ -13,8 +13,9 @@ from warpdesk_server.kernels.operation import Cost, Example, Input, Operation, O
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse
 from warpdesk_server.workers.child import codec
-from warpdesk_server.workers.queue.jobs import Ending, JobQueue
+from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import Failed, Provenance, Succeeded
+from warpdesk_server.workers.queue.records import Ending
 from warpdesk_server.workers.store.protocol import Store
 
 

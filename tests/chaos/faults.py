@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.world import Part, World
-from warpdesk_server.workers.queue.protocol import LEASES
+from warpdesk_server.workers.queue.keys import LEASES
 
 LOOKING = 0.5  # seconds to wait for a worker that has work
 

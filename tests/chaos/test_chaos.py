@@ -49,8 +49,9 @@ from tests.chaos.world import World
 from tests.clocks import HOUR
 from warpdesk_server.benchmarks import report
 from warpdesk_server.workers.queue import scripts
-from warpdesk_server.workers.queue.jobs import Ending, Held
-from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Succeeded, digest_of_claim, job_key
+from warpdesk_server.workers.queue.keys import job_key
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Succeeded, digest_of_claim
+from warpdesk_server.workers.queue.records import Ending, Held
 
 SAVE = bool(os.environ.get("CHAOS_SAVE"))
 JOBS = int(os.environ.get("CHAOS_JOBS", "10000"))

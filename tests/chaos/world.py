@@ -23,7 +23,8 @@ from tests.conftest import ROOT, processes_of
 from warpdesk_server.service.processes import module, spawn
 from warpdesk_server.service.redis_server import RedisServer, find_binary, socket_path
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import LEASES, WorkerReport, job_key
+from warpdesk_server.workers.queue.keys import LEASES, job_key
+from warpdesk_server.workers.queue.reports import WorkerReport
 
 OPERATIONS = "tests.chaos.operations:OPERATIONS"
 ABLE = ("ready", "busy")

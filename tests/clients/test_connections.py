@@ -21,7 +21,7 @@ from warpdesk.exchange import TRIES
 
 from tests.app.computations import work
 from tests.app.conftest import Live, live, wait_until
-from warpdesk_server.workers.queue.jobs import Claim, Held
+from warpdesk_server.workers.queue.records import Claim, Held
 
 VALUES = {"factor": 2.0, "values": [1.0, 2.0]}
 

@@ -23,7 +23,8 @@ from tests.workers.operations import OPERATIONS
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import CLAIM, EVENTS, JobRequest, State, digest_of_claim, job_key
+from warpdesk_server.workers.queue.keys import EVENTS, job_key
+from warpdesk_server.workers.queue.protocol import CLAIM, JobRequest, State, digest_of_claim
 from warpdesk_server.workers.store.spool import SpoolStore
 
 DENIED = "[Nn]o permissions|can't (run|access)"

@@ -19,8 +19,9 @@ from tests.workers.operations import OPERATIONS
 from warpdesk_server.app.jobs import watchdog
 from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StoppableBackoff
 from warpdesk_server.workers.queue import lua, scripts
-from warpdesk_server.workers.queue.jobs import Claim, JobQueue, connect
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.queue.records import Claim
 from warpdesk_server.workers.store.spool import SpoolStore
 
 DOUBLE: dict[str, Any] = {"operation": "double", "inputs": {"values": {"data": [1.0]}}}

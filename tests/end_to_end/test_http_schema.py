@@ -27,7 +27,7 @@ from tests.app.conftest import Live, live
 from tests.conftest import redis_of_its_own
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.workers.queue.protocol import DeviceReport, WorkerReport
+from warpdesk_server.workers.queue.reports import DeviceReport, WorkerReport
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -33,7 +33,7 @@ from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Example
 from warpdesk_server.workers.gpu import nvml
-from warpdesk_server.workers.queue.protocol import DeviceReport, GpuFinding, GpuReport
+from warpdesk_server.workers.queue.reports import DeviceReport, GpuFinding, GpuReport
 from warpdesk_server.workers.settings import WorkerSettings
 
 NO_GPU = Here(driver=False, gpu=False, wanted=False)

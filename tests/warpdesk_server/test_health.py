@@ -13,7 +13,7 @@ from tests.app.conftest import live
 from tests.conftest import Service, free_port, wait_until_ready
 from warpdesk_server.service import health, redis_server
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import WorkerReport
+from warpdesk_server.workers.queue.reports import WorkerReport
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,10 @@ import pytest
 from redis import Redis
 
 from tests.conftest import ROOT
-from warpdesk_server.workers.queue.jobs import JobQueue, JobRecord, connect
-from warpdesk_server.workers.queue.protocol import JobRequest, State, WorkerReport
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import JobRequest, State
+from warpdesk_server.workers.queue.records import JobRecord
+from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.store.spool import SpoolStore
 
 OWNER = "key_a"

@@ -18,7 +18,7 @@ from warpdesk_server.kernels.gpu.cubins import Cubins
 from warpdesk_server.kernels.gpu.nvrtc import CompileError, Nvrtc
 from warpdesk_server.kernels.gpu.source import inline
 from warpdesk_server.workers.gpu import nvml
-from warpdesk_server.workers.queue.protocol import DeviceReport, GpuReport
+from warpdesk_server.workers.queue.reports import DeviceReport, GpuReport
 
 # The oldest Linux drivers of CUDA 12 and 13 (CUDA Toolkit release notes, table of minimum required drivers).
 _OLDEST_DRIVER = {12: "525.60.13", 13: "580.65.06"}

@@ -27,16 +27,10 @@ from warpdesk_server.doctor.broker import outdated
 from warpdesk_server.doctor.check import Check, Findings
 from warpdesk_server.doctor.ledger import ledger_of_worker
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.workers.queue import counts, scripts
+from warpdesk_server.workers.queue import keys, scripts
+from warpdesk_server.workers.queue.keys import EVENTS, handed_key, job_key, owner_key, worker_key
 from warpdesk_server.workers.queue.lua import ScriptsMissing, evaluate
-from warpdesk_server.workers.queue.protocol import (
-    EVENTS,
-    ArrayOutput,
-    ResultDocument,
-    SentResult,
-    SentResults,
-    WantedInputs,
-)
+from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument, SentResult, SentResults, WantedInputs
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store import npy
 
@@ -57,15 +51,15 @@ _SCRIPTS = (
 )  # fmt: skip
 _OWN = (
     ("ping",), ("info",), ("time",), ("multi",), ("exec",), ("client", "setname", "x"), ("evalsha", "x", "0"),
-    ("blpop", "warpdesk:handed:x", "1"), ("hset", "rq:worker:x", "a", "b"), ("hgetall", "rq:worker:x"),
-    ("expire", "rq:worker:x", "1"), ("sadd", "rq:workers", "x"), ("get", "rq:suspended"),
-    ("mget", "warpdesk:worker:x"), ("pexpire", "warpdesk:worker:x", "1"), ("zscore", "warpdesk:workers", "x"),
-    ("sadd", "rq:workers:warpdesk", "x"), ("scard", "warpdesk:uses:x"), ("set", f"{counts.TALLIES}x", "1"),
-    ("exists", f"{scripts.FORBIDDEN}x"), ("subscribe", "rq:pubsub:x"), ("publish", EVENTS, "x"),
+    ("blpop", handed_key("x"), "1"), ("hset", f"{keys.RQ_WORKER}x", "a", "b"), ("hgetall", f"{keys.RQ_WORKER}x"),
+    ("expire", f"{keys.RQ_WORKER}x", "1"), ("sadd", keys.RQ_WORKERS, "x"), ("get", keys.RQ_SUSPENDED),
+    ("mget", worker_key("x")), ("pexpire", worker_key("x"), "1"), ("zscore", keys.WORKERS, "x"),
+    ("sadd", keys.RQ_WORKERS_OF_QUEUE, "x"), ("scard", f"{keys.USES}x"), ("set", f"{keys.TALLY}x", "1"),
+    ("exists", f"{keys.FORBIDDEN}x"), ("subscribe", keys.RQ_COMMANDS % "x"), ("publish", EVENTS, "x"),
 )  # fmt: skip
 # What it must not be able to do: to others' jobs, to the service, to the server.
 _NOT_ITS = (
-    ("lrange", "warpdesk:jobs:x", "0", "1"), ("get", "warpdesk:idempotency:x"), ("get", "another:key"),
+    ("lrange", owner_key("x"), "0", "1"), ("get", f"{keys.IDEMPOTENCY}x"), ("get", "another:key"),
     ("set", "another:key", "x"), ("keys", "*"), ("scan", "0"), ("flushall",), ("flushdb",), ("shutdown",), ("monitor",),
     ("config", "get", "*"), ("config", "set", "maxmemory", "0"), ("acl", "list"), ("client", "list"),
     ("script", "flush"), ("script", "load", "x"), ("eval", "x", "0"), ("fcall", "x", "0"), ("function", "load", "x"),
@@ -173,15 +167,15 @@ def _needed() -> list[tuple[str, ...]]:
     text = "".join(_SCRIPTS)
     calls = re.findall(r"redis\.call\(([^,)]*)", text)
     commands = sorted({name.lower() for call in calls for name in re.findall(r"'(\w+)'", call)})
-    keys = sorted({key for key in re.findall(r"'((?:warpdesk|rq):[^']*)'", text) if not _is_channel(key)})
+    named = sorted({key for key in re.findall(r"'((?:warpdesk|rq):[^']*)'", text) if not _is_channel(key)})
     return [
         *_OWN,
         *(
-            (command, "warpdesk:job:x", *(() if command in _ALL_KEYS else ("1", "1", "1")))
+            (command, job_key("x"), *(() if command in _ALL_KEYS else ("1", "1", "1")))
             for command in commands
             if command not in ("publish", "time")
         ),
-        *(("get", f"{key}x" if key.endswith((":", "-")) else key) for key in keys),
+        *(("get", f"{key}x" if key.endswith((":", "-")) else key) for key in named),
     ]
 
 

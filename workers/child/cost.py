@@ -28,7 +28,7 @@ from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.kernels.operation import Backend, Operation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.workers.child.device import cpu_name
-from warpdesk_server.workers.queue.protocol import DeviceReport
+from warpdesk_server.workers.queue.reports import DeviceReport
 from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.cost")

@@ -14,7 +14,7 @@ from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.cupy_device import open_device
 from warpdesk_server.kernels.gpu.faults import DeviceFault
 from warpdesk_server.workers.gpu.nvml import driver_name, library, look
-from warpdesk_server.workers.queue.protocol import DeviceReport
+from warpdesk_server.workers.queue.reports import DeviceReport
 
 _PATIENCE = 5.0  # seconds; what the driver says of a device is told with it, and not needed
 

@@ -47,7 +47,8 @@ from warpdesk_server.workers.pipe import (
     send,
 )
 from warpdesk_server.workers.process import die_with
-from warpdesk_server.workers.queue.protocol import DeviceMemory, FailedExample, Transfers
+from warpdesk_server.workers.queue.protocol import Transfers
+from warpdesk_server.workers.queue.reports import DeviceMemory, FailedExample
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store
 from warpdesk_server.workers.store.protocol import result_name

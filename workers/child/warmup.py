@@ -31,7 +31,7 @@ from warpdesk_server.kernels.operation import Example, Operation
 from warpdesk_server.workers.child.backend import RECOVERABLE, choose
 from warpdesk_server.workers.child.device import Probe, cpu_name, without_gpu
 from warpdesk_server.workers.process import die_with, python
-from warpdesk_server.workers.queue.protocol import FailedExample
+from warpdesk_server.workers.queue.reports import FailedExample
 from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.child")

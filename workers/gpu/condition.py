@@ -36,7 +36,7 @@ from typing import Literal
 
 from warpdesk_server.workers.gpu.breaker import Breaker
 from warpdesk_server.workers.pipe import Answer, Checked, Lost, OfDevice
-from warpdesk_server.workers.queue.protocol import (
+from warpdesk_server.workers.queue.reports import (
     BreakerReport,
     ConditionState,
     DeviceMemory,

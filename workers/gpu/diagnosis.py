@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from warpdesk_server.workers.queue.protocol import GpuFinding, GpuReading, GpuState, XidEvent
+from warpdesk_server.workers.queue.reports import GpuFinding, GpuReading, GpuState, XidEvent
 
 LONG_HANG = 10.0  # seconds after which a hung call is no hiccup
 HYSTERESIS = 10.0  # seconds a slowdown must last to be one, and be gone to be over

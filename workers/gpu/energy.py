@@ -13,7 +13,7 @@ import threading
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from warpdesk_server.workers.queue.protocol import GpuReading
+from warpdesk_server.workers.queue.reports import GpuReading
 
 _KEPT = 2048  # readings: 24 minutes of them. Of what ran longer, the rest is taken to have been like that
 _MISSED = 4  # readings in a row that may be late

@@ -22,7 +22,7 @@ from warpdesk_server.workers.gpu.diagnosis import Failure, Slowdown, findings
 from warpdesk_server.workers.gpu.energy import Energy
 from warpdesk_server.workers.gpu.gpm import Gpm
 from warpdesk_server.workers.gpu.xid import meaning
-from warpdesk_server.workers.queue.protocol import CLOCK_REASONS, GpuReading, GpuReport, MigSlice, XidEvent
+from warpdesk_server.workers.queue.reports import CLOCK_REASONS, GpuReading, GpuReport, MigSlice, XidEvent
 from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.nvml")

@@ -12,8 +12,8 @@ from warpdesk_server.privacy.database import UnusableDatabase, connect
 from warpdesk_server.privacy.ledger import DatabaseUnavailable, Ledger, NoRelease, Released, WrongKey
 from warpdesk_server.privacy.seeds import Ring, UnusableKey
 from warpdesk_server.workers.logs import about
-from warpdesk_server.workers.queue.jobs import Ending, Held
 from warpdesk_server.workers.queue.protocol import Failed, Succeeded
+from warpdesk_server.workers.queue.records import Ending, Held
 from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")

@@ -26,7 +26,7 @@ from warpdesk_server.workers.pipe import (
 )
 from warpdesk_server.workers.process import python
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.protocol import DeviceReport
+from warpdesk_server.workers.queue.reports import DeviceReport
 from warpdesk_server.workers.settings import WorkerSettings
 
 # How long a killed process may take to go. One that is stuck in a driver call stays behind as the kernel's problem.

@@ -7,8 +7,9 @@ from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.logs import about
 from warpdesk_server.workers.parent.charging import Charges
 from warpdesk_server.workers.queue.counts import Tally, note_endings
-from warpdesk_server.workers.queue.jobs import Batch, Claim, Ending, JobQueue, Reaped
+from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Transfers
+from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Reaped
 from warpdesk_server.workers.store.protocol import WorkerStore, result_name
 
 log = logging.getLogger("warpdesk.worker")

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from warpdesk_server.kernels.operation import Backend, Operation
-from warpdesk_server.workers.queue.protocol import FailedExample, JobRequest
+from warpdesk_server.workers.queue.protocol import JobRequest
+from warpdesk_server.workers.queue.reports import FailedExample
 from warpdesk_server.workers.store.protocol import WorkerStore
 
 

@@ -19,8 +19,9 @@ from redis.retry import Retry
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.recovery import Recovery
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.jobs import LEASE_SECONDS, Held, JobQueue, connect
-from warpdesk_server.workers.queue.protocol import WorkerReport
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.records import LEASE_SECONDS, Held
+from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.queue.slots import Slot
 
 log = logging.getLogger("warpdesk.worker")

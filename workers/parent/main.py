@@ -46,9 +46,11 @@ from warpdesk_server.workers.parent.supervisor import ChildSupervisor
 from warpdesk_server.workers.pipe import Answer, Assignment, Checked, Lost, Progressed, send
 from warpdesk_server.workers.process import identity
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.jobs import Batch, Claim, Ending, Held, JobQueue, connect, handed_key
-from warpdesk_server.workers.queue.protocol import MAX_STRIKES, QUEUE, Failed, Succeeded, WorkerReport, WorkerState
-from warpdesk_server.workers.queue.scripts import BELL
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.keys import BELL, QUEUE, handed_key
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed, Succeeded
+from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Held
+from warpdesk_server.workers.queue.reports import WorkerReport, WorkerState
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store
 

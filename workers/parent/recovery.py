@@ -10,7 +10,8 @@ import time
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.process import is_dead
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.jobs import RENEW_SECONDS, JobQueue
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.records import RENEW_SECONDS
 
 _MOST = 256  # attempts ended in one look: Redis does nothing else meanwhile
 _JUMP_SECONDS = RENEW_SECONDS  # less than what is left of a lease that is renewed in time

@@ -19,8 +19,9 @@ from warpdesk_server.workers.parent.probation import GpuProbation
 from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Checked, Lost, Orders, Ready
 from warpdesk_server.workers.prices import price_of
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.jobs import Held
-from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed, GpuCondition, JobRequest, Succeeded
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed, JobRequest, Succeeded
+from warpdesk_server.workers.queue.records import Held
+from warpdesk_server.workers.queue.reports import GpuCondition
 from warpdesk_server.workers.settings import WorkerSettings
 
 log = logging.getLogger("warpdesk.worker")

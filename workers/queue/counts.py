@@ -17,11 +17,6 @@ outage they fall into the hour in which the service came back. What a process kn
 second: an API process its requests, a worker where, how and how fast it computed what it ended (`note_endings`), which
 would cost each job more than a hundredth if it went with its end. One that is killed takes the last second of these
 with it, and no end of a job.
-
-    warpdesk:counts           hash     all of it, for as long as Redis keeps it
-    warpdesk:counts:fresh     hash     what transitions counted since somebody added or asked
-    warpdesk:counts:<hour>    hash     the same of jobs (HOURLY) for one Unix hour, kept for 8 days
-    warpdesk:tally:<process>  string   the number of the last addition of a Tally's, kept for 8 days
 """
 
 import logging
@@ -32,20 +27,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import ceil, isnan, nan
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue import buckets
 from warpdesk_server.workers.queue.protocol import Succeeded, Transfers
+from warpdesk_server.workers.queue.records import Ending, Followed
 
-if TYPE_CHECKING:
-    from warpdesk_server.workers.queue.jobs import Ending, Followed
-
-COUNTS = "warpdesk:counts"
-FRESH = "warpdesk:counts:fresh"
-TALLIES = "warpdesk:tally:"
 DEVICE = "\t"  # between what is counted and the device that computed it
-KEPT_SECONDS = 8 * 24 * 3600  # of an hour's counts, and of what tells a repeated addition from a new one
 
 T = TypeVar("T")
 
@@ -107,9 +96,9 @@ _Launch = tuple[float | None, float | None, list[_Own | None]]  # seconds, and o
 
 def note_endings(
     tally: "Tally",
-    endings: Iterable["Ending"],
+    endings: Iterable[Ending],
     at: float,
-    followed: Iterable["Followed"] = (),
+    followed: Iterable[Followed] = (),
     transfers: Transfers | None = None,
 ) -> None:
     """Count what a worker knows of jobs that ended in one step, `at` by Redis' clock, of those that they were computed

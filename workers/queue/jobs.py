@@ -7,13 +7,12 @@ same call after a lost reply changes nothing and answers the same.
 import hmac
 import json
 import logging
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from math import ceil, inf, nan
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, cast
 
 from pydantic import ValidationError
 from redis import Redis
@@ -25,14 +24,21 @@ from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
 from warpdesk_server.workers.process import is_dead
-from warpdesk_server.workers.queue import scripts
-from warpdesk_server.workers.queue.counts import COUNTS, Tally, numbers
+from warpdesk_server.workers.queue import keys, scripts
+from warpdesk_server.workers.queue.counts import Tally, numbers
+from warpdesk_server.workers.queue.keys import (
+    QUEUE,
+    counts_key,
+    events_key,
+    handed_key,
+    job_key,
+    owner_key,
+    uses_key,
+    worker_key,
+)
 from warpdesk_server.workers.queue.lua import digest_of, evaluate
 from warpdesk_server.workers.queue.protocol import (
-    MAX_ATTEMPTS,
-    QUEUE,
     TASK,
-    WORKERS,
     Event,
     Failed,
     JobRequest,
@@ -40,257 +46,37 @@ from warpdesk_server.workers.queue.protocol import (
     Provenance,
     State,
     Succeeded,
-    WorkerReport,
-    digest_of_claim,
-    events_key,
-    job_key,
-    owner_key,
-    uses_key,
-    worker_key,
 )
+from warpdesk_server.workers.queue.records import (
+    GIVEN_UP,
+    LEASE_SECONDS,
+    RENEW_SECONDS,
+    Backlog,
+    Batch,
+    Bounds,
+    Claim,
+    Ending,
+    Enqueued,
+    Finish,
+    Finished,
+    Followed,
+    Held,
+    IdempotencyKey,
+    InputsGone,
+    JobRecord,
+    KeyReused,
+    QueueFull,
+    QuotaReached,
+    Reaped,
+)
+from warpdesk_server.workers.queue.reports import WorkerReport
 
 log = logging.getLogger("warpdesk.queue")
 
-LEASE_SECONDS = 15.0
-RENEW_SECONDS = 5.0
-
 _ENDLESS = 1e12  # a time that no clock shows
-
-Finish = Literal["done", "queued", "dead", "stale"]
-
-# What a job ends with that was claimed too often, where nothing better is known.
-GIVEN_UP = Failed(
-    code="worker-died", message=f"{MAX_ATTEMPTS} workers took the job and were gone or gave it back", retryable=True
-)
-
 
 # What a record ends with that this service did not write. Its owner is told of no such job.
 _ODD = Failed(code="invalid-input", message="The job's request is not what this service wrote")
-
-
-class QueueFull(Exception):
-    """So many jobs wait already."""
-
-    def __init__(self, waiting: int) -> None:
-        super().__init__(f"{waiting} jobs are waiting")
-        self.waiting = waiting
-
-
-class QuotaReached(Exception):
-    """The owner has so many live jobs already; `free` places of the queue, where it has its share of them."""
-
-    def __init__(self, live: int, free: int | None = None) -> None:
-        super().__init__(f"{live} jobs of the owner are live")
-        self.live = live
-        self.free = free
-
-
-class KeyReused(Exception):
-    """The idempotency key belongs to a job that was asked for otherwise."""
-
-    def __init__(self, job_id: str) -> None:
-        super().__init__(f"the key belongs to {job_id}")
-        self.job_id = job_id
-
-
-class InputsGone(Exception):
-    """Arrays that are being deleted, or were."""
-
-    def __init__(self, *arrays: str) -> None:
-        super().__init__(", ".join(arrays))
-        self.arrays = arrays
-
-
-@dataclass(frozen=True)
-class IdempotencyKey:
-    """Digests of the key and of what was sent with it."""
-
-    key: str
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The most jobs that may wait, and that the owner may have live, before this one. Where the queue is shared, an
-    owner may have as many live as there are free places, so that one who comes later finds some."""
-
-    waiting: int
-    of_owner: int
-    shared: bool = False
-
-
-@dataclass(frozen=True)
-class Enqueued:
-    job_id: str
-    replayed: bool = False  # the idempotency key's earlier job
-
-
-@dataclass(frozen=True)
-class JobRecord:
-    """A job as Redis knows it. Times are Unix seconds by Redis' clock."""
-
-    request: JobRequest
-    state: State
-    attempt: int
-    submitted_at: float
-    started_at: float | None = None
-    ended_at: float | None = None
-    progress: float | None = None
-    result: str | None = None  # name in the store
-    result_expires_at: float | None = None
-    erased: bool = False
-    strikes: int = 0  # attempts the job itself ended its worker with
-    dead: bool = False  # given up, and kept to be looked at and run again
-    error: Failed | None = None
-    provenance: Provenance | None = None
-    closed: bool = False  # the API canceled or erased it, or it is past its deadline; told by `JobQueue.checked` alone
-    claim: str = ""  # the attempt that was claimed last, and the digest of that claim's token
-
-    def is_held_by(self, token: str) -> bool:
-        """Whether the attempt was claimed by who has this token."""
-        expected = f"{self.attempt} {digest_of_claim(token)}"
-        return hmac.compare_digest(self.claim.encode(), expected.encode())
-
-
-@dataclass(frozen=True)
-class Held:
-    """An attempt that a worker has claimed. The job's id and the attempt tell it from others; that it is the one of
-    this claim is shown by the claim's token."""
-
-    request: JobRequest = field(compare=False)
-    attempt: int
-    strikes: int = field(default=0, compare=False)
-    ahead: float | None = field(default=None, compare=False)  # of time.monotonic() before Redis' clock
-    submitted_at: float = field(default=nan, compare=False)  # by Redis' clock; NaN where no times are counted
-    started_at: float = field(default=nan, compare=False)
-    token: str = field(default="", compare=False, repr=False)  # of its claim
-    id: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "id", self.request.id)
-
-    @property
-    def fence(self) -> tuple[str, int, str]:
-        """What tells Redis which attempt of which claim it is."""
-        return self.id, self.attempt, digest_of_claim(self.token)
-
-    @property
-    def due(self) -> float | None:
-        """Its deadline by time.monotonic(): deadlines are Redis' time, which this host's need not be."""
-        if self.request.deadline is None or self.ahead is None:
-            return None
-        return self.request.deadline + self.ahead
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Jobs that run in one launch, and why there are no more: "full", "bytes" or "drained"."""
-
-    jobs: tuple[Held, ...]
-    reason: str
-
-
-class Followed(NamedTuple):
-    """A job that an identical one was computed for, with times by Redis' clock; none where no times are counted."""
-
-    queue: str
-    state: str
-    submitted_at: float
-    started_at: float  # of the other one
-
-
-class Finished(NamedTuple):
-    """How each attempt ended, what was claimed with that, when it was, by Redis' clock, and for whom else."""
-
-    how: list[Finish]
-    then: Batch | None
-    at: float
-    followed: list[Followed]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A worker's wish for jobs. Of a batch that waits for company, `only` is the key and the rest what it may take.
-
-    With `waits`, a claim that finds nothing holds for two seconds, or until the worker takes it back by `leave`: the
-    next job is handed to it in the step in which it is enqueued, by the list `handed_key`. The same claim again holds
-    for two seconds more, or answers what it was handed.
-    """
-
-    worker: str
-    process: str = ""  # workers.process.identity of the worker
-    gpu: bool = False  # also those that insist on a GPU
-    waits: bool = False
-    only: str = ""
-    items: int = 0
-    bytes: int = 0
-    # Nobody but the worker has it, and Redis its digest: who shows it to the API has made the claim.
-    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
-
-    @cached_property
-    def digest(self) -> str:
-        return digest_of_claim(self.token)
-
-    def arguments(self) -> tuple[Any, ...]:
-        kinds = "any gpu" if self.gpu else "any"
-        lease = repr(LEASE_SECONDS)
-        return (
-            *(self.worker, self.process, self.digest, lease, kinds, utcformat(now())),
-            *(int(self.waits), self.only, self.items, self.bytes),
-        )
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How an attempt ends.
-
-    An outcome is committed. Without one the job's deadline has passed (`how` "expired"), or the job goes back to the
-    queue for `reason`: "returned" where that is no fault of its own, "apart" where it may be, so that it runs alone
-    next time, "struck" where it is, "retry" after the next of `delays` for a fault that may pass. `failure` is what it
-    ends with if it is given up.
-    """
-
-    job: Held
-    outcome: Succeeded | Failed | None = None
-    how: Literal["done", "expired", "returned", "apart", "struck", "retry"] = "done"
-    reason: str = ""
-    failure: Failed = GIVEN_UP
-    delays: Sequence[float] = ()
-    kept_off: str = ""  # of an answer of the CPU that was wanted from a GPU: what kept it off, to be counted
-
-    @property
-    def succeeded(self) -> bool:
-        return isinstance(self.outcome, Succeeded)
-
-    def arguments(self) -> tuple[Any, ...]:
-        if isinstance(self.outcome, Succeeded):
-            how, value, provenance = "succeeded", self.outcome.result, self.outcome.provenance.model_dump_json()
-        elif isinstance(self.outcome, Failed):
-            how, value, provenance = "failed", self.outcome.model_dump_json(), ""
-        else:
-            how, value, provenance = self.how, self.failure.model_dump_json(), ""
-        delays = " ".join(f"{delay:g}" for delay in self.delays)
-        return *self.job.fence, how, value, provenance, self.reason, delays
-
-
-@dataclass(frozen=True)
-class Backlog:
-    """Jobs of one priority: those in its lists, those that run, those that wait out a backoff. Jobs that an identical
-    one computes for are in none of them."""
-
-    queued: int
-    running: int
-    delayed: int
-    oldest: float | None  # Unix seconds by Redis' clock: the submission of the first in a list
-
-
-@dataclass(frozen=True)
-class Reaped:
-    """An attempt that was ended because its worker is gone, or a job that expired in the queue ("gone")."""
-
-    request: JobRequest
-    attempt: int
-    how: str  # "queued", "dead" or "gone"
 
 
 def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redis:
@@ -368,7 +154,7 @@ class JobQueue:
 
     def replay(self, owner: str, key: str) -> tuple[str, str] | None:
         """The job an idempotency key has, and the fingerprint of what was sent with it."""
-        known = cast(bytes | None, self._redis.get(f"{scripts.IDEMPOTENCY}{owner}:{key}"))
+        known = cast(bytes | None, self._redis.get(f"{keys.IDEMPOTENCY}{owner}:{key}"))
         if known is None:
             return None
         fingerprint, job_id = known.decode().split(" ")
@@ -392,7 +178,7 @@ class JobQueue:
             pipe.time()
             for job_id in job_ids:
                 pipe.hgetall(job_key(job_id))
-                pipe.exists(f"{scripts.CLOSED}{job_id}")
+                pipe.exists(f"{keys.CLOSED}{job_id}")
             (seconds, microseconds), *found = pipe.execute()
         now, records = seconds + microseconds / 1e6, list[JobRecord | None]()
         for job_id, fields, closed in zip(job_ids, found[::2], found[1::2], strict=True):
@@ -482,7 +268,7 @@ class JobQueue:
 
     def is_shared(self, result: str) -> bool:
         """Whether a result is the answer of jobs beside the one that was computed."""
-        return bool(self._redis.exists(f"{scripts.SHARED}{result}"))
+        return bool(self._redis.exists(f"{keys.SHARED}{result}"))
 
     def forbid(self, owner: str, array_id: str) -> bool:
         """Before an array is deleted: no job can be enqueued with it from now on, for a minute. False when one is."""
@@ -490,7 +276,7 @@ class JobQueue:
 
     def allow(self, owner: str, array_id: str) -> None:
         """The array is there again."""
-        self._redis.delete(f"{scripts.FORBIDDEN}{owner}:{array_id}")
+        self._redis.delete(f"{keys.FORBIDDEN}{owner}:{array_id}")
 
     def events(self, job_id: str, after: int = 0) -> list[Event]:
         """What happened to a job beyond the event of that number, oldest first; the oldest of very many are gone."""
@@ -501,9 +287,9 @@ class JobQueue:
         """Jobs of every owner that were given up, the latest first, those after the id `before`."""
         start = 0
         if before is not None:
-            rank = cast(int | None, self._redis.zrevrank(scripts.DEAD, before))
+            rank = cast(int | None, self._redis.zrevrank(keys.DEAD, before))
             start = 0 if rank is None else rank + 1
-        ids = cast(list[bytes], self._redis.zrevrange(scripts.DEAD, start, start + limit - 1))
+        ids = cast(list[bytes], self._redis.zrevrange(keys.DEAD, start, start + limit - 1))
         return [record for record in self.records([entry.decode() for entry in ids]) if record is not None]
 
     def rerun(self, job_id: str) -> bool:
@@ -531,7 +317,7 @@ class JobQueue:
 
     def length(self) -> int:
         """Jobs that wait for a worker."""
-        return self._redis.zcard(scripts.WAITING)
+        return self._redis.zcard(keys.WAITING)
 
     def waiting_by_owner(self) -> dict[Priority, dict[str, int]]:
         """The same by priority and owner, without those that wait out a backoff."""
@@ -554,7 +340,7 @@ class JobQueue:
 
     def claim(self, claim: Claim) -> Batch | None:
         """Take jobs that run together; None when there is nothing to do. The same claim again has the same answer."""
-        return self._batch(self._eval(scripts.CLAIM, *claim.arguments()), claim)
+        return self._batch(self._eval(scripts.CLAIM, *_claim_arguments(claim)), claim)
 
     def leave(self, claim: Claim) -> Batch | None:
         """Wait no more by this claim, which found nothing: what it was handed since, if anything."""
@@ -580,13 +366,13 @@ class JobQueue:
     ) -> Finished:
         """End attempts, each by itself: make an outcome visible, or give the job back. An attempt that is not the one
         that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip."""
-        told = [part for ending in endings for part in ending.arguments()]
+        told = [part for ending in endings for part in _ending_arguments(ending)]
         if then is None:
             return _finished(self._eval(scripts.FINISH, worker, 1, *told), None)
         with self._redis.pipeline(transaction=False) as pipe:
             try:
                 pipe.evalsha(digest_of(scripts.FINISH), 0, worker, 0, *told)
-                pipe.evalsha(digest_of(scripts.CLAIM), 0, *then.arguments())
+                pipe.evalsha(digest_of(scripts.CLAIM), 0, *_claim_arguments(then))
                 finished, claimed = pipe.execute()
             except NoScriptError:
                 return _finished(self._eval(scripts.FINISH, worker, 0, *told), self.claim(then))
@@ -639,7 +425,7 @@ class JobQueue:
         except ResponseError as error:
             log.warning("what was counted of late is left out: %s", error)
         with self._redis.pipeline(transaction=False) as pipe:
-            for key in (COUNTS, *(f"{COUNTS}:{hour}" for hour in hours)):
+            for key in (keys.COUNTS, *map(counts_key, hours)):
                 pipe.hgetall(key)
             return [numbers(told) for told in pipe.execute()]
 
@@ -655,7 +441,7 @@ class JobQueue:
 
     def report(self, report: WorkerReport, ttl: float, process: str = "") -> None:
         with self._redis.pipeline() as pipe:
-            pipe.hset(WORKERS, report.name, process)
+            pipe.hset(keys.WORKERS, report.name, process)
             pipe.set(worker_key(report.name), report.model_dump_json(), px=ceil(ttl * 1000))
             pipe.execute()
 
@@ -663,7 +449,7 @@ class JobQueue:
         """Every registered worker's name and the identity of its process."""
         return {
             name.decode(): process.decode()
-            for name, process in cast(dict[bytes, bytes], self._redis.hgetall(WORKERS)).items()
+            for name, process in cast(dict[bytes, bytes], self._redis.hgetall(keys.WORKERS)).items()
         }
 
     def reported(self, name: str) -> bool:
@@ -673,13 +459,13 @@ class JobQueue:
     def unregister(self, name: str) -> bool:
         """Forget a worker that has gone, in our records and in RQ's. False where somebody did already."""
         with self._redis.pipeline() as pipe:
-            pipe.hdel(WORKERS, name)
-            pipe.hdel(scripts.CLAIMS, name)
-            pipe.hdel(scripts.WISHES, name)
-            pipe.zrem(scripts.IDLE, name)
-            pipe.delete(worker_key(name), handed_key(name), f"rq:worker:{name}")
-            pipe.srem("rq:workers", f"rq:worker:{name}")
-            pipe.srem(f"rq:workers:{QUEUE}", f"rq:worker:{name}")
+            pipe.hdel(keys.WORKERS, name)
+            pipe.hdel(keys.CLAIMS, name)
+            pipe.hdel(keys.WISHES, name)
+            pipe.zrem(keys.IDLE, name)
+            pipe.delete(worker_key(name), handed_key(name), f"{keys.RQ_WORKER}{name}")
+            pipe.srem(keys.RQ_WORKERS, f"{keys.RQ_WORKER}{name}")
+            pipe.srem(keys.RQ_WORKERS_OF_QUEUE, f"{keys.RQ_WORKER}{name}")
             return bool(pipe.execute()[0])
 
     def time(self) -> float:
@@ -786,8 +572,25 @@ def lane_of(request: JobRequest) -> str:
     return f"{request.priority}-gpu" if request.backend == "gpu" else request.priority
 
 
-def handed_key(worker: str) -> str:
-    return f"{scripts.HANDED}{worker}"
+def _claim_arguments(claim: Claim) -> tuple[Any, ...]:
+    kinds = "any gpu" if claim.gpu else "any"
+    lease = repr(LEASE_SECONDS)
+    return (
+        *(claim.worker, claim.process, claim.digest, lease, kinds, utcformat(now())),
+        *(int(claim.waits), claim.only, claim.items, claim.bytes),
+    )
+
+
+def _ending_arguments(ending: Ending) -> tuple[Any, ...]:
+    if isinstance(ending.outcome, Succeeded):
+        how, value = "succeeded", ending.outcome.result
+        provenance = ending.outcome.provenance.model_dump_json()
+    elif isinstance(ending.outcome, Failed):
+        how, value, provenance = "failed", ending.outcome.model_dump_json(), ""
+    else:
+        how, value, provenance = ending.how, ending.failure.model_dump_json(), ""
+    delays = " ".join(f"{delay:g}" for delay in ending.delays)
+    return *ending.job.fence, how, value, provenance, ending.reason, delays
 
 
 def _finished(told: tuple[list[bytes], bytes, list[list[bytes]]], then: Batch | None) -> Finished:

@@ -12,87 +12,64 @@ info` shows the service as it is. RQ's key names are taken from RQ's own classes
 so they need one primary, not a cluster. They are called by their digest; `workers.queue.lua` loads them into a Redis
 that does not know them.
 
-Keys, beside those that `workers.queue.protocol` names:
-
-    rq:queue:warpdesk-<lane>-<owner>   list     the ids that wait, RQ's queue; a lane is a priority, or "<priority>-gpu"
-    rq:wip:warpdesk-<lane>-<owner>     zset     the ids that run, RQ's registry
-    warpdesk:ring:<lane>               zset     owners with ids in that lane, by the turn they were served last
-    warpdesk:served                    hash     lane -> when a claim took from it last; "turn" -> how many have
-    warpdesk:waiting                   zset     every queued id, by the time of its submission
-    warpdesk:delayed                   zset     queued ids in no list: they wait out a backoff, by its end
-    warpdesk:deadlines                 zset     queued ids with a deadline, by it
-    warpdesk:live:<owner>              set      queued and running ids
-    warpdesk:bell:any, warpdesk:bell:gpu  list  one token while there may be something to claim
-    warpdesk:claims                    hash     worker -> its latest claim: the same claim again answers the same
-    warpdesk:idle                      zset     workers that wait to be handed a job, by since when
-    warpdesk:wishes                    hash     worker -> the claim by which it waits
-    warpdesk:handed:<worker>           list     what such a claim got, once
-    warpdesk:dead                      zset     dead letters, by when they were given up
-    warpdesk:idempotency:<owner>:<key> string   fingerprint and job id
-    warpdesk:same:<owner>:<digest>     string   the live job that computes for identical ones
-    warpdesk:followers:<id>            set      the jobs it computes for beside itself
-    warpdesk:shared:<result>           set      the jobs whose result it is, where they are several
-    warpdesk:forbidden:<owner>:<array> string   the array is about to be deleted: no job may be enqueued with it
-    warpdesk:closed:<id>               string   the API has canceled or erased the job: its inputs go to no worker
-    warpdesk:erased:<id>               string   for a minute, the names of what its caller has to delete in the store
-
 What is counted of the transitions is in the keys of `workers.queue.counts`. It is written at the end of each script, in
 few commands however many jobs end in it, and what fails there is not counted, rather than a job's end undone.
 """
 
-from rq import Queue, Worker
-from rq.command import PUBSUB_CHANNEL_TEMPLATE
-from rq.job import Job
-from rq.registry import StartedJobRegistry
-from rq.suspension import WORKERS_SUSPENDED
-
-from warpdesk_server.workers.queue.counts import COUNTS, DEVICE, FRESH, HOURLY, KEPT_SECONDS, TALLIES
-from warpdesk_server.workers.queue.protocol import (
+from warpdesk_server.workers.queue.counts import DEVICE, HOURLY
+from warpdesk_server.workers.queue.keys import (
+    BELL,
+    CLAIMS,
+    CLOSED,
+    CLOSED_SECONDS,
+    COUNTS,
+    COUNTS_FRESH,
+    COUNTS_SECONDS,
+    DEAD,
+    DEAD_SECONDS,
+    DEADLINES,
+    DELAYED,
+    ERASED,
+    ERASED_SECONDS,
     EVENTS,
+    FOLLOWERS,
+    FORBIDDEN,
+    FORBIDDEN_SECONDS,
+    HANDED,
+    HANDED_SECONDS,
+    IDEMPOTENCY,
+    IDEMPOTENCY_SECONDS,
+    IDLE,
     LEASES,
-    MAX_ATTEMPTS,
-    MAX_STRIKES,
-    PRIORITIES,
-    QUEUE,
+    LIVE,
+    RING,
+    RQ_COMMANDS,
+    RQ_JOB,
+    RQ_QUEUE,
+    RQ_QUEUES,
+    RQ_STARTED,
+    RQ_SUSPENDED,
+    RQ_WORKER,
+    SAME,
+    SERVED,
+    SHARED,
+    SLOT,
+    TALLY,
+    TOMBSTONE_SECONDS,
+    WAITING,
+    WISHES,
     events_key,
     job_key,
     owner_key,
     uses_key,
 )
-
-RQ_QUEUES = f"{Queue.redis_queue_namespace_prefix}{QUEUE}-"
-RQ_STARTED = StartedJobRegistry.key_template.format(f"{QUEUE}-")
-
-WAITING = "warpdesk:waiting"
-DEAD = "warpdesk:dead"
-BELL = "warpdesk:bell:"
-LIVE = "warpdesk:live:"
-FORBIDDEN = "warpdesk:forbidden:"
-SHARED = "warpdesk:shared:"
-CLOSED = "warpdesk:closed:"
-FOLLOWERS = "warpdesk:followers:"
-IDEMPOTENCY = "warpdesk:idempotency:"
-CLAIMS = "warpdesk:claims"
-IDLE = "warpdesk:idle"
-WISHES = "warpdesk:wishes"
-HANDED = "warpdesk:handed:"
-SLOT = "warpdesk:slot:"
+from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS, MAX_STRIKES, PRIORITIES
 
 # RQ's own clean-up, which any `rq info` triggers, fails what is past its score in its registry: never ours, whose
 # leases say who is abandoned.
 _RQ_EXECUTION_SECONDS = 30 * 24 * 3600
 
-# A record outlives its result by a day, so that a late question gets "the result has expired" and not "no such job".
-# Redis must hold the records of every job of that time.
-TOMBSTONE_SECONDS = 24 * 3600
-DEAD_SECONDS = 7 * 24 * 3600
-# Longer than a result may be kept (`app.kit.schemas.WEEK`), and its record for a day more.
-CLOSED_SECONDS = 8 * 24 * 3600
-IDEMPOTENCY_SECONDS = 24 * 3600
 _KEPT_FOR_NEWCOMERS = 20  # one part in so many of a shared queue is for owners that have no job live
-FORBIDDEN_SECONDS = 60
-HANDED_SECONDS = 60
-ERASED_SECONDS = 60
 
 # A lane that nobody claimed from for so long goes before lanes of higher priority, once.
 AGING_SECONDS = {"realtime": 0, "batch": 5, "research": 20}
@@ -129,7 +106,7 @@ local function count(field)
 end
 
 local function keep_counts()
-  for field, amount in pairs(counted) do redis.call('HINCRBY', '{FRESH}', field, amount) end
+  for field, amount in pairs(counted) do redis.call('HINCRBY', '{COUNTS_FRESH}', field, amount) end
 end
 """
 
@@ -138,12 +115,12 @@ _PRELUDE = (
     + _COUNTING
     + f"""
 local JOB, EVENTS, USES, LEASES = '{job_key("")}', '{events_key("")}', '{uses_key("", "")[:-1]}', '{LEASES}'
-local WAITING, DELAYED, DEADLINES, LIVE = '{WAITING}', 'warpdesk:delayed', 'warpdesk:deadlines', '{LIVE}'
-local RING, SERVED, BELL, CLAIMS, DEAD = 'warpdesk:ring:', 'warpdesk:served', '{BELL}', '{CLAIMS}', '{DEAD}'
+local WAITING, DELAYED, DEADLINES, LIVE = '{WAITING}', '{DELAYED}', '{DEADLINES}', '{LIVE}'
+local RING, SERVED, BELL, CLAIMS, DEAD = '{RING}', '{SERVED}', '{BELL}', '{CLAIMS}', '{DEAD}'
 local IDLE, WISHES, HANDED = '{IDLE}', '{WISHES}', '{HANDED}'
-local SAME, FOLLOWERS, SHARED = 'warpdesk:same:', '{FOLLOWERS}', '{SHARED}'
-local RQ_QUEUES, RQ_STARTED = '{RQ_QUEUES}', '{RQ_STARTED}'
-local RQ_JOB, RQ_WORKER = '{Job.key_for("")}', '{Worker.redis_worker_namespace_prefix}'
+local SAME, FOLLOWERS, SHARED = '{SAME}', '{FOLLOWERS}', '{SHARED}'
+local RQ_QUEUES, RQ_STARTED = '{RQ_QUEUE}', '{RQ_STARTED}'
+local RQ_JOB, RQ_WORKER = '{RQ_JOB}', '{RQ_WORKER}'
 
 local function seconds(time)
   return string.format('%.6f', time)
@@ -186,9 +163,9 @@ end
 local function show_in_rq(lane, owner)
   local name = lane .. '-' .. owner
   if redis.call('EXISTS', RQ_QUEUES .. name, RQ_STARTED .. name) > 0 then
-    redis.call('SADD', '{Queue.redis_queues_keys}', RQ_QUEUES .. name)
+    redis.call('SADD', '{RQ_QUEUES}', RQ_QUEUES .. name)
   else
-    redis.call('SREM', '{Queue.redis_queues_keys}', RQ_QUEUES .. name)
+    redis.call('SREM', '{RQ_QUEUES}', RQ_QUEUES .. name)
   end
 end
 
@@ -666,7 +643,7 @@ enter_queue(id, false, 0)
 
 -- To the worker that waits longest, if one does: it need not be rung for and ask. What it is handed is its claim.
 local function hand_over()
-  if redis.call('EXISTS', '{WORKERS_SUSPENDED}') == 1 then return end
+  if redis.call('EXISTS', '{RQ_SUSPENDED}') == 1 then return end
   local gpu = string.find(lane, '-gpu', 1, true)
   for _, worker in ipairs(redis.call('ZRANGEBYSCORE', IDLE, seconds(now() - {HOLDS_SECONDS}), seconds(now()))) do
     local wish, hand = cjson.decode(redis.call('HGET', WISHES, worker)), HANDED .. worker
@@ -989,7 +966,7 @@ local function stop(id)
     state = 'canceled'
     settle(id, state)
     -- RQ's own stop-job command, as rq.command.send_stop_job_command sends it.
-    redis.call('PUBLISH', string.format('{PUBSUB_CHANNEL_TEMPLATE}', worker),
+    redis.call('PUBLISH', string.format('{RQ_COMMANDS}', worker),
       cjson.encode({{command = 'stop-job', job_id = id}}))
   end
   return state
@@ -1037,7 +1014,7 @@ ERASE = (
     + _CLOSE
     + f"""
 local id, stripped, mac, inputs = unpack(ARGV)
-local key, remembered = JOB .. id, 'warpdesk:erased:' .. id
+local key, remembered = JOB .. id, '{ERASED}' .. id
 local owner = get(id, 'owner')
 if not owner then return {{''}} end
 close(id)
@@ -1115,7 +1092,7 @@ COUNT = (
     _CLOCK
     + f"""
 local process, number, asked = unpack(ARGV, 1, 3)
-local known, hour = '{TALLIES}' .. process, '{COUNTS}:' .. math.floor(now() / 3600)
+local known, hour = '{TALLY}' .. process, '{COUNTS}:' .. math.floor(now() / 3600)
 local counted, hourly, families = {{}}, {{}}, {{}}
 for _, family in ipairs({{'{"', '".join(HOURLY)}'}}) do families[family] = true end
 
@@ -1139,7 +1116,7 @@ local function keep(key, amounts)
   end
 end
 
-local fresh = redis.call('HGETALL', '{FRESH}')
+local fresh = redis.call('HGETALL', '{COUNTS_FRESH}')
 for at = 1, #fresh, 2 do add(fresh[at], tonumber(fresh[at + 1])) end
 local news = #ARGV > 3 and tonumber(redis.call('GET', known) or 0) < tonumber(number)
 if news then
@@ -1148,15 +1125,15 @@ end
 -- First what must not happen twice: should the rest fail, as by a right that is missing, what it was about to add is
 -- lost, and nothing is counted again by whoever is next. And Redis lets a script go on once it has deleted something,
 -- even if it is full.
-if next(counted) then redis.call('DEL', '{FRESH}') end
-if news then redis.call('SET', known, number, 'EX', {KEPT_SECONDS}) end
+if next(counted) then redis.call('DEL', '{COUNTS_FRESH}') end
+if news then redis.call('SET', known, number, 'EX', {COUNTS_SECONDS}) end
 if next(counted) then
   keep('{COUNTS}', counted)
   redis.call('HSETNX', '{COUNTS}', 'since', math.floor(now()))
 end
 if next(hourly) then
   keep(hour, hourly)
-  redis.call('EXPIRE', hour, {KEPT_SECONDS})
+  redis.call('EXPIRE', hour, {COUNTS_SECONDS})
 end
 return asked == '1' and redis.call('HGETALL', '{COUNTS}') or {{}}
 """

@@ -2,8 +2,6 @@
 
 A worker has the smallest number that was free when it came, and keeps it until it gives it back or is silent for the
 slot's time to live. So the numbers are fewer than the workers that ever lived at a time.
-
-    warpdesk:slot:<number>   string with a time to live   the name of the worker that has it
 """
 
 from math import ceil

@@ -29,8 +29,8 @@ from warpdesk_server.app.access.auth import (
 from warpdesk_server.app.access.peers import owner
 from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.workers.queue.jobs import Claim
 from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.queue.records import Claim
 
 
 def bearer(token: str) -> dict[str, str]:

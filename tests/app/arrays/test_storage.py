@@ -21,8 +21,8 @@ from warpdesk_server.app.arrays.codecs import NpyUpload
 from warpdesk_server.app.arrays.storage import ended
 from warpdesk_server.kernels.array import DType
 from warpdesk_server.service.redis_server import RedisServer
-from warpdesk_server.workers.queue.jobs import InputsGone, JobRecord
 from warpdesk_server.workers.queue.protocol import JobRequest, State
+from warpdesk_server.workers.queue.records import InputsGone, JobRecord
 from warpdesk_server.workers.store.protocol import ArrayWriter
 from warpdesk_server.workers.store.spool import SpoolStore
 from warpdesk_server.workers.store.usage import Quota

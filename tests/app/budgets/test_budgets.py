@@ -25,7 +25,7 @@ from warpdesk_server.app.kit.limits import LEDGER_THREADS
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.privacy.ledger import DatabaseUnavailable, Ledger
 from warpdesk_server.service.redis_server import RedisServer
-from warpdesk_server.workers.queue.scripts import IDEMPOTENCY
+from warpdesk_server.workers.queue.keys import IDEMPOTENCY
 
 VALUES = {"values": {"data": [12.5, 99.0, 3.25], "dtype": "float64"}}
 

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
 from warpdesk_server.workers.queue.jobs import connect
-from warpdesk_server.workers.queue.protocol import WORKERS, worker_key
+from warpdesk_server.workers.queue.keys import WORKERS, worker_key
 
 SCRIPT = ROOT / "tests" / "workers" / "gpu" / "nvml" / "a100.json"
 ROUTES = ("/livez", "/readyz", "/health", "/gpu-health", "/gpu-memory")

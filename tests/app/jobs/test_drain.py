@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from warpdesk_server.app.jobs.throughput import Drain
-from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, State
+from warpdesk_server.workers.queue.records import JobRecord
 
 REQUEST = JobRequest(id="job_1", owner="a", operation="scale", params={}, inputs={}, timeout=1, result_ttl=1)
 CPU = Provenance(backend="cpu", device="here", attempt=1)

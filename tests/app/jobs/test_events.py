@@ -21,8 +21,10 @@ from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.service.processes import module, spawn, stop
 from warpdesk_server.service.redis_server import RedisServer
-from warpdesk_server.workers.queue.jobs import Claim, Ending, Held, JobQueue, connect
-from warpdesk_server.workers.queue.protocol import EVENTS, Event, Failed, events_key, job_key
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.keys import EVENTS, events_key, job_key
+from warpdesk_server.workers.queue.protocol import Event, Failed
+from warpdesk_server.workers.queue.records import Claim, Ending, Held
 
 FAILED = Failed(code="operation-error", message="it failed after 3 steps")
 

@@ -22,8 +22,8 @@ from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.jobs import completions
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import CLAIM, EVENTS, LEASES, Event, digest_of_claim, job_key, owner_key
-from warpdesk_server.workers.queue.scripts import CLOSED, CLOSED_SECONDS
+from warpdesk_server.workers.queue.keys import CLOSED, CLOSED_SECONDS, EVENTS, LEASES, job_key, owner_key
+from warpdesk_server.workers.queue.protocol import CLAIM, Event, digest_of_claim
 
 INVENTED, TOKEN = "job_" + "2" * 32, "f" * 32
 HIDES = {"id": INVENTED, "operation": "hide", "params": {"count": 1}}

@@ -14,7 +14,7 @@ from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, unlike, wait_until
 from tests.claims import finish, take
 from warpdesk_server.app.jobs.submission import new_job_id
-from warpdesk_server.workers.queue.jobs import Claim
+from warpdesk_server.workers.queue.records import Claim
 
 
 def wait_for_job(api: Live) -> str:

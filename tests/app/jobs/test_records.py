@@ -7,8 +7,8 @@ import pytest
 from warpdesk_server.app.access.auth import LOCAL
 from warpdesk_server.app.jobs.records import provenance
 from warpdesk_server.app.jobs.schemas import Provenance as Told
-from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import JobRequest, Provenance, State, Together
+from warpdesk_server.workers.queue.records import JobRecord
 
 TOGETHER = Together(key="alike", items=8, bytes=1000)
 SECONDS = ("copy_seconds", "kernel_seconds", "compute_seconds")

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import ROOT
 from warpdesk_server.app.metrics.gpu import collect
 from warpdesk_server.workers.gpu.nvml import clock_reasons, library, look
-from warpdesk_server.workers.queue.protocol import (
+from warpdesk_server.workers.queue.reports import (
     CLOCK_REASONS,
     BreakerReport,
     DeviceMemory,

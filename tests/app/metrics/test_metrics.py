@@ -36,8 +36,9 @@ from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.metrics import METRICS
 from warpdesk_server.workers.queue.counts import Amounts, Counts
-from warpdesk_server.workers.queue.jobs import Ending, connect
+from warpdesk_server.workers.queue.jobs import connect
 from warpdesk_server.workers.queue.protocol import MAX_STRIKES, PRIORITIES, Failed, JobRequest, Provenance, Succeeded
+from warpdesk_server.workers.queue.records import Ending
 
 # What a series may be told apart by. No ids of jobs, arrays, requests, keys, budgets, processes or hosts.
 LABELS = {

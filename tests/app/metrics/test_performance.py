@@ -17,8 +17,9 @@ from tests.app.health.test_health import redis_pid
 from tests.claims import computed, take
 from warpdesk_server.app.metrics.performance import ENOUGH, HOUR
 from warpdesk_server.service.redis_server import RedisServer
-from warpdesk_server.workers.queue.jobs import Ending, JobQueue, connect
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
+from warpdesk_server.workers.queue.records import Ending
 
 SMALL, LARGE = 1e3, 1e9  # elementary steps
 

@@ -36,7 +36,8 @@ from warpdesk_server.app.remote.endpoints import RESULTS, _is_unwanted
 from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.workers.child import codec, execute
 from warpdesk_server.workers.child.device import without_gpu
-from warpdesk_server.workers.queue.jobs import Held, JobQueue
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.keys import job_key
 from warpdesk_server.workers.queue.protocol import (
     CLAIM,
     ChargeRef,
@@ -46,8 +47,8 @@ from warpdesk_server.workers.queue.protocol import (
     Succeeded,
     WantedInputs,
     digest_of_claim,
-    job_key,
 )
+from warpdesk_server.workers.queue.records import Held
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store
 from warpdesk_server.workers.store.protocol import result_name

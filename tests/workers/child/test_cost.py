@@ -21,7 +21,8 @@ from warpdesk_server.workers.child import execute
 from warpdesk_server.workers.child.calibrate import calibrate, sizes
 from warpdesk_server.workers.child.cost import Costs, Job, Line, costs_of, job_of
 from warpdesk_server.workers.child.device import Probe, without_gpu
-from warpdesk_server.workers.queue.protocol import DeviceReport, JobRequest, Succeeded
+from warpdesk_server.workers.queue.protocol import JobRequest, Succeeded
+from warpdesk_server.workers.queue.reports import DeviceReport
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.spool import SpoolStore
 

@@ -18,13 +18,13 @@ from warpdesk_server.workers.child.device import Probe, probe, without_gpu
 from warpdesk_server.workers.child.faults import FaultyDevice, parse
 from warpdesk_server.workers.queue.protocol import (
     ArrayOutput,
-    DeviceReport,
     Failed,
     JobRequest,
     ResultDocument,
     Succeeded,
     ValueOutput,
 )
+from warpdesk_server.workers.queue.reports import DeviceReport
 from warpdesk_server.workers.store.spool import SpoolStore
 
 OWNER = "key_a"

@@ -18,7 +18,8 @@ from warpdesk_server.kernels.vector import cpu, gpu
 from warpdesk_server.workers.child import execute
 from warpdesk_server.workers.child.cost import Costs
 from warpdesk_server.workers.child.device import Probe, without_gpu
-from warpdesk_server.workers.queue.protocol import DeviceReport, Failed, JobRequest, ResultDocument, Succeeded
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, ResultDocument, Succeeded
+from warpdesk_server.workers.queue.reports import DeviceReport
 from warpdesk_server.workers.store.spool import SpoolStore
 
 OWNER = "key_a"

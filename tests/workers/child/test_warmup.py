@@ -32,7 +32,7 @@ from warpdesk_server.workers.child.warmup import (
     variants,
     warm_up,
 )
-from warpdesk_server.workers.queue.protocol import DeviceReport, FailedExample
+from warpdesk_server.workers.queue.reports import DeviceReport, FailedExample
 from warpdesk_server.workers.settings import WorkerSettings
 
 CPU = without_gpu("a test")

@@ -6,10 +6,10 @@ import pytest
 
 from warpdesk_server.workers.gpu.condition import Condition
 from warpdesk_server.workers.pipe import Answer, Checked, FaultKind, KernelFault, Lost
-from warpdesk_server.workers.queue.protocol import (
+from warpdesk_server.workers.queue.protocol import Failed
+from warpdesk_server.workers.queue.reports import (
     DeviceMemory,
     DeviceReport,
-    Failed,
     FailedExample,
     GpuFinding,
     GpuReading,

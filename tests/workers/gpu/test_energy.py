@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from warpdesk_server.workers.gpu.energy import Energy
-from warpdesk_server.workers.queue.protocol import GpuReading, MigSlice
+from warpdesk_server.workers.queue.reports import GpuReading, MigSlice
 
 
 def reading(energy: float | None = None, power: float | None = None, **fields: Any) -> GpuReading:

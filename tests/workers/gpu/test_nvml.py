@@ -15,7 +15,7 @@ from warpdesk_server.workers.gpu import diagnosis, nvml
 from warpdesk_server.workers.gpu.nvml import Gpu, Monitor, clock_reasons, gpus, library, look, visible, within
 from warpdesk_server.workers.gpu.replayed_nvml import Replay
 from warpdesk_server.workers.gpu.xid import meaning
-from warpdesk_server.workers.queue.protocol import GpuReport, MigSlice
+from warpdesk_server.workers.queue.reports import GpuReport, MigSlice
 from warpdesk_server.workers.settings import WorkerSettings
 
 SCRIPTS = Path(__file__).parent / "nvml"

@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 from tests.workers.conftest import Desk
-from warpdesk_server.workers.queue.jobs import JobRecord
 from warpdesk_server.workers.queue.protocol import State, Together
+from warpdesk_server.workers.queue.records import JobRecord
 
 
 def together(key: str = "alike", **fields: Any) -> Together:

@@ -30,8 +30,9 @@ from warpdesk_server.workers.child.main import TICK_SECONDS, until_tick
 from warpdesk_server.workers.parent.charging import Charges
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.pipe import Assignment, Attempt
-from warpdesk_server.workers.queue.jobs import Claim, Ending, Held, connect
+from warpdesk_server.workers.queue.jobs import connect
 from warpdesk_server.workers.queue.protocol import ChargeRef, Failed, JobRequest, State, Succeeded
+from warpdesk_server.workers.queue.records import Claim, Ending, Held
 from warpdesk_server.workers.settings import WorkerSettings
 
 TENTH = Spend(Fraction(1, 10), (Fraction(1, 10), Fraction(0)), None, "add_remove")

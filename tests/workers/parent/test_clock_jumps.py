@@ -13,8 +13,10 @@ from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.heartbeat import REPORT_TTL
 from warpdesk_server.workers.parent.recovery import Recovery
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.jobs import LEASE_SECONDS, Claim, JobQueue, connect
-from warpdesk_server.workers.queue.protocol import State, WorkerReport
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.protocol import State
+from warpdesk_server.workers.queue.records import LEASE_SECONDS, Claim
+from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.store.spool import SpoolStore
 
 ELSEWHERE = "another host|7|7"  # whose end nobody here can see

@@ -13,15 +13,8 @@ from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.supervisor import ChildSupervisor
 from warpdesk_server.workers.pipe import Answer, Assignment, Attempt, Orders, send
 from warpdesk_server.workers.queue.counts import Tally
-from warpdesk_server.workers.queue.protocol import (
-    Failed,
-    GpuReading,
-    JobRequest,
-    Provenance,
-    Succeeded,
-    Together,
-    Transfers,
-)
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded, Together, Transfers
+from warpdesk_server.workers.queue.reports import GpuReading
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.spool import SpoolStore
 

@@ -9,9 +9,12 @@ import redis
 
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.heartbeat import Heartbeat
-from warpdesk_server.workers.queue.counts import FRESH, Tally
-from warpdesk_server.workers.queue.jobs import Held, JobQueue, connect
-from warpdesk_server.workers.queue.protocol import ConditionState, GpuCondition, JobRequest, WorkerReport, job_key
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.keys import COUNTS_FRESH, job_key
+from warpdesk_server.workers.queue.protocol import JobRequest
+from warpdesk_server.workers.queue.records import Held
+from warpdesk_server.workers.queue.reports import ConditionState, GpuCondition, WorkerReport
 from warpdesk_server.workers.store.spool import SpoolStore
 
 RUNNING = JobRequest(id="job_1", owner="key_a", operation="double", params={}, inputs={}, timeout=30, result_ttl=60)
@@ -82,7 +85,7 @@ def test_a_redis_that_cannot_keep_counts_keeps_nothing_else_from_being_done(redi
     with connect(redis_url) as connection:
         queue = JobQueue(connection)
         queue.enqueue(RUNNING.model_copy(update={"deadline": time.time() + 0.5}))
-        connection.set(FRESH, "not a hash")
+        connection.set(COUNTS_FRESH, "not a hash")
         worker = Restless(queue)
         worker.tally.add("workers_lost_total")
         heartbeat = Heartbeat(redis_url, worker, lambda jobs: Endings(jobs, SpoolStore(tmp_path), {}))
@@ -91,7 +94,7 @@ def test_a_redis_that_cannot_keep_counts_keeps_nothing_else_from_being_done(redi
         while connection.hget(job_key("job_1"), "state") != b"expired":  # by the heartbeat, which looks for such
             assert time.monotonic() < until
             time.sleep(0.05)
-        connection.delete(FRESH)
+        connection.delete(COUNTS_FRESH)
         while not worker.tally.empty:
             assert time.monotonic() < until
             time.sleep(0.05)

@@ -19,9 +19,7 @@ from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.counts import (
-    COUNTS,
     DEVICE,
-    FRESH,
     HOURLY,
     Amounts,
     Counts,
@@ -31,8 +29,10 @@ from warpdesk_server.workers.queue.counts import (
     note_endings,
     numbers,
 )
-from warpdesk_server.workers.queue.jobs import Claim, Ending, Held, JobQueue
-from warpdesk_server.workers.queue.protocol import Failed, Provenance, Succeeded, Together, Transfers, job_key
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.keys import COUNTS, COUNTS_FRESH, job_key
+from warpdesk_server.workers.queue.protocol import Failed, Provenance, Succeeded, Together, Transfers
+from warpdesk_server.workers.queue.records import Claim, Ending, Held
 from warpdesk_server.workers.store.spool import SpoolStore
 
 
@@ -264,7 +264,7 @@ def test_a_job_that_the_release_before_queued_is_counted_as_another_operations(
 
 
 def test_a_redis_that_keeps_no_counts_ends_jobs_all_the_same(queue: JobQueue, connection: Redis) -> None:
-    connection.set(FRESH, "not a hash")
+    connection.set(COUNTS_FRESH, "not a hash")
     queue.enqueue(request())
     job = take(queue)
     assert finish(queue, job, succeeded(job)) == "done"
@@ -345,7 +345,7 @@ def test_what_transitions_counted_is_added_once_by_whoever_adds_or_asks(redis_ur
             assert queue.counted()[0]["jobs_enqueued_total|batch|rsi"] == number + 1
     for tally in tallies:
         queue.count_left(tally)
-    assert not connection.exists(FRESH)
+    assert not connection.exists(COUNTS_FRESH)
     assert queue.counted()[0].items() >= {"jobs_enqueued_total|batch|rsi": 30, "jobs_replayed_total": 30}.items()
 
 

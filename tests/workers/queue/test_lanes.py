@@ -7,8 +7,10 @@ import pytest
 from redis import Redis
 
 from tests.claims import claim, finish, ids, request, take
-from warpdesk_server.workers.queue.jobs import Backlog, Claim, JobQueue
-from warpdesk_server.workers.queue.protocol import PRIORITIES, Together, job_key
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.keys import job_key
+from warpdesk_server.workers.queue.protocol import PRIORITIES, Together
+from warpdesk_server.workers.queue.records import Backlog, Claim
 
 GPU = {"backend": "gpu"}
 

@@ -10,20 +10,22 @@ from redis import Redis
 
 from tests.claims import ARRAY, OTHER, claim, finish, request, succeeded, take
 from tests.workers.queue.seen import Seen
-from warpdesk_server.workers.queue.jobs import (
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.keys import EVENTS, LEASES
+from warpdesk_server.workers.queue.protocol import Event, Failed, State, Together
+from warpdesk_server.workers.queue.records import (
     Bounds,
     Claim,
     Ending,
     Held,
     IdempotencyKey,
     InputsGone,
-    JobQueue,
     JobRecord,
     KeyReused,
     QueueFull,
     QuotaReached,
 )
-from warpdesk_server.workers.queue.protocol import EVENTS, LEASES, Event, Failed, State, Together, WorkerReport
+from warpdesk_server.workers.queue.reports import WorkerReport
 
 DIED = Failed(code="worker-died", message="gone")
 KEY = IdempotencyKey("its-key", "its-body")

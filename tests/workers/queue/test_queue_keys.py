@@ -11,8 +11,9 @@ from rq.serializers import JSONSerializer
 
 from tests.claims import ARRAY, claim, finish, request, succeeded, take
 from tests.workers.queue.seen import Seen
-from warpdesk_server.workers.queue.jobs import Bounds, Claim, IdempotencyKey, JobQueue
+from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import Failed, Together
+from warpdesk_server.workers.queue.records import Bounds, Claim, IdempotencyKey
 
 pytestmark = pytest.mark.parametrize("redis_url", ["redis_server", "oldest_redis"], indirect=True)
 

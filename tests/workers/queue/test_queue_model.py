@@ -24,24 +24,11 @@ from redis import Redis
 
 from tests.workers.queue.model import FINAL, LIVE, Job, Model
 from tests.workers.queue.seen import Seen
-from warpdesk_server.workers.queue import scripts
-from warpdesk_server.workers.queue.counts import COUNTS, FRESH, HOURLY
-from warpdesk_server.workers.queue.jobs import (
-    Bounds,
-    Claim,
-    Ending,
-    Held,
-    IdempotencyKey,
-    InputsGone,
-    JobQueue,
-    KeyReused,
-    QueueFull,
-    QuotaReached,
-    connect,
-    handed_key,
-)
+from warpdesk_server.workers.queue import keys, scripts
+from warpdesk_server.workers.queue.counts import HOURLY
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.keys import COUNTS, COUNTS_FRESH, LEASES, events_key, handed_key, job_key, uses_key
 from warpdesk_server.workers.queue.protocol import (
-    LEASES,
     MAX_ATTEMPTS,
     MAX_STRIKES,
     PRIORITIES,
@@ -53,9 +40,17 @@ from warpdesk_server.workers.queue.protocol import (
     Provenance,
     Succeeded,
     Together,
-    events_key,
-    job_key,
-    uses_key,
+)
+from warpdesk_server.workers.queue.records import (
+    Bounds,
+    Claim,
+    Ending,
+    Held,
+    IdempotencyKey,
+    InputsGone,
+    KeyReused,
+    QueueFull,
+    QuotaReached,
 )
 
 EXAMPLES = int(os.environ.get("WARPDESK_MODEL_EXAMPLES", "40"))
@@ -239,7 +234,7 @@ class Service(RuleBasedStateMachine):
             return
         if self.waiting:  # still, however long this takes here
             seconds, _ = cast(tuple[int, int], self.redis.time())
-            self.redis.zadd(scripts.IDLE, dict.fromkeys(self.waiting, float(seconds)))
+            self.redis.zadd(keys.IDLE, dict.fromkeys(self.waiting, float(seconds)))
         answer = self.take(fate, lambda queue: queue.enqueue(*told))
         assert answer is not None
         if known is not None:
@@ -264,7 +259,7 @@ class Service(RuleBasedStateMachine):
             wish, message = self.waiting.pop(worker), cast(bytes, self.redis.lpop(handed_key(worker)))
             batch = self.queue.handed(wish, message)
             assert batch is not None
-            assert self.redis.zscore(scripts.IDLE, worker) is None  # it is handed nothing more
+            assert self.redis.zscore(keys.IDLE, worker) is None  # it is handed nothing more
             assert self.queue.handed(Claim(worker), message) is None  # it was for another claim
             assert self.queue.leave(wish) == batch  # whoever did not hear of it
             assert self.queue.claim(wish) == batch
@@ -292,7 +287,7 @@ class Service(RuleBasedStateMachine):
         """A worker takes its claim back, or was silent for too long."""
         worker = sorted(self.waiting)[pick % len(self.waiting)]
         if lapses:
-            self.redis.zadd(scripts.IDLE, {worker: 1.0})
+            self.redis.zadd(keys.IDLE, {worker: 1.0})
             del self.waiting[worker]
         elif fate != "before":
             assert self.take(fate, lambda queue: queue.leave(self.waiting[worker])) is None
@@ -585,16 +580,16 @@ def every_job_is_in_one_place(seen: Seen, model: Model) -> None:
     assert not delayed & set(listed)
     late = {job.id for job in model.jobs.values() if job.overdue}
     assert model.waiting() - late <= {*listed, *delayed} <= model.waiting()
-    assert seen.members(scripts.WAITING) == model.waiting()
+    assert seen.members(keys.WAITING) == model.waiting()
     assert seen.members(LEASES) == model.ids("running")
     due = {job.id for job in model.jobs.values() if job.state == "queued" and job.deadline is not None}
     assert seen.members("warpdesk:deadlines") == due
-    assert seen.members(scripts.DEAD) == {job.id for job in model.jobs.values() if job.dead}
+    assert seen.members(keys.DEAD) == {job.id for job in model.jobs.values() if job.dead}
 
 
 def sets_agree_with_the_records(seen: Seen, model: Model) -> None:
     for owner in OWNERS:
-        assert seen.members(f"{scripts.LIVE}{owner}") == model.live_of(owner)
+        assert seen.members(f"{keys.LIVE}{owner}") == model.live_of(owner)
         for array in ARRAYS:
             assert seen.members(uses_key(owner, array)) == model.readers(owner, array)
         same = seen.keys.get(f"warpdesk:same:{owner}:s")
@@ -607,19 +602,19 @@ def sets_agree_with_the_records(seen: Seen, model: Model) -> None:
 def rings_and_bells_tell_where_jobs_wait(seen: Seen) -> None:
     lanes: dict[str, set[str]] = {}
     for name in _lists(seen):
-        lane, _, owner = name.removeprefix(scripts.RQ_QUEUES).rpartition("-")
+        lane, _, owner = name.removeprefix(keys.RQ_QUEUE).rpartition("-")
         lanes.setdefault(lane, set()).add(owner)
     for priority in PRIORITIES:
         for kind, lane in (("any", str(priority)), ("gpu", f"{priority}-gpu")):
             assert seen.members(f"warpdesk:ring:{lane}") == lanes.get(lane, set())
-            assert lane not in lanes or f"{scripts.BELL}{kind}" in seen.keys
+            assert lane not in lanes or f"{keys.BELL}{kind}" in seen.keys
 
 
 def rq_shows_what_waits_and_runs(seen: Seen, model: Model) -> None:
     shown, running = set(_lists(seen)), set()
     for name in seen.keys:
-        if name.startswith(scripts.RQ_STARTED):
-            shown.add(scripts.RQ_QUEUES + name.removeprefix(scripts.RQ_STARTED))
+        if name.startswith(keys.RQ_STARTED):
+            shown.add(keys.RQ_QUEUE + name.removeprefix(keys.RQ_STARTED))
             running |= {entry.removesuffix(":1") for entry in seen.members(name)}
     assert running == model.ids("running")
     assert seen.members("rq:queues") == shown
@@ -642,9 +637,9 @@ def events_are_numbered_and_each_end_is_told_once(seen: Seen, model: Model) -> N
 
 
 def each_transition_is_counted_once(seen: Seen, model: Model) -> None:
-    fresh = seen.keys.get(FRESH, {})
+    fresh = seen.keys.get(COUNTS_FRESH, {})
     hourly = {name: amount for name, amount in fresh.items() if name.partition("|")[0] in HOURLY}
-    hours = [counted for key, counted in seen.keys.items() if key.startswith(f"{COUNTS}:") and key != FRESH]
+    hours = [counted for key, counted in seen.keys.items() if key.startswith(f"{COUNTS}:") and key != COUNTS_FRESH]
     ever = _sum(seen.keys.get(COUNTS, {}), fresh)
     assert ever == model.counts
     assert _sum(*hours, hourly) == {name: amount for name, amount in ever.items() if name.partition("|")[0] in HOURLY}
@@ -660,7 +655,7 @@ def _sum(*hashes: dict[str, str]) -> Counter[str]:
 
 def _lists(seen: Seen) -> dict[str, list[str]]:
     """The ids in each of RQ's queues."""
-    return {name: value for name, value in seen.keys.items() if name.startswith(scripts.RQ_QUEUES)}
+    return {name: value for name, value in seen.keys.items() if name.startswith(keys.RQ_QUEUE)}
 
 
 def _result(job: Held) -> str:

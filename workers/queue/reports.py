@@ -1,0 +1,225 @@
+"""The reports of workers: their state, their device, and what is known of its GPU.
+
+A worker's parent process writes a WorkerReport every few seconds, and the API reads those that are within their time to
+live.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from warpdesk_server.workers.queue.protocol import Message
+
+WorkerState = Literal["starting", "ready", "busy", "restarting"]
+
+
+class DeviceReport(Message):
+    """What the probe found; `reason` says why there is no GPU when `backend` is "cpu"."""
+
+    backend: Literal["cpu", "gpu"]
+    name: str
+    reason: str | None = None
+    architecture: str | None = None
+    memory_bytes: int | None = None
+    driver: str | None = None
+    uuid: str | None = None
+    fault: int | None = None  # the CUDA error with which opening a GPU failed, -1 where it computed wrongly
+
+
+GpuState = Literal["healthy", "unknown", "degraded", "drain", "quarantine"]  # the later, the worse
+
+
+class MigSlice(Message):
+    """The part of a GPU that a MIG device is."""
+
+    parent: str  # UUID of the whole GPU
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+
+
+# What may keep a GPU's clocks from being higher, by NVML's names for it.
+CLOCK_REASONS = (
+    "idle",
+    "application clocks",
+    "software power cap",
+    "hardware slowdown",
+    "sync boost",
+    "software thermal slowdown",
+    "hardware thermal slowdown",
+    "hardware power brake",
+    "display clocks",
+)
+
+
+class GpuReading(Message):
+    """What the driver says of one GPU. None is what this GPU or its driver does not tell, and is never 0.
+
+    Of a MIG device, memory is that of the slice, the rest that of the whole GPU.
+    """
+
+    uuid: str
+    name: str
+    index: int | None = None  # as nvidia-smi counts
+    mig: MigSlice | None = None
+    driver: str | None = None
+    cuda: str | None = None  # the newest CUDA this driver runs
+    architecture: str | None = None  # by its compute capability: "sm_90"
+    memory_total: int | None = None  # bytes, here and below
+    memory_used: int | None = None
+    memory_free: int | None = None
+    memory_reserved: int | None = None
+    process_memory: int | None = None  # of the worker's child
+    other_memory: int | None = None  # of other processes that compute on it
+    processes: int | None = None  # that compute on it, the worker's child among them
+    memory_bus_width: int | None = None  # bits
+    peak_memory_bandwidth: int | None = None  # bytes per second: the bus at the memory's highest clock, both edges
+    utilization: float | None = None  # share of time in which any kernel ran, not of how much of the GPU it used
+    temperature: int | None = None  # degrees Celsius
+    slowdown_temperature: int | None = None
+    power: float | None = None  # watts
+    power_limit: float | None = None
+    energy: float | None = None  # joules since the driver was loaded
+    sm_clock: int | None = None  # hertz
+    memory_clock: int | None = None
+    clock_reasons: tuple[str, ...] | None = None  # of CLOCK_REASONS
+    ecc_uncorrected: int | None = None  # since the driver was loaded
+    ecc_corrected: int | None = None
+    rows_remapped: int | None = None  # of memory, for whatever cause
+    rows_remapped_uncorrected: int | None = None  # of these, after an uncorrectable error
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    pages_retired: int | None = None  # before Ampere, which remaps rows instead
+    retirement_pending: bool | None = None
+    recovery_action: str | None = None  # what the driver asks for: "none", "reset", "reboot", "drain-and-reset", ...
+    # GPU performance monitoring, from Hopper on and where it was asked for; means since the reading before, 0 to 1.
+    sm_activity: float | None = None  # of the multiprocessors, how many had work
+    sm_occupancy: float | None = None  # of the warps they can hold, how many they held
+    tensor_activity: float | None = None  # of the tensor pipes' time
+    dram_activity: float | None = None  # of the peak memory bandwidth
+
+
+class XidEvent(Message):
+    """A fault the driver logged while the worker listened."""
+
+    xid: int
+    at: float  # Unix seconds
+    asks: str  # what NVIDIA's catalogue says to do: see workers.gpu.xid
+    meaning: str
+
+
+class GpuFinding(Message):
+    """One thing that is wrong with a GPU, and what an operator can do about it."""
+
+    state: GpuState
+    reason: str
+    remedy: str
+
+
+class GpuReport(Message):
+    """What is known of a GPU from its driver. `state` is that of the worst finding.
+
+    degraded: it computes, slower or with a doubt. drain: finish what runs, start nothing on it. quarantine: what it
+    computes, or that it computes, cannot be relied on. unknown: the driver does not tell.
+    """
+
+    state: GpuState
+    findings: tuple[GpuFinding, ...] = ()
+    reading: GpuReading | None = None  # the last one
+    age_seconds: float | None = None  # of the reading, when this report was made
+    hung_since: float | None = None  # Unix seconds; a call of the driver's library has not returned since
+    xids: tuple[XidEvent, ...] = ()  # the latest of each number
+
+
+class BreakerReport(Message):
+    """Something that is kept off a GPU because it failed there. Times are Unix seconds."""
+
+    what: str  # a kernel's name, or an operation's example
+    kind: Literal["kernel", "example"]
+    state: Literal["open", "half-open"]
+    reason: str
+    since: float
+    next_probe: float  # then a job may try it again
+
+
+class DeviceMemory(Message):
+    """Bytes on a device, of the one process that uses it: its `kernels.gpu.memory.MemoryReport`, and `outside`.
+
+    `outside` is what the process has beside its pool: the context, modules, libraries. The parent tells it from the
+    driver's reading; None where that does not say.
+    """
+
+    used: int
+    held: int
+    limit: int
+    stuck: int
+    peak: int
+    outside: int | None = None
+
+
+ConditionState = Literal["healthy", "degraded", "quarantined", "lost", "restarting", "absent"]
+
+
+class GpuCondition(Message):
+    """How a worker's GPU is, in the judgement of the worker's parent process. Times are Unix seconds.
+
+    degraded: it serves, and something is wrong that `reason` tells. quarantined: jobs run on the CPU until it has
+    passed its canary and the examples again. lost: its process has ended or is ending. restarting: a new process opens
+    it. absent: there is none, or it is not to be used.
+    """
+
+    state: ConditionState
+    reason: str | None = None
+    since: float
+    name: str | None = None
+    uuid: str | None = None
+    next_probe: float | None = None  # of a quarantined GPU
+    breakers: tuple[BreakerReport, ...] = ()
+    canary_at: float | None = None  # when it last answered right what is known
+    call_since: float | None = None  # the running job has been in one call of it since, for a second or longer
+    last_fault: str | None = None
+    last_fault_at: float | None = None
+    faults: dict[str, int] = Field(default={})  # by kind, since the worker started
+    memory: DeviceMemory | None = None
+    driver: GpuReport | None = None
+
+
+class FailedExample(Message):
+    """An example that failed when the worker warmed up, and has not been answered since."""
+
+    operation: str
+    variant: str | None = None  # what tells it apart from the documented example
+    backend: Literal["cpu", "gpu"]
+    error: str  # the exception's type
+    message: str
+    fallback: bool = False  # the CPU ran it instead, as it will run the operation's jobs
+    choices: dict[str, bool | str] = Field(default={})  # a variant's words among the parameters that tell it apart
+    dtypes: dict[str, str] = Field(default={})  # a variant's inputs
+    lost_the_device: bool = False  # at an earlier start; it was not tried on the GPU again
+
+    @property
+    def trial(self) -> str:
+        """The example's name among those of all operations."""
+        return self.operation if self.variant is None else f"{self.operation} ({self.variant})"
+
+    @property
+    def disables(self) -> bool:
+        """Whether the worker has no evidence that it can run the operation at all."""
+        return self.variant is None and not self.fallback
+
+
+class WorkerReport(Message):
+    name: str
+    host: str
+    pid: int
+    child_pid: int | None
+    state: WorkerState
+    device: DeviceReport | None  # None until the child has probed
+    started_at: float
+    reported_at: float
+    restarts: int = 0
+    last_fault: str | None = None
+    failed_examples: tuple[FailedExample, ...] = ()
+    gpu: GpuCondition | None = None  # None until the first child is ready or has failed
+    fallbacks: dict[str, int] = Field(default={})  # answers of the CPU to jobs that wanted a GPU, by the reason
+    slot: int | None = None  # the smallest number that was free when it came: see workers.queue.slots
+    dollars_per_hour: float | None = None  # the price of its device, if it has one: see workers.prices
