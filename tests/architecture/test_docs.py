@@ -13,6 +13,13 @@ PAGES = [
     *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md")) if "licenses" not in page.parts),
 ]
 
+# Pages that only name files of this repository, not of a machine or of an image.
+OURS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "privacy/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+_PATH = re.compile(rf"`((?:{'|'.join(FOLDERS)}|warpdesk_server)/[\w./-]+)`")
 _CODE = re.compile(r"^```.*?^```|``[^`]+``|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(<?([^)\s>]+)>?\)")
 _HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
@@ -58,6 +65,11 @@ def test_a_broken_link_and_a_broken_anchor_are_found(tmp_path: Path) -> None:
         "[f](#here) `[g](none.md)` [h](https://example.org/none) ![i](none.png)\n# Here\n"
     )
     assert broken_links(page) == ["none.md", "other.md#no-heading", "none.png"]
+
+
+@pytest.mark.parametrize("page", OURS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    assert [path for path in _PATH.findall(page.read_text()) if not (ROOT / path).exists()] == []
 
 
 def test_every_page_of_docs_is_reached_from_an_index() -> None:
