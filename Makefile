@@ -12,6 +12,7 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3
 EXTRAS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu)
 
 comma := ,
+SOURCES := .:clients/python
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Installing again is needed when pyproject.toml changes or other extras are asked for: each has its stamp.
@@ -75,11 +76,11 @@ tables: $(DEV) ## write the tables of docs/benchmarks.md from benchmarks/results
 # Needs CuPy, NumPy, Numba, pydantic and pytest alone. PYTHON_GPU=python3 runs it with a Python that has them, as it is:
 # no .venv is made. Its other plugins stay out, and a warning of its versions of the libraries is shown, not an error.
 test-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## the kernel tests on this machine's GPU; fails where there is none
-	@WARPDESK_REQUIRE_GPU=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(or $(PYTHON_GPU),$(BIN)/python) -m pytest tests/kernels -m gpu -W default
+	@WARPDESK_REQUIRE_GPU=1 PYTHONPATH=$(SOURCES) PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(or $(PYTHON_GPU),$(BIN)/python) -m pytest tests/kernels -m gpu -W default
 
 # As test-gpu; peers whose libraries are missing are left out and named.
 bench-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## what the kernels reach on this machine's GPU, within 8 minutes; fails where there is none
-	@$(or $(PYTHON_GPU),$(BIN)/python) -m benchmarks gpu
+	@PYTHONPATH=$(SOURCES) $(or $(PYTHON_GPU),$(BIN)/python) -m benchmarks gpu
 
 $(RUN): pyproject.toml clients/python/pyproject.toml | $(BIN)/python
 	@echo "installing into .venv"

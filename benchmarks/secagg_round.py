@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from warpdesk import Client, secagg
-from warpdesk.masking import Quantisation, quantise
 
+from warpdesk import Client, secagg
+from warpdesk.secagg import key_agreement, secret_sharing
+from warpdesk.secagg.masking import Quantisation, quantise
 from warpdesk_server.benchmarks.processes import redis, service
 from warpdesk_server.benchmarks.report import Row, Timing, show
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.privacy.rounds import key_agreement, secret_sharing, unmasking
+from warpdesk_server.privacy.rounds import unmasking
 
 CLIENTS, DROPPED, DIMENSION, THRESHOLD = 100, 10, 1_000_000, 67
 BITS: Literal[32] = 32

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from warpdesk import Client, Result
-from warpdesk.masking import Quantisation, mask, new_secret, pair_seed
 
 from examples import prices
 from examples.serving import PATIENCE, serving
+from warpdesk import Client, Result
+from warpdesk.secagg.masking import Quantisation, mask, new_secret, pair_seed
 
 YEAR = 252  # trading days
 

@@ -26,10 +26,10 @@ from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
-from warpdesk import Client, WarpdeskError, secagg
 
 from examples.prices import sp500, stocks
 from examples.serving import ROOT, serving
+from warpdesk import Client, WarpdeskError, secagg
 
 DESKS = 5
 SEEN, HIDDEN = 20, 16  # days that a forecast is made from, and neurons that make it

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from warpdesk import Client, secagg
-from warpdesk.client import RoundResult
 
 from examples.demo import position
 from examples.prices import stocks
 from examples.serving import ROOT, serving
+from warpdesk import Client, secagg
+from warpdesk.client import RoundResult
 
 DESKS = 10
 DIES_BEFORE, DIES_AFTER = 3, 7  # before its masked vector is sent, and after

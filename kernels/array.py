@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, get_args
 
-DType = Literal["float64", "float32", "int64", "int32", "uint64", "uint32", "uint8"]
+# A dtype is part of what travels.
+from warpdesk.models import DTYPES as DTYPES
+from warpdesk.models import DType as DType
 
 ITEMSIZE: dict[str, int] = {
     "float64": 8,
@@ -15,8 +16,6 @@ ITEMSIZE: dict[str, int] = {
     "uint32": 4,
     "uint8": 1,
 }
-
-DTYPES: tuple[DType, ...] = get_args(DType)
 
 
 @dataclass(frozen=True)

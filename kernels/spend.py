@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
-Neighbouring = Literal["add_remove", "replace_one"]
+from warpdesk.models import Neighbouring
 
 BudgetId = Annotated[str, Field(pattern=r"^budget_[0-9a-f]{32}$", description="id of the budget that is charged")]
 

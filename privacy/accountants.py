@@ -6,13 +6,12 @@ do not, and are reports (`privacy.report`).
 """
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import get_args
 
-from warpdesk_server.kernels.spend import Neighbouring, Spend
+from warpdesk.models import Accountant, Neighbouring
+from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.amounts import PLACES, Name, NotAnAmount, exactly, rounded_up
 from warpdesk_server.privacy.errors import Refused
-
-Accountant = Literal["pure", "approx", "zcdp"]
 
 AMOUNTS: dict[Accountant, tuple[Name, ...]] = {"pure": ("epsilon",), "approx": ("epsilon", "delta"), "zcdp": ("rho",)}
 

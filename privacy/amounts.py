@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from warpdesk_server.kernels.amount import Amount
+from warpdesk.amount import Amount
 from warpdesk_server.privacy.errors import Refused
 
 Name = Literal["epsilon", "delta", "rho"]

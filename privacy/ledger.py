@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Literal
 from sqlalchemy import Connection, Engine, delete, func, insert, literal_column, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from warpdesk_server.kernels.spend import Neighbouring, Spend
-from warpdesk_server.privacy.accountants import Accountant, cost, total
+from warpdesk.models import Accountant, Neighbouring
+from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.accountants import NotHeld as NotHeld
+from warpdesk_server.privacy.accountants import cost, total
 from warpdesk_server.privacy.amounts import Amounts, Name, minus, plus, read, shown, within
 from warpdesk_server.privacy.amounts import NotAnAmount as NotAnAmount
 from warpdesk_server.privacy.anchor import Anchor, Head

@@ -424,17 +424,6 @@ def from_file(data: bytes) -> Numbers:
     return np.frombuffer(data, info.dtype, info.size, start).reshape(info.shape)
 
 
-def to_nested(numbers: Numbers) -> Any:
-    """Nested lists; NaN becomes None and an infinity a string, which JSON has no numbers for."""
-    if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
-        return numbers.tolist()
-    loose = numbers.astype(object)
-    loose[np.isnan(numbers)] = None
-    loose[np.isposinf(numbers)] = "Infinity"
-    loose[np.isneginf(numbers)] = "-Infinity"
-    return loose.tolist()
-
-
 def _bytes(numbers: Numbers) -> memoryview:
     """The numbers as bytes in C order, copied only where they are in another."""
     return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data

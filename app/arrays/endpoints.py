@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
+from warpdesk import models
 from warpdesk_server.app.access.auth import Key, Reader, Submitter
 from warpdesk_server.app.arrays import codecs as arrays
 from warpdesk_server.app.arrays import schemas, storage
@@ -37,7 +38,7 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
     "/v1/arrays",
     summary="Upload an array",
     status_code=201,
-    response_model=schemas.Array,
+    response_model=models.Array,
     responses={
         201: {
             "headers": {"Location": {"description": "The array", "schema": {"type": "string"}}, **durability.DOCUMENTED}
@@ -243,7 +244,7 @@ _FOUND: dict[int | str, dict[str, Any]] = {
 @router.get(
     "/v1/arrays/{array_id}",
     summary="Look at an array",
-    response_model=schemas.Array,
+    response_model=models.Array,
     responses=_FOUND,
     openapi_extra=downloads.RANGE,
 )
@@ -310,13 +311,13 @@ def _unknown(array_id: str) -> Refusal:
     return Refusal("unknown-array", f"There is no array {array_id[:80]!r}")
 
 
-def view(stored: StoredArray) -> schemas.Array:
+def view(stored: StoredArray) -> models.Array:
     info = stored.info
     # Whole seconds: an output becomes an array as a private job ends.
     created_at, expires_at = (moment(float(int(at))) for at in (stored.created_at, stored.expires_at))
     assert created_at is not None  # noqa: S101
     assert expires_at is not None  # noqa: S101
-    return schemas.Array(
+    return models.Array(
         id=stored.id,
         dtype=info.dtype,
         shape=list(info.shape),

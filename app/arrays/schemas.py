@@ -1,26 +1,13 @@
 """Schemas of arrays: one array, and a page of the key's own."""
 
-from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
 
-from warpdesk_server.app.kit.schemas import Reply
+from warpdesk.models import Array, Reply
 from warpdesk_server.kernels.array import DType
 
-ARRAY_ID = r"^blake3:[0-9a-f]{64}$"
 DEFAULT_DTYPE: DType = "float64"
-
-
-class Array(Reply):
-    id: str
-    dtype: DType
-    shape: list[int]
-    has_nan: bool
-    has_inf: bool
-    bytes: int
-    created_at: datetime
-    expires_at: datetime
 
 
 class ArrayPage(Reply):

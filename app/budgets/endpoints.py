@@ -6,6 +6,8 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 
+from warpdesk import models
+from warpdesk.models import Reply
 from warpdesk_server.app.access import audit
 from warpdesk_server.app.access.audit import Admin, Audited
 from warpdesk_server.app.access.auth import Key, Reader
@@ -14,7 +16,6 @@ from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.kit import amounts, errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
-from warpdesk_server.app.kit.schemas import Reply
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.amounts import Name
@@ -33,7 +34,7 @@ _BODY = ("malformed-json", "duplicate-key", "body-too-large", "unsupported-media
     "/v1/budgets",
     summary="Create a budget",
     status_code=201,
-    response_model=schemas.Budget,
+    response_model=models.Budget,
     responses={
         201: {"headers": {"Location": {"description": "The budget", "schema": {"type": "string"}}}},
         **errors.documented(*_CALLER, *_BODY, "dataset-taken", "audit-unavailable"),
@@ -51,7 +52,7 @@ async def create(request: Request, caller: Admin, services: ServicesDep) -> Resp
     asked = await bodies.read_json(
         request,
         services.settings.max_body,
-        lambda sent: bodies.fitted(schemas.NewBudget, amounts.of_body(sent, schemas.NewBudget.model_json_schema())),
+        lambda sent: bodies.fitted(models.NewBudget, amounts.of_body(sent, models.NewBudget.model_json_schema())),
     )
     given = asked.model_dump(exclude={"charge_keys", "arrays"})
     made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
@@ -83,7 +84,7 @@ async def budgets(
 @router.get(
     "/v1/budgets/{budget_id}",
     summary="Get a budget",
-    response_model=schemas.Budget,
+    response_model=models.Budget,
     responses=errors.documented(*_CALLER, "unknown-budget"),
 )
 async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
@@ -94,7 +95,7 @@ async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Respo
 @router.post(
     "/v1/budgets/{budget_id}/close",
     summary="Close a budget",
-    response_model=schemas.Budget,
+    response_model=models.Budget,
     responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
 async def close(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
@@ -220,8 +221,8 @@ async def _asked(services: Services, caller: Key, question: Callable[[], T]) -> 
     return await ledger_calls.in_time(services.ledger_threads, caller.id, question)
 
 
-def _budget(found: Budget) -> schemas.Budget:
-    return schemas.Budget(
+def _budget(found: Budget) -> models.Budget:
+    return models.Budget(
         id=found.id,
         name=found.name,
         dataset=found.dataset,
@@ -238,7 +239,7 @@ def _budget(found: Budget) -> schemas.Budget:
     )
 
 
-def _rules(asked: schemas.NewBudget | schemas.BudgetRules) -> Rules:
+def _rules(asked: models.NewBudget | schemas.BudgetRules) -> Rules:
     lists = (asked.charge_keys, asked.arrays)
     return Rules(*(None if given is None else tuple(dict.fromkeys(given)) for given in lists))
 
@@ -278,8 +279,8 @@ def _charge(found: Charge) -> schemas.Charge:
     )
 
 
-def _amounts(exact: Mapping[Name, str]) -> schemas.Amounts:
-    return schemas.Amounts(**{str(name): value for name, value in exact.items()})
+def _amounts(exact: Mapping[Name, str]) -> models.Amounts:
+    return models.Amounts(**{str(name): value for name, value in exact.items()})
 
 
 def _moment(microseconds: int) -> datetime:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from warpdesk_server.app.kit.schemas import Reply
+from warpdesk.models import Reply
 from warpdesk_server.workers.queue.reports import ConditionState, GpuFinding, GpuState, MigSlice, WorkerReport
 
 

@@ -6,12 +6,11 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from warpdesk.models import JobEvent, NewBudget, Problem
 from warpdesk_server.app.arrays.schemas import DEFAULT_DTYPE
-from warpdesk_server.app.budgets.schemas import NewBudget
 from warpdesk_server.app.jobs.operations import example
-from warpdesk_server.app.jobs.schemas import JobEvent, Submission
+from warpdesk_server.app.jobs.schemas import Submission
 from warpdesk_server.app.kit import errors
-from warpdesk_server.app.kit.schemas import Problem
 from warpdesk_server.app.rounds.schemas import BODIES
 from warpdesk_server.kernels.operation import Input, Operation
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from warpdesk import models
 from warpdesk_server.app.access.audit import Admin, Audited
 from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.jobs.records import hides_times, pending, whole_second
@@ -49,7 +50,7 @@ async def dead_letters(
     "/v1/dead-letters/{job_id}/rerun",
     summary="Run a job again that was given up",
     status_code=202,
-    response_model=schemas.Job,
+    response_model=models.Job,
     responses={
         202: {
             "description": "Queued again, under the same id",
@@ -106,5 +107,5 @@ def _view(services: Services, record: JobRecord) -> schemas.DeadLetter:
         strikes=record.strikes,
         submitted_at=submitted_at,
         ended_at=moment(whole_second(ended_at) if hides_times(services, request.operation) else ended_at),
-        error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
+        error=None if error is None else models.JobError(**error.model_dump(exclude={"kind"})),
     )

@@ -7,6 +7,7 @@ import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Query, Request, Response
 
+from warpdesk import models
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Canceler, Key, Reader
 from warpdesk_server.app.http import bodies
@@ -39,7 +40,7 @@ PREFER: dict[str, Any] = {
 }
 APPLIED = {"Preference-Applied": {"description": "The wait that was granted", "schema": {"type": "string"}}}
 NOT_DONE: dict[str, Any] = {
-    "model": schemas.Job,
+    "model": models.Job,
     "description": "Accepted; not done yet",
     "headers": {
         "Location": {"description": "The job", "schema": {"type": "string"}},
@@ -81,7 +82,7 @@ async def waited(services: Services, record: JobRecord, wait: int, headers: Mapp
 @router.get(
     "/v1/jobs/{job_id}",
     summary="See where a job is",
-    response_model=schemas.Job,
+    response_model=models.Job,
     responses={
         200: {"headers": APPLIED},
         202: {**NOT_DONE, "description": "With `Prefer: wait` only: still not done"},
@@ -108,7 +109,7 @@ async def job(job_id: str, request: Request, caller: Reader, services: ServicesD
 @router.post(
     "/v1/jobs/{job_id}/cancel",
     summary="Cancel a job",
-    response_model=schemas.Job,
+    response_model=models.Job,
     responses=errors.documented(*CALLER, "unknown-job"),
 )
 async def cancel(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
@@ -149,7 +150,7 @@ async def erase(job_id: str, caller: Canceler, services: ServicesDep) -> Respons
 @router.get(
     "/v1/jobs",
     summary="List your jobs, newest first",
-    response_model=schemas.JobPage,
+    response_model=models.JobPage,
     responses=errors.documented(*CALLER, "invalid-request"),
 )
 async def jobs(
@@ -160,7 +161,7 @@ async def jobs(
 ) -> Response:
     found = list(await services.queue(lambda queue: queue.jobs(caller.id, limit + 1, cursor)))
     more = len(found) > limit
-    page = schemas.JobPage(
+    page = models.JobPage(
         jobs=[view(services, record) for record in found[:limit]],
         next=f"/v1/jobs?limit={limit}&cursor={found[limit - 1].request.id}" if more else None,
     )

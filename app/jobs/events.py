@@ -8,11 +8,11 @@ import anyio
 from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
+from warpdesk import models
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Reader
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.observe import after_private
-from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.jobs.records import hides_times, own_job, whole_second
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
@@ -149,7 +149,7 @@ class _Stream(Response):
 def _frame(event: Event, private: bool) -> str:
     at = moment(whole_second(event.at) if private else event.at)
     assert at is not None  # noqa: S101
-    told = schemas.JobEvent(
+    told = models.JobEvent(
         job=event.job,
         number=event.number,
         event=event.event,

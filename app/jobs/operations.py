@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
+from warpdesk import models
 from warpdesk_server.app.arrays import codecs as arrays
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import schemas
@@ -201,14 +202,14 @@ def _missing(name: str, array_id: str) -> Problem:
     return Problem(f"/inputs/{errors.escape(name)}/array", f"there is no array {array_id[:80]!r}")
 
 
-def describe(operation: Operation, settings: Settings) -> schemas.OperationDescription:
-    return schemas.OperationDescription(
+def describe(operation: Operation, settings: Settings) -> models.OperationDescription:
+    return models.OperationDescription(
         name=operation.name,
         summary=operation.summary,
         randomness=operation.randomness,
         params=operation.params.model_json_schema(),
         inputs=[
-            schemas.InputDescription(
+            models.InputDescription(
                 name=expected.name,
                 doc=expected.doc,
                 dtypes=list(expected.dtypes),
@@ -221,10 +222,9 @@ def describe(operation: Operation, settings: Settings) -> schemas.OperationDescr
             for expected in operation.inputs
         ],
         outputs=[
-            schemas.OutputDescription(name=output.name, doc=output.doc, kind=output.kind)
-            for output in operation.outputs
+            models.OutputDescription(name=output.name, doc=output.doc, kind=output.kind) for output in operation.outputs
         ],
-        limits=schemas.Limits(
+        limits=models.Limits(
             inline_numbers=settings.max_inline_numbers,
             array_bytes=settings.max_array,
             job_bytes=settings.max_job_bytes,
@@ -240,9 +240,9 @@ def example(operation: Operation) -> dict[str, Any]:
     return {"operation": operation.name, "params": operation.example.params, "inputs": operation.example.inputs}
 
 
-@router.get("/v1/operations", summary="List what can be computed", response_model=schemas.OperationList)
-async def operations(services: ServicesDep) -> schemas.OperationList:
-    return schemas.OperationList(
+@router.get("/v1/operations", summary="List what can be computed", response_model=models.OperationList)
+async def operations(services: ServicesDep) -> models.OperationList:
+    return models.OperationList(
         operations=[describe(operation, services.settings) for operation in services.operations.values()]
     )
 
@@ -250,10 +250,10 @@ async def operations(services: ServicesDep) -> schemas.OperationList:
 @router.get(
     "/v1/operations/{name}",
     summary="Describe one operation",
-    response_model=schemas.OperationDescription,
+    response_model=models.OperationDescription,
     responses=errors.documented("not-found"),
 )
-async def operation(name: str, services: ServicesDep) -> schemas.OperationDescription:
+async def operation(name: str, services: ServicesDep) -> models.OperationDescription:
     found = services.operations.get(name)
     if found is None:
         sentence = f"There is no operation {name[:64]!r}; there are {', '.join(services.operations)}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import Response
 
+from warpdesk import models
 from warpdesk_server.app.access.auth import LOCAL, Key
 from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit.errors import Refusal
@@ -36,7 +37,7 @@ def positioned(jobs: JobQueue, record: JobRecord) -> tuple[JobRecord, int | None
     return record, None if record.state.final else jobs.position(record.request.id)
 
 
-def view(services: Services, record: JobRecord, position: int | None = None) -> schemas.Job:
+def view(services: Services, record: JobRecord, position: int | None = None) -> models.Job:
     """How long a private operation ran tells of its noise (Jin et al., "Are We There Yet? Timing and Floating-Point
     Attacks on Differential Privacy Systems", 2022): its start is left out and what follows its end is a whole second.
     """
@@ -48,7 +49,7 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
     error = record.error
     submitted_at = moment(record.submitted_at)
     assert submitted_at is not None  # noqa: S101
-    return schemas.Job(
+    return models.Job(
         id=request.id,
         operation=request.operation,
         status=record.state,
@@ -64,14 +65,14 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
         deadline_at=moment(request.deadline),
         result_expires_at=moment(expires_at),
         erased=record.erased,
-        error=None if error is None else schemas.JobError(**error.model_dump(exclude={"kind"})),
+        error=None if error is None else models.JobError(**error.model_dump(exclude={"kind"})),
         provenance=provenance(record),
         request_id=request.request_id,
-        links=schemas.Links(self=at, result=f"{at}/result", events=f"{at}/events", cancel=f"{at}/cancel"),
+        links=models.Links(self=at, result=f"{at}/result", events=f"{at}/events", cancel=f"{at}/cancel"),
     )
 
 
-def provenance(record: JobRecord) -> schemas.Provenance | None:
+def provenance(record: JobRecord) -> models.Provenance | None:
     """How a job was computed, without what tells of other owners' jobs in its launch, and of whether there were any:
     their number, the launch's times, of which the owner's jobs have their share, and what was said of its size.
     """
@@ -91,7 +92,7 @@ def provenance(record: JobRecord) -> schemas.Provenance | None:
             told["backend_reason"] = what if numbers else "predicted to be the quicker"
         if how.fallback_reason is not None and " bytes" in how.fallback_reason:
             told["fallback_reason"] = "out of memory"
-    return schemas.Provenance(**told)  # which has no `batch_own`
+    return models.Provenance(**told)  # which has no `batch_own`
 
 
 def _batch_reason(request: JobRequest, own: int) -> str | None:

@@ -13,11 +13,12 @@ import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
 
+from warpdesk import models
+from warpdesk.arrays import as_json
 from warpdesk_server.app.access.auth import Reader
 from warpdesk_server.app.arrays import codecs as arrays
 from warpdesk_server.app.http import bodies, downloads
 from warpdesk_server.app.http.direct import DirectRoute
-from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.jobs.records import own_job, pending, provenance
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
@@ -40,7 +41,7 @@ _NOT_SUCCEEDED = {State.FAILED: "job-failed", State.CANCELED: "job-canceled", St
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     202: {
-        "model": schemas.Job,
+        "model": models.Job,
         "description": "Not done yet",
         "headers": {"Retry-After": {"schema": {"type": "integer"}}},
     },
@@ -55,7 +56,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 @router.get(
     "/v1/jobs/{job_id}/result",
     summary="Get the answer of a job",
-    response_model=schemas.Result,
+    response_model=models.Result,
     responses=_RESPONSES,
 )
 async def result(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
@@ -110,7 +111,7 @@ async def output(job_id: str, output: str, request: Request, caller: Reader, ser
             return await downloads.download(request, file, headers, NPY)
         except FileNotFoundError:
             raise _outlived() from None
-    content = await anyio.to_thread.run_sync(lambda: pydantic_core.to_json(arrays.to_nested(_load(file))))
+    content = await anyio.to_thread.run_sync(lambda: pydantic_core.to_json(as_json(_load(file))))
     return Response(content, 200, headers, JSON)
 
 
@@ -128,7 +129,7 @@ def available(record: JobRecord) -> str:
 
 
 async def written(services: Services, record: JobRecord, form: Callable[[dict[str, Any]], bytes]) -> bytes:
-    """`form` of a `schemas.Result`: at once where the job has just ended and its answer is small and in memory, else in
+    """`form` of a `models.Result`: at once where the job has just ended and its answer is small and in memory, else in
     a thread."""
     if record.ended_at is not None and abs(time.time() - record.ended_at) < _LATELY:
         with suppress(BlockingIOError):
@@ -137,7 +138,7 @@ async def written(services: Services, record: JobRecord, form: Callable[[dict[st
 
 
 def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -> dict[str, Any]:
-    """A `schemas.Result`, its large arrays published as arrays of the job's owner. At once, or BlockingIOError."""
+    """A `models.Result`, its large arrays published as arrays of the job's owner. At once, or BlockingIOError."""
     name = available(record)
     read = _AtHand(SMALL).read if at_once else Path.read_bytes
     document = _document(services, record, read)
@@ -148,7 +149,7 @@ def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -
             continue
         file = services.store.result(name) / found.file
         if found.info.size <= services.settings.max_result_numbers:
-            outputs[key] = arrays.to_nested(_load(file, read))
+            outputs[key] = as_json(_load(file, read))
             continue
         if at_once:
             raise BlockingIOError

@@ -16,6 +16,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 from redis.exceptions import RedisError, ResponseError
 
+from warpdesk import models
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Key, Submitter
 from warpdesk_server.app.arrays import codecs as arrays
@@ -23,7 +24,7 @@ from warpdesk_server.app.arrays import storage
 from warpdesk_server.app.budgets import charging
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.direct import DirectRoute
-from warpdesk_server.app.jobs import operations, schemas
+from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.jobs.completions import Watch
 from warpdesk_server.app.jobs.endpoints import APPLIED, CALLER, NOT_DONE, PREFER, until_done, waited
 from warpdesk_server.app.jobs.operations import Checked
@@ -92,10 +93,10 @@ class _Submission:
     "/v1/jobs",
     summary="Submit a job",
     status_code=202,
-    response_model=schemas.Job,
+    response_model=models.Job,
     responses={
         200: {
-            "model": schemas.Job,
+            "model": models.Job,
             "description": "Done within `Prefer: wait`",
             "headers": {**APPLIED, **_HEADERS},
         },

@@ -6,7 +6,7 @@ from typing import Any
 
 import jiter
 
-from warpdesk_server.kernels.amount import FORMAT
+from warpdesk.amount import FORMAT
 from warpdesk_server.kernels.operation import Operation
 
 

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from warpdesk_server.app.kit import schemas
+from warpdesk import models
 from warpdesk_server.kernels.problems import MOST_LISTED, Problem, problems_of
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
@@ -162,7 +162,7 @@ def reason_of(error: Exception) -> str:
 
 def response(refusal: Refusal) -> Response:
     status, title, retryable = CODES[refusal.code]
-    problem = schemas.Problem(
+    problem = models.Problem(
         type=f"/problems/{refusal.code}",
         title=title,
         status=status,
@@ -170,7 +170,7 @@ def response(refusal: Refusal) -> Response:
         code=refusal.code,
         retryable=retryable,
         errors=[
-            schemas.ErrorDetail(pointer=problem.pointer, detail=problem.detail)
+            models.ErrorDetail(pointer=problem.pointer, detail=problem.detail)
             for problem in refusal.problems[:MOST_LISTED]
         ],
         job=refusal.job,

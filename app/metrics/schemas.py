@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from warpdesk_server.app.kit.schemas import Reply
+from warpdesk.models import Reply
 
 
 class Quantiles(Reply):

@@ -9,6 +9,7 @@ import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
 
+from warpdesk.models import Body
 from warpdesk_server.app.access import audit, auth
 from warpdesk_server.app.access.audit import Audited
 from warpdesk_server.app.access.auth import Key, Reader, Submitter
@@ -18,7 +19,7 @@ from warpdesk_server.app.jobs.records import own_job
 from warpdesk_server.app.kit import amounts, errors, ledger_calls, limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Share
-from warpdesk_server.app.kit.schemas import Body, moment
+from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.rounds import schemas
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.problems import Problem

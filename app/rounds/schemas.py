@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from warpdesk_server.app.kit.schemas import WEEK, Body, Reply
-from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
+from warpdesk.models import Body, Reply
+from warpdesk.secagg.quantisation import Quantisation
+from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.privacy.rounds.state import MOST_CLIENTS, Phase
 from warpdesk_server.workers.queue.protocol import BackendWish
 

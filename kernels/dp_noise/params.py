@@ -7,9 +7,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from warpdesk_server.kernels.amount import Amount
+from warpdesk.amount import Amount
+from warpdesk.models import Neighbouring
 from warpdesk_server.kernels.params import EXACT, Params
-from warpdesk_server.kernels.spend import BudgetId, Neighbouring
+from warpdesk_server.kernels.spend import BudgetId
 
 Norm = Literal["l1", "l2", "linf"]
 Query = Literal["sum", "mean", "histogram", "identity"]

@@ -5,10 +5,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from warpdesk_server.kernels.amount import Amount
+from warpdesk.amount import Amount
+from warpdesk.models import Neighbouring
+from warpdesk.secagg.quantisation import Quantisation
 from warpdesk_server.kernels.params import EXACT, Params
-from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
-from warpdesk_server.kernels.spend import BudgetId, Neighbouring
+from warpdesk_server.kernels.spend import BudgetId
 
 _ADAM = ("beta1", "beta2", "tau")
 _CALIBRATIONS = ("epsilon", "rho", "noise_multiplier")

@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from decimal import ROUND_HALF_EVEN, Context, Decimal
 from itertools import accumulate, product
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from warpdesk_server.kernels.amount import Amount
+from warpdesk.secagg.quantisation import MAX_KEYSTREAM_WORDS, Quantisation
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output
@@ -21,27 +20,10 @@ STATEMENT = (
     "sum is exact and carries no noise: secure aggregation is not differential privacy."
 )
 
-# The counter of ChaCha20 has 32 bits and a block holds sixteen 32-bit words (RFC 8439).
-MAX_KEYSTREAM_WORDS = 2**36
-
 # Words of masked vectors in a chunk on a device. It changes no byte.
 CHUNK = 1 << 24
 
 ClientId = Annotated[int, Field(ge=0, lt=2**63)]
-
-
-class Quantisation(Params):
-    """A client sends round(clip(x, -clip, clip) * scale) * weight, an integer, with 1 <= weight <= max_weight."""
-
-    clip: Amount = Field(description="largest magnitude of a coordinate, a decimal string")
-    scale: Amount = Field(description="integers per unit, a decimal string such as '65536'")
-    max_weight: int = Field(1, ge=1, lt=2**32, description="largest weight a client may multiply its vector by")
-
-    @property
-    def bound(self) -> int:
-        """The largest magnitude of one quantised coordinate of weight 1: round(clip * scale), ties to even."""
-        product = Context(prec=200).multiply(Decimal(self.clip), Decimal(self.scale))
-        return int(product.to_integral_value(rounding=ROUND_HALF_EVEN))
 
 
 class SecureAggregation(Params):

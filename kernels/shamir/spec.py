@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from warpdesk_server.kernels.amount import Amount
+from warpdesk.amount import Amount
 from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output

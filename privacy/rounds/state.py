@@ -5,7 +5,7 @@ A message and the end of its phase lock the round's row, so a message is counted
 a phase complete, or its time over, moves the round on by compare-and-set, and a crash leaves that to the next.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning" (CCS 2017), over the graph of
-Bell et al. (CCS 2020): `privacy.rounds.graph`. For each client the server learns at most one of its two secrets: the
+Bell et al. (CCS 2020): `warpdesk.secagg.graph`. For each client the server learns at most one of its two secrets: the
 seed of its self mask if its vector came in time, its private mask key if it did not.
 """
 
@@ -46,11 +46,11 @@ from sqlalchemy import (
     update,
 )
 
-from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
+from warpdesk.secagg import graph, secret_sharing
+from warpdesk.secagg.key_agreement import check_encoding
+from warpdesk.secagg.quantisation import Quantisation
 from warpdesk_server.privacy.database import TABLES, reading, truncate_log, writing
 from warpdesk_server.privacy.errors import Refused
-from warpdesk_server.privacy.rounds import graph, secret_sharing
-from warpdesk_server.privacy.rounds.key_agreement import check_encoding
 from warpdesk_server.privacy.rounds.unmasking import Shares
 
 Phase = Literal["keys", "shares", "masked", "unmask", "aggregating", "done", "aborted"]

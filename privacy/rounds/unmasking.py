@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from warpdesk_server.privacy.rounds import key_agreement, secret_sharing
+from warpdesk.secagg import key_agreement, secret_sharing
 
 
 class Unrecoverable(ValueError):

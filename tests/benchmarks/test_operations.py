@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from warpdesk.cli.main import main
 
+from warpdesk.cli.main import main
 from warpdesk_server.benchmarks import on_gpu, operations
 from warpdesk_server.benchmarks.__main__ import KNOWN
 from warpdesk_server.benchmarks.__main__ import main as start

@@ -10,6 +10,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+
+from examples.prices import sp500
+from tests.conftest import Service, free_port, wait_until_ready
 from warpdesk import (
     AsyncClient,
     Busy,
@@ -24,11 +27,8 @@ from warpdesk import (
     WarpdeskError,
     errors,
 )
+from warpdesk.arrays import INLINE, as_array
 from warpdesk.client import Job
-from warpdesk.encoding import INLINE, as_array
-
-from examples.prices import sp500
-from tests.conftest import Service, free_port, wait_until_ready
 
 pytestmark = pytest.mark.timeout(500)
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.app.computations import work
+from tests.app.conftest import Live, live, wait_until
 from warpdesk import AsyncClient, Client, Unreachable, WarpdeskError
 from warpdesk.client import JobEvent
 from warpdesk.event_stream import EventStream, Message
 from warpdesk.exchange import TRIES
-
-from tests.app.computations import work
-from tests.app.conftest import Live, live, wait_until
 from warpdesk_server.workers.queue.records import Claim, Held
 
 VALUES = {"factor": 2.0, "values": [1.0, 2.0]}

@@ -8,9 +8,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from warpdesk.masking import ClientSecret, Quantisation, add_masks, mask, new_secret, pair_seed, quantise
 
-from warpdesk_server.privacy.rounds.graph import neighbours
+from warpdesk.secagg.graph import neighbours
+from warpdesk.secagg.masking import ClientSecret, Quantisation, add_masks, mask, new_secret, pair_seed, quantise
 
 _UNIT = Quantisation(clip="8", scale="65536", max_weight=1)
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from warpdesk import Client, ProgressBar
-from warpdesk.progress import line
 
 from tests.app.computations import take, work
 from tests.app.conftest import Live, live, wait_until
 from tests.conftest import ROOT
-from warpdesk_server.app.jobs.schemas import JobEvent
+from warpdesk import Client, ProgressBar
+from warpdesk.models import JobEvent
+from warpdesk.progress import line
 
 
 @pytest.fixture

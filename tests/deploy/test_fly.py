@@ -15,12 +15,12 @@ from typing import Any
 
 import httpx
 import pytest
-from warpdesk.cli.main import parser
 
 from deploy.fly import validate
 from tests.app.conftest import live, unlike
 from tests.conftest import ROOT, free_port
 from tests.deploy.tools import tool
+from warpdesk.cli.main import parser
 from warpdesk_server.service.serve import GRACE
 from warpdesk_server.workers.settings import WorkerSettings
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpdesk.cli.main import main
 
 from tests.app.conftest import Live, live
 from tests.conftest import free_port
 from tests.deploy.redis_of_deploy import DEPLOY, Secured, secured_redis
 from tests.redis_servers import server
 from tests.workers.operations import OPERATIONS
+from warpdesk.cli.main import main
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor import join

@@ -13,13 +13,13 @@ from typing import Any, cast
 
 import pytest
 import yaml
-from warpdesk.cli.main import parser
 
 from tests.conftest import ROOT
 from tests.deploy import promises
 from tests.deploy.promises import PROMISES, main, pod, secrets_wanted, workers, workloads
 from tests.deploy.redis_of_deploy import secured_redis
 from tests.deploy.tools import tool
+from warpdesk.cli.main import parser
 from warpdesk_server.app.access.auth import create_key, read_keys
 from warpdesk_server.kernels.gpu.cubins import Cubins
 from warpdesk_server.kernels.gpu.nvrtc import Nvrtc

@@ -11,15 +11,14 @@ import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from warpdesk import Client, secagg
-from warpdesk.client import Round, Unreachable, WarpdeskError
-from warpdesk.masking import quantise
-from warpdesk.secagg import Member, Quantisation, Refused
 
 from tests.app.conftest import wait_until
 from tests.phases import end_phase
+from warpdesk import Client, secagg
+from warpdesk.client import Round, Unreachable, WarpdeskError
+from warpdesk.secagg import Member, Quantisation, Refused, graph
+from warpdesk.secagg.masking import quantise
 from warpdesk_server.privacy.database import connect
-from warpdesk_server.privacy.rounds import graph
 from warpdesk_server.privacy.rounds.state import Phase, Rounds
 from warpdesk_server.workers.settings import ledger_in
 

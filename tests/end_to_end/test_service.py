@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from warpdesk import Client
 
 from examples import demo, prices
 from tests.conftest import Service, processes_of, serve, wait_until_ready
+from warpdesk import Client
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.service import redis_server
 from warpdesk_server.service.processes import module, spawn, stop

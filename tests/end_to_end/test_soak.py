@@ -26,10 +26,10 @@ from typing import Any, cast
 import httpx
 import numpy as np
 import pytest
-from warpdesk import Client
 
 from examples import prices
 from tests.conftest import Service, processes_of, serve
+from warpdesk import Client
 from warpdesk_server.benchmarks import report
 from warpdesk_server.kernels.array import ArrayInfo, DType
 from warpdesk_server.kernels.catalogue import OPERATIONS

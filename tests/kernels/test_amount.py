@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from warpdesk_server.kernels.amount import Amount
+from warpdesk.amount import Amount
 
 _AMOUNT: TypeAdapter[str] = TypeAdapter(Amount)
 

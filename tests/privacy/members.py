@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
-from warpdesk_server.privacy.rounds import graph, key_agreement, secret_sharing
+from warpdesk.secagg import graph, key_agreement, secret_sharing
+from warpdesk.secagg.quantisation import Quantisation
 from warpdesk_server.privacy.rounds.state import PHASES, Bounds, Member, NewRound, Phase, Rounds
 
 CIPHERTEXT = bytes(96)

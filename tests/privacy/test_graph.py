@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
+from warpdesk.secagg.graph import COMPLETE, Graph, majority, neighbours, parameters
 from warpdesk_server.kernels.secure_aggregation.spec import SecureAggregation
-from warpdesk_server.privacy.rounds.graph import COMPLETE, Graph, majority, neighbours, parameters
 from warpdesk_server.privacy.rounds.state import MOST_CLIENTS
 
 _THIRD, _TWENTIETH, _NONE = Fraction(33, 100), Fraction(1, 20), Fraction(0)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kernels.secure_aggregation.test_protocol import drawn, hkdf, x25519
-from warpdesk_server.privacy.rounds.key_agreement import pair_seed, public_key, share_key
+from warpdesk.secagg.key_agreement import pair_seed, public_key, share_key
 
 ROUND = "round_" + 32 * "a"
 ONE, TWO = drawn("one"), drawn("two")

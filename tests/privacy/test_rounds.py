@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, select
 
 from tests.privacy.members import CIPHERTEXT, Clients, Clock, new_round
+from warpdesk.secagg import key_agreement
+from warpdesk.secagg.quantisation import Quantisation
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.secure_aggregation.spec import OPERATION, Quantisation
+from warpdesk_server.kernels.secure_aggregation.spec import OPERATION
 from warpdesk_server.privacy.database import connect, create_tables, reading
-from warpdesk_server.privacy.rounds import key_agreement, unmasking
 from warpdesk_server.privacy.rounds import state as rules
+from warpdesk_server.privacy.rounds import unmasking
 from warpdesk_server.privacy.rounds.state import (
     PHASES,
     Aborted,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warpdesk_server.privacy.rounds.secret_sharing import PRIME, InconsistentShares, combine, commitment, split
+from warpdesk.secagg.secret_sharing import PRIME, InconsistentShares, combine, commitment, split
 
 
 @settings(deadline=None, max_examples=50)

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import SecretStr
-from warpdesk.cli.main import OF_THE_SERVICE, main
-from warpdesk.cli.values import typed
-from warpdesk.client import Client
 
 from examples.prices import sp500
 from tests.conftest import ROOT, Service, serve, wait_until_ready
+from warpdesk.cli.main import OF_THE_SERVICE, main
+from warpdesk.cli.values import typed
+from warpdesk.client import Client
 from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.cli import COMMANDS

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from warpdesk.cli.main import main
 
 from tests.cudasim import sound
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.families import families, kernels_of
 from tests.kernels.gpu.cupy_on_cpu import Machine
 from tests.workers.device import PaperDevice
+from warpdesk.cli.main import main
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor import gpu, kernels, machine
 from warpdesk_server.doctor.check import Check, Findings

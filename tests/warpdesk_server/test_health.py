@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from warpdesk.cli.main import main
 
 from tests.app.conftest import live
 from tests.conftest import Service, free_port, wait_until_ready
+from warpdesk.cli.main import main
 from warpdesk_server.service import health, redis_server
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.reports import WorkerReport

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warpdesk.cli.main import main
 
+from warpdesk.cli.main import main
 from warpdesk_server.kernels.gpu import compile as gate
 from warpdesk_server.kernels.gpu import nvrtc
 from warpdesk_server.kernels.gpu.canary import CANARY

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from warpdesk.cli.command import Misconfigured, Subcommands
-
 from warpdesk_server.cli.architecture import architecture
 from warpdesk_server.cli.environment import read
 

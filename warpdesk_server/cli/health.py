@@ -4,7 +4,6 @@ import argparse
 import os
 
 from warpdesk.cli.command import Misconfigured, Subcommands, fail
-
 from warpdesk_server.cli.environment import read
 
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from warpdesk.cli.command import Subcommands, fail
-
 from warpdesk_server.cli import rotate_ledger
 from warpdesk_server.cli.audit import audit_log, not_written
 from warpdesk_server.cli.environment import read

@@ -4,7 +4,6 @@ import argparse
 from contextlib import suppress
 
 from warpdesk.cli.command import Subcommands, fail
-
 from warpdesk_server.cli.audit import audit_log, not_written
 from warpdesk_server.cli.environment import read
 

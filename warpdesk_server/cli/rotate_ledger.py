@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 from warpdesk.cli.command import Subcommands, fail
-
 from warpdesk_server.cli.audit import audit_log, not_written
 from warpdesk_server.cli.environment import read
 

@@ -3,7 +3,6 @@
 import argparse
 
 from warpdesk.cli.command import Subcommands, fail
-
 from warpdesk_server.cli.environment import read, require_redis_url
 
 

@@ -5,7 +5,6 @@ import json
 import os
 
 from warpdesk.cli.command import Misconfigured, Subcommands, fail
-
 from warpdesk_server.cli.architecture import architecture
 from warpdesk_server.cli.environment import read
 

@@ -6,7 +6,6 @@ import os
 from contextlib import suppress
 
 from warpdesk.cli.command import Misconfigured, Subcommands
-
 from warpdesk_server.cli.environment import read, require_redis_url
 
 

@@ -2,15 +2,18 @@
 
 import hashlib
 import json
-from enum import StrEnum
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+# The words that clients know too.
+from warpdesk.models import BackendWish as BackendWish
+from warpdesk.models import ChargeRef as ChargeRef
+from warpdesk.models import EventName as EventName
+from warpdesk.models import Priority as Priority
+from warpdesk.models import PublicProvenance as PublicProvenance
+from warpdesk.models import State as State
 from warpdesk_server.kernels.array import ArrayInfo, DType
-
-BackendWish = Literal["auto", "gpu", "cpu"]
-Priority = Literal["realtime", "batch", "research"]
 
 PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
 TASK = "workers.execute.run"  # the only function a job may name; a name in Redis, which older releases know
@@ -23,19 +26,6 @@ CLAIM = "Warpdesk-Claim"  # header of a worker's request: the token of the claim
 def digest_of_claim(token: str) -> str:
     """What Redis is told of a claim's token. Who can read Redis cannot present the token."""
     return hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
-
-
-class State(StrEnum):
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELED = "canceled"
-    EXPIRED = "expired"
-
-    @property
-    def final(self) -> bool:
-        return self not in (State.QUEUED, State.RUNNING)
 
 
 class Message(BaseModel):
@@ -51,14 +41,6 @@ class Together(Message):
     items: int
     bytes: int
     wait: float = 0.0  # seconds to wait for company
-
-
-class ChargeRef(Message):
-    """What a release was charged to: the charge, its budget, and the hash of the budget's chain with this charge."""
-
-    id: str
-    budget: str
-    head: str
 
 
 class JobRequest(Message):
@@ -92,9 +74,6 @@ class JobRequest(Message):
         return json.dumps(self.inputs, sort_keys=True, separators=(",", ":"))
 
 
-EventName = Literal["queued", "running", "progress", "succeeded", "failed", "canceled", "expired"]
-
-
 class Event(Message):
     """Something that happened to a job. Private jobs have no "running" and no "progress"."""
 
@@ -109,29 +88,6 @@ class Event(Message):
     @property
     def final(self) -> bool:
         return self.event not in ("queued", "running", "progress")
-
-
-class PublicProvenance(Message):
-    """How an answer was computed. Private operations leave the compute times out: a sampler's time leaks its noise."""
-
-    backend: Literal["cpu", "gpu"]
-    device: str
-    device_uuid: str | None = None  # of the GPU, where its driver told it
-    fallback_reason: str | None = None  # why not the GPU, where nobody asked for the CPU and it was not chosen
-    backend_reason: str | None = None  # by what prediction this backend was chosen where both could compute it
-    batch_size: int = 1  # jobs in the same launch; an owner is told of its own alone
-    batch_reason: str | None = None  # why the batch grew no further: "full", "bytes", "waited", "drained"
-    coalesced: bool = False  # an identical job of the same key, live at the time, was computed for this one too
-    seed: int | None = None
-    attempt: int
-    queue_seconds: float | None = None
-    copy_seconds: float | None = None
-    kernel_seconds: float | None = None
-    compute_seconds: float | None = None
-    fallback_seconds: float | None = None  # from a fault on the GPU to the first instruction on the CPU
-    energy_joules: float | None = None  # of the GPU, this job's share of its launch; None where nobody can tell
-    cost_dollars: float | None = None  # the same share of the launch's seconds at the device's price, if it has one
-    charge: ChargeRef | None = None  # what the release was charged to
 
 
 class Provenance(PublicProvenance):

@@ -20,7 +20,7 @@ import httpx
 from numpy.typing import ArrayLike
 from pydantic import PrivateAttr
 
-from warpdesk.encoding import AnyArray
+from warpdesk.arrays import AnyArray
 from warpdesk.errors import (
     Busy,
     JobFailed,
@@ -44,13 +44,19 @@ from warpdesk.exchange import (
     Steps,
     T,
 )
+from warpdesk.models import (
+    Accountant,
+    Array,
+    BackendWish,
+    Budget,
+    JobDescription,
+    JobEvent,
+    Neighbouring,
+    NewBudget,
+    OperationDescription,
+    Priority,
+)
 from warpdesk.progress import ProgressBar
-from warpdesk_server.app.arrays.schemas import Array
-from warpdesk_server.app.budgets.schemas import Budget, NewBudget
-from warpdesk_server.app.jobs.schemas import JobDescription, JobEvent, OperationDescription
-from warpdesk_server.kernels.spend import Neighbouring
-from warpdesk_server.privacy.accountants import Accountant
-from warpdesk_server.workers.queue.protocol import BackendWish, Priority
 
 __all__ = [
     "Array",

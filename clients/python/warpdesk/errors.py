@@ -4,8 +4,7 @@ from typing import Any
 
 import httpx
 
-from warpdesk_server.app.jobs.schemas import JobDescription
-from warpdesk_server.app.kit.schemas import ErrorDetail
+from warpdesk.models import ErrorDetail, JobDescription
 
 REFUSED = 409  # the status of a job's result that never comes
 

@@ -21,19 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import ValidationError
 
-from warpdesk.encoding import (
-    CSV,
-    NPY,
-    AnyArray,
-    Body,
-    array_body,
-    as_array,
-    as_json,
-    as_param,
-    file_body,
-    fits_json,
-    from_npy,
-)
+from warpdesk.arrays import AnyArray, as_array, as_json, as_param, fits_json, from_npy
+from warpdesk.bodies import CSV, NPY, ChunkedBody, array_body, file_body
 from warpdesk.errors import (
     REFUSED,
     JobFailed,
@@ -45,22 +34,25 @@ from warpdesk.errors import (
     refused,
 )
 from warpdesk.event_stream import EventStream
-from warpdesk_server.app.arrays.schemas import Array
-from warpdesk_server.app.budgets.schemas import Budget, NewBudget
-from warpdesk_server.app.jobs.schemas import (
+from warpdesk.models import (
+    DTYPES,
+    Array,
+    BackendWish,
+    Budget,
     Job,
     JobDescription,
     JobEvent,
     JobPage,
+    NewBudget,
     OperationDescription,
     OperationList,
+    Priority,
+    Problem,
     Provenance,
+    State,
 )
-from warpdesk_server.app.jobs.schemas import Result as ResultBody
-from warpdesk_server.app.kit.schemas import Problem
-from warpdesk_server.kernels.array import DTYPES
-from warpdesk_server.kernels.secure_aggregation.spec import Quantisation
-from warpdesk_server.workers.queue.protocol import BackendWish, Priority, State
+from warpdesk.models import Result as ResultBody
+from warpdesk.secagg.quantisation import Quantisation
 
 URL = "http://127.0.0.1:8000"
 LONGEST_WAIT = 55  # seconds the service holds a request open
@@ -300,7 +292,7 @@ class Exchange:
         path: str,
         *,
         json: Any = None,
-        stream: Body | None = None,
+        stream: ChunkedBody | None = None,
         headers: Mapping[str, str] | None = None,
         deadline: float | None = None,
         wait: bool = False,
@@ -422,7 +414,7 @@ class Exchange:
         read_timeout: float,
         *,
         json: Any = None,
-        stream: Body | None = None,
+        stream: ChunkedBody | None = None,
     ) -> httpx.Request:
         url = httpx.URL(f"{self.url}{path}")
         # httpx leaves the host out where it is given a stream, and takes headers for ASCII.

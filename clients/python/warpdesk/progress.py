@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-from warpdesk_server.app.jobs.schemas import JobEvent
+from warpdesk.models import JobEvent
 
 WIDTH = 30  # characters of the bar
 TICK = 1.0  # seconds between two looks at the clock, and at the job's place in the queue

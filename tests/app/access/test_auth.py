@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from warpdesk import Client, JobTimeout
 
 from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import work
 from tests.app.conftest import SCALE, connected, wait_until
+from warpdesk import Client, JobTimeout
 from warpdesk_server.app.access.auth import (
     UnusableKeys,
     create_key,

@@ -16,13 +16,13 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from warpdesk import secagg
-from warpdesk.exchange import WarpdeskError
 
 from tests.app.conftest import Live, connected, live, wait_until
 from tests.claims import finish, take
 from tests.conftest import emptied, redis_of_its_own
 from tests.phases import end_phase
+from warpdesk import secagg
+from warpdesk.exchange import WarpdeskError
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.jobs import submission
 from warpdesk_server.app.kit import limits

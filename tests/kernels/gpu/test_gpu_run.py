@@ -16,7 +16,11 @@ NOT_NEEDED = (
     *("pydantic_settings", "pynvml", "redis", "rq", "schemathesis", "scipy", "talib", "uvicorn"),
 )
 # What stands for the machine: Python runs it before anything else.
-_WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({NOT_NEEDED!r}))\n"
+_WITHOUT = (
+    f"import sys\nsys.modules.update(dict.fromkeys({NOT_NEEDED!r}))\n"
+    # And the sources are not installed.
+    "sys.meta_path[:] = [one for one in sys.meta_path if getattr(one, '__name__', '') != '_EditableFinder']\n"
+)
 _WITH_A_GPU = """
 from pathlib import Path
 from tests.kernels.gpu.cupy_on_cpu import Machine

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from warpdesk.masking import ClientSecret, add_masks, new_secret, pair_seed
 
+from warpdesk.secagg.masking import ClientSecret, add_masks, new_secret, pair_seed
+from warpdesk.secagg.quantisation import Quantisation
 from warpdesk_server.kernels.array import ArrayInfo
-from warpdesk_server.kernels.secure_aggregation.spec import OPERATION, Quantisation, SecureAggregation
+from warpdesk_server.kernels.secure_aggregation.spec import OPERATION, SecureAggregation
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ import hmac
 
 import numpy as np
 import pytest
-from warpdesk.masking import ClientSecret, pair_seed
 
 from tests.kernels.secure_aggregation.rounds import Round, validate
+from warpdesk.secagg.masking import ClientSecret, pair_seed
 from warpdesk_server.kernels.secure_aggregation import cpu
 
 P = 2**255 - 19

@@ -17,7 +17,7 @@ def typed(text: str, schema: dict[str, Any]) -> Any:
 
 
 def _is_amount(schema: dict[str, Any]) -> bool:
-    from warpdesk_server.kernels.amount import FORMAT
+    from warpdesk.amount import FORMAT
 
     return any(part.get("format") == FORMAT for part in (schema, *schema.get("anyOf", ())))
 
@@ -57,10 +57,10 @@ def listed(value: Any) -> Any:
     """A value as the service writes it in JSON: an array as nested lists, NaN as null, an infinity as a string."""
     import numpy as np
 
-    from warpdesk_server.app.arrays.codecs import to_nested
+    from warpdesk.arrays import as_json
 
     if isinstance(value, dict):
         return {name: listed(part) for name, part in value.items()}
     if isinstance(value, list):
         return [listed(part) for part in value]
-    return to_nested(np.asarray(value)) if isinstance(value, float | np.ndarray) else value
+    return as_json(np.asarray(value)) if isinstance(value, float | np.ndarray) else value

@@ -1,20 +1,4 @@
-"""Take part in a round of secure aggregation: the service learns the sum of the clients' vectors, and none of them.
-
-    member = secagg.join("https://warpdesk.example", token)   # the creator of the round gave it to this client
-    member.take_part(vector)
-
-That publishes keys, shares secrets with neighbours, sends the masked vector, and at last helps to take the masks off:
-each waits for the others, until the deadlines of the round. They are methods of their own too, to be called in that
-order: `publish_keys`, `send_shares`, `send_vector`, `unmask`.
-
-A client trusts the service to follow the protocol, and checks what it can: it refuses to go on (`Refused`) where the
-roster lacks its own keys or names a key twice, a threshold is half of a sharing set or less, the sum could overflow, a
-share does not decrypt or is not the one its owner committed to, too few survive, or one client is told to be both here
-and gone. It never masks two vectors with the same masks, and never helps to recover both secrets of anybody.
-
-Bonawitz et al. (CCS 2017) over the graph of Bell et al. (CCS 2020). What a server of one's own needs of it is in
-`warpdesk.masking`. Secure aggregation is not differential privacy: the sum is exact.
-"""
+"""One client of a round of secure aggregation: `Member`, which speaks to the service, masks and checks."""
 
 import os
 import re
@@ -34,15 +18,14 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from warpdesk.arrays import AnyArray, as_array
+from warpdesk.bodies import CHUNK, ChunkedBody
 from warpdesk.client import send
-from warpdesk.encoding import CHUNK, AnyArray, Body, as_array
 from warpdesk.errors import Unreachable, WarpdeskError
 from warpdesk.exchange import Exchange
-from warpdesk.masking import ClientSecret, Quantisation, check_sum, mask, new_secret
-from warpdesk_server.privacy.rounds import graph, secret_sharing
-from warpdesk_server.privacy.rounds.key_agreement import check_encoding, share_key
-
-__all__ = ["Member", "Quantisation", "Refused", "WarpdeskError", "join"]
+from warpdesk.secagg import graph, secret_sharing
+from warpdesk.secagg.key_agreement import check_encoding, share_key
+from warpdesk.secagg.masking import ClientSecret, Quantisation, check_sum, mask, new_secret
 
 _TOKEN = re.compile(r"wdj_([0-9a-f]{32})_([0-9]{1,9})_[A-Za-z0-9_-]+")
 _NONCE = bytes(12)  # a key encrypts one message only
@@ -414,7 +397,7 @@ class Member:
             for start in range(0, len(data), CHUNK):
                 yield bytes(data[start : start + CHUNK])
 
-        body = Body("application/octet-stream", len(data), chunks)
+        body = ChunkedBody("application/octet-stream", len(data), chunks)
         headers = {"Content-Type": body.media_type, "Content-Length": str(body.size)}
         self._deliver("PUT", "masked", stream=body, headers=headers)
 

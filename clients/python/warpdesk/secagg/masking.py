@@ -25,8 +25,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import ArrayLike, NDArray
 
-from warpdesk_server.kernels.secure_aggregation.spec import MAX_KEYSTREAM_WORDS, Quantisation
-from warpdesk_server.privacy.rounds.key_agreement import pair_seed, public_key
+from warpdesk.secagg.key_agreement import pair_seed, public_key
+from warpdesk.secagg.quantisation import MAX_KEYSTREAM_WORDS, Quantisation
 
 __all__ = ["ClientSecret", "Quantisation", "add_masks", "check_sum", "mask", "new_secret", "pair_seed", "quantise"]
 

@@ -1,67 +1,18 @@
-"""How numbers travel: small arrays within JSON, large ones and files in chunks, answers as .npy."""
+"""Arrays as a client sends and receives them: made of what a caller gives, as JSON, and out of .npy."""
 
 import io
 import json
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 INLINE = 4096  # numbers: below, JSON costs less than a second request
-CHUNK = 1 << 20
-
-NPY = "application/x-npy"
-CSV = "text/csv"
-MEDIA_TYPES = {".npy": NPY, ".csv": CSV}
 
 AnyArray = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body that either client sends in chunks, so that a large array is never copied whole; `size` is in bytes."""
-
-    media_type: str
-    size: int
-    chunks: Callable[[], Iterator[bytes]]
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self.chunks()
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for chunk in self.chunks():
-            yield chunk
-
-
-def array_body(array: AnyArray) -> Body:
-    array = plain(array)
-    written = io.BytesIO()
-    np.lib.format.write_array_header_1_0(written, np.lib.format.header_data_from_array_1_0(array))
-    header, data = written.getvalue(), memoryview(array.reshape(-1).view(np.uint8).data)
-
-    def chunks() -> Iterator[bytes]:
-        yield header
-        for start in range(0, len(data), CHUNK):
-            yield bytes(data[start : start + CHUNK])
-
-    return Body(NPY, len(header) + len(data), chunks)
-
-
-def file_body(path: Path) -> Body:
-    if path.suffix not in MEDIA_TYPES:
-        raise ValueError(f"{path.name} is none of {', '.join(MEDIA_TYPES)}")
-
-    def chunks() -> Iterator[bytes]:
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                yield chunk
-
-    return Body(MEDIA_TYPES[path.suffix], path.stat().st_size, chunks)
 
 
 def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
@@ -176,12 +127,14 @@ def fits_json(array: AnyArray) -> bool:
 
 
 def as_json(array: AnyArray) -> Any:
-    """Nested lists, with null for NaN."""
-    if array.dtype.kind == "f" and np.isnan(array).any():
-        boxed = array.astype(object)
-        boxed[np.isnan(array)] = None
-        return boxed.tolist()
-    return array.tolist()
+    """Nested lists; NaN becomes None and an infinity a string, which JSON has no numbers for."""
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return array.tolist()
+    loose = array.astype(object)
+    loose[np.isnan(array)] = None
+    loose[np.isposinf(array)] = "Infinity"
+    loose[np.isneginf(array)] = "-Infinity"
+    return loose.tolist()
 
 
 def from_npy(content: bytes) -> AnyArray:

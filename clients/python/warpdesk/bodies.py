@@ -1,0 +1,59 @@
+"""Bodies of requests that carry an array: .npy in chunks, and files as they are."""
+
+import io
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from warpdesk.arrays import AnyArray, plain
+
+CHUNK = 1 << 20
+
+NPY = "application/x-npy"
+CSV = "text/csv"
+MEDIA_TYPES = {".npy": NPY, ".csv": CSV}
+
+
+@dataclass(frozen=True)
+class ChunkedBody(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that either client sends in chunks, so that a large array is never copied whole; `size` is in bytes."""
+
+    media_type: str
+    size: int
+    chunks: Callable[[], Iterator[bytes]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self.chunks()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self.chunks():
+            yield chunk
+
+
+def array_body(array: AnyArray) -> ChunkedBody:
+    array = plain(array)
+    written = io.BytesIO()
+    np.lib.format.write_array_header_1_0(written, np.lib.format.header_data_from_array_1_0(array))
+    header, data = written.getvalue(), memoryview(array.reshape(-1).view(np.uint8).data)
+
+    def chunks() -> Iterator[bytes]:
+        yield header
+        for start in range(0, len(data), CHUNK):
+            yield bytes(data[start : start + CHUNK])
+
+    return ChunkedBody(NPY, len(header) + len(data), chunks)
+
+
+def file_body(path: Path) -> ChunkedBody:
+    if path.suffix not in MEDIA_TYPES:
+        raise ValueError(f"{path.name} is none of {', '.join(MEDIA_TYPES)}")
+
+    def chunks() -> Iterator[bytes]:
+        with path.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+
+    return ChunkedBody(MEDIA_TYPES[path.suffix], path.stat().st_size, chunks)

@@ -1,0 +1,315 @@
+"""Models of what travels between a service and its clients as JSON. The service uses the same ones."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from warpdesk.amount import Amount
+
+DType = Literal["float64", "float32", "int64", "int32", "uint64", "uint32", "uint8"]
+DTYPES: tuple[DType, ...] = get_args(DType)
+BackendWish = Literal["auto", "gpu", "cpu"]
+Priority = Literal["realtime", "batch", "research"]
+EventName = Literal["queued", "running", "progress", "succeeded", "failed", "canceled", "expired"]
+Accountant = Literal["pure", "approx", "zcdp"]
+Neighbouring = Literal["add_remove", "replace_one"]
+
+
+ARRAY_ID = r"^blake3:[0-9a-f]{64}$"
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f]+$"  # PostgreSQL keeps no text with a NUL
+
+
+class Body(BaseModel):
+    """Base of every body: no unknown field, immutable, JSON types taken as they are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Reply(BaseModel):
+    """Base of every reply: immutable. A field that a newer service adds is ignored."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class ErrorDetail(Reply):
+    pointer: Annotated[str, Field(description="JSON pointer into the request, e.g. /params/period")]
+    detail: str
+
+
+class Problem(Reply):
+    """RFC 9457 problem details."""
+
+    type: Annotated[str, Field(description="URI reference of the description of this kind of problem")]
+    title: str
+    status: int
+    detail: Annotated[str, Field(description="A sentence with the numbers in it")]
+    code: Annotated[str, Field(description="Stable word for programs")]
+    retryable: Annotated[bool, Field(description="Whether the same request may succeed later")]
+    errors: list[ErrorDetail] = Field(default_factory=list)
+    job: Annotated[str | None, Field(description="The job that an Idempotency-Key belongs to")] = None
+
+
+class Array(Reply):
+    id: str
+    dtype: DType
+    shape: list[int]
+    has_nan: bool
+    has_inf: bool
+    bytes: int
+    created_at: datetime
+    expires_at: datetime
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    EXPIRED = "expired"
+
+    @property
+    def final(self) -> bool:
+        return self not in (State.QUEUED, State.RUNNING)
+
+
+class ChargeRef(Reply):
+    """What a release was charged to: the charge, its budget, and the hash of the budget's chain with this charge."""
+
+    id: str
+    budget: str
+    head: str
+
+
+class PublicProvenance(Reply):
+    """How an answer was computed. Private operations leave the compute times out: a sampler's time leaks its noise."""
+
+    backend: Literal["cpu", "gpu"]
+    device: str
+    device_uuid: str | None = None  # of the GPU, where its driver told it
+    fallback_reason: str | None = None  # why not the GPU, where nobody asked for the CPU and it was not chosen
+    backend_reason: str | None = None  # by what prediction this backend was chosen where both could compute it
+    batch_size: int = 1  # jobs in the same launch; an owner is told of its own alone
+    batch_reason: str | None = None  # why the batch grew no further: "full", "bytes", "waited", "drained"
+    coalesced: bool = False  # an identical job of the same key, live at the time, was computed for this one too
+    seed: int | None = None
+    attempt: int
+    queue_seconds: float | None = None
+    copy_seconds: float | None = None
+    kernel_seconds: float | None = None
+    compute_seconds: float | None = None
+    fallback_seconds: float | None = None  # from a fault on the GPU to the first instruction on the CPU
+    energy_joules: float | None = None  # of the GPU, this job's share of its launch; None where nobody can tell
+    cost_dollars: float | None = None  # the same share of the launch's seconds at the device's price, if it has one
+    charge: ChargeRef | None = None  # what the release was charged to
+
+
+class Provenance(PublicProvenance):
+    """How an answer was computed. Of a launch that jobs share, `batch_size` counts the key's own, seconds are the share
+    of these, energy and cost that of the job; whether jobs of other keys were in it is told to nobody."""
+
+    batch_size: Annotated[int, Field(description="Jobs of the key in the same launch")] = 1
+    batch_reason: Annotated[
+        str | None,
+        Field(description="Why no more of them: full, bytes, waited, drained; of a launch of the key's jobs alone"),
+    ] = None
+
+
+class Links(Reply):
+    self: str
+    result: str
+    events: str
+    cancel: str
+
+
+class JobError(Reply):
+    """Why a job failed."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+class Result(Reply):
+    """The answer. NaN is null, an infinity the string "Infinity" or "-Infinity"."""
+
+    job: str
+    operation: str
+    outputs: Annotated[
+        dict[str, Any],
+        Field(description="A number, string, object or nested list; over 100,000 numbers: {array, dtype, shape}"),
+    ]
+    provenance: Provenance
+
+
+class JobDescription(Reply):
+    """What is told of a job, but its answer."""
+
+    id: str
+    operation: str
+    status: State
+    backend: Annotated[BackendWish, Field(description="The backend asked for; `provenance` says the one that ran")]
+    priority: Priority
+    seed: int | None
+    attempt: Annotated[
+        int,
+        Field(description="0 until a worker has started it; of a job that an identical one was computed for, always"),
+    ]
+    queue_position: Annotated[int | None, Field(description="The key's jobs ahead of it; null once it is not queued")]
+    progress: Annotated[float | None, Field(description="Fraction done, where the operation reports one")]
+    submitted_at: datetime
+    started_at: Annotated[datetime | None, Field(description="Not told of `private` operations")]
+    ended_at: Annotated[datetime | None, Field(description="Of `private` operations rounded up to the second")]
+    deadline_at: datetime | None
+    result_expires_at: datetime | None
+    erased: bool
+    error: JobError | None
+    provenance: Provenance | None
+    request_id: Annotated[
+        str | None,
+        Field(description="X-Request-ID of the request that made it, for the logs"),
+    ]
+    links: Links
+
+
+class Job(JobDescription):
+    """A job, with its answer where that was waited for."""
+
+    result: Annotated[Result | None, Field(description="With `Prefer: wait=N`, once the job succeeded")] = None
+
+
+class JobPage(Reply):
+    jobs: list[Job]
+    next: Annotated[str | None, Field(description="URL of the next, older page")]
+
+
+class JobEvent(Reply):
+    """Something that happened to a job. It is the `data` of a server-sent event, `number` its `id`, `event` its type.
+
+    The last one of a job is its end: `succeeded`, `failed`, `canceled` or `expired`.
+    """
+
+    job: str
+    number: Annotated[int, Field(description="1, 2, ... of this job: what `Last-Event-ID` takes")]
+    event: Annotated[EventName, Field(description="`running` and `progress` are not told of `private` operations")]
+    at: Annotated[datetime, Field(description="Of `private` operations rounded up to the second")]
+    attempt: int
+    progress: Annotated[float | None, Field(description="Of `progress`: the fraction done")]
+    reason: Annotated[str | None, Field(description="Of `queued`: why it waits again; null the first time")]
+
+
+class InputDescription(Reply):
+    name: str
+    doc: str
+    dtypes: list[DType]
+    ranks: list[int]
+    required: bool
+    nan_allowed: bool
+    empty_allowed: bool
+    secret: Annotated[bool, Field(description="Erased when the job is done")]
+
+
+class OutputDescription(Reply):
+    name: str
+    doc: str
+    kind: Literal["array", "value"]
+
+
+class Limits(Reply):
+    inline_numbers: Annotated[int, Field(description="Numbers all inline inputs of a job may hold together")]
+    array_bytes: Annotated[int, Field(description="Bytes one stored array may hold")]
+    job_bytes: Annotated[int, Field(description="Bytes a job may need while it runs")]
+    deadline_s: int
+    result_ttl_s: int
+
+
+class OperationDescription(Reply):
+    name: str
+    summary: str
+    randomness: Annotated[
+        Literal["none", "seed", "private"], Field(description="Only `seed` operations take a seed from the caller")
+    ]
+    params: Annotated[dict[str, Any], Field(description="JSON Schema of `params`")]
+    inputs: list[InputDescription]
+    outputs: list[OutputDescription]
+    limits: Limits
+    example: Annotated[dict[str, Any], Field(description="A body for `POST /v1/jobs` that runs as shown")]
+
+
+class OperationList(Reply):
+    operations: list[OperationDescription]
+
+
+ChargeKeys = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=40)]] | None,
+    Field(max_length=100, description="Ids of the API keys that may charge it; null: every key that may submit"),
+]
+
+
+ChargeArrays = Annotated[
+    list[Annotated[str, Field(pattern=ARRAY_ID)]] | None,
+    Field(
+        max_length=1000,
+        description="Ids of the arrays that may be charged to it, all inputs of a job among them; null: all arrays. An "
+        "array's id is its owner's alone, and the result of a round of secure aggregation has none beforehand",
+    ),
+]
+
+
+class NewBudget(Body):
+    """A privacy budget for a dataset. Amounts are decimal strings, or numbers, which are taken as they are written."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_CONTROLS)]
+    dataset: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=200,
+            pattern=_NO_CONTROLS,
+            description="Whose privacy it is; one open budget each. Names that differ in case, blanks or Unicode's "
+            "compatible forms alone are one; characters that cannot be seen are refused",
+        ),
+    ]
+    accountant: Annotated[
+        Accountant,
+        Field(
+            description="How releases add up: epsilon; epsilon and delta; rho of zero-concentrated DP. Laplace noise "
+            "fits each, Gaussian noise the last, and `approx` where it is asked for by epsilon and delta"
+        ),
+    ]
+    neighbouring: Annotated[
+        Neighbouring, Field(description="What one person's data is: a record more or less, or another record")
+    ]
+    epsilon: Amount | None = None
+    delta: Amount | None = None
+    rho: Amount | None = None
+    charge_keys: ChargeKeys = None
+    arrays: ChargeArrays = None
+
+
+class Amounts(Reply):
+    """Exact decimals; null where the accountant has no such amount."""
+
+    epsilon: str | None = None
+    delta: str | None = None
+    rho: str | None = None
+
+
+class Budget(Reply):
+    """A privacy budget and what remains of it."""
+
+    id: str
+    name: str
+    dataset: str
+    accountant: Accountant
+    neighbouring: Neighbouring
+    state: Literal["open", "closed"]
+    total: Amounts
+    spent: Amounts
+    remaining: Amounts
+    entries: Annotated[int, Field(description="Charges and refunds so far")]
+    head: Annotated[str, Field(description="Hash of the last entry, which covers all before it")]
+    created_by: Annotated[str, Field(description="Id of the API key")]
+    created_at: datetime
