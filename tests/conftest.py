@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.waiting import wait_until
 from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.service.processes import free_port as free_port  # for tests below
 
@@ -192,19 +193,18 @@ def wait_until_ready(service: Service, patience: float = 240.0, path: str = "/re
     """Wait for 200 from /readyz: the API answers and a worker has run each operation once. From /livez: it answers."""
     import httpx
 
-    deadline = time.monotonic() + patience
     answer = "no answer yet"
-    while time.monotonic() < deadline:
+
+    def failure() -> str:
+        return f"not ready: {answer}; the service said:\n{service.log.read_text()[-4000:]}"
+
+    def ready() -> bool:
+        nonlocal answer
         if service.process.poll() is not None:
             answer = f"the service ended with exit code {service.process.returncode}"
-            break
-        try:
-            response = httpx.get(f"{service.url}{path}", timeout=5)
-        except httpx.TransportError as error:
-            answer = repr(error)
-        else:
-            if response.status_code == 200:
-                return
-            answer = f"{response.status_code} {response.text}"
-        time.sleep(0.05)
-    raise AssertionError(f"not ready: {answer}; the service said:\n{service.log.read_text()[-4000:]}")
+            raise AssertionError(failure())
+        response = httpx.get(f"{service.url}{path}", timeout=5)
+        answer = f"{response.status_code} {response.text}"
+        return response.status_code == 200
+
+    wait_until(ready, failure, patience, unknown=(httpx.TransportError,))

@@ -124,16 +124,3 @@ def connected(api: Live) -> Iterator[socket.socket]:
     with socket.create_connection((url.hostname or "", url.port or 0), timeout=20) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield connection
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    """Look again until it is true, for 60 seconds at most."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            if true():
-                return
-        except (KeyError, ConnectionError):
-            pass
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -18,6 +18,7 @@ from tests.chaos.measure import shown
 from tests.chaos.test_chaos import SAVE, SEED
 from tests.chaos.workload import Request, Submission, Workload
 from tests.conftest import Service, processes_of, serve, wait_until_ready
+from tests.waiting import wait_until
 from tests.warpdesk_server.test_full_disk import disk_of, fill
 from warpdesk_server.benchmarks import report
 
@@ -25,13 +26,6 @@ TIMES = int(os.environ.get("CHAOS_DISKS", "20"))
 BETWEEN = 50  # jobs that end before the disk is filled again
 FULL = 3.0  # seconds for which it stays full after Redis has ended: starting Redis again fails meanwhile
 PATIENCE = 300.0
-
-
-def until(true: Callable[[], object], otherwise: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.05)
 
 
 def redis_process(service: Service) -> int | None:
@@ -68,19 +62,23 @@ def test_a_full_disk_costs_no_job_and_the_service_is_back_by_itself(tmp_path: Pa
         with Load(service.url, history, submissions(workload), 0, enough=lambda: len(done) >= TIMES) as load:
             for number in range(TIMES):
                 settled = load.settled
-                until(lambda settled=settled: load.settled >= settled + BETWEEN, "no jobs end")
+                wait_until(lambda settled=settled: load.settled >= settled + BETWEEN, "no jobs end", PATIENCE)
                 redis = redis_process(service)
                 filler = fill(disk)
                 history.add("fault", "disk", detail=f"full, the {number + 1}. time")
-                until(lambda redis=redis: redis_process(service) != redis and unready(service), "it minds no full disk")
+                wait_until(
+                    lambda redis=redis: redis_process(service) != redis and unready(service),
+                    "it minds no full disk",
+                    PATIENCE,
+                )
                 time.sleep(FULL)
                 filler.unlink()
                 freed, settled = time.monotonic(), load.settled
                 wait_until_ready(service, PATIENCE)
                 back.append(time.monotonic() - freed)
-                until(lambda settled=settled: load.settled > settled, "no job ends")
+                wait_until(lambda settled=settled: load.settled > settled, "no job ends", PATIENCE)
                 done.append(time.monotonic() - freed)
-            until(lambda: load.done or load.errors, "jobs do not end")
+            wait_until(lambda: load.done or load.errors, "jobs do not end", PATIENCE)
         load.audit()
         seen = Counter(entry.what for entry in history.entries())
         verdict = check(history.entries(), clean)

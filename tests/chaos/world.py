@@ -20,6 +20,7 @@ from tests.chaos.history import History
 from tests.chaos.proxy import Proxy
 from tests.clocks import Clock
 from tests.conftest import ROOT, processes_of
+from tests.waiting import wait_until
 from warpdesk_server.service.processes import module, spawn
 from warpdesk_server.service.redis_server import RedisServer, find_binary, socket_path
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
@@ -146,15 +147,13 @@ class World:
 
     def until(self, true: Callable[[], object], otherwise: str, patience: float = START_PATIENCE) -> None:
         """Tend until something is true; what Redis or the API does not say is not true."""
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline:
-            try:
-                if true():
-                    return
-            except (RedisError, OSError, httpx.HTTPError):
-                pass
-            self.pause(0.05)
-        raise AssertionError(f"{otherwise} in {patience:.0f} s; the workers said:\n{self.log()[-6000:]}")
+        wait_until(
+            true,
+            lambda: f"{otherwise}; the workers said:\n{self.log()[-6000:]}",
+            patience,
+            unknown=(RedisError, OSError, httpx.HTTPError),
+            pause=self.pause,
+        )
 
     def ready(self) -> bool:
         """Whether every worker could run a job, and the API would take one."""

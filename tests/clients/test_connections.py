@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.computations import work
-from tests.app.conftest import Live, live, wait_until
+from tests.app.conftest import Live, live
+from tests.waiting import wait_until
 from warpdesk import AsyncClient, Client, Unreachable, WarpdeskError
 from warpdesk.client import JobEvent
 from warpdesk.event_stream import EventStream, Message

@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 
 from tests.app.computations import take, work
-from tests.app.conftest import Live, live, wait_until
+from tests.app.conftest import Live, live
 from tests.conftest import ROOT
+from tests.waiting import wait_until
 from warpdesk import Client, ProgressBar
 from warpdesk.models import JobEvent
 from warpdesk.progress import line

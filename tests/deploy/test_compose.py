@@ -5,9 +5,8 @@ import os
 import re
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tests.conftest import ROOT, free_port
 from tests.deploy.image import DOCKERFILE, environment, stages, words
 from tests.deploy.redis_of_deploy import has_tls
 from tests.deploy.tools import tool
+from tests.waiting import wait_until
 from warpdesk_server.service.processes import stop
 from warpdesk_server.service.redis_server import find_binary
 from warpdesk_server.workers.settings import WorkerSettings
@@ -263,11 +263,11 @@ class Machine:
         return self.run(name, [*command, *more]).returncode == 0
 
     def until_healthy(self, name: str) -> None:
-        _until(lambda: self.healthy(name), f"{name} is not healthy")
+        wait_until(lambda: self.healthy(name), f"{name} is not healthy", 240)
 
     def until_ready(self) -> None:
         asked = ["warpdesk", "health", "--ready", "--url", f"http://127.0.0.1:{self.port}"]
-        _until(lambda: self.run("api", asked).returncode == 0, "no worker is ready")
+        wait_until(lambda: self.run("api", asked).returncode == 0, "no worker is ready", 240)
 
     def init(self) -> str:
         _, *arguments = self._services["init"]["command"]
@@ -278,13 +278,6 @@ class Machine:
     def secrets(self) -> dict[str, str]:
         folder = self.volumes / "secrets"
         return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-
-def _until(true: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + 240
-    while not true():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.2)
 
 
 @pytest.mark.timeout(400)

@@ -6,12 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,6 +18,7 @@ from deploy.fly import validate
 from tests.app.conftest import live, unlike
 from tests.conftest import ROOT, free_port
 from tests.deploy.tools import tool
+from tests.waiting import wait_until
 from warpdesk.cli.main import parser
 from warpdesk_server.service.serve import GRACE
 from warpdesk_server.workers.settings import WorkerSettings
@@ -118,11 +117,11 @@ def test_the_api_waits_for_its_keys_and_then_listens_on_both_kinds_of_address(re
     with log.open("wb") as file:
         api = subprocess.Popen(["sh", "-c", f"exec {script}"], cwd=ROOT, env=told_by_operator, stdout=file, stderr=file)
     try:
-        until(lambda: "waiting for" in log.read_text(), log)
+        wait_until(lambda: "waiting for" in log.read_text(), log.read_text)
         create = ["warpdesk", "keys", "create", "first", "--scopes", "submit,read,cancel,admin"]
         made = subprocess.run(create, cwd=ROOT, env=told_by_operator, capture_output=True, text=True, check=True)
         for host in ("127.0.0.1", "[::1]"):
-            until(lambda host=host: answers(f"http://{host}:{port}/livez"), log)
+            wait_until(lambda host=host: answers(f"http://{host}:{port}/livez"), log.read_text)
         assert answers(f"http://[::1]:{port}/v1/operations", made.stdout.strip())
         assert made.stdout.strip() not in log.read_text()
     finally:
@@ -135,13 +134,6 @@ def answers(url: str, key: str | None = None) -> bool:
         return httpx.get(url, headers={"Authorization": f"Bearer {key}"} if key else {}, timeout=5).is_success
     except httpx.TransportError:
         return False
-
-
-def until(true: Any, log: Path, patience: float = 60.0) -> None:
-    deadline = time.monotonic() + patience
-    while not true():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
 
 
 def test_a_worker_of_the_app_is_told_its_own_redis_the_apis_private_name_and_the_ledgers_key(tmp_path: Path) -> None:
@@ -219,7 +211,7 @@ def test_the_autoscaler_counts_queued_and_running_jobs_once_however_many_apis_te
             both = bool(ups) and float(ups[0]["value"][1]) == 2
             return [float(one["value"][1]) for one in found] if both else []
 
-        until(lambda: counted() == [5.0], tmp_path / "prometheus.log", 90)
+        wait_until(lambda: counted() == [5.0], (tmp_path / "prometheus.log").read_text, 90)
 
 
 @pytest.mark.parametrize(("jobs", "machines"), [(0, 0), (1, 1), (4, 1), (5, 2), (32, 8), (1000, 8)])

@@ -6,9 +6,8 @@ Nothing here runs an engine. What needs Debian's packages inside the image (tini
 import re
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from packaging.requirements import Requirement
 from tests.conftest import ROOT, free_port
 from tests.deploy.image import DOCKERFILE, LISTS, Builder, environment, lineage, megabytes, pinned, python312, words
 from tests.deploy.image import stages as stages_of
+from tests.waiting import wait_until
 from warpdesk_server.service.processes import stop
 
 STAGES = stages_of(DOCKERFILE.read_text())
@@ -192,7 +192,13 @@ def test_a_target_is_no_larger_than_promised_and_its_service_answers_a_job(
     api = ["warpdesk", "serve", "--no-worker", "--port", url.rpartition(":")[2]]
     with start(builder, target, api, told_to_both), start(builder, target, ["warpdesk", "worker"], told_to_both):
         for question in (["--url", url], ["--worker"], ["--url", url, "--ready"]):
-            wait_until(lambda asked=question: run(builder, target, "warpdesk", "health", *asked, **told_to_both))
+            wait_until(
+                lambda asked=question: (
+                    run(builder, target, "warpdesk", "health", *asked, **told_to_both).returncode == 0
+                ),
+                f"`warpdesk health {' '.join(question)}` fails",
+                240,
+            )
         example = httpx.get(f"{url}/v1/operations/rsi").json()["example"]
         answer = httpx.post(f"{url}/v1/jobs", json=example, headers={"Prefer": "wait=50"}, timeout=60)
         assert answer.json()["status"] == "succeeded", answer.text
@@ -211,13 +217,6 @@ def start(builder: Builder, target: str, command: list[str], told: dict[str, str
         yield
     finally:
         assert stop(process, 60) == 0
-
-
-def wait_until(asked: Callable[[], "subprocess.CompletedProcess[str]"]) -> None:
-    deadline = time.monotonic() + 240
-    while (told := asked()).returncode != 0:
-        assert time.monotonic() < deadline, told.stderr
-        time.sleep(0.2)
 
 
 def missing(site: Path) -> set[str]:

@@ -10,8 +10,9 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from tests.app.conftest import Live, live, wait_until
+from tests.app.conftest import Live, live
 from tests.deploy.redis_of_deploy import Secured, certificates, password, secured_redis
+from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
 from warpdesk_server.app.settings import Settings

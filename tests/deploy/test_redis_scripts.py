@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.app.conftest import live, wait_until
+from tests.app.conftest import live
 from tests.deploy.redis_of_deploy import Secured, secured_redis
 from tests.redis_servers import KINDS, server
+from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
 from warpdesk_server.app.jobs import watchdog

@@ -23,8 +23,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from tests.app.conftest import Live, live, wait_until
+from tests.app.conftest import Live, live
 from tests.conftest import ROOT
+from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import LINGERING
 from warpdesk_server.service.redis_server import RedisServer

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.conftest import wait_until
 from tests.conftest import Service, serve
+from tests.waiting import wait_until
 from tests.workers.parent.test_private_jobs import everything
 from warpdesk_server.benchmarks.postgres import NoPostgres, postgres
 from warpdesk_server.service import redis_server

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.app.conftest import wait_until
 from tests.phases import end_phase
+from tests.waiting import wait_until
 from warpdesk import Client, secagg
 from warpdesk.client import Round, Unreachable, WarpdeskError
 from warpdesk.secagg import Member, Quantisation, Refused, graph

@@ -4,8 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from examples import demo, prices
 from tests.conftest import Service, processes_of, serve, wait_until_ready
+from tests.waiting import wait_until
 from warpdesk import Client
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.service import redis_server
@@ -39,15 +39,6 @@ def answer(url: str, operation: str, **changes: Any) -> dict[str, Any]:
     assert response.status_code == 200, response.text
     job: dict[str, Any] = response.json()
     return job
-
-
-def until(true: Callable[[], Any], patience: float = 60.0) -> Any:
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        if found := true():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"not true within {patience} s")
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -104,7 +95,7 @@ def test_a_job_whose_worker_is_killed_is_answered_with_the_same_bytes(
 ) -> None:
     undisturbed = client.run("monte_carlo", seed=7, timeout=120, **LONG)
     job = client.submit("monte_carlo", seed=7, **LONG)
-    until(lambda: client.job(job).status == "running")
+    wait_until(lambda: client.job(job).status == "running")
     [worker] = httpx.get(f"{service.url}/gpu-health").json()["workers"]
     os.kill(worker[victim], signal.SIGKILL)
     again = client.result(job, timeout=120)
@@ -117,7 +108,7 @@ def test_a_killed_api_is_started_again_and_still_knows_its_jobs(service: Service
     marked = processes_of(service.home)
     [api] = [pid for pid, command in marked.items() if "warpdesk_server.service.api" in command]
     os.kill(api, signal.SIGKILL)
-    until(lambda: api not in processes_of(service.home))
+    wait_until(lambda: api not in processes_of(service.home))
     wait_until_ready(service)
     assert client.result(job)["product"].tolist() == [[11.0]]
 
@@ -126,7 +117,7 @@ def test_a_killed_redis_is_started_again_with_every_job_it_acknowledged(service:
     job = client.run("matmul", a=[[1.0, 2.0]], b=[[3.0], [4.0]]).job
     [redis] = [pid for pid, command in processes_of(service.home).items() if "redis.sock" in command]
     os.kill(redis, signal.SIGKILL)
-    until(lambda: httpx.get(f"{service.url}/readyz").status_code != 200 or redis not in processes_of(service.home))
+    wait_until(lambda: httpx.get(f"{service.url}/readyz").status_code != 200 or redis not in processes_of(service.home))
     wait_until_ready(service)
     assert client.result(job)["product"].tolist() == [[11.0]]
     assert client.run("matmul", a=[[2.0]], b=[[3.0]], timeout=60)["product"].tolist() == [[6.0]]
@@ -135,7 +126,7 @@ def test_a_killed_redis_is_started_again_with_every_job_it_acknowledged(service:
 def test_without_redis_the_api_says_so_at_once_and_recovers_when_it_comes(home: Path) -> None:
     absent = RedisServer(home / "redis-home")
     with serve(home / "service-home", ready=False, WARPDESK_REDIS_URL=absent.url) as service:
-        until(lambda: _answers(service))
+        wait_until(lambda: _answers(service))
         refused = httpx.post(f"{service.url}/v1/jobs", json=_example("matmul"), timeout=30)  # its own limit is less
         assert (refused.status_code, refused.json()["code"]) == (503, "queue-unavailable")
         assert refused.json()["retryable"] is True
@@ -161,7 +152,7 @@ def _example(operation: str) -> dict[str, Any]:
 def test_a_restart_keeps_queued_jobs_and_results(home: Path) -> None:
     state = home / "state"
     with serve(state, "--no-worker", ready=False) as service:
-        until(lambda: _answers(service))
+        wait_until(lambda: _answers(service))
         with Client(service.url) as client:
             jobs = [client.submit("matmul", a=[[float(n)]], b=[[2.0]]) for n in range(3)]
             assert {job.status for job in client.list()} == {"queued"}
@@ -169,7 +160,7 @@ def test_a_restart_keeps_queued_jobs_and_results(home: Path) -> None:
         answers = [client.result(job, timeout=60)["product"].tolist() for job in jobs]
         assert answers == [[[0.0]], [[2.0]], [[4.0]]]
     with serve(state, "--no-worker", ready=False) as service:
-        until(lambda: _answers(service))
+        wait_until(lambda: _answers(service))
         with Client(service.url) as client:
             assert [client.result(job)["product"].tolist() for job in jobs] == answers
             assert [job.id for job in client.list()] == [job.id for job in reversed(jobs)]
@@ -178,7 +169,7 @@ def test_a_restart_keeps_queued_jobs_and_results(home: Path) -> None:
 def test_a_worker_started_by_hand_serves_an_api_without_one(home: Path) -> None:
     state = home / "state"
     with serve(state, "--no-worker", ready=False) as service:
-        until(lambda: _answers(service))
+        wait_until(lambda: _answers(service))
         assert httpx.get(f"{service.url}/readyz").status_code == 503
         where = {"WARPDESK_HOME": str(state), "WARPDESK_REDIS_URL": redis_server.url(state)}
         command, needed = module("warpdesk", "worker")
@@ -197,11 +188,11 @@ def test_a_worker_started_by_hand_serves_an_api_without_one(home: Path) -> None:
 
 def test_a_request_that_waits_when_the_service_stops_is_told_where_its_job_is(home: Path) -> None:
     with serve(home / "state", "--no-worker", ready=False) as service:
-        until(lambda: _answers(service))
+        wait_until(lambda: _answers(service))
         with ThreadPoolExecutor(1) as pool:
             body, wait = _example("matmul"), {"Prefer": "wait=50"}
             waiting = pool.submit(httpx.post, f"{service.url}/v1/jobs", json=body, headers=wait, timeout=60)
-            until(lambda: httpx.get(f"{service.url}/v1/jobs").json()["jobs"])
+            wait_until(lambda: httpx.get(f"{service.url}/v1/jobs").json()["jobs"])
             service.process.terminate()
             response = waiting.result(60)
         assert response.status_code == 202

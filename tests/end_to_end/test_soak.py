@@ -29,6 +29,7 @@ import pytest
 
 from examples import prices
 from tests.conftest import Service, processes_of, serve
+from tests.waiting import wait_until
 from warpdesk import Client
 from warpdesk_server.benchmarks import report
 from warpdesk_server.kernels.array import ArrayInfo, DType
@@ -318,13 +319,11 @@ def test_a_service_at_full_load_raises_no_alarm_answers_each_job_once_and_does_n
 
 
 def _until_all_are_ready(service: Service) -> None:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
+    def all_are_ready() -> bool:
         workers = httpx.get(f"{service.url}/gpu-health").json()["workers"]
-        if [worker["state"] for worker in workers] == ["ready"] * WORKERS:
-            return
-        time.sleep(0.1)
-    raise AssertionError("not all workers became ready")
+        return [worker["state"] for worker in workers] == ["ready"] * WORKERS
+
+    wait_until(all_are_ready, "not all workers became ready", 300)
 
 
 def _lost(answers: Answers, performance: Any) -> Iterator[str]:

@@ -1,23 +1,20 @@
 """Several GPUs: which workers `warpdesk serve` starts, and a job whose GPU is lost. The driver is played by scripts."""
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
 
 from tests.conftest import Service, serve
+from tests.waiting import wait_until
 from warpdesk_server.service.serve import Options, _devices, _workers
 
 SCRIPTS = Path(__file__).parents[1] / "workers" / "gpu" / "nvml"
 STAND_IN = "tests.workers.several:NumberedDevice"
 TWO = [f"GPU-a1000000-0000-4000-8000-00000000000{number}" for number in (0, 1)]
 SLICES = [f"MIG-0000000{number}-1111-5222-8333-444444444444" for number in (1, 2)]
-
-_Value = TypeVar("_Value")
 
 
 def environment(script: str, **variables: str) -> dict[str, str]:
@@ -72,12 +69,14 @@ def test_a_job_whose_gpu_is_lost_runs_on_the_other_one(redis_url: str, tmp_path:
         **environment("two", WARPDESK_REDIS_URL=redis_url, WARPDESK_FAULTS="lost@1/once"),
         WARPDESK_OPERATIONS="tests.workers.operations:SOUND",
     ) as service:
-        workers = wait_for(lambda: ready_workers(service, 2))
+        workers = wait_until(lambda: ready_workers(service, 2), "two workers are not ready", 90)
         assert sorted(worker["device"]["uuid"] for worker in workers) == TWO
         assert sorted(worker["device"]["name"] for worker in workers) == [f"paper {uuid}" for uuid in TWO]
         job_id = enqueue_double(service, redis_url)
-        record = wait_for(lambda: final(redis_url, job_id))
-        loser = wait_for(lambda: next((w for w in all_workers(service) if w["restarts"]), None))
+        record = wait_until(lambda: final(redis_url, job_id), "the job did not end", 90)
+        loser = wait_until(
+            lambda: next((w for w in all_workers(service) if w["restarts"]), None), "no worker restarted its child", 90
+        )
         assert (record.state, record.attempt) == ("succeeded", 2)
         assert record.provenance.backend == "gpu"
         [other] = [w["device"]["name"] for w in workers if w["name"] != loser["name"]]
@@ -130,12 +129,3 @@ def final(redis_url: str, job_id: str) -> Any:
     record = JobQueue(connection).get(job_id)
     connection.close()
     return record if record is not None and record.state.final else None
-
-
-def wait_for(found: Callable[[], _Value | None], patience: float = 90.0) -> _Value:
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
-        if (value := found()) is not None:
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not in {patience} s")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.waiting import wait_until
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.service.serve import _Child
 
@@ -82,11 +83,12 @@ def fill(disk: Path) -> Path:
 
 def until(true: Callable[[], bool], child: _Child) -> None:
     """Look after the child until something is so."""
-    deadline = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < deadline
+
+    def pause(seconds: float) -> None:
         child.look()
-        time.sleep(0.02)
+        time.sleep(seconds)
+
+    wait_until(true, patience=120, pause=pause)
 
 
 def test_redis_is_back_by_itself_after_each_full_disk_and_has_lost_nothing(small_disk: Path) -> None:

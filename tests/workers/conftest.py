@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import pytest
 from redis import Redis
 
 from tests.conftest import ROOT
+from tests.waiting import wait_until
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.protocol import JobRequest, State
 from warpdesk_server.workers.queue.records import JobRecord
@@ -107,12 +107,7 @@ class Desk:
         return answer
 
     def until(self, found: Any, otherwise: str, patience: float = PATIENCE) -> Any:
-        deadline = time.monotonic() + patience
-        while time.monotonic() < deadline:
-            if value := found():
-                return value
-            time.sleep(0.01)
-        raise AssertionError(f"{otherwise} in {patience} s; the workers said:\n{self.log()[-6000:]}")
+        return wait_until(found, lambda: f"{otherwise}; the workers said:\n{self.log()[-6000:]}", patience)
 
     def log(self) -> str:
         file = self.home / "worker.log"

@@ -16,7 +16,8 @@ import pytest
 
 from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import work
-from tests.app.conftest import SCALE, connected, wait_until
+from tests.app.conftest import SCALE, connected
+from tests.waiting import wait_until
 from warpdesk import Client, JobTimeout
 from warpdesk_server.app.access.auth import (
     UnusableKeys,

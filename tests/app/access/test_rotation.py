@@ -15,9 +15,10 @@ import pytest
 
 from tests.app.access.test_auth import bearer
 from tests.app.arrays.test_uploads import NPY, npy
-from tests.app.conftest import SCALE, wait_until
+from tests.app.conftest import SCALE
 from tests.clocks import HOUR, Clock
 from tests.conftest import ROOT
+from tests.waiting import wait_until
 from warpdesk_server.app.access.auth import UnknownKey, create_key, read_keys, revoke_key, rotate_key
 from warpdesk_server.service.processes import module, spawn, stop
 

@@ -13,8 +13,9 @@ import pytest
 
 from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import fail, work
-from tests.app.conftest import SCALE, Live, wait_until
+from tests.app.conftest import SCALE, Live
 from tests.claims import request
+from tests.waiting import wait_until
 from warpdesk_server.app import background
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.arrays.codecs import NpyUpload

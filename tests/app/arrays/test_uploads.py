@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from tests.app.computations import work
-from tests.app.conftest import Live, connected, wait_until
+from tests.app.conftest import Live, connected
+from tests.waiting import wait_until
 from warpdesk_server.app.arrays import codecs as arrays
 from warpdesk_server.app.arrays import table
 from warpdesk_server.app.arrays.table import Order

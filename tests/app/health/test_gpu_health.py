@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.conftest import Live, live, wait_until
+from tests.app.conftest import Live, live
 from tests.conftest import ROOT
+from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
 from warpdesk_server.workers.queue.jobs import connect

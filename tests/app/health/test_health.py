@@ -17,8 +17,9 @@ import pytest
 
 from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import COMPUTATIONS, fail, work
-from tests.app.conftest import SCALE, Live, live, unlike, wait_until
+from tests.app.conftest import SCALE, Live, live, unlike
 from tests.conftest import free_port
+from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk_server.app import main

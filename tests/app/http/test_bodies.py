@@ -12,7 +12,8 @@ import pytest
 
 from tests.app.access.test_auth import bearer
 from tests.app.arrays.test_uploads import NPY, npy
-from tests.app.conftest import SCALE, Live, connected, wait_until
+from tests.app.conftest import SCALE, Live, connected
+from tests.waiting import wait_until
 from warpdesk_server.app.access.auth import create_key
 
 CSV = {"Content-Type": "text/csv"}

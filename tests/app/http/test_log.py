@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.conftest import wait_until
+from tests.waiting import wait_until
 from warpdesk_server.app.kit import errors
 from warpdesk_server.service.processes import module, spawn, stop
 from warpdesk_server.service.redis_server import RedisServer

@@ -15,8 +15,9 @@ import pytest
 
 from tests.app.access.test_auth import bearer
 from tests.app.arrays.test_uploads import NPY, npy
-from tests.app.conftest import Live, connected, wait_until
+from tests.app.conftest import Live, connected
 from tests.conftest import Service, processes_of, serve, wait_until_ready
+from tests.waiting import wait_until
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.http.connections import raise_file_limit
 

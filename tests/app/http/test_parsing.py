@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from tests.app.access.test_auth import bearer
-from tests.app.conftest import SCALE, Live, wait_until
+from tests.app.conftest import SCALE, Live
+from tests.waiting import wait_until
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.arrays import codecs as arrays
 from warpdesk_server.app.arrays import table

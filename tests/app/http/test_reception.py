@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from tests.app.arrays.test_uploads import NPY, fetch, npy
-from tests.app.conftest import SCALE, Live, connected, live, wait_until
+from tests.app.conftest import SCALE, Live, connected, live
+from tests.waiting import wait_until
 from warpdesk_server.app.http.reception import MAX_HEAD
 from warpdesk_server.app.kit.errors import MEDIA_TYPE
 

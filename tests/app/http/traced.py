@@ -22,7 +22,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.app.computations import work
-from tests.app.conftest import live, wait_until
+from tests.app.conftest import live
+from tests.waiting import wait_until
 
 HIDE = {"operation": "hide", "params": {"count": 3}, "inputs": {"values": {"data": [1.0], "dtype": "float64"}}}
 

@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
+from tests.app.conftest import SCALE, Live, connected, unlike
+from tests.waiting import wait_until
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.service.processes import module, spawn, stop
 from warpdesk_server.service.redis_server import RedisServer

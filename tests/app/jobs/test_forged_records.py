@@ -17,7 +17,8 @@ import redis
 from tests.app.access.test_auth import bearer
 from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import COMPUTATIONS, work
-from tests.app.conftest import Live, live, unlike, wait_until
+from tests.app.conftest import Live, live, unlike
+from tests.waiting import wait_until
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.jobs import completions
 from warpdesk_server.workers.parent.endings import Endings

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.app.computations import fail, work
-from tests.app.conftest import SCALE, Live, unlike, wait_until
+from tests.app.conftest import SCALE, Live, unlike
 from tests.claims import finish, take
+from tests.waiting import wait_until
 from warpdesk_server.app.jobs.submission import new_job_id
 from warpdesk_server.workers.queue.records import Claim
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from tests.app.computations import fail, work
-from tests.app.conftest import SCALE, Live, live, unlike, wait_until
+from tests.app.conftest import SCALE, Live, live, unlike
 from tests.claims import finish, take
+from tests.waiting import wait_until
 from warpdesk_server.workers.queue.jobs import connect
 
 

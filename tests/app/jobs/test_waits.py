@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from tests.app.access.test_auth import bearer
-from tests.app.conftest import SCALE, Live, connected, unlike, wait_until
+from tests.app.conftest import SCALE, Live, connected, unlike
+from tests.waiting import wait_until
 from warpdesk_server.app.access.auth import create_key, revoke_key, rotate_key
 from warpdesk_server.app.jobs.queue import Queue
 from warpdesk_server.app.kit.errors import Refusal

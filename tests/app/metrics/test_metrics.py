@@ -18,12 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.app.access.test_auth import bearer
 from tests.app.budgets.test_budgets import create, release, submit
 from tests.app.computations import COMPUTATIONS, work
-from tests.app.conftest import SCALE, Live, live, unlike, wait_until
+from tests.app.conftest import SCALE, Live, live, unlike
 from tests.app.health.test_health import redis_pid, report
 from tests.app.metrics.test_gpu_metrics import condition, read, worker
 from tests.claims import computed, take
 from tests.conftest import free_port, redis_of_its_own
 from tests.deploy.tools import tool
+from tests.waiting import wait_until
 from warpdesk_server.app import main
 from warpdesk_server.app.access.auth import create_key
 from warpdesk_server.app.jobs.submission import new_job_id

@@ -23,11 +23,12 @@ import redis
 
 from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import COMPUTATIONS, compute
-from tests.app.conftest import SCALE, Live, connected, live, wait_until
+from tests.app.conftest import SCALE, Live, connected, live
 from tests.app.http.test_bodies import answer as answered
 from tests.claims import finish, succeeded, take
 from tests.conftest import ROOT
 from tests.link import Link
+from tests.waiting import wait_until
 from tests.workers.operations import OPERATIONS
 from tests.workers.queue.seen import Seen
 from warpdesk_server.app.access.auth import create_key

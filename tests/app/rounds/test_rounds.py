@@ -17,10 +17,11 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.app.conftest import Live, connected, live, wait_until
+from tests.app.conftest import Live, connected, live
 from tests.claims import finish, take
 from tests.conftest import emptied, redis_of_its_own
 from tests.phases import end_phase
+from tests.waiting import wait_until
 from warpdesk import secagg
 from warpdesk.exchange import WarpdeskError
 from warpdesk_server.app.access.auth import create_key

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fcntl import LOCK_EX, flock
@@ -25,6 +25,7 @@ from rq.serializers import JSONSerializer
 
 from tests.claims import finish, request, succeeded, take
 from tests.conftest import ROOT
+from tests.waiting import wait_until
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.queue import plain_rq
 from warpdesk_server.service.redis_server import RedisServer
@@ -76,17 +77,11 @@ class Plain:
             flock(gate, LOCK_EX)
             yield self.enqueue(function, gate.name, str(self.home / "marker"), **options)
 
-    def until(self, true: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 60
-        while not true():
-            assert time.monotonic() < deadline, self.log()[-4000:]
-            time.sleep(0.01)
-
     def log(self) -> str:
         return (self.home / "rq.log").read_text()
 
     def begun(self) -> None:
-        self.until((self.home / "marker").exists)
+        wait_until((self.home / "marker").exists, self.log)
 
     def found(self, job: Job) -> list[str]:
         """Every list and sorted set that holds the job, or an execution of it."""
@@ -177,7 +172,7 @@ def test_rq_does_not_interrupt_native_code_at_a_time_out(plain: Plain) -> None:
         plain.begun()
         time.sleep(2.0)  # the alarm rings after one
         assert job.get_status() == "started"
-    plain.until(lambda: job.get_status() == "failed")
+    wait_until(lambda: job.get_status() == "failed", plain.log)
     failure = job.latest_result()
     assert failure is not None
     assert "JobTimeoutException" in str(failure.exc_string)
