@@ -10,16 +10,16 @@ from pathlib import Path
 
 from warpdesk_server.kernels.fingerprint import fingerprint
 
-KNOWN = (
+NAMES = (
     *("operations", "ingest", "service", "batches", "streams", "choice", "faults", "overload", "secagg_round"),
     *("ledger", "health", "instrumentation", "scrape", "attacks", "gpu", "revisions"),
 )
 
 
 def main(arguments: list[str]) -> int:
-    wanted = [argument for argument in arguments if not argument.startswith("--")] or list(KNOWN[:-2])
-    if unknown := sorted(set(wanted) - set(KNOWN)):
-        print(f"no benchmark called {', '.join(unknown)}; there are {', '.join(KNOWN)}")
+    wanted = [argument for argument in arguments if not argument.startswith("--")] or list(NAMES[:-2])
+    if unknown := sorted(set(wanted) - set(NAMES)):
+        print(f"no benchmark called {', '.join(unknown)}; there are {', '.join(NAMES)}")
         print(f"one operation alone: {sys.executable} -m warpdesk bench {' '.join(unknown)}")
         return 2
     # Before anything imports Numba: what is measured is compiled from the sources as they are.

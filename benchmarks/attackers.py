@@ -108,7 +108,7 @@ def forged_results(target: Target, times: int) -> Answers:
             sent = worker.post("/v1/worker/results", content=content, headers={"Content-Type": RESULTS})
             refused = sent.json().get("refused", {}).get(attempt, {})
             answers[f"{sent.status_code} {refused.get('code', '')}".strip()] += 1
-            answers[_told(worker.delete(f"/v1/worker/results/{attempt}"))] += 1
+            answers[_status(worker.delete(f"/v1/worker/results/{attempt}"))] += 1
             time.sleep(PAUSE)
         answers["the same result"] += owner.get(f"/v1/jobs/{job}/result").json() == before
         return answers
@@ -126,7 +126,7 @@ def endless_script(target: Target) -> Answers:
 
 def rooms_of_rounds(target: Target, seconds: float, dimension: int) -> Answers:
     """Rounds for as long as they may take, until no more are taken; then another key makes one."""
-    asked: dict[str, Any] = {
+    params: dict[str, Any] = {
         "clients": 4,
         "min_clients": 3,
         "dimension": dimension,
@@ -137,15 +137,15 @@ def rooms_of_rounds(target: Target, seconds: float, dimension: int) -> Answers:
         made: list[str] = []
 
         def ask(**changes: Any) -> httpx.Response:
-            answer = client.post("/v1/secagg/rounds", json={**asked, **changes})
+            answer = client.post("/v1/secagg/rounds", json={**params, **changes})
             if answer.status_code == 201:
                 made.append(answer.json()["id"])
             return answer
 
         answers = _again(0, lambda: ask(deadlines={"keys_s": 604800}))
         answers += _until_refused("429 storage-quota", ask) + _again(seconds, ask)
-        theirs = other.post("/v1/secagg/rounds", json=asked)
-        answers[f"another key: {_told(theirs)}"] += 1
+        theirs = other.post("/v1/secagg/rounds", json=params)
+        answers[f"another key: {_status(theirs)}"] += 1
         for round_id in made:
             client.delete(f"/v1/secagg/rounds/{round_id}")
         if theirs.status_code == 201:
@@ -230,7 +230,7 @@ def live_jobs(target: Target, count: int) -> Answers:
 
 def forwarded(target: Target, seconds: float) -> Answers:
     """What says that it came through a proxy, or from another site, to a service without keys."""
-    said = [
+    lines = [
         *({name: "203.0.113.7"} for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded", "Via", "X-Forwarded-Host")),
         *({name: "203.0.113.7"} for name in ("X-Client-IP", "CF-Connecting-IP", "Fly-Client-IP", "True-Client-IP")),
         {"Origin": "https://example.com"},
@@ -239,7 +239,7 @@ def forwarded(target: Target, seconds: float) -> Answers:
     ]
     with target.client("") as client:
         return _again(
-            seconds, *(lambda headers=headers: client.get("/v1/budgets", headers=headers) for headers in said)
+            seconds, *(lambda headers=headers: client.get("/v1/budgets", headers=headers) for headers in lines)
         )
 
 
@@ -252,7 +252,7 @@ def _again(seconds: float, *asks: Callable[[], httpx.Response]) -> Answers:
     end = time.monotonic() + seconds
     while True:
         for ask in asks:
-            answers[_told(ask())] += 1
+            answers[_status(ask())] += 1
             time.sleep(PAUSE)
         if time.monotonic() >= end:
             return answers
@@ -270,7 +270,7 @@ def _at_once(send: Callable[[], Answers]) -> Answers:
         return sum((sent.result() for sent in [threads.submit(send) for _ in range(SENDERS)]), Counter())
 
 
-def _told(answer: httpx.Response) -> str:
+def _status(answer: httpx.Response) -> str:
     return _named(answer.status_code, answer.content)
 
 
@@ -343,9 +343,9 @@ def _hear(opened: list[socket.socket], seconds: float) -> Answers:
                 except ConnectionError:
                     piece = b""
                 key.data.extend(piece)
-                told = _first(bytes(key.data)) if piece else CLOSED
-                if told is not None:
-                    answers[told] += 1
+                answer = _first(bytes(key.data)) if piece else CLOSED
+                if answer is not None:
+                    answers[answer] += 1
                     selector.unregister(key.fileobj)
         answers[NO_ANSWER] += len(selector.get_map())
     return +answers

@@ -180,8 +180,8 @@ def measure(
     """One attack, with what the honest key saw before, meanwhile and after."""
     api = process_of_api(target.home)
     with _Honest(target, calm) as honest:
-        honest.work(lambda: time.monotonic() > honest.began + idle and len(honest.asked) >= calm)
-        usual = _p99(honest.asked)
+        honest.work(lambda: time.monotonic() > honest.began + idle and len(honest.looks) >= calm)
+        usual = _p99(honest.looks)
         Path(f"/proc/{api}/clear_refs").write_text("5")  # proc(5): VmHWM begins anew
         with _suspended(target) if attack.suspended else nullcontext():
             began = time.monotonic()
@@ -189,26 +189,26 @@ def measure(
             honest.work(attacking.done)
             ended = time.monotonic()
         answers = attacking.result()
-        before = len(honest.asked)
+        before = len(honest.looks)
         honest.work(lambda: honest.calm(before, usual + MORE) or time.monotonic() > ended + PATIENCE)
         peak = memory(process_of_api(target.home), "VmHWM")
         wrong = honest.wrong()
     meanwhile, alive = (
-        [seen for seen in all_seen if began <= seen.at <= ended] for all_seen in (honest.asked, honest.alive)
+        [look for look in all_seen if began <= look.at <= ended] for all_seen in (honest.looks, honest.alive)
     )
     again = honest.itself_again(ended, usual + MORE)
-    refused = Counter(seen.told for seen in meanwhile if seen.told not in TAKEN)
+    refused = Counter(look.status for look in meanwhile if look.status not in TAKEN)
     row: dict[str, Any] = {
         "attack": attack.what,
-        "answers": ", ".join(f"{count} x {told}" for told, count in answers.most_common()),
+        "answers": ", ".join(f"{count} x {answer}" for answer, count in answers.most_common()),
         "seconds": ended - began,
         "requests": len(meanwhile),
         "idle p99 ms": 1e3 * usual,
         "p99 ms": 1e3 * _p99(meanwhile),
-        "livez ms": 1e3 * max(seen.seconds for seen in alive),
+        "livez ms": 1e3 * max(look.seconds for look in alive),
         "API MiB": peak / MIB,
         "again after s": again,
-        "refused": ", ".join(f"{count} x {told}" for told, count in refused.items()),
+        "refused": ", ".join(f"{count} x {answer}" for answer, count in refused.items()),
         "jobs": len(honest.jobs),
         "wrong": wrong,
     }
@@ -241,10 +241,10 @@ def _suspended(target: Target) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Look:
     at: float  # when it was asked
     seconds: float
-    told: str  # the status
+    status: str  # and, of an error, its code
 
 
 class _Honest:
@@ -254,8 +254,8 @@ class _Honest:
     def __init__(self, target: Target, calm: int) -> None:
         self.began = time.monotonic()
         self._calm = calm
-        self.asked: list[_Seen] = []
-        self.alive: list[_Seen] = []
+        self.looks: list[_Look] = []
+        self.alive: list[_Look] = []
         self.jobs: dict[str, float] = {}  # acknowledged, with the right answer of each
         self._caller, self._onlooker = _Caller(target), _Caller(target)
         self._over = threading.Event()
@@ -273,14 +273,14 @@ class _Honest:
 
     def work(self, enough: Callable[[], bool]) -> None:
         while not enough():
-            number = float(len(self.asked))
+            number = float(len(self.looks))
             body = {"operation": "sum", "inputs": {"x": {"data": [number, 0.25, 0.5]}}}
-            seen, job = self._caller.ask("POST", "/v1/jobs", body)
-            self.asked.append(seen)
-            if seen.told == "202":
+            look, job = self._caller.ask("POST", "/v1/jobs", body)
+            self.looks.append(look)
+            if look.status == "202":
                 self.jobs[job["id"]] = number + 0.75
                 time.sleep(PAUSE)
-                self.asked.append(self._caller.ask("GET", f"/v1/jobs/{job['id']}")[0])
+                self.looks.append(self._caller.ask("GET", f"/v1/jobs/{job['id']}")[0])
             time.sleep(PAUSE)
 
     def _look(self) -> None:
@@ -290,13 +290,13 @@ class _Honest:
 
     def calm(self, before: int, bound: float) -> bool:
         """Whether the last so many requests after those `before` were answered in time."""
-        last = self.asked[max(before, len(self.asked) - self._calm) :]
-        return len(last) == self._calm and all(seen.seconds <= bound and seen.told in TAKEN for seen in last)
+        last = self.looks[max(before, len(self.looks) - self._calm) :]
+        return len(last) == self._calm and all(look.seconds <= bound and look.status in TAKEN for look in last)
 
     def itself_again(self, ended: float, bound: float) -> float:
         """Seconds from the end of an attack until the last late or refused answer; infinite while there are such."""
-        after = [seen for seen in self.asked if seen.at + seen.seconds > ended]
-        late = [seen for seen in after if seen.seconds > bound or seen.told not in TAKEN]
+        after = [look for look in self.looks if look.at + look.seconds > ended]
+        late = [look for look in after if look.seconds > bound or look.status not in TAKEN]
         if late and late[-1] in after[-self._calm :]:
             return math.inf
         return late[-1].at + late[-1].seconds - ended if late else 0.0
@@ -306,11 +306,11 @@ class _Honest:
         deadline = time.monotonic() + PATIENCE
         wrong = 0
         for job, right in self.jobs.items():
-            seen, told = self._caller.ask("GET", f"/v1/jobs/{job}/result")
-            while seen.told == "202" and time.monotonic() < deadline:
+            look, answer = self._caller.ask("GET", f"/v1/jobs/{job}/result")
+            while look.status == "202" and time.monotonic() < deadline:
                 time.sleep(PAUSE)
-                seen, told = self._caller.ask("GET", f"/v1/jobs/{job}/result")
-            wrong += seen.told != "200" or told["outputs"] != {"sum": [right]}
+                look, answer = self._caller.ask("GET", f"/v1/jobs/{job}/result")
+            wrong += look.status != "200" or answer["outputs"] != {"sum": [right]}
         return wrong
 
 
@@ -324,7 +324,7 @@ class _Caller:
     def close(self) -> None:
         self._connection.close()
 
-    def ask(self, method: str, path: str, body: object = None) -> tuple[_Seen, Any]:
+    def ask(self, method: str, path: str, body: object = None) -> tuple[_Look, Any]:
         content = None if body is None else json.dumps(body).encode()
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         at = time.monotonic()
@@ -332,19 +332,19 @@ class _Caller:
             try:
                 self._connection.request(method, path, content, headers)
                 answer = self._connection.getresponse()
-                told = json.loads(answer.read())
+                document = json.loads(answer.read())
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
                 if last:
-                    return _Seen(at, time.monotonic() - at, type(error).__name__), None
+                    return _Look(at, time.monotonic() - at, type(error).__name__), None
             else:
                 break
-        status = f"{answer.status} {told['code']}" if answer.status >= 400 else str(answer.status)
-        return _Seen(at, time.monotonic() - at, status), told
+        status = f"{answer.status} {document['code']}" if answer.status >= 400 else str(answer.status)
+        return _Look(at, time.monotonic() - at, status), document
 
 
-def _p99(seen: Sequence[_Seen]) -> float:
-    return sorted(one.seconds for one in seen)[math.ceil(0.99 * len(seen)) - 1]
+def _p99(looks: Sequence[_Look]) -> float:
+    return sorted(one.seconds for one in looks)[math.ceil(0.99 * len(looks)) - 1]
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def all_at_once(connection: Redis) -> Iterator[None]:
 def _round_trips(queue: JobQueue, connection: Redis, arrays: list[str]) -> float:
     """All that a worker sends for a batch, its heartbeat included: each command, though those of a pipeline are one
     trip."""
-    seen: list[str] = []
+    commands: list[str] = []
     done = threading.Event()
     with connection.monitor() as monitor:  # type: ignore[no-untyped-call]
 
@@ -172,7 +172,7 @@ def _round_trips(queue: JobQueue, connection: Redis, arrays: list[str]) -> float
                     done.set()
                     return
                 if command["client_type"] != "lua":
-                    seen.append(command["command"])
+                    commands.append(command["command"])
 
         thread = threading.Thread(target=listen)
         thread.start()
@@ -188,7 +188,7 @@ def _round_trips(queue: JobQueue, connection: Redis, arrays: list[str]) -> float
         f"DEL {RQ_SUSPENDED}",
         "MONITOR",
     )
-    sent = [command for command in seen if not command.startswith(ours)]
+    sent = [command for command in commands if not command.startswith(ours)]
     return len(sent) / (len(arrays) / ALIKE)
 
 

@@ -64,9 +64,9 @@ def _sweep(
             if (seconds := measure(operation, backend, params, inputs, device)) is not None
         }
         predicted = {backend: costs.seconds(backend, job) for backend in took}
-        known = {backend: seconds for backend, seconds in predicted.items() if seconds is not None}
-        if known.keys() == took.keys() and took:
-            yield job.work, took, known, costs.pick(job).backend
+        predictions = {backend: seconds for backend, seconds in predicted.items() if seconds is not None}
+        if predictions.keys() == took.keys() and took:
+            yield job.work, took, predictions, costs.pick(job).backend
         if not took or max(took.values()) > _LONGEST:
             return
 

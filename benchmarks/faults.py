@@ -30,7 +30,7 @@ from uuid import uuid4
 import httpx
 import numpy as np
 
-from warpdesk_server.benchmarks.faulted import TOLD
+from warpdesk_server.benchmarks.faulted import FAULTED
 from warpdesk_server.benchmarks.processes import api, compiled, redis, worker
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.kernels.operation import Example
@@ -54,7 +54,7 @@ PAPER = {
     "WARPDESK_COOL_DOWN_SECONDS": "0.1",  # three losses are a quarantine, and there are more to come
 }
 EMULATED = {
-    "WARPDESK_OPERATIONS": "warpdesk_server.benchmarks.faulted:TOLD",
+    "WARPDESK_OPERATIONS": "warpdesk_server.benchmarks.faulted:FAULTED",
     "WARPDESK_DEVICE": "tests.cudasim.device:EmulatedDevice",
     "WARPDESK_COOL_DOWN_SECONDS": "0.001",  # refused launches open breakers, and there are more to come
 }
@@ -98,7 +98,7 @@ class _Desk:
 
     def _inputs(self, operation: str, example: Example) -> dict[str, str]:
         """The example's arrays, stored once; but where one is secret, each job's own, which end with it."""
-        secret = operation in TOLD and any(given.secret for given in TOLD[operation].inputs)
+        secret = operation in FAULTED and any(given.secret for given in FAULTED[operation].inputs)
         if secret or operation not in self._stored:
             self._stored[operation] = {name: self._store(secret, **given) for name, given in example.inputs.items()}
         return self._stored[operation]
@@ -174,7 +174,7 @@ class _Fallback:
 
 def _fallbacks(redis_url: str, home: Path) -> Iterator[Row]:
     """Each kind of recoverable fault; those whose kernels breakers may keep off the GPU one at a time."""
-    examples = {name: operation.example for name, operation in TOLD.items()}
+    examples = {name: operation.example for name, operation in FAULTED.items()}
     large = {"sum": LARGE}
     for fault, what in (("launch", "a launch refused"), ("compile", "a kernel not compiled")):
         taken = _fall(redis_url, home, f"{fault}@1-1000000/once", examples, RECOVERABLE)
@@ -221,13 +221,13 @@ def _losses(redis_url: str, home: Path) -> Iterator[Row]:
         elsewhere = [_lose(desk, 2)[1] for _ in range(STICKY)]
     yield _row("device lost, to the job's start on a second worker", elsewhere, ELSEWHERE)
     with _desk(redis_url, home, 1, PAPER, lost) as desk, api(redis_url, home) as url:
-        told, alone = [], []
+        delays, alone = [], []
         for _ in range(STICKY):
             fault, again = _lose(desk, 1, lambda since: _telling(url, since))
-            told.append(fault)
+            delays.append(fault)
             alone.append(again)
     yield _row("device lost, to the job's next start, one worker", alone, ALONE)
-    yield _row("device lost, to /gpu-health telling it", told, TELLING)
+    yield _row("device lost, to /gpu-health telling it", delays, TELLING)
 
 
 def _lose(desk: _Desk, workers: int, look: Callable[[float], float] = lambda _: 0.0) -> tuple[float, float]:
@@ -237,14 +237,14 @@ def _lose(desk: _Desk, workers: int, look: Callable[[float], float] = lambda _: 
         restarts = desk.restarts()
         desk.marker.unlink(missing_ok=True)
         began = time.time()
-        with _beside(partial(look, began)) as seen:
+        with _beside(partial(look, began)) as looks:
             record = desk.run("double", DOUBLE)
         if record.attempt == 2:
             _, happened = desk.happened()[-1]
             assert record.started_at is not None
             # The job may be answered before the worker that lost it has said that it starts again.
             desk.until(lambda: desk.restarts() > restarts)  # noqa: B023 (called here)
-            return seen[0] - happened, record.started_at - happened
+            return looks[0] - happened, record.started_at - happened
     raise SystemExit("no job lost the device")
 
 

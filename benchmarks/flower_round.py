@@ -62,8 +62,8 @@ def main(clients: int, dropped: int, dimension: int, threshold: int) -> None:
         "agree with a neighbour": (dropped * (clients - 1), _seconds(agree, 20)),
         "remove a mask": (survivors + dropped * (clients - 1), _seconds(remove_mask, 7)),
     }
-    told = {name: {"times": times, "seconds": seconds} for name, (times, seconds) in steps.items()}
-    print(json.dumps({"flwr": metadata.version("flwr"), "steps": told}))
+    report = {name: {"times": times, "seconds": seconds} for name, (times, seconds) in steps.items()}
+    print(json.dumps({"flwr": metadata.version("flwr"), "steps": report}))
 
 
 def _seconds(function: Callable[[], object], repeats: int) -> float:

@@ -19,7 +19,7 @@ from warpdesk_server.benchmarks.processes import ROOT, api, redis, worker
 from warpdesk_server.benchmarks.report import Row, show
 
 ROUTES = ("/livez", "/readyz", "/health", "/gpu-health", "/gpu-memory")
-ASKED = 500  # times each
+REQUESTS = 500  # times each
 GOAL = 0.050  # seconds, for the 99th percentile
 PATIENCE = 60.0
 
@@ -49,7 +49,7 @@ def main() -> int:
 
 def _measure(client: httpx.Client, driver: str) -> list[Row]:
     taken: dict[str, list[float]] = {route: [] for route in ROUTES}
-    for _ in range(ASKED):
+    for _ in range(REQUESTS):
         for route, seconds in taken.items():
             began = time.perf_counter()
             answer = client.get(route)
@@ -60,7 +60,7 @@ def _measure(client: httpx.Client, driver: str) -> list[Row]:
         {
             "route": route,
             "driver": driver,
-            "asked": ASKED,
+            "asked": REQUESTS,
             "median ms": median(seconds) * 1e3,
             "p99 ms": quantiles(seconds, n=100)[98] * 1e3,
             "slowest ms": max(seconds) * 1e3,

@@ -220,11 +220,11 @@ def _clock(process: int) -> float:
 
 async def _look(url: str) -> None:
     caller, left = Caller(url), iter(range(REQUESTS))
-    asked = f"GET /livez HTTP/1.1\r\nHost: {url.removeprefix('http://')}\r\n\r\n".encode()
+    request = f"GET /livez HTTP/1.1\r\nHost: {url.removeprefix('http://')}\r\n\r\n".encode()
 
     async def one() -> None:
         for _ in left:
-            answer = await caller.send(asked)
+            answer = await caller.send(request)
             assert answer is not None
             assert answer.status == 200, answer.body
 

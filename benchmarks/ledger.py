@@ -113,7 +113,7 @@ def _bare(engine: Engine) -> Callable[[], object]:
 def _charged(urls: Urls, number: int, *, whole: bool) -> Callable[[], object]:
     ledger = _ledger(urls)
     [budget] = ledger.budgets(1)
-    said = f"{number} {time.monotonic_ns()}"
+    line = f"{number} {time.monotonic_ns()}"
     count = 0
 
     def once() -> None:
@@ -121,7 +121,7 @@ def _charged(urls: Urls, number: int, *, whole: bool) -> Callable[[], object]:
         count += 1
         order = Order(
             owner="key_a",
-            idempotency_key=f"{said} {count}",
+            idempotency_key=f"{line} {count}",
             fingerprint="a request",
             **RELEASE,
             job_id=f"job_{count}",

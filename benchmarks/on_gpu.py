@@ -240,7 +240,7 @@ class _RecordedKernel:
         self._recorder.names.append(self._name)
 
 
-_ASKED = (
+_FIELDS = (
     "name",
     "driver_version",
     "clocks.sm",
@@ -256,12 +256,12 @@ _ASKED = (
 
 def board() -> dict[str, str]:
     """What the driver's own tool says of the first GPU: name, clocks, power, temperature. Empty where it is missing."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader", "--id=0"]
+    command = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader", "--id=0"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return {}
-    return dict(zip(_ASKED, (value.strip() for value in told.strip().split(",")), strict=False))
+    return dict(zip(_FIELDS, (value.strip() for value in output.strip().split(",")), strict=False))
 
 
 def open_gpu() -> Device:

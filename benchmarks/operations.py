@@ -73,9 +73,9 @@ class Run:
 
 def select(operations: Iterable[str], sizes: Iterable[Sizes]) -> list[Case]:
     """The cases of some operations, of all where none is named. Raises ValueError for one that is not there."""
-    known, wanted = dict.fromkeys(case.operation for case in CASES), set(operations)
-    if unknown := sorted(wanted - set(known)):
-        raise ValueError(f"no benchmark of {', '.join(unknown)}; there are {', '.join(known)}")
+    names, wanted = dict.fromkeys(case.operation for case in CASES), set(operations)
+    if unknown := sorted(wanted - set(names)):
+        raise ValueError(f"no benchmark of {', '.join(unknown)}; there are {', '.join(names)}")
     return [case for case in CASES if case.sizes in set(sizes) and (not wanted or case.operation in wanted)]
 
 
@@ -224,21 +224,21 @@ def _make_room(chosen: argparse.Namespace) -> None:
 
 
 def finish(out: Run, chosen: argparse.Namespace, before: Mapping[str, Any] | None) -> int:
-    told = out.document()
+    document = out.document()
     if chosen.json:
-        chosen.json.write_text(json.dumps(told, indent=1) + "\n")
+        chosen.json.write_text(json.dumps(document, indent=1) + "\n")
     if chosen.csv:
         write_csv(chosen.csv, out.rows)
     if chosen.picture:
         from warpdesk_server.benchmarks.picture import draw
 
-        facts = told["environment"]
+        facts = document["environment"]
         draw(chosen.picture, out.rows, f"{facts['cpu']}, {facts['cores']} cores, device {facts['device']['name']}")
     if before is None:
         return 0
     lines = compared(before, out.rows, chosen.bound, chosen.operation)
     print(f"\ncompared with {chosen.compare}, of {before['measured_at']}")
-    if other := elsewhere(before, told["environment"]):
+    if other := elsewhere(before, document["environment"]):
         print(f"another machine: {other}")
     print_table(lines)
     slower, gone = (sum(line["verdict"] == verdict for line in lines) for verdict in ("slower", "gone"))

@@ -48,16 +48,16 @@ def main() -> int:
         tokens = [create_key(Path(home), name, ["submit", "read"]) for name in KEYS]
         file = str(Path(home) / "keys.json")
         with service(redis_url, WARPDESK_KEYS_FILE=file) as url, connect(redis_url) as connection:
-            seen = asyncio.run(_measure(url, tokens))
-            records = JobQueue(connection).records(seen.accepted)
+            history = asyncio.run(_measure(url, tokens))
+            records = JobQueue(connection).records(history.accepted)
     late = [record for record in records if record is None or not _in_time(record)]
-    show("overload", [_summary(seen, records)])
-    show("overload_refusals", _refusals(seen))
+    show("overload", [_summary(history, records)])
+    show("overload_refusals", _refusals(history))
     return 1 if late else 0
 
 
 @dataclass
-class _Seen:
+class _History:
     """What the caller saw."""
 
     capacity: float = 0.0
@@ -96,13 +96,13 @@ class _Connection(asyncio.Protocol):
     def __init__(self, lost: Callable[["_Connection"], None]) -> None:
         self._lost = lost
         self._got = b""
-        self._told: Callable[[_Answer | None], None] | None = None
+        self._callback: Callable[[_Answer | None], None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
-    def send(self, request: bytes, told: Callable[[_Answer | None], None]) -> None:
-        self._told = told
+    def send(self, request: bytes, callback: Callable[[_Answer | None], None]) -> None:
+        self._callback = callback
         self._sent = time.perf_counter()
         self._transport.write(request)  # type: ignore[attr-defined]
 
@@ -126,9 +126,9 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
     def _answered(self, answer: _Answer | None) -> None:
-        told, self._told = self._told, None
-        if told is not None:
-            told(answer)
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(answer)
 
 
 def _value(head: bytes, name: bytes) -> bytes:
@@ -201,17 +201,17 @@ class _Requests:
         return (head + body).encode()
 
 
-async def _measure(url: str, tokens: list[str]) -> _Seen:
-    caller, requests, seen = Caller(url), _Requests(tokens), _Seen()
+async def _measure(url: str, tokens: list[str]) -> _History:
+    caller, requests, history = Caller(url), _Requests(tokens), _History()
     for _ in range(PROBES):  # the first ones find nothing warm
         await _probe(caller, requests)
-    seen.before = statistics.median([await _probe(caller, requests) for _ in range(PROBES)])
-    seen.capacity = await _capacity(caller, requests)
+    history.before = statistics.median([await _probe(caller, requests) for _ in range(PROBES)])
+    history.capacity = await _capacity(caller, requests)
     await asyncio.sleep(2.0)
-    await _overload(caller, requests, seen)
-    seen.recovered = await _recovery(caller, requests, seen.before)
+    await _overload(caller, requests, history)
+    history.recovered = await _recovery(caller, requests, history.before)
     caller.close()
-    return seen
+    return history
 
 
 async def _probe(caller: Caller, requests: _Requests) -> float:
@@ -235,25 +235,25 @@ async def _capacity(caller: Caller, requests: _Requests) -> float:
     return done / (time.perf_counter() - start)
 
 
-async def _overload(caller: Caller, requests: _Requests, seen: _Seen) -> None:
-    rate, start = TIMES * seen.capacity, time.perf_counter()
+async def _overload(caller: Caller, requests: _Requests, history: _History) -> None:
+    rate, start = TIMES * history.capacity, time.perf_counter()
     tasks: set[asyncio.Task[None]] = set()
 
     async def one(due: float) -> None:
         answer = await caller.send(requests.draw())
         if answer is None:
-            seen.broken["connection lost"] += 1
+            history.broken["connection lost"] += 1
         else:
-            seen.take(answer, due)
+            history.take(answer, due)
 
     while (now := time.perf_counter()) < start + SECONDS:
-        while seen.offered < (now - start) * rate:
-            task = asyncio.create_task(one(start + seen.offered / rate))
+        while history.offered < (now - start) * rate:
+            task = asyncio.create_task(one(start + history.offered / rate))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-            seen.offered += 1
+            history.offered += 1
         await asyncio.sleep(0.001)
-    seen.seconds = time.perf_counter() - start
+    history.seconds = time.perf_counter() - start
     await asyncio.gather(*tasks)
 
 
@@ -261,9 +261,9 @@ async def _recovery(caller: Caller, requests: _Requests, before: float) -> float
     """Seconds until three jobs in a row took at most twice as long as before; None: it never came to that."""
     start, quick, since = time.perf_counter(), 0, 0.0
     while time.perf_counter() < start + PATIENCE:
-        asked = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         if await _probe(caller, requests) <= 2 * before:
-            since = asked if quick == 0 else since
+            since = elapsed if quick == 0 else since
             quick += 1
             if quick == 3:
                 return since
@@ -283,29 +283,29 @@ def _in_time(record: JobRecord) -> bool:
     )
 
 
-def _summary(seen: _Seen, records: list[JobRecord | None]) -> Row:
+def _summary(history: _History, records: list[JobRecord | None]) -> Row:
     there = [record for record in records if record is not None]
     expired = sum(record.state is State.EXPIRED for record in there)
     late = sum(record.state is State.SUCCEEDED and not _in_time(record) for record in there)
     other = len(records) - len(there) + sum(not record.state.final or record.state is State.FAILED for record in there)
     return {
-        "seconds": seen.seconds,
-        "capacity jobs/s": seen.capacity,
-        "offered/s": seen.offered / seen.seconds,
-        "taken": len(seen.accepted),
-        "jobs/s done": sum(map(_in_time, there)) / seen.seconds,
+        "seconds": history.seconds,
+        "capacity jobs/s": history.capacity,
+        "offered/s": history.offered / history.seconds,
+        "taken": len(history.accepted),
+        "jobs/s done": sum(map(_in_time, there)) / history.seconds,
         "expired": expired,
         "late": late,
         "not done": other,
-        "broken": sum(seen.broken.values()),
-        "before ms": 1e3 * seen.before,
-        "itself again after s": "never" if seen.recovered is None else seen.recovered,
+        "broken": sum(history.broken.values()),
+        "before ms": 1e3 * history.before,
+        "itself again after s": "never" if history.recovered is None else history.recovered,
     }
 
 
-def _refusals(seen: _Seen) -> list[Row]:
-    every = [times for found in seen.refused.values() for times in found]
-    rows = {"all refusals": every, **dict(sorted(seen.refused.items())), "taken": seen.admitted}
+def _refusals(history: _History) -> list[Row]:
+    every = [times for found in history.refused.values() for times in found]
+    rows = {"all refusals": every, **dict(sorted(history.refused.items())), "taken": history.admitted}
     return [
         {
             "answer": code,

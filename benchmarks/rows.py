@@ -39,8 +39,8 @@ class Row:
         return self.operation, self.case, self.on, self.what, self.by
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> "Row":
-        return cls(**{**told, "time": Timing(**told["time"])})
+    def read(cls, document: Mapping[str, Any]) -> "Row":
+        return cls(**{**document, "time": Timing(**document["time"])})
 
 
 def shown(row: Row) -> dict[str, Any]:

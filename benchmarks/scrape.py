@@ -107,9 +107,9 @@ def _fill(queue: JobQueue) -> dict[str, float]:
                     one = family, labels, chance.choice(devices), 10 ** chance.uniform(-4, 2)
                     tally.later(_times, one)
     queue.count(tally, ask=True)
-    known = tally.known() or {}
-    assert named("jobs_finished_total", "batch", "rsi", "succeeded", "") in known
-    return known
+    fields = tally.known() or {}
+    assert named("jobs_finished_total", "batch", "rsi", "succeeded", "") in fields
+    return fields
 
 
 def _times(counted: Amounts, times: Iterable[tuple[str, Sequence[str], str, float]]) -> None:
@@ -166,7 +166,7 @@ class _Busy:
             thread.join()
 
 
-def _asked(client: httpx.Client, path: str, times: int) -> list[float]:
+def _durations(client: httpx.Client, path: str, times: int) -> list[float]:
     taken = []
     for _ in range(times):
         began = time.perf_counter()
@@ -178,8 +178,8 @@ def _asked(client: httpx.Client, path: str, times: int) -> list[float]:
 
 
 def _row(name: str, client: httpx.Client, path: str) -> Row:
-    _asked(client, path, 3)
-    taken = _asked(client, path, SCRAPES if path == "/metrics" else SCRAPES // 10)
+    _durations(client, path, 3)
+    taken = _durations(client, path, SCRAPES if path == "/metrics" else SCRAPES // 10)
     return {
         "scrape": name,
         "median ms": 1e3 * median(taken),

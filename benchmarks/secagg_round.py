@@ -141,7 +141,7 @@ def _over_http() -> list[Row]:
             list(pool.map(secagg.Member.unmask, stayed))
         last = time.perf_counter()
         result = client.secagg_result(made, timeout=120)
-        told = time.perf_counter()
+        finished = time.perf_counter()
         used = _processor_seconds() - before
     quantised = [quantise(row, QUANTISATION) for row in rows]
     assert result.survivors == list(range(CLIENTS - DROPPED))
@@ -151,7 +151,7 @@ def _over_http() -> list[Row]:
             "by": "Warpdesk",
             "step": "over HTTP: the sum after the last message",
             "times": "",
-            "time": Timing.of([told - last]),
+            "time": Timing.of([finished - last]),
         },
         {"by": "Warpdesk", "step": "over HTTP: processor seconds of all of it", "times": "", "time": Timing.of([used])},
     ]
@@ -191,8 +191,8 @@ def _flower(python: Path) -> tuple[list[Row], float]:
     """Its steps, and the seconds of them all."""
     script = Path(__file__).with_name("flower_round.py")
     sizes = [str(size) for size in (CLIENTS, DROPPED, DIMENSION, THRESHOLD)]
-    told = json.loads(subprocess.run([python, script, *sizes], check=True, capture_output=True, text=True).stdout)
-    name, steps = f"Flower {told['flwr']}", told["steps"]
+    report = json.loads(subprocess.run([python, script, *sizes], check=True, capture_output=True, text=True).stdout)
+    name, steps = f"Flower {report['flwr']}", report["steps"]
     seconds = sum(step["times"] * step["seconds"] for step in steps.values())
     rows = [
         {"by": name, "step": step, "times": one["times"], "time": Timing.of([one["seconds"]])}

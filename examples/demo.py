@@ -281,9 +281,9 @@ def _most_alike(covariance: Array, symbols: tuple[str, ...]) -> str:
 
 
 def _inside(close: Array, bands: Result) -> str:
-    known = ~np.isnan(bands["middle"])
+    defined = ~np.isnan(bands["middle"])
     inside = (bands["lower"] <= close) & (close <= bands["upper"])
-    return f"{np.mean(inside[known]):.1%} of closes inside"
+    return f"{np.mean(inside[defined]):.1%} of closes inside"
 
 
 def draw(index: prices.Prices, bands: Result, rsi: Result, path: Path, days: int = 2 * YEAR) -> None:

@@ -32,7 +32,7 @@ from examples.serving import ROOT, serving
 from warpdesk import Client, WarpdeskError, secagg
 
 DESKS = 5
-SEEN, HIDDEN = 20, 16  # days that a forecast is made from, and neurons that make it
+HISTORY, HIDDEN = 20, 16  # days that a forecast is made from, and neurons that make it
 PROXIMAL = 0.1  # mu of FedProx: how hard a desk's model is held to the one it was given
 CLIP = 0.5  # largest L2 norm of an update
 HEAVIEST = 40  # weights are thousands of days, and no desk has more
@@ -97,15 +97,15 @@ def serve_desk(desk: int, url: str) -> None:
             order = json.loads(line)
             model = service.download(order["model"])
             update, loss = learn(model, past, moves, seed=1000 * desk + order["round"])
-            told: dict[str, Any] = {"desk": desk, "weight": weight, "loss": loss}
+            report: dict[str, Any] = {"desk": desk, "weight": weight, "loss": loss}
             if order["token"] is None:
-                told["update"] = service.upload(update).id
+                report["update"] = service.upload(update).id
             else:
                 # Masks hide what is sent, so nobody else can clip it.
                 with secagg.join(url, order["token"]) as member:
-                    told["client"] = member.client
+                    report["client"] = member.client
                     member.take_part(clipped(update), weight)
-            print(json.dumps(told), flush=True)
+            print(json.dumps(report), flush=True)
 
 
 def learn(model: Vector, past: Vector, moves: Vector, seed: int, epochs: int = 1) -> tuple[NDArray[np.float32], float]:
@@ -169,7 +169,7 @@ class Server:
         print(f"{0:>5} {'':>14} {losses[0]:>14.5f}", flush=True)
         for number in range(1, rounds + 1):
             try:
-                answer, told, survivors = self._round(number, model, state)
+                answer, reports, survivors = self._round(number, model, state)
             except WarpdeskError as error:
                 if error.code != "budget-exceeded":
                     raise
@@ -179,7 +179,7 @@ class Server:
             if self.settings["strategy"] == "fedadam":
                 state = {name: answer[name] for name in ("first_moment", "second_moment")}
             losses.append(judged(model, inputs, targets))
-            mean = np.average([each["loss"] for each in told], weights=[each["weight"] for each in told])
+            mean = np.average([each["loss"] for each in reports], weights=[each["weight"] for each in reports])
             left = self.service.budget(self.noise["budget"]).remaining.rho if self.noise else ""
             print(
                 f"{number:>5} {mean:>14.5f} {losses[-1]:>14.5f} {survivors:>7} {left:>10}  {answer.provenance.backend}",
@@ -190,37 +190,37 @@ class Server:
     def _round(self, number: int, model: Vector, state: dict[str, Vector]) -> tuple[Any, list[dict[str, Any]], int]:
         given = self.service.upload(model).id
         tokens: Sequence[str | None] = [None] * DESKS
-        asked: dict[str, Any] = {
+        params: dict[str, Any] = {
             "quantisation": secagg.Quantisation(clip=str(CLIP), scale="1048576", max_weight=HEAVIEST)
         }
         made = None
         if self.secure:
             made = self.service.secagg_round(
-                clients=DESKS, min_clients=3, dimension=len(model), modulus_bits=32, output="int", **asked
+                clients=DESKS, min_clients=3, dimension=len(model), modulus_bits=32, output="int", **params
             )
             tokens = made.tokens
         for client, token in zip(self.clients, tokens, strict=True):
             _pipe(client.stdin).write(json.dumps({"round": number, "model": given, "token": token}) + "\n")
             _pipe(client.stdin).flush()
-        told = [json.loads(_pipe(client.stdout).readline()) for client in self.clients]
+        reports = [json.loads(_pipe(client.stdout).readline()) for client in self.clients]
         dp = dict(self.noise.get("dp", {}))
         if made is None:
-            updates = np.stack([self.service.download(each["update"]) for each in told])
-            inputs: dict[str, Any] = {"updates": updates, "weights": np.array([each["weight"] for each in told])}
-            survivors = len(told)
+            updates = np.stack([self.service.download(each["update"]) for each in reports])
+            inputs: dict[str, Any] = {"updates": updates, "weights": np.array([each["weight"] for each in reports])}
+            survivors = len(reports)
         else:
             summed = self.service.secagg_result(made, timeout=120)
             survivors = len(summed.survivors)
-            about: dict[str, Any] = {"survivors": survivors, "quantisation": asked["quantisation"].model_dump()}
+            about: dict[str, Any] = {"survivors": survivors, "quantisation": params["quantisation"].model_dump()}
             if not dp:
-                about["total_weight"] = sum(each["weight"] for each in told if each["client"] in summed.survivors)
+                about["total_weight"] = sum(each["weight"] for each in reports if each["client"] in summed.survivors)
             dp.pop("max_weight", None)
             inputs = {"sum": np.asarray(summed.sum, np.int64), "round": about}
         charged = {"dp": dp, "budget": self.noise["budget"], "idempotency_key": uuid4().hex} if self.noise else {}
         answer = self.service.run(
             "federated_average", model=model, timeout=300, **self.settings, **state, **inputs, **charged
         )
-        return answer, told, survivors
+        return answer, reports, survivors
 
 
 def _noise(service: Client, multiplier: str, rho: str) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def desks_days(desk: int) -> tuple[Vector, int]:
 def windows(closes: Vector, first: int) -> tuple[Vector, Vector]:
     """What a forecast is made from, the moves of SEEN days (n, SEEN), and the next day's move (n,), in percent."""
     moves = 100 * np.abs(np.diff(np.log(closes[:, first:]), axis=1))
-    together = np.lib.stride_tricks.sliding_window_view(moves, SEEN + 1, axis=1).reshape(-1, SEEN + 1)
+    together = np.lib.stride_tricks.sliding_window_view(moves, HISTORY + 1, axis=1).reshape(-1, HISTORY + 1)
     return np.ascontiguousarray(together[:, :-1]), np.ascontiguousarray(together[:, -1])
 
 
@@ -302,7 +302,7 @@ def judged(model: Vector, inputs: Vector, targets: Vector) -> float:
 def _layers() -> Any:
     import torch
 
-    return torch.nn.Sequential(torch.nn.Linear(SEEN, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, 1))
+    return torch.nn.Sequential(torch.nn.Linear(HISTORY, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, 1))
 
 
 def _network(model: Vector) -> Any:

@@ -40,15 +40,15 @@ def serving(home: Path | None = None, log: str = "example.log") -> Iterator[str]
 
 
 def _wait_until_ready(url: str, alive: Callable[[], bool], log: Path) -> None:
-    deadline, said = time.monotonic() + PATIENCE, 0
+    deadline, shown = time.monotonic() + PATIENCE, 0
     while time.monotonic() < deadline and alive():
         try:
             if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
                 return
         except httpx.TransportError:  # not listening yet
             pass
-        if log.stat().st_size > said:
-            deadline, said = time.monotonic() + PATIENCE, log.stat().st_size
+        if log.stat().st_size > shown:
+            deadline, shown = time.monotonic() + PATIENCE, log.stat().st_size
         time.sleep(0.1)
     why = f"said nothing for {PATIENCE:g} s; what it compiled is kept, so try again" if alive() else "ended"
     raise SystemExit(f"the service did not become ready: it {why}. {log} says:\n{log.read_text()[-2000:]}")

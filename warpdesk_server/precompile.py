@@ -61,7 +61,7 @@ def warm(cubins: Cubins | None, architectures: Sequence[str], with_cpu: bool) ->
     )
 
 
-def known(cubins: Cubins) -> list[str]:
+def architectures_of(cubins: Cubins) -> list[str]:
     """Every architecture the kernels are made for that this NVRTC knows: 13 has dropped sm_70."""
     supported = cubins.compiler.architectures()
     return [name for number in ARCHITECTURES if (name := f"sm_{number}") in supported]

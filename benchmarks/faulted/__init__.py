@@ -10,7 +10,7 @@ FAMILIES = tuple(OPERATIONS[name] for name in ("matmul", "sma", "monte_carlo", "
 _BEGAN = Output("began", "Unix seconds at the first instruction on the CPU; null where the GPU answered", "value")
 
 # Without variants: every kernel that is launched here is that of a documented example.
-TOLD = {
+FAULTED = {
     operation.name: replace(
         operation, package="warpdesk_server.benchmarks.faulted", outputs=(*operation.outputs, _BEGAN), variants=()
     )

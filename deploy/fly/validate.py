@@ -256,11 +256,12 @@ def _serving(
 ) -> Iterator[str]:
     port, env = document.get("http_service", {}).get("internal_port"), document.get("env", {})
     for group, command in serving.items():
-        told = dict(pairwise(command))
-        if told.get("--port") != str(port):
-            yield f"http_service.internal_port is {port}, and {group} listens on {told.get('--port')}"
-        if told.get("--host") != "::":
-            yield f"{group} listens on {told.get('--host')}: workers come by IPv6 and the proxy by IPv4, `::` is both"
+        options = dict(pairwise(command))
+        if options.get("--port") != str(port):
+            yield f"http_service.internal_port is {port}, and {group} listens on {options.get('--port')}"
+        if options.get("--host") != "::":
+            host = options.get("--host")
+            yield f"{group} listens on {host}: workers come by IPv6 and the proxy by IPv4, `::` is both"
         if not any(group in mount.get("processes", ()) for mount in placed["mounts"]):
             yield f"{group} keeps arrays and keys, and has no volume ([[mounts]])"
     service = document.get("http_service", {})
@@ -282,9 +283,9 @@ def _serving(
 
 
 def main(files: Sequence[str]) -> int:
-    told = [f"{file}: {sentence}" for file in files for sentence in mistakes(Path(file).read_text())]
-    print("\n".join(told) or f"{', '.join(files)}: right")  # noqa: T201
-    return 1 if told or not files else 0
+    lines = [f"{file}: {sentence}" for file in files for sentence in mistakes(Path(file).read_text())]
+    print("\n".join(lines) or f"{', '.join(files)}: right")  # noqa: T201
+    return 1 if lines or not files else 0
 
 
 if __name__ == "__main__":

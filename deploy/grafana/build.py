@@ -650,5 +650,5 @@ def text(name: str) -> str:
 if __name__ == "__main__":
     folder = HERE / "dashboards"
     folder.mkdir(exist_ok=True)
-    for known in DASHBOARDS:
-        (folder / f"{known}.json").write_text(text(known))
+    for name in DASHBOARDS:
+        (folder / f"{name}.json").write_text(text(name))

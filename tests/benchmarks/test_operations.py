@@ -9,7 +9,7 @@ import pytest
 
 from warpdesk.cli.main import main
 from warpdesk_server.benchmarks import on_gpu, operations
-from warpdesk_server.benchmarks.__main__ import KNOWN
+from warpdesk_server.benchmarks.__main__ import NAMES
 from warpdesk_server.benchmarks.__main__ import main as start
 from warpdesk_server.benchmarks.compare import compared, elsewhere
 from warpdesk_server.benchmarks.operations import Run
@@ -169,7 +169,7 @@ def test_a_name_of_an_operation_is_shown_the_command_that_measures_it(capsys):
     assert start(["rsi"]) == 2
 
     said = capsys.readouterr().out
-    assert f"no benchmark called rsi; there are {', '.join(KNOWN)}" in said
+    assert f"no benchmark called rsi; there are {', '.join(NAMES)}" in said
     assert "-m warpdesk bench rsi" in said
 
 

@@ -26,14 +26,14 @@ def _warm(chosen: argparse.Namespace) -> int:
     os.environ.update(settings.cache_environment())  # before Numba is imported
     from warpdesk_server.kernels.gpu import nvrtc
     from warpdesk_server.kernels.gpu.cubins import Cubins, default_directory
-    from warpdesk_server.precompile import architectures_here, known, warm
+    from warpdesk_server.precompile import architectures_here, architectures_of, warm
 
     try:
         make_private(settings.home)
         wanted = chosen.arch or ([] if settings.device == "cpu" else architectures_here(settings))
         cubins = Cubins(default_directory(), nvrtc.find()) if wanted or chosen.all else None
         if cubins is not None and chosen.all:
-            wanted = sorted({*wanted, *known(cubins)}, key=lambda name: int(name[3:]))
+            wanted = sorted({*wanted, *architectures_of(cubins)}, key=lambda name: int(name[3:]))
         if cubins is not None and (unknown := sorted({*wanted} - {*(made := cubins.compiler.architectures())})):
             return fail(f"no code for {', '.join(unknown)}: NVRTC {cubins.compiler.version} knows {', '.join(made)}")
         warmed = warm(cubins, wanted, not chosen.kernels_only)

@@ -139,14 +139,14 @@ def container_toolkit(here: Here, root: Path = Path("/")) -> Check | None:
 def state(report: GpuReport) -> Iterator[Check]:
     """What the driver says of the GPU: its state with remedies, its memory, its clocks and what holds them down."""
     reading, findings = report.reading, report.findings
-    said = "; ".join(finding.reason for finding in findings)
+    summary = "; ".join(finding.reason for finding in findings)
     remedy = "; ".join(dict.fromkeys(finding.remedy for finding in findings)) or None
     if reading is None:
-        yield Check("state", _STATES[report.state], said or "the driver does not tell", remedy or BROKEN)
+        yield Check("state", _STATES[report.state], summary or "the driver does not tell", remedy or BROKEN)
         return
     name = f"{reading.name}, {reading.uuid}, driver {reading.driver}"
     details = reading.model_dump(mode="json")
-    yield Check("state", _STATES[report.state], f"{name}: {said or 'nothing wrong'}", remedy, details)
+    yield Check("state", _STATES[report.state], f"{name}: {summary or 'nothing wrong'}", remedy, details)
     yield _device_memory(report)
     clocks = [
         f"{clock} {hertz // 1_000_000} MHz"
@@ -207,21 +207,21 @@ def compiler(needed: bool) -> tuple[Check, Nvrtc | None]:
     """NVRTC, loaded and asked."""
     try:
         found = nvrtc.find()
-        asked = Nvrtc(found.path).version
-        known = found.architectures()
+        version = Nvrtc(found.path).version
+        architectures = found.architectures()
     except CompileError as error:
         if needed:
             return Check("nvrtc", "failed", str(error), error.remedy), None
         return Check("nvrtc", "absent", f"{error}; without a GPU it is not needed"), None
-    said = f"{found.version} at {found.path}, for {known[0]} to {known[-1]}"
-    if not f"{found.version}.".startswith(f"{asked}."):
+    sentence = f"{found.version} at {found.path}, for {architectures[0]} to {architectures[-1]}"
+    if not f"{found.version}.".startswith(f"{version}."):
         remedy = install.pip("install", "--force-reinstall", nvrtc.PACKAGE)
-        return Check("nvrtc", "failed", f"{said}, but the library says {asked}", remedy), None
-    details = {"version": found.version, "path": str(found.path), "architectures": known}
+        return Check("nvrtc", "failed", f"{sentence}, but the library says {version}", remedy), None
+    details = {"version": found.version, "path": str(found.path), "architectures": architectures}
     major = cupy_major()
     if major is not None and major != found.major:
-        said += f"; CuPy is built for CUDA {major} and uses an NVRTC of its own where it needs one"
-    return Check("nvrtc", "ok", said, details=details), found
+        sentence += f"; CuPy is built for CUDA {major} and uses an NVRTC of its own where it needs one"
+    return Check("nvrtc", "ok", sentence, details=details), found
 
 
 def device(report: DeviceReport, here: Here) -> Check:
@@ -240,15 +240,15 @@ def device(report: DeviceReport, here: Here) -> Check:
     return Check("device", "failed", found, remedy, details)
 
 
-def architecture(name: str, known: Nvrtc) -> Check:
+def architecture(name: str, compiler: Nvrtc) -> Check:
     """Whether the kernels are made for the GPU's architecture."""
     tested = [f"sm_{number}" for number in ARCHITECTURES]
     try:
-        target = known.target(name)
+        target = compiler.target(name)
     except CompileError as error:
         return Check("architecture", "failed", str(error), error.remedy)
     if target != name:
-        found = f"NVRTC {known.version} does not know {name}, which runs what it makes for {target}"
+        found = f"NVRTC {compiler.version} does not know {name}, which runs what it makes for {target}"
         return Check("architecture", "warning", found, nvrtc.remedy(name))
     if name not in tested:
         found = f"{name} is not among those every kernel is compiled for before a release ({', '.join(tested)})"
@@ -261,13 +261,13 @@ def kernel_cache(cubins: Cubins, name: str | None) -> Check:
     kept = len(cubins.kept())
     found = f"{cubins.directory}, {kept} kept"
     if (refused := cubins.refusal()) is not None:
-        said = f"{found}: {refused.reason}, so none is used and every start compiles"
-        return Check("kernel cache", "warning", said, refused.remedy)
+        sentence = f"{found}: {refused.reason}, so none is used and every start compiles"
+        return Check("kernel cache", "warning", sentence, refused.remedy)
     blocked = _unwritable(cubins.directory)
     elsewhere = "export WARPDESK_KERNEL_CACHE=a directory of yours"
     if name is None and blocked:
-        said = f"{found}: {blocked}, so every start compiles what is not kept"
-        return Check("kernel cache", "warning", said, elsewhere)
+        sentence = f"{found}: {blocked}, so every start compiles what is not kept"
+        return Check("kernel cache", "warning", sentence, elsewhere)
     if name is None:
         return Check("kernel cache", "ok", found)
     texts = [inline(source) for _, source in sources()]

@@ -143,18 +143,18 @@ def _rights(connection: redis.Redis, user: str) -> Iterator[Check]:
     """Asked of the server, command by command, as the scripts of this release name them."""
     needed = _needed()
     lines = [json.dumps(command) for command in (*needed, *_NOT_ITS)]
-    told: Any = evaluate(connection, scripts.MAY, *lines)
-    if told is None:
+    answer: Any = evaluate(connection, scripts.MAY, *lines)
+    if answer is None:
         yield Check("redis rights", "warning", "a Redis before 7 does not tell what a user may do",
                     "use Redis 7 or Valkey: deploy/redis is made for them")  # fmt: skip
         return
-    short = [_shown(command) for command, may in zip(needed, told, strict=False) if may != 1]
+    short = [_shown(command) for command, may in zip(needed, answer, strict=False) if may != 1]
     if short:
         shown = "; ".join(short[:5]) + (f" and {len(short) - 5} more" if len(short) > 5 else "")
         yield Check("redis rights", "failed", f"{user} may not: {shown}", _ACL, {"missing": short})
     else:
         yield Check("redis rights", "ok", f"{user} may do all {len(needed)} things that a worker does")
-    beyond = [_shown(command) for command, may in zip(_NOT_ITS, told[len(needed) :], strict=True) if may == 1]
+    beyond = [_shown(command) for command, may in zip(_NOT_ITS, answer[len(needed) :], strict=True) if may == 1]
     if beyond:
         yield Check("redis least rights", "warning", f"{user} may do what no worker needs: {'; '.join(beyond)}", _ACL,
                     {"beyond": beyond})  # fmt: skip
@@ -188,10 +188,10 @@ def _shown(command: Sequence[str]) -> str:
     return name.upper() if command[0] in ("config", "acl", "client", "script", "function") else name
 
 
-def _server(told: dict[str, Any]) -> Check:
-    version, policy = told.get("redis_version", "unknown"), told.get("maxmemory_policy", "unknown")
+def _server(info: dict[str, Any]) -> Check:
+    version, policy = info.get("redis_version", "unknown"), info.get("maxmemory_policy", "unknown")
     found = (
-        f"version {version}, maxmemory-policy {policy}, append-only file {'on' if told.get('aof_enabled') else 'off'}"
+        f"version {version}, maxmemory-policy {policy}, append-only file {'on' if info.get('aof_enabled') else 'off'}"
     )
     if policy != "noeviction":
         remedy = "set maxmemory-policy to noeviction (Upstash: eviction off): a full Redis must refuse, not forget jobs"
@@ -199,7 +199,7 @@ def _server(told: dict[str, Any]) -> Check:
     if outdated(str(version)):
         return Check("redis server", "warning", f"{found}: Redis before 7 gets no security fixes any more",
                      "run Redis 7 or later, or Valkey, there: it reads the file of the old one")  # fmt: skip
-    if not told.get("aof_enabled"):
+    if not info.get("aof_enabled"):
         remedy = "set appendonly yes: jobs that were acknowledged end with the server otherwise"
         return Check("redis server", "warning", found, remedy)
     return Check("redis server", "ok", found)
@@ -281,7 +281,7 @@ def _certificate(place: _Place, connection: socket.socket, context: ssl.SSLConte
                      f"put it where ssl_ca_certs of {place.variable} says")  # fmt: skip
     try:
         with context.wrap_socket(connection, server_hostname=place.host) as secured:
-            told, protocol = secured.getpeercert() or {}, secured.version()
+            certificate, protocol = secured.getpeercert() or {}, secured.version()
     except ssl.SSLCertVerificationError as error:
         remedy = (
             f"give the authority that signed it (?ssl_ca_certs=/path/ca.crt, or SSL_CERT_FILE), use a name that it is "
@@ -291,8 +291,8 @@ def _certificate(place: _Place, connection: socket.socket, context: ssl.SSLConte
     except OSError as error:  # ssl.SSLError is one
         why = getattr(error, "reason", None) or type(error).__name__
         return Check(name, "failed", f"{place} does not speak TLS: {why}", "turn TLS on there, or correct the port")
-    names = ", ".join(sorted({str(entry[1]) for entry in told.get("subjectAltName", ())}))
-    days = (ssl.cert_time_to_seconds(str(told["notAfter"])) - time.time()) / 86_400
+    names = ", ".join(sorted({str(entry[1]) for entry in certificate.get("subjectAltName", ())}))
+    days = (ssl.cert_time_to_seconds(str(certificate["notAfter"])) - time.time()) / 86_400
     found = f"{protocol}, a certificate for {names}, valid for {days:.0f} more days"
     if days < _DAYS_LEFT:
         return Check(name, "warning", found, "renew it: workers are cut off the day it ends", {"days": days})

@@ -159,7 +159,7 @@ def answers(
         if (problem := _problem(trial, watched, most)) is None:
             alike += 1
             continue
-        problems.append(Check(f"example of {trial}", "failed", problem.said, problem.remedy))
+        problems.append(Check(f"example of {trial}", "failed", problem.sentence, problem.remedy))
         if problem.last:
             break
     details: dict[str, Any] = {"tried": len(trials), "answered": alike, "on_gpu": watched is not None}
@@ -185,7 +185,7 @@ def _canary(device: Device) -> Check:
 
 @dataclass(frozen=True)
 class _Problem:
-    said: str
+    sentence: str
     remedy: str
     last: bool = False  # nothing answers on this device any more
 
@@ -268,7 +268,11 @@ def _on_gpu(trial: Trial, device: "_Watched", expected: Mapping[str, Any]) -> _P
     except Exception as error:  # noqa: BLE001 (a broken operation is what is looked for)
         return _Problem(f"{where}: {type(error).__name__}: {error}", "set WARPDESK_DEVICE=cpu, and report it")
     close = _CLOSE if "library" in (expected.get("algorithm"), got.get("algorithm")) else 0.0
-    other = [f"{name}: {said}" for name, value in expected.items() if (said := difference(value, got.get(name), close))]
+    other = [
+        f"{name}: {mismatch}"
+        for name, value in expected.items()
+        if (mismatch := difference(value, got.get(name), close))
+    ]
     if not other:
         return None
     remedy = f"{BROKEN}; if it stays, set WARPDESK_DEVICE=cpu, and report it"
@@ -285,7 +289,9 @@ def difference(expected: Any, got: Any, close: float = 0.0) -> str | None:
         return None
     if isinstance(expected, Mapping):
         inner = (
-            f"{name}: {said}" for name, part in expected.items() if (said := difference(part, got.get(name), close))
+            f"{name}: {mismatch}"
+            for name, part in expected.items()
+            if (mismatch := difference(part, got.get(name), close))
         )
         return next(inner, None)
     one, two = np.asarray(expected), np.asarray(got)

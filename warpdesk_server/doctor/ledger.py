@@ -54,11 +54,11 @@ def _verified(books: Ledger, shown: str) -> Check:
     last = None
     while page := books.budgets(_PAGE, last):
         for budget in page:
-            told = books.verify(budget.id)
-            if not told.ok:
-                found = f"{shown}: {budget.id} does not fit at entry {told.first_bad}: {told.reason}"
+            verdict = books.verify(budget.id)
+            if not verdict.ok:
+                found = f"{shown}: {budget.id} does not fit at entry {verdict.first_bad}: {verdict.reason}"
                 return _failed(found, "close this budget, and compare with a backup or with heads that callers noted")
-            budgets, entries, last = budgets + 1, entries + told.entries, budget.id
+            budgets, entries, last = budgets + 1, entries + verdict.entries, budget.id
     return Check("ledger", "ok", f"{shown}: {budgets} budgets, {entries} entries, every chain fits")
 
 

@@ -20,8 +20,8 @@ def of_service(url: str, ready: bool) -> Health:
 
     Raises ValueError for what is no URL of a service.
     """
-    asked = url.rstrip("/") + ("/readyz" if ready else "/livez")
-    parts = urlsplit(asked)
+    target = url.rstrip("/") + ("/readyz" if ready else "/livez")
+    parts = urlsplit(target)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8000")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -31,15 +31,15 @@ def of_service(url: str, ready: bool) -> Health:
         answer = connection.getresponse()
         body = answer.read(65_536)
     except (OSError, http.client.HTTPException) as error:
-        return Health(False, f"{asked} does not answer: {error or type(error).__name__}")
+        return Health(False, f"{target} does not answer: {error or type(error).__name__}")
     finally:
         connection.close()
     try:
-        told = json.loads(body)
-        status, reasons = str(told["status"]), [str(reason) for reason in told["reasons"]]
+        document = json.loads(body)
+        status, reasons = str(document["status"]), [str(reason) for reason in document["reasons"]]
     except (ValueError, KeyError, TypeError):
-        return Health(False, f"{asked} answers {answer.status}, and not as Warpdesk does")
-    return Health(answer.status == 200, f"{asked} answers {answer.status}, {'; '.join([status, *reasons])}")
+        return Health(False, f"{target} answers {answer.status}, and not as Warpdesk does")
+    return Health(answer.status == 200, f"{target} answers {answer.status}, {'; '.join([status, *reasons])}")
 
 
 def of_workers(redis_url: str) -> Health:

@@ -68,10 +68,10 @@ def bundled() -> Path | None:
 def version(binary: Path) -> tuple[int, ...]:
     """What a server says its version is; (0,) where it does not run."""
     try:
-        told = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+        output = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return (0,)
-    found = re.search(r"v=(\d+(?:\.\d+)*)", told)
+    found = re.search(r"v=(\d+(?:\.\d+)*)", output)
     return tuple(int(part) for part in found[1].split(".")) if found else (0,)
 
 

@@ -165,9 +165,9 @@ def _devices(environment: Mapping[str, str]) -> list[str]:
 
     A stand-in for a GPU is given once for each GPU a script plays (`WorkerSettings.nvml`).
     """
-    told, script = environment.get("WARPDESK_DEVICE"), environment.get("WARPDESK_NVML", "")
-    stands_in = bool(script) and told is not None and ":" in told and "@" not in told
-    if not stands_in and (told is not None or importlib.util.find_spec("cupy") is None):
+    device, script = environment.get("WARPDESK_DEVICE"), environment.get("WARPDESK_NVML", "")
+    stands_in = bool(script) and device is not None and ":" in device and "@" not in device
+    if not stands_in and (device is not None or importlib.util.find_spec("cupy") is None):
         return []
     try:
         found = gpus(library(script))
@@ -175,7 +175,7 @@ def _devices(environment: Mapping[str, str]) -> list[str]:
         log.warning("%s; one worker looks for a GPU by itself", error)
         return []
     names = visible(found, environment.get("CUDA_VISIBLE_DEVICES"))
-    return [f"{told}@{name}" for name in names] if stands_in else names
+    return [f"{device}@{name}" for name in names] if stands_in else names
 
 
 class _Child:
