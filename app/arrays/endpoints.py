@@ -11,14 +11,15 @@ from fastapi import APIRouter, Query, Request, Response
 
 from warpdesk import models
 from warpdesk_server.app.access.auth import Key, Reader, Submitter
-from warpdesk_server.app.arrays import codecs as arrays
-from warpdesk_server.app.arrays import schemas, storage
+from warpdesk_server.app.arrays import csv_upload, schemas, storage
+from warpdesk_server.app.arrays.npy_upload import NpyUpload
 from warpdesk_server.app.http import bodies, downloads
 from warpdesk_server.app.kit import durability, errors, limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.privacy.database import DatabaseUnavailable
+from warpdesk_server.workers.store.npy import MAX_HEADER
 from warpdesk_server.workers.store.protocol import StoredArray
 from warpdesk_server.workers.store.usage import StoreFull
 
@@ -93,7 +94,7 @@ async def _csv(request: Request, caller: Key, services: Services, columns: list[
     def keep(body: bytes) -> StoredArray:
         upload = _npy_upload(services, caller, None)
         try:
-            stored = arrays.from_csv(body, chosen, limit, upload)
+            stored = csv_upload.from_csv(body, chosen, limit, upload)
         finally:
             upload.discard()
         services.allow(caller.id, stored.id)
@@ -102,7 +103,7 @@ async def _csv(request: Request, caller: Key, services: Services, columns: list[
     with bodies.room(request, limit) as share:
         body = await bodies.read(request, limit, share)
         async with AsyncExitStack() as place:
-            if not arrays.is_small_csv(body):
+            if not csv_upload.is_small_csv(body):
                 await _wait_for(place, services, caller)
             return await anyio.to_thread.run_sync(keep, body)
 
@@ -127,7 +128,7 @@ async def _npy(request: Request, caller: Key, services: Services) -> StoredArray
     The computing is done here, in the event loop, some 200 microseconds for a piece of 1 MiB: the processor has the
     bytes at hand now, and each step of a thread beside it costs two hand-overs of the interpreter's lock.
     """
-    limit = services.settings.max_array + arrays.MAX_NPY_HEADER
+    limit = services.settings.max_array + MAX_HEADER
     bodies.require_length(request, limit)
     incoming = _npy_upload(services, caller, bodies.declared_length(request))
     thread: Future[Any] | None = None
@@ -171,18 +172,16 @@ async def _npy(request: Request, caller: Key, services: Services) -> StoredArray
     return stored
 
 
-def _npy_upload(services: Services, caller: Key, length: int | None) -> arrays.NpyUpload:
+def _npy_upload(services: Services, caller: Key, length: int | None) -> NpyUpload:
     settings = services.settings
-    return arrays.NpyUpload(
+    return NpyUpload(
         lambda dtype, shape: services.store.writer(caller.id, dtype, shape, settings.array_ttl),
         settings.max_array,
         length,
     )
 
 
-def _finish(
-    incoming: arrays.NpyUpload, flushing: "Future[None] | None", services: Services, caller: Key
-) -> StoredArray:
+def _finish(incoming: NpyUpload, flushing: "Future[None] | None", services: Services, caller: Key) -> StoredArray:
     stored = incoming.finish(flushing)
     services.allow(caller.id, stored.id)
     return stored

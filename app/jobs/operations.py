@@ -11,7 +11,9 @@ from fastapi import APIRouter, Request
 from pydantic import ValidationError
 
 from warpdesk import models
-from warpdesk_server.app.arrays import codecs as arrays
+from warpdesk_server.app.arrays import ndarray
+from warpdesk_server.app.arrays.ndarray import Numbers
+from warpdesk_server.app.arrays.nested import from_nested
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit import errors, limits
@@ -40,7 +42,7 @@ class Checked:
     operation: Operation
     params: Params
     stored: dict[str, str]
-    inline: dict[str, arrays.Numbers]
+    inline: dict[str, Numbers]
     infos: dict[str, ArrayInfo]
     seed: int | None
     cost: Cost
@@ -90,7 +92,7 @@ def _require_few(body: Mapping[str, Any]) -> None:
             raise refuse_at("invalid-request", f"/{name}", f"{name} has {len(given)} entries; the limit is {most}")
 
 
-def _require_a_shape(operation: Operation, inline: Mapping[str, arrays.Numbers]) -> None:
+def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers]) -> None:
     """Refuse `[]` where another rank is expected: as JSON every array without rows is `[]`, one of shape (0, 3) too."""
     for expected in operation.inputs:
         numbers = inline.get(expected.name)
@@ -133,7 +135,7 @@ def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, S
     Secrets are erased when their job is done, so those of one job must not be those of another with the same content.
     """
     return {
-        name: arrays.store(
+        name: ndarray.store(
             services.store,
             owner,
             numbers,
@@ -164,9 +166,9 @@ def _seed(operation: Operation, given: int | None) -> int | None:
 
 def _inputs(
     services: Services, owner: str, submission: schemas.Submission
-) -> tuple[dict[str, arrays.Numbers], dict[str, str], dict[str, ArrayInfo]]:
+) -> tuple[dict[str, Numbers], dict[str, str], dict[str, ArrayInfo]]:
     """Inline arrays by name, ids of stored ones by name, and what all of them look like."""
-    inline: dict[str, arrays.Numbers] = {}
+    inline: dict[str, Numbers] = {}
     stored: dict[str, str] = {}
     infos: dict[str, ArrayInfo] = {}
     problems: list[Problem] = []
@@ -181,12 +183,12 @@ def _inputs(
                 stored[name], infos[name] = found.id, found.info
             continue
         try:
-            numbers = arrays.from_nested(value.data, value.dtype, f"{pointer}/data", room)
+            numbers = from_nested(value.data, value.dtype, f"{pointer}/data", room)
         except Refusal as refusal:
             problems += refusal.problems
             continue
         room -= numbers.size
-        inline[name], infos[name] = numbers, arrays.describe(numbers)
+        inline[name], infos[name] = numbers, ndarray.describe(numbers)
     if problems:
         raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)
     return inline, stored, infos

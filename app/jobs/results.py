@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request, Response
 from warpdesk import models
 from warpdesk.arrays import as_json
 from warpdesk_server.app.access.auth import Reader
-from warpdesk_server.app.arrays import codecs as arrays
+from warpdesk_server.app.arrays import ndarray
 from warpdesk_server.app.http import bodies, downloads
 from warpdesk_server.app.http.direct import DirectRoute
 from warpdesk_server.app.jobs.records import own_job, pending, provenance
@@ -204,9 +204,9 @@ def is_of(services: Services, name: str, owner: str) -> bool:
     return document.owner == owner
 
 
-def _load(file: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> arrays.Numbers:
+def _load(file: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> ndarray.Numbers:
     try:
-        return arrays.from_file(read(file))
+        return ndarray.from_file(read(file))
     except FileNotFoundError:
         raise _outlived() from None
 

@@ -19,8 +19,7 @@ from redis.exceptions import RedisError, ResponseError
 from warpdesk import models
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Key, Submitter
-from warpdesk_server.app.arrays import codecs as arrays
-from warpdesk_server.app.arrays import storage
+from warpdesk_server.app.arrays import ndarray, storage
 from warpdesk_server.app.budgets import charging
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.direct import DirectRoute
@@ -483,7 +482,7 @@ def _insist(services: Services, jobs: JobQueue, submission: _Submission) -> Enqu
     charged = job.charge is not None
     with storage.refused():
         own = {
-            name: arrays.store(
+            name: ndarray.store(
                 services.store, submission.owner, checked.inline[name], checked.infos[name], ttl, unique=not charged
             ).id
             for name in again

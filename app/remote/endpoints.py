@@ -19,7 +19,6 @@ from fastapi.responses import StreamingResponse
 from pydantic import ValidationError
 
 from warpdesk_server.app.access.auth import Worker
-from warpdesk_server.app.arrays.codecs import MAX_RANK
 from warpdesk_server.app.http import bodies, downloads
 from warpdesk_server.app.http.observe import after_private
 from warpdesk_server.app.jobs.results import erase_secrets
@@ -306,7 +305,7 @@ async def _manifest(body: _Body, limit: int, share: Share) -> SentResults:
     for result in sent.results:
         arrays = _arrays(result.document)
         for array in arrays.values():
-            if len(array.shape) > MAX_RANK or any(extent < 0 for extent in array.shape):
+            if len(array.shape) > npy.MAX_RANK or any(extent < 0 for extent in array.shape):
                 raise Refusal("malformed-result", f"No array of {result.name} has {len(array.shape)} axes like these")
         total = sum(array.info.nbytes for array in arrays.values())
         if total > limit:

@@ -20,8 +20,9 @@ from hypothesis.extra import numpy as arrays_of
 from tests.app.computations import work
 from tests.app.conftest import Live, connected
 from tests.waiting import wait_until
-from warpdesk_server.app.arrays import codecs as arrays
-from warpdesk_server.app.arrays import table
+from warpdesk_server.app.arrays import npy_upload, table
+from warpdesk_server.app.arrays.nested import from_nested
+from warpdesk_server.app.arrays.npy_upload import NpyUpload
 from warpdesk_server.app.arrays.table import Order
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.jobs.results import erase_secrets
@@ -528,7 +529,7 @@ def test_any_array_cut_anywhere_arrives_whole(api: Live, data: st.DataObject, dt
     flushed = data.draw(st.lists(st.booleans(), min_size=len(pieces), max_size=len(pieces)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "BLOCK", data.draw(st.sampled_from([8, 64, 1 << 20])))
+        patch.setattr(npy_upload, "BLOCK", data.draw(st.sampled_from([8, 64, 1 << 20])))
         upload = incoming(api, len(content))
         for piece, flush in zip(pieces, flushed, strict=True):
             upload.take(piece)
@@ -575,7 +576,7 @@ def test_any_damage_to_a_file_is_refused_or_stored_as_it_says(
     ],
 )
 def test_lists_become_arrays(data: object, dtype: Any, expected: Any) -> None:
-    array = arrays.from_nested(data, dtype, "/data", 100)
+    array = from_nested(data, dtype, "/data", 100)
 
     assert array.dtype == expected.dtype
     np.testing.assert_array_equal(array, expected)
@@ -609,7 +610,7 @@ def test_lists_become_arrays(data: object, dtype: Any, expected: Any) -> None:
 )
 def test_lists_that_are_no_array_are_refused(data: object, dtype: Any, pointer: str, sentence: str) -> None:
     with pytest.raises(Refusal) as refusal:
-        arrays.from_nested(data, dtype, "/data", 100)
+        from_nested(data, dtype, "/data", 100)
 
     assert refusal.value.status == 422
     assert refusal.value.problems[0].pointer == pointer
@@ -628,8 +629,8 @@ def stored_files(api: Live) -> list[str]:
     )
 
 
-def incoming(api: Live, length: int) -> arrays.NpyUpload:
-    return arrays.NpyUpload(lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, length)
+def incoming(api: Live, length: int) -> NpyUpload:
+    return NpyUpload(lambda d, s: api.store.writer("local", d, s, 60.0), 10**6, length)
 
 
 @pytest.mark.parametrize(

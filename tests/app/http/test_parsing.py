@@ -14,8 +14,7 @@ from tests.app.access.test_auth import bearer
 from tests.app.conftest import SCALE, Live
 from tests.waiting import wait_until
 from warpdesk_server.app.access.auth import create_key
-from warpdesk_server.app.arrays import codecs as arrays
-from warpdesk_server.app.arrays import table
+from warpdesk_server.app.arrays import csv_upload, table
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.jobs.operations import check
@@ -152,11 +151,11 @@ class Reading:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = list[str]()  # the first character of each
         self._go_on = threading.Semaphore(0)
-        self._from_csv = arrays.from_csv
-        monkeypatch.setattr(arrays, "from_csv", self._read)
+        self._from_csv = csv_upload.from_csv
+        monkeypatch.setattr(csv_upload, "from_csv", self._read)
 
     def _read(self, body: bytes, *told: Any) -> Any:
-        if not arrays.is_small_csv(body):
+        if not csv_upload.is_small_csv(body):
             self.begun.append(body[:1].decode())
             assert self._go_on.acquire(timeout=100)
         return self._from_csv(body, *told)
