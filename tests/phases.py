@@ -6,7 +6,8 @@ import time
 from sqlalchemy import Engine, update
 
 from warpdesk_server.privacy.database import writing
-from warpdesk_server.privacy.rounds.state import Phase, rounds
+from warpdesk_server.privacy.rounds.records import Phase
+from warpdesk_server.privacy.rounds.tables import rounds
 
 
 def end_phase(ledger: Engine, round_id: str, phase: Phase, left: float = 0.0) -> None:

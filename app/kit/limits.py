@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.privacy.rounds.state import MOST_CLIENTS
+from warpdesk_server.privacy.rounds.terms import MOST_CLIENTS
 
 # --- what every caller may take of this process; what an operator may choose is in `app/settings.py`
 

@@ -8,7 +8,8 @@ from prometheus_client.core import Metric
 
 from warpdesk_server.app.metrics.families import families
 from warpdesk_server.privacy.ledger import Budget, Ledger
-from warpdesk_server.privacy.rounds.state import PHASES, Phase, Rounds
+from warpdesk_server.privacy.rounds.records import PHASES, Phase
+from warpdesk_server.privacy.rounds.state import Rounds
 
 SECONDS = 15.0
 OLD_SECONDS = 3 * SECONDS  # what is older is of a ledger that does not answer

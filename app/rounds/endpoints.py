@@ -23,8 +23,8 @@ from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.rounds import schemas
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.problems import Problem
-from warpdesk_server.privacy.rounds import state as rules
-from warpdesk_server.privacy.rounds.state import Bounds, Member, NewRound, Status
+from warpdesk_server.privacy.rounds.records import Member, Status
+from warpdesk_server.privacy.rounds.terms import Bounds, NewRound, overflow_proof, problems
 from warpdesk_server.workers.store.rows import Closed, Row, RowTaken
 
 router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audited)
@@ -73,7 +73,7 @@ async def create(request: Request, caller: Submitter, services: ServicesDep) -> 
             asked.deadlines.keys_s, asked.deadlines.shares_s, asked.deadlines.masked_s, asked.deadlines.unmask_s,
         ),
     )  # fmt: skip
-    if found := [Problem(f"/{field}", sentence) for field, sentence in rules.problems(new)]:
+    if found := [Problem(f"/{field}", sentence) for field, sentence in problems(new)]:
         raise Refusal("invalid-request", errors.sentence_of(tuple(found)), *found)
     settings = services.settings
     if new.bytes + 24 * new.dimension > settings.max_job_bytes:
@@ -382,7 +382,7 @@ def _statement(status: Status, stayed: int, gone: int) -> str:
 
 
 def _proof(new: NewRound) -> schemas.OverflowProof:
-    largest, limit = rules.overflow_proof(new)
+    largest, limit = overflow_proof(new)
     return schemas.OverflowProof(max_abs_sum=largest, limit=limit)
 
 

@@ -19,7 +19,8 @@ from warpdesk.client import Round, Unreachable, WarpdeskError
 from warpdesk.secagg import Member, Quantisation, Refused, graph
 from warpdesk.secagg.masking import quantise
 from warpdesk_server.privacy.database import connect
-from warpdesk_server.privacy.rounds.state import Phase, Rounds
+from warpdesk_server.privacy.rounds.records import Phase
+from warpdesk_server.privacy.rounds.state import Rounds
 from warpdesk_server.workers.settings import ledger_in
 
 pytestmark = pytest.mark.timeout(300)

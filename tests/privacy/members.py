@@ -7,7 +7,9 @@ from typing import Any
 
 from warpdesk.secagg import graph, key_agreement, secret_sharing
 from warpdesk.secagg.quantisation import Quantisation
-from warpdesk_server.privacy.rounds.state import PHASES, Bounds, Member, NewRound, Phase, Rounds
+from warpdesk_server.privacy.rounds.records import PHASES, Member, Phase
+from warpdesk_server.privacy.rounds.state import Rounds
+from warpdesk_server.privacy.rounds.terms import Bounds, NewRound
 
 CIPHERTEXT = bytes(96)
 

@@ -9,7 +9,7 @@ from scipy.stats import hypergeom
 
 from warpdesk.secagg.graph import COMPLETE, Graph, majority, neighbours, parameters
 from warpdesk_server.kernels.secure_aggregation.spec import SecureAggregation
-from warpdesk_server.privacy.rounds.state import MOST_CLIENTS
+from warpdesk_server.privacy.rounds.terms import MOST_CLIENTS
 
 _THIRD, _TWENTIETH, _NONE = Fraction(33, 100), Fraction(1, 20), Fraction(0)
 

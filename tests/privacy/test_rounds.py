@@ -18,33 +18,29 @@ from warpdesk.secagg import key_agreement
 from warpdesk.secagg.quantisation import Quantisation
 from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.secure_aggregation.spec import OPERATION
-from warpdesk_server.privacy.database import connect, create_tables, reading
-from warpdesk_server.privacy.rounds import state as rules
-from warpdesk_server.privacy.rounds import unmasking
-from warpdesk_server.privacy.rounds.state import (
-    PHASES,
+from warpdesk_server.privacy.database import connect, create_tables, reading, writing
+from warpdesk_server.privacy.errors import Refused
+from warpdesk_server.privacy.rounds import phases, tables, unmasking
+from warpdesk_server.privacy.rounds.errors import (
     Aborted,
     AlreadySent,
-    Bounds,
     DoubleReveal,
     ForgedShare,
-    Member,
     MissingShare,
     NoRoom,
     NoShare,
     NotANeighbour,
     NotYet,
-    Phase,
     PhaseOver,
-    Refused,
-    Rounds,
     TooManyRounds,
     UnknownMember,
     UnknownRound,
     UnusableKey,
     WrongLength,
-    problems,
 )
+from warpdesk_server.privacy.rounds.records import PHASES, Member, Phase
+from warpdesk_server.privacy.rounds.state import Rounds
+from warpdesk_server.privacy.rounds.terms import Bounds, problems
 from warpdesk_server.privacy.rounds.unmasking import Unrecoverable
 
 KEYS = key_agreement.public_key(b"\1" * 32), key_agreement.public_key(b"\2" * 32)
@@ -69,8 +65,8 @@ def five(rounds: Rounds, clock: Clock) -> Clients:
 def everything(engine: Engine) -> list[Any]:
     """Every row of every table of rounds."""
     with reading(engine) as connection:
-        tables = (rules.rounds, rules.members, rules.shares, rules.reveals)
-        return [connection.execute(select(table).order_by(*table.primary_key)).all() for table in tables]
+        all_tables = (tables.rounds, tables.members, tables.shares, tables.reveals)
+        return [connection.execute(select(table).order_by(*table.primary_key)).all() for table in all_tables]
 
 
 def test_a_round_with_a_drop_out_gives_the_seeds_of_the_masks_in_the_sum(five: Clients) -> None:
@@ -513,8 +509,8 @@ def test_rounds_of_one_key_and_bytes_of_all_have_limits(rounds: Rounds) -> None:
     other = new_round(4, dimension=1000, owner="somebody else")
     with pytest.raises(NoRoom, match="are 16000 bytes; live rounds of all keys may hold 40000 together"):
         rounds.create(other, bounds)
-    with rules.writing(rounds._engine) as connection:
-        rules._end(connection, first, "keys", "aborted", 0.0, "for the test")
+    with writing(rounds._engine) as connection:
+        phases.end(connection, first, "keys", "aborted", 0.0, "for the test")
     rounds.create(other, bounds)
 
 

@@ -33,9 +33,10 @@ from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.secure_aggregation import cpu
 from warpdesk_server.privacy import database
 from warpdesk_server.privacy.database import DatabaseUnavailable
-from warpdesk_server.privacy.rounds import state as state
-from warpdesk_server.privacy.rounds import unmasking
-from warpdesk_server.privacy.rounds.state import AlreadySent, Member, Rounds
+from warpdesk_server.privacy.rounds import state, unmasking
+from warpdesk_server.privacy.rounds.errors import AlreadySent
+from warpdesk_server.privacy.rounds.records import Member
+from warpdesk_server.privacy.rounds.state import Rounds
 from warpdesk_server.service.processes import module, spawn
 from warpdesk_server.workers.child import codec
 from warpdesk_server.workers.queue.jobs import JobQueue, connect

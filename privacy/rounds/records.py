@@ -1,0 +1,76 @@
+"""What is known of a round: its phase, its members, and what is left to compute. Data alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from warpdesk.secagg.quantisation import Quantisation
+
+Phase = Literal["keys", "shares", "masked", "unmask", "aggregating", "done", "aborted"]
+PHASES: tuple[Phase, ...] = ("keys", "shares", "masked", "unmask", "aggregating", "done", "aborted")
+LIVE = PHASES[:5]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One client of a round, by the token it was given."""
+
+    round_id: str
+    client: int
+    owner: str  # of the round
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a round is. `counts` says how many clients sent each of keys, shares, masked, unmask; `deadline` is in
+    Unix seconds."""
+
+    id: str
+    owner: str
+    phase: Phase
+    created_at: float
+    deadline: float | None
+    clients: int
+    min_clients: int
+    roster: int | None
+    degree: int | None
+    threshold: int | None
+    dimension: int
+    modulus_bits: int
+    counts: Mapping[str, int]
+    why: str | None
+    job_id: str | None
+    ended_at: float | None
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Who takes part: (mask_public, share_public) by client, and how they mask and share."""
+
+    round_id: str
+    clients: Mapping[int, tuple[bytes, bytes]]
+    ring: Sequence[int]
+    degree: int
+    threshold: int
+    dimension: int
+    modulus_bits: int
+    quantisation: Quantisation
+
+
+@dataclass(frozen=True)
+class Received:
+    """What one client sent another: two encrypted shares, and its commitments to them."""
+
+    ciphertext: bytes = field(repr=False)
+    self_seed: bytes
+    mask_key: bytes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a masked vector belongs: a row of a matrix of so many rows, each of so many bytes."""
+
+    row: int
+    rows: int
+    row_bytes: int
+    seconds: float  # that are left for it
