@@ -11,7 +11,8 @@ import anyio.to_thread
 from prometheus_client import start_http_server
 from redis.exceptions import RedisError
 
-from warpdesk_server.app.access.auth import LOCAL, Gate, read_keys
+from warpdesk_server.app.access.auth import Gate
+from warpdesk_server.app.access.keys import LOCAL, read_keys
 from warpdesk_server.app.arrays import storage
 from warpdesk_server.app.budgets import charging
 from warpdesk_server.app.jobs import results

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 from rq import Worker
 from rq.suspension import resume, suspend
 
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.benchmarks import attackers
 from warpdesk_server.benchmarks.attackers import Target
 from warpdesk_server.benchmarks.processes import memory, process_of_api, service

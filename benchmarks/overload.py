@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.benchmarks.processes import redis, service
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.workers.queue.jobs import JobQueue, connect

@@ -96,7 +96,7 @@ def _serve() -> None:
     import numpy as np
 
     from examples.prices import sp500
-    from warpdesk_server.app.access.auth import create_key
+    from warpdesk_server.app.access.keys import create_key
     from warpdesk_server.benchmarks.batches import all_at_once, keep, request_of, until
     from warpdesk_server.benchmarks.overload import Caller
     from warpdesk_server.benchmarks.processes import api_process, redis, worker

@@ -24,7 +24,8 @@ from fastapi import Depends, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from warpdesk_server.app.access.auth import Key, Needs
+from warpdesk_server.app.access.auth import Needs
+from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.workers import logs
 

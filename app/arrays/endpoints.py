@@ -10,7 +10,8 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from warpdesk import models
-from warpdesk_server.app.access.auth import Key, Reader, Submitter
+from warpdesk_server.app.access.auth import Reader, Submitter
+from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.arrays import csv_upload, schemas, storage
 from warpdesk_server.app.arrays.npy_upload import NpyUpload
 from warpdesk_server.app.http import bodies, downloads

@@ -10,7 +10,8 @@ from warpdesk import models
 from warpdesk.models import Reply
 from warpdesk_server.app.access import audit
 from warpdesk_server.app.access.audit import Admin, Audited
-from warpdesk_server.app.access.auth import Key, Reader
+from warpdesk_server.app.access.auth import Reader
+from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.budgets import schemas
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import operations

@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from warpdesk_server.app.access.auth import LOCAL
+from warpdesk_server.app.access.keys import LOCAL
 from warpdesk_server.app.jobs.throughput import Drain
 from warpdesk_server.app.kit import durability, limits
 from warpdesk_server.app.kit.durability import Durability

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from warpdesk import models
 from warpdesk_server.app.access import auth
-from warpdesk_server.app.access.auth import Canceler, Key, Reader
+from warpdesk_server.app.access.auth import Canceler, Reader
+from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.direct import DirectRoute
 from warpdesk_server.app.http.observe import after_private

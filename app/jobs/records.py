@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Response
 
 from warpdesk import models
-from warpdesk_server.app.access.auth import LOCAL, Key
+from warpdesk_server.app.access.keys import LOCAL, Key
 from warpdesk_server.app.jobs import schemas
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import moment

@@ -18,7 +18,8 @@ from redis.exceptions import RedisError, ResponseError
 
 from warpdesk import models
 from warpdesk_server.app.access import auth
-from warpdesk_server.app.access.auth import Key, Submitter
+from warpdesk_server.app.access.auth import Submitter
+from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.arrays import ndarray, storage
 from warpdesk_server.app.budgets import charging
 from warpdesk_server.app.http import bodies

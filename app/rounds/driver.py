@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from warpdesk_server.app.access.auth import Key
+from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.jobs import submission
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal

@@ -12,7 +12,8 @@ from fastapi import APIRouter, Request, Response
 from warpdesk.models import Body
 from warpdesk_server.app.access import audit, auth
 from warpdesk_server.app.access.audit import Audited
-from warpdesk_server.app.access.auth import Key, Reader, Submitter
+from warpdesk_server.app.access.auth import Reader, Submitter
+from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import results
 from warpdesk_server.app.jobs.records import own_job

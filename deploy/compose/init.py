@@ -11,7 +11,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-from warpdesk_server.app.access.auth import UnusableKeys, require_key_file
+from warpdesk_server.app.access.keys import UnusableKeys, require_key_file
 from warpdesk_server.privacy.seeds import Ring
 
 UNUSABLE = "#" + "0" * 64  # in deploy/redis/users.acl where a password's digest belongs

@@ -17,7 +17,7 @@ from tests.deploy.redis_of_deploy import DEPLOY, Secured, secured_redis
 from tests.redis_servers import server
 from tests.workers.operations import OPERATIONS
 from warpdesk.cli.main import main
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor import join
 from warpdesk_server.doctor.check import Check, Findings

@@ -20,7 +20,7 @@ from tests.deploy.promises import PROMISES, main, pod, secrets_wanted, workers, 
 from tests.deploy.redis_of_deploy import secured_redis
 from tests.deploy.tools import tool
 from warpdesk.cli.main import parser
-from warpdesk_server.app.access.auth import create_key, read_keys
+from warpdesk_server.app.access.keys import create_key, read_keys
 from warpdesk_server.kernels.gpu.cubins import Cubins
 from warpdesk_server.kernels.gpu.nvrtc import Nvrtc
 from warpdesk_server.privacy.seeds import Ring

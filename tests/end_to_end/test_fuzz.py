@@ -22,7 +22,7 @@ from schemathesis import GenerationMode
 from tests.conftest import Service, processes_of, serve, wait_until_ready
 from tests.end_to_end.mutations import Drawn, Known, request
 from tests.end_to_end.test_http_schema import ROUTES
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 
 REQUESTS = int(os.environ.get("FUZZ_REQUESTS", "1500"))
 SEED = int(os.environ.get("FUZZ_SEED", "0"))

@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.app.conftest import Live, live
 from tests.conftest import redis_of_its_own
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.workers.queue.reports import DeviceReport, WorkerReport
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.conftest import free_port, serve, wait_until_ready
-from warpdesk_server.app.access.auth import create_key, rotate_key
+from warpdesk_server.app.access.keys import create_key, rotate_key
 from warpdesk_server.service.redis_server import find_binary
 
 RSI = {"operation": "rsi", "params": {"period": 3}, "inputs": {"prices": {"data": [44.34, 44.09, 44.15, 43.61, 44.33]}}}

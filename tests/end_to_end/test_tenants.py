@@ -19,7 +19,7 @@ from rq.suspension import resume, suspend
 from tests.app.conftest import Live, live
 from tests.workers.conftest import Desk
 from tests.workers.operations import SHARED
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.workers.queue.jobs import connect
 from warpdesk_server.workers.store.spool import SpoolStore
 

@@ -63,7 +63,7 @@ def add(commands: Subcommands) -> None:
 
 
 def _create_key(chosen: argparse.Namespace) -> int:
-    from warpdesk_server.app.access.auth import create_key
+    from warpdesk_server.app.access.keys import create_key
     from warpdesk_server.app.settings import Settings
 
     settings = read(Settings)
@@ -77,7 +77,7 @@ def _create_key(chosen: argparse.Namespace) -> int:
 
 
 def _rotate_key(chosen: argparse.Namespace) -> int:
-    from warpdesk_server.app.access.auth import rotate_key
+    from warpdesk_server.app.access.keys import rotate_key
     from warpdesk_server.app.settings import Settings
 
     settings = read(Settings)
@@ -87,7 +87,7 @@ def _rotate_key(chosen: argparse.Namespace) -> int:
 
 def _show_token(settings: "Settings", action: str, target: str | None, make: "Callable[[Deed], str]") -> int:
     from warpdesk_server.app.access.audit import AuditUnavailable, Deed, user
-    from warpdesk_server.app.access.auth import UnknownKey, UnusableKeys
+    from warpdesk_server.app.access.keys import UnknownKey, UnusableKeys
 
     try:
         with audit_log(settings).of(Deed(user(), action, target)) as deed:
@@ -102,7 +102,7 @@ def _show_token(settings: "Settings", action: str, target: str | None, make: "Ca
 
 
 def _list_keys(_: argparse.Namespace) -> int:
-    from warpdesk_server.app.access.auth import UnusableKeys, read_keys
+    from warpdesk_server.app.access.keys import UnusableKeys, read_keys
     from warpdesk_server.app.settings import Settings
 
     try:
@@ -121,7 +121,7 @@ def _list_keys(_: argparse.Namespace) -> int:
 
 def _revoke_key(chosen: argparse.Namespace) -> int:
     from warpdesk_server.app.access.audit import AuditUnavailable, Deed, user
-    from warpdesk_server.app.access.auth import UnknownKey, UnusableKeys, revoke_key
+    from warpdesk_server.app.access.keys import UnknownKey, UnusableKeys, revoke_key
     from warpdesk_server.app.settings import Settings
 
     settings = read(Settings)
@@ -138,7 +138,7 @@ def _revoke_key(chosen: argparse.Namespace) -> int:
 
 def _open_service(_: argparse.Namespace) -> int:
     from warpdesk_server.app.access.audit import AuditUnavailable, Deed, user
-    from warpdesk_server.app.access.auth import UnusableKeys, serve_without_keys
+    from warpdesk_server.app.access.keys import UnusableKeys, serve_without_keys
     from warpdesk_server.app.settings import Settings
 
     settings = read(Settings)

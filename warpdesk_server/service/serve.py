@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from warpdesk_server.app.access.auth import UnusableKeys, is_loopback, read_keys, require_key_file
+from warpdesk_server.app.access.keys import UnusableKeys, read_keys, require_key_file
+from warpdesk_server.app.access.local import is_loopback
 from warpdesk_server.app.http.connections import raise_file_limit
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.catalogue import OPERATIONS

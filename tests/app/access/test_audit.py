@@ -13,7 +13,7 @@ from tests.app.access.test_auth import bearer
 from tests.app.conftest import SCALE, Live
 from tests.app.jobs.test_dead_letters import dead
 from warpdesk_server.app.access.audit import Audit, AuditUnavailable, Deed
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 
 BUDGET = {"name": "a", "dataset": "orders", "accountant": "pure", "neighbouring": "add_remove", "epsilon": "1"}
 

@@ -19,7 +19,7 @@ from tests.app.conftest import SCALE
 from tests.clocks import HOUR, Clock
 from tests.conftest import ROOT
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import UnknownKey, create_key, read_keys, revoke_key, rotate_key
+from warpdesk_server.app.access.keys import UnknownKey, create_key, read_keys, revoke_key, rotate_key
 from warpdesk_server.service.processes import module, spawn, stop
 
 

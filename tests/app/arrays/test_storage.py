@@ -17,7 +17,7 @@ from tests.app.conftest import SCALE, Live
 from tests.claims import request
 from tests.waiting import wait_until
 from warpdesk_server.app import background
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.arrays.npy_upload import NpyUpload
 from warpdesk_server.app.arrays.storage import ended
 from warpdesk_server.kernels.array import DType

@@ -18,7 +18,7 @@ from tests.app.arrays.test_uploads import npy
 from tests.app.conftest import Live, live
 from tests.conftest import redis_of_its_own
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.budgets import charging
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.kit import ledger_calls

@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk_server.app import main
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.reports import (
     BreakerReport,

@@ -14,7 +14,7 @@ from tests.app.access.test_auth import bearer
 from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.conftest import SCALE, Live, connected
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 
 CSV = {"Content-Type": "text/csv"}
 SIZE = 100_000  # bytes of a body

@@ -18,7 +18,7 @@ from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.conftest import Live, connected
 from tests.conftest import Service, processes_of, serve, wait_until_ready
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.http.connections import raise_file_limit
 
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -13,7 +13,7 @@ import pytest
 from tests.app.access.test_auth import bearer
 from tests.app.conftest import SCALE, Live
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.arrays import csv_upload, table
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import operations

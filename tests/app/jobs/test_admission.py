@@ -23,7 +23,7 @@ from tests.app.computations import work
 from tests.app.conftest import SCALE, Live, connected, unlike
 from tests.app.health.test_health import redis_pid
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.jobs.admission import LOOK_SECONDS, Admission, View
 from warpdesk_server.app.jobs.throughput import Drain

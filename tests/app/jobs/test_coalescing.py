@@ -11,7 +11,7 @@ from tests.app.access.test_auth import bearer
 from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 
 DRAW = {"operation": "draw", "params": {"count": 3}}
 HIDE = {"operation": "hide", "params": {"count": 1}, "inputs": {"values": {"data": [1.0]}}}

@@ -11,7 +11,7 @@ from tests.app.access.test_auth import bearer
 from tests.app.computations import work
 from tests.app.conftest import SCALE, Live, unlike
 from tests.claims import finish, take
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed
 
 DIED = Failed(code="worker-died", message="the worker's process ended 3 times while it ran alone")

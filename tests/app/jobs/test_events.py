@@ -19,7 +19,7 @@ import pytest
 
 from tests.app.conftest import SCALE, Live, connected, unlike
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.service.processes import module, spawn, stop
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.jobs import JobQueue, connect

@@ -19,7 +19,7 @@ from tests.app.arrays.test_uploads import NPY, npy
 from tests.app.computations import COMPUTATIONS, work
 from tests.app.conftest import Live, live, unlike
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.jobs import completions
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.queue.jobs import JobQueue

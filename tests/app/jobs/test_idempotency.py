@@ -19,7 +19,7 @@ from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live, unlike
 from tests.app.health.test_health import redis_pid
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.jobs import connect
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from warpdesk.models import Provenance as Told
-from warpdesk_server.app.access.auth import LOCAL
+from warpdesk_server.app.access.keys import LOCAL
 from warpdesk_server.app.jobs.records import provenance
 from warpdesk_server.workers.queue.protocol import JobRequest, Provenance, State, Together
 from warpdesk_server.workers.queue.records import JobRecord

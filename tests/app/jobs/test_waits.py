@@ -17,7 +17,7 @@ import pytest
 from tests.app.access.test_auth import bearer
 from tests.app.conftest import SCALE, Live, connected, unlike
 from tests.waiting import wait_until
-from warpdesk_server.app.access.auth import create_key, revoke_key, rotate_key
+from warpdesk_server.app.access.keys import create_key, revoke_key, rotate_key
 from warpdesk_server.app.jobs.queue import Queue
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.workers.queue.jobs import JobQueue, connect

@@ -9,7 +9,7 @@ import pytest
 
 from tests.app.access.test_auth import SCALE, bearer
 from tests.app.arrays.test_uploads import NPY, npy
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Limits, Shares, network
 from warpdesk_server.kernels.catalogue import OPERATIONS

@@ -26,7 +26,7 @@ from tests.conftest import free_port, redis_of_its_own
 from tests.deploy.tools import tool
 from tests.waiting import wait_until
 from warpdesk_server.app import main
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.jobs.submission import new_job_id
 from warpdesk_server.app.metrics import exposition as metrics
 from warpdesk_server.app.metrics import families as declared

@@ -31,7 +31,7 @@ from tests.link import Link
 from tests.waiting import wait_until
 from tests.workers.operations import OPERATIONS
 from tests.workers.queue.seen import Seen
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
 from warpdesk_server.app.remote.endpoints import RESULTS, _is_unwanted
 from warpdesk_server.kernels.problems import InvalidRequest

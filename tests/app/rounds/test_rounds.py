@@ -24,7 +24,7 @@ from tests.phases import end_phase
 from tests.waiting import wait_until
 from warpdesk import secagg
 from warpdesk.exchange import WarpdeskError
-from warpdesk_server.app.access.auth import create_key
+from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.jobs import submission
 from warpdesk_server.app.kit import limits
 from warpdesk_server.app.rounds import driver
