@@ -94,3 +94,14 @@ def test_the_tables_of_the_benchmarks_are_what_the_script_writes() -> None:
     page = script["PAGE"].read_text()
     assert script["written"](page) == page
     assert sorted(re.findall(r"<!-- table: (\w+) -->", page)) == sorted(script["TABLES"])
+
+
+def test_every_setting_of_the_reference_page_is_one() -> None:
+    from warpdesk_server.app.settings import Settings
+    from warpdesk_server.workers.settings import WorkerSettings
+
+    fields = {*Settings.model_fields, *WorkerSettings.model_fields}
+    names = re.findall(r"`WARPDESK_(\w+)`", (ROOT / "docs" / "reference" / "settings.md").read_text())
+    others = {name for name in names if name.removesuffix("_FILE").lower() not in fields and name.lower() not in fields}
+    assert others == {"KERNEL_CACHE"}  # read by `kernels.gpu.cubins`, which has no settings
+    assert len(names) == len(set(names)) > 50
