@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from warpdesk_server.app.access.auth import Gate
 from warpdesk_server.app.access.keys import LOCAL, read_keys
 from warpdesk_server.app.arrays import storage
-from warpdesk_server.app.budgets import charging
+from warpdesk_server.app.budgets import settlement
 from warpdesk_server.app.jobs import results
 from warpdesk_server.app.jobs.completions import Completions
 from warpdesk_server.app.jobs.queue import Queue
@@ -44,7 +44,7 @@ def loops(services: Services, gate: Gate) -> dict[str, Loop]:
         "listen": lambda: services.completions.listen(partial(_follow_up, services)),
         "sweep": lambda: storage.sweep(store, jobs, settings.sweep_every),
         "storage": lambda: storage.keep_count(store),
-        "charges": lambda: charging.look(services),
+        "charges": lambda: settlement.look(services),
         "keys": lambda: _watch_keys(gate, services.completions),
         "rounds": lambda: driver.drive(services),
         "turn": lambda: _turn(services.metrics),
@@ -90,7 +90,7 @@ async def _follow_up(services: Services, record: JobRecord) -> None:
     storage.ended(services.store, record)
     if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
         await results.erase_secrets(services, record)
-        await charging.ended(services, record)
+        await settlement.ended(services, record)
         if record.request.operation == driver.OPERATION:
             services.rounds_moved.set()  # one may have waited for it
 

@@ -25,8 +25,10 @@ from warpdesk_server.benchmarks.report import show
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy import anchor
 from warpdesk_server.privacy.anchor import Anchor
+from warpdesk_server.privacy.budgets import NewBudget
+from warpdesk_server.privacy.charging import ChargeRequest
 from warpdesk_server.privacy.database import connect
-from warpdesk_server.privacy.ledger import Ledger, NewBudget, Order
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.seeds import Secrets
 
 SECONDS = 1.0  # of a turn
@@ -112,14 +114,14 @@ def _bare(engine: Engine) -> Callable[[], object]:
 
 def _charged(urls: Urls, number: int, *, whole: bool) -> Callable[[], object]:
     ledger = _ledger(urls)
-    [budget] = ledger.budgets(1)
+    [budget] = ledger.budgets.page(1)
     line = f"{number} {time.monotonic_ns()}"
     count = 0
 
     def once() -> None:
         nonlocal count
         count += 1
-        order = Order(
+        order = ChargeRequest(
             owner="key_a",
             idempotency_key=f"{line} {count}",
             fingerprint="a request",
@@ -127,10 +129,10 @@ def _charged(urls: Urls, number: int, *, whole: bool) -> Callable[[], object]:
             job_id=f"job_{count}",
             job="{" + '"a":"job",' * 50 + "}",  # half a kilobyte, as a small job has
         )
-        charge = ledger.charge(budget.id, SPEND, order).charge
+        charge = ledger.charges.reserve(budget.id, SPEND, order).charge
         if whole:
-            ledger.claim(charge.id, **RELEASE)
-            ledger.release(charge.id, '{"result":"here"}', b"a digest")
+            ledger.charges.claim(charge.id, **RELEASE)
+            ledger.charges.release(charge.id, '{"result":"here"}', b"a digest")
 
     return once
 
@@ -170,7 +172,7 @@ def _prepare(urls: Urls) -> None:
         created_by="key_a",
         epsilon="1000000",
     )
-    ledger.create(budget)
+    ledger.budgets.open(budget)
     with ledger.engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE bare (text TEXT)")
     ledger.dispose()

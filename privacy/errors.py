@@ -1,4 +1,4 @@
-"""Errors of budgets and rounds that a caller can act on: each class carries the code that programs read."""
+"""Errors that a caller or an operator can act on: each class carries the code that programs read."""
 
 from typing import ClassVar
 
@@ -11,3 +11,15 @@ class Refused(ValueError):
 
     code: ClassVar[str]
     pointer: str | None = None
+
+
+class NoRelease(ValueError):
+    """A charge on which nothing may be released. `code` is that of the job's failure."""
+
+    code: ClassVar[str]
+
+
+class Tampered(NoRelease):
+    """A row is not as the ledger wrote it."""
+
+    code = "charge-changed"

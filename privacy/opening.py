@@ -18,7 +18,8 @@ from warpdesk_server.privacy.database import (
     facts,
     identity,
 )
-from warpdesk_server.privacy.ledger import Ledger, LedgerBehind
+from warpdesk_server.privacy.journal import LedgerBehind
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey, WrongKey, alone, force
 
 log = logging.getLogger("warpdesk.ledger")

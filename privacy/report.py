@@ -45,7 +45,7 @@ def report(ledger: Ledger, budget_id: str, delta: str) -> Report:
     of the accountant zcdp need none.
     """
     allowed = Fraction(exactly("delta", delta), 10 ** PLACES["delta"])
-    budget = ledger.budget(budget_id)
+    budget = ledger.budgets.get(budget_id)
     spends = _spends(ledger, budget_id)
     releases = spends.total()
     if releases == 0:
@@ -64,7 +64,7 @@ def _spends(ledger: Ledger, budget_id: str) -> Counter[tuple[Fraction, Fraction]
     """How often each (epsilon, delta) was spent and not given back."""
     spends: Counter[tuple[Fraction, Fraction]] = Counter()
     after = 0
-    while entries := ledger.history(budget_id, after, _AT_A_TIME):
+    while entries := ledger.budgets.history(budget_id, after, _AT_A_TIME):
         for entry in entries:
             if entry.kind in ("close", "rules"):
                 continue

@@ -2,7 +2,7 @@
 
 A budget's entries are its chain: each holds the hash of the one before. The database itself refuses to change or delete
 them, and so it does what a budget was created with. That is a guard against mistakes: who may drop a trigger is found
-by `Ledger.verify`.
+by `Budgets.verify`.
 """
 
 from collections.abc import Mapping

@@ -20,7 +20,9 @@ from warpdesk_server.app.kit.errors import Refusal, refuse_at
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.amounts import Name
-from warpdesk_server.privacy.ledger import Budget, Charge, Entry, NewBudget, UnknownCharge
+from warpdesk_server.privacy.budgets import Budget, NewBudget
+from warpdesk_server.privacy.chain import Entry
+from warpdesk_server.privacy.charging import Charge, UnknownCharge
 from warpdesk_server.privacy.rules import Rules
 
 router = APIRouter(tags=["budgets"], route_class=Audited)
@@ -57,7 +59,7 @@ async def create(request: Request, caller: Admin, services: ServicesDep) -> Resp
     )
     given = asked.model_dump(exclude={"charge_keys", "arrays"})
     made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
-    budget = await _asked(services, caller, lambda: services.ledger.create(made))
+    budget = await _asked(services, caller, lambda: services.ledger.budgets.open(made))
     audit.about(request, budget.id)
     return _answer(_budget(budget), 201, {"Location": f"/v1/budgets/{budget.id}"})
 
@@ -76,7 +78,7 @@ async def budgets(
         str | None, Query(description="From `next` of the page before", pattern=schemas.BUDGET_ID)
     ] = None,
 ) -> Response:
-    found = await _asked(services, caller, lambda: services.ledger.budgets(limit + 1, cursor))
+    found = await _asked(services, caller, lambda: services.ledger.budgets.page(limit + 1, cursor))
     more = f"/v1/budgets?limit={limit}&cursor={found[limit - 1].id}" if len(found) > limit else None
     page = schemas.BudgetPage(budgets=[_budget(budget) for budget in found[:limit]], next=more)
     return _answer(page, 200, {"Link": f'<{more}>; rel="next"'} if more else {})
@@ -90,7 +92,7 @@ async def budgets(
 )
 async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
     """What it holds, what was spent and what remains, as exact decimals, and the head of its chain."""
-    return _answer(_budget(await _asked(services, caller, lambda: services.ledger.budget(budget_id))))
+    return _answer(_budget(await _asked(services, caller, lambda: services.ledger.budgets.get(budget_id))))
 
 
 @router.post(
@@ -101,7 +103,7 @@ async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Respo
 )
 async def close(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
     """From then on nothing is charged to it. What was spent stays on record, and jobs that were charged run."""
-    return _answer(_budget(await _asked(services, caller, lambda: services.ledger.close(budget_id, caller.id))))
+    return _answer(_budget(await _asked(services, caller, lambda: services.ledger.budgets.close(budget_id, caller.id))))
 
 
 @router.get(
@@ -111,7 +113,7 @@ async def close(budget_id: str, caller: Admin, services: ServicesDep) -> Respons
     responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
 async def rules(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
-    found = await _asked(services, caller, lambda: services.ledger.rules(budget_id))
+    found = await _asked(services, caller, lambda: services.ledger.budgets.rules(budget_id))
     return Response(found.text, media_type="application/json")
 
 
@@ -132,7 +134,7 @@ async def change_rules(budget_id: str, request: Request, caller: Admin, services
     asked = await bodies.read_json(
         request, services.settings.max_body, lambda sent: bodies.fitted(schemas.BudgetRules, bodies.parse(sent))
     )
-    await _asked(services, caller, lambda: services.ledger.change_rules(budget_id, _rules(asked), caller.id))
+    await _asked(services, caller, lambda: services.ledger.budgets.change_rules(budget_id, _rules(asked), caller.id))
     return Response(asked.model_dump_json(), media_type="application/json")
 
 
@@ -155,7 +157,7 @@ async def quote(budget_id: str, request: Request, caller: Reader, services: Serv
         return job.spend, list(job.stored.values())
 
     spend, stored = await bodies.read_json(request, services.settings.max_body, checked, small=0)  # it reads files
-    told = await _asked(services, caller, lambda: services.ledger.quote(budget_id, spend, caller.id, stored))
+    told = await _asked(services, caller, lambda: services.ledger.budgets.quote(budget_id, spend, caller.id, stored))
     return _answer(schemas.Quote(fits=told.fits, cost=_amounts(told.cost), remaining=_amounts(told.remaining)))
 
 
@@ -174,7 +176,7 @@ async def history(
 ) -> Response:
     """Every charge, refund and change in order; each holds the hash of the one before. Whose a charge is and what for,
     its owner and administrators see alone."""
-    found = await _asked(services, caller, lambda: services.ledger.history(budget_id, after, limit + 1))
+    found = await _asked(services, caller, lambda: services.ledger.budgets.history(budget_id, after, limit + 1))
     more = f"/v1/budgets/{budget_id}/history?after={found[limit - 1].seq}&limit={limit}" if len(found) > limit else None
     return _answer(schemas.History(entries=[_entry(entry, caller) for entry in found[:limit]], next=more))
 
@@ -188,7 +190,7 @@ async def history(
 async def verify(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
     """Replay the whole chain: every hash, and whether what was spent is the sum of its entries. A head that was noted
     before, from any answer, proves that nothing before it was changed since."""
-    told = await _asked(services, caller, lambda: services.ledger.verify(budget_id))
+    told = await _asked(services, caller, lambda: services.ledger.budgets.verify(budget_id))
     return _answer(
         schemas.Verified(
             valid=told.ok, entries=told.entries, head=told.head, first_bad=told.first_bad, reason=told.reason
@@ -210,7 +212,7 @@ async def charge(charge_id: str, caller: Reader, services: ServicesDep) -> Respo
 
 def _own(services: Services, caller: Key, charge_id: str) -> Charge:
     try:
-        found = services.ledger.find(charge_id)
+        found = services.ledger.charges.get(charge_id)
     except UnknownCharge:
         found = None
     if found is None or (found.owner != caller.id and not caller.allows("admin")):

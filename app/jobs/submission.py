@@ -21,7 +21,7 @@ from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Submitter
 from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.arrays import ndarray, storage
-from warpdesk_server.app.budgets import charging
+from warpdesk_server.app.budgets import settlement
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.http.direct import DirectRoute
 from warpdesk_server.app.jobs import operations
@@ -34,9 +34,9 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.privacy.charging import Charge, OverBudget, Reservation
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
-from warpdesk_server.privacy.ledger import Charge, Charged, OverBudget
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import PRIORITIES, JobRequest, Priority, State, Together
@@ -171,12 +171,12 @@ async def _place(
     given_up, accounted = threading.Event(), _names_a_budget(services, body)
 
     def prepare() -> Callable[[JobQueue], tuple[Enqueued, JobRecord, int | None]]:
-        paying = charging.Request(text, _canonical(body)) if accounted and text is not None else None
+        paying = settlement.Request(text, _canonical(body)) if accounted and text is not None else None
         try:
             checked = operations.check(services, caller.id, body)
         except Refusal:
             # An input that was charged for may be gone, and its job need not.
-            earlier = charging.known(services.ledger, caller.id, paying) if paying is not None else None
+            earlier = settlement.known(services.ledger, caller.id, paying) if paying is not None else None
             if earlier is None:
                 raise
             return lambda jobs: _known_job(jobs, earlier)
@@ -199,7 +199,7 @@ async def _place(
             charged = _charge(services, submission, checked.spend, paying)
             if charged.replayed:
                 return lambda jobs: _charged_before(services, jobs, submission, charged.charge)
-            submission = replace(submission, job=charging.paid(job, charged.charge))
+            submission = replace(submission, job=settlement.paid(job, charged.charge))
         return lambda jobs: _enqueue(services, jobs, submission, given_up, positioned_too=positioned_too)
 
     with anyio.move_on_after(ledger_calls.PATIENCE if accounted else None) as scope:
@@ -230,11 +230,11 @@ async def submit_for(services: Services, owner: Key, key: str, body: Mapping[str
     return enqueued.job_id
 
 
-def _charge(services: Services, submission: _Submission, spend: Spend, paying: charging.Request) -> Charged:
+def _charge(services: Services, submission: _Submission, spend: Spend, paying: settlement.Request) -> Reservation:
     """Charge for it, once for its Idempotency-Key."""
     budget, version = submission.checked.submission.params["budget"], submission.checked.operation.release_version
     try:
-        charged = charging.charge(services.ledger, budget, spend, submission.job, version, paying)
+        charged = settlement.charge(services.ledger, budget, spend, submission.job, version, paying)
     except Refused as refused:  # where the database did not answer, it may have been charged, and will run
         if isinstance(refused, OverBudget):
             services.metrics.charged(budget, "refused")
@@ -254,7 +254,7 @@ def _charged_before(
     if record is not None or charge.state in ("failed", "void"):
         _discard(services, submission)
         return _known_job(jobs, charge)
-    job = charging.paid(submission.job.model_copy(update={"id": charge.job_id}), charge)
+    job = settlement.paid(submission.job.model_copy(update={"id": charge.job_id}), charge)
     submission = replace(submission, job=job)
     try:
         _insist(services, jobs, submission)
@@ -442,15 +442,15 @@ def _enqueue(
             _require_gpu(jobs)
         enqueued = _insist(services, jobs, submission)
     except Refusal:
-        if charging.take_back(services.ledger, job, "it was refused before it was queued"):
+        if settlement.take_back(services.ledger, job, "it was refused before it was queued"):
             _discard(services, submission)
         raise
     except (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError) as error:
-        if charging.take_back(services.ledger, job, f"it was refused before it was queued: {type(error).__name__}"):
+        if settlement.take_back(services.ledger, job, f"it was refused before it was queued: {type(error).__name__}"):
             _discard(services, submission)
         raise _refusal(services, submission, error) from None
     if enqueued.replayed:
-        charging.take_back(services.ledger, job, "its Idempotency-Key has a job")
+        settlement.take_back(services.ledger, job, "its Idempotency-Key has a job")
         _discard(services, submission)
         return enqueued, fresh, None
     if given_up.is_set() and submission.key is None:

@@ -18,7 +18,8 @@ from warpdesk import models
 from warpdesk_server.kernels.problems import MOST_LISTED, Problem, problems_of
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
-from warpdesk_server.privacy.ledger import LedgerBehind, WrongKey
+from warpdesk_server.privacy.journal import LedgerBehind
+from warpdesk_server.privacy.seeds import WrongKey
 from warpdesk_server.workers.store.disk import Reserved
 
 log = logging.getLogger("warpdesk_server.service.api")

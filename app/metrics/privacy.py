@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from prometheus_client.core import Metric
 
 from warpdesk_server.app.metrics.families import families
-from warpdesk_server.privacy.ledger import Budget, Ledger
+from warpdesk_server.privacy.budgets import Budget
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.rounds.records import PHASES, Phase
 from warpdesk_server.privacy.rounds.state import Rounds
 
@@ -26,7 +27,7 @@ class Seen:
 
 def look(ledger: Ledger, rounds: Rounds) -> Seen:
     """Asks the database."""
-    budgets, left_out = ledger.open_budgets(MOST)
+    budgets, left_out = ledger.budgets.oldest_open(MOST)
     return Seen(budgets, left_out, rounds.phases(), rounds.live_bytes())
 
 

@@ -4,7 +4,9 @@ from fractions import Fraction
 from typing import Any
 
 from warpdesk_server.kernels.spend import Spend
-from warpdesk_server.privacy.ledger import Budget, Charge, Ledger, NewBudget, NoiseKey, Order
+from warpdesk_server.privacy.budgets import Budget, NewBudget
+from warpdesk_server.privacy.charging import Charge, ChargeRequest, NoiseKey
+from warpdesk_server.privacy.ledger import Ledger
 
 RELEASE = {"operation": "dp_noise", "params": '{"epsilon":"0.1"}', "inputs": '{"values":"blake3:00"}', "version": "1"}
 
@@ -14,7 +16,7 @@ def open_budget(ledger: Ledger, dataset: str = "a dataset", **given: Any) -> Bud
     given = {"accountant": "pure", "neighbouring": "add_remove", "epsilon": "1.0", **given}
     if given["accountant"] == "zcdp":
         del given["epsilon"]
-    return ledger.create(NewBudget(name="a budget", dataset=dataset, created_by="key_admin", **given))
+    return ledger.budgets.open(NewBudget(name="a budget", dataset=dataset, created_by="key_admin", **given))
 
 
 def spend(epsilon: str | Fraction = "0.1", **fields: Any) -> Spend:
@@ -25,7 +27,7 @@ def spend(epsilon: str | Fraction = "0.1", **fields: Any) -> Spend:
     )
 
 
-def order(number: int = 1, **fields: Any) -> Order:
+def charge_request(number: int = 1, **fields: Any) -> ChargeRequest:
     values: dict[str, Any] = {
         "owner": "key_a",
         "idempotency_key": f"request {number}",
@@ -35,15 +37,15 @@ def order(number: int = 1, **fields: Any) -> Order:
         "job": f'{{"id":"job_{number:04d}"}}',
         **fields,
     }
-    return Order(**values)
+    return ChargeRequest(**values)
 
 
-def charged(ledger: Ledger, budget: Budget, number: int = 1, epsilon: str = "0.1") -> Charge:
-    return ledger.charge(budget.id, spend(epsilon), order(number)).charge
+def charged(ledger: Ledger, budget: Budget, number: int = 1, epsilon: str = "0.1", **fields: Any) -> Charge:
+    return ledger.charges.reserve(budget.id, spend(epsilon), charge_request(number, **fields)).charge
 
 
 def claimed(ledger: Ledger, charge: Charge, **changes: str) -> bytes:
     """The noise key."""
-    found = ledger.claim(charge.id, **{**RELEASE, **changes})
+    found = ledger.charges.claim(charge.id, **{**RELEASE, **changes})
     assert isinstance(found, NoiseKey), found
     return found.key

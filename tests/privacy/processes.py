@@ -131,24 +131,24 @@ def _work(
 
 def _call(ledger: Any, name: str, told: list[Any]) -> Any:
     from tests.privacy import ledgers
-    from warpdesk_server.privacy import ledger as module
+    from warpdesk_server.privacy.charging import NoiseKey
 
     try:
         if name == "prepare":
             return ledger.prepare()
         if name == "charge":
             budget_id, number, epsilon = told
-            made = ledger.charge(budget_id, ledgers.spend(epsilon), ledgers.order(number))
+            made = ledger.charges.reserve(budget_id, ledgers.spend(epsilon), ledgers.charge_request(number))
             return [made.charge.id, made.replayed]
         if name == "claim":
-            found = ledger.claim(told[0], **ledgers.RELEASE)
-            return found.key.hex() if isinstance(found, module.NoiseKey) else found.outcome
+            found = ledger.charges.claim(told[0], **ledgers.RELEASE)
+            return found.key.hex() if isinstance(found, NoiseKey) else found.outcome
         if name == "release":
-            return ledger.release(told[0], told[1], bytes.fromhex(told[2])).outcome
+            return ledger.charges.release(told[0], told[1], bytes.fromhex(told[2])).outcome
         if name == "fail":
-            return ledger.fail(told[0], "a test")
+            return ledger.charges.fail(told[0], "a test")
         if name == "void":
-            return ledger.void(told[0], "a test", forget_key=told[1])
+            return ledger.charges.refund(told[0], "a test", forget_key=told[1])
     except (ValueError, LookupError) as refused:
         return {"refused": type(refused).__name__}
     raise AssertionError(name)

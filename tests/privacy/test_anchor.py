@@ -12,12 +12,22 @@ import pytest
 from sqlalchemy import Engine, event, make_url, text
 
 from tests.privacy.conftest import create_database
-from tests.privacy.ledgers import charged, claimed, open_budget, order
+from tests.privacy.ledgers import charge_request, charged, claimed, open_budget
 from tests.privacy.processes import Processes
 from warpdesk_server.privacy import anchor
 from warpdesk_server.privacy.anchor import Anchor
-from warpdesk_server.privacy.database import SCHEMA, DamagedDatabase, UnusableDatabase, connect, facts, writing
-from warpdesk_server.privacy.ledger import BudgetClosed, DatabaseUnavailable, Ledger, LedgerBehind
+from warpdesk_server.privacy.budgets import BudgetClosed
+from warpdesk_server.privacy.database import (
+    SCHEMA,
+    DamagedDatabase,
+    DatabaseUnavailable,
+    UnusableDatabase,
+    connect,
+    facts,
+    writing,
+)
+from warpdesk_server.privacy.journal import LedgerBehind
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.opening import Place, accept_database, examine, open_ledger
 from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey, WrongKey
 
@@ -97,13 +107,13 @@ def test_an_older_copy_is_refused_and_closes_what_it_lacks_once_it_is_accepted(
     ledger = opened(older)
     with pytest.raises(BudgetClosed):
         charged(ledger, behind, 4)
-    [_, entry] = ledger.history(behind.id, 0, 9)
+    [_, entry] = ledger.budgets.history(behind.id, 0, 9)
     assert (entry.kind, entry.owner) == ("close", "user root")
     assert entry.reason.startswith(f"{behind.id} has 1 entries, and 2 were written")
-    found = ledger.budget(lost.id)
+    found = ledger.budgets.get(lost.id)
     assert (found.state, found.total, found.dataset) == ("closed", {"epsilon": "0.5"}, "c")
     charged(ledger, unchanged, 5)
-    assert all(ledger.verify(budget.id).ok for budget in (behind, unchanged, lost))
+    assert all(ledger.budgets.verify(budget.id).ok for budget in (behind, unchanged, lost))
     ledger.dispose()
 
 
@@ -124,7 +134,7 @@ def test_a_database_that_is_missing_or_empty_is_refused_and_nothing_is_made(
     assert accept(new) == [budget.id]
 
     ledger = opened(new)
-    assert (ledger.budget(budget.id).state, ledger.verify(budget.id).ok) == ("closed", True)
+    assert (ledger.budgets.get(budget.id).state, ledger.budgets.verify(budget.id).ok) == ("closed", True)
     ledger.dispose()
 
 
@@ -176,8 +186,8 @@ def test_an_acceptance_that_is_cut_off_is_refused_and_told_again(place: Place, o
         open_ledger(older)
     assert sorted(accept(older)) == closed
     ledger = opened(older)
-    assert {budget.state for budget in ledger.budgets(9)} == {"closed"}
-    assert all(ledger.verify(budget_id).ok for budget_id in closed)
+    assert {budget.state for budget in ledger.budgets.page(9)} == {"closed"}
+    assert all(ledger.budgets.verify(budget_id).ok for budget_id in closed)
     ledger.dispose()
 
 
@@ -224,15 +234,15 @@ def test_nothing_that_an_older_copy_may_have_forgotten_is_refunded(place: Place,
     ledger.dispose()
     older = replace(place, database=copy_of(place.database, tmp_path))
     claimed(ledger, published)
-    ledger.release(published.id, "{}", b"an answer")
+    ledger.charges.release(published.id, "{}", b"an answer")
     ledger.dispose()
 
     ledger = opened(older)  # no entry of a chain is missing
     later = charged(ledger, budget, 2)
-    assert not ledger.void(published.id, "its inputs are gone", forget_key=True)
-    ledger.fail(published.id, "its inputs are gone")
-    assert ledger.void(later.id, "its job was canceled", forget_key=False)
-    assert (ledger.budget(budget.id).spent, ledger.verify(budget.id).ok) == ({"epsilon": "0.1"}, True)
+    assert not ledger.charges.refund(published.id, "its inputs are gone", forget_key=True)
+    ledger.charges.fail(published.id, "its inputs are gone")
+    assert ledger.charges.refund(later.id, "its job was canceled", forget_key=False)
+    assert (ledger.budgets.get(budget.id).spent, ledger.budgets.verify(budget.id).ok) == ({"epsilon": "0.1"}, True)
     ledger.dispose()
 
 
@@ -247,18 +257,18 @@ def test_a_database_that_is_put_back_while_the_service_runs_is_charged_nothing(
     charged(ledger, budget, 2)
     late = open_budget(ledger, "made later")
     ledger.dispose()
-    ledger.engine = older
+    ledger._journal.engine = older
     for refused in (
         lambda: charged(ledger, budget, 3),
         lambda: charged(ledger, late, 4),
-        lambda: ledger.void(first.id, "a test", forget_key=False),
-        lambda: ledger.close(budget.id, "key_admin"),
+        lambda: ledger.charges.refund(first.id, "a test", forget_key=False),
+        lambda: ledger.budgets.close(budget.id, "key_admin"),
         lambda: open_budget(ledger, "made later"),
         lambda: ledger.compare(),
     ):
         with pytest.raises(LedgerBehind):
             refused()
-    assert ledger.budget(budget.id).spent == {"epsilon": "0.1"}
+    assert ledger.budgets.get(budget.id).spent == {"epsilon": "0.1"}
     ledger.dispose()
 
 
@@ -272,8 +282,8 @@ def test_what_a_crash_left_out_of_the_anchor_is_noted_before_anybody_is_answered
     crashed = Ledger(connect(place.database), Ring(place.key_file))  # its charge is committed and not anchored
     charged(crashed, budget, 1)
     crashed.dispose()
-    ours = order(1)
-    assert ledger.known(ours.owner, ours.idempotency_key, ours.fingerprint) is not None
+    ours = charge_request(1)
+    assert ledger.charges.of_request(ours.owner, ours.idempotency_key, ours.fingerprint) is not None
     ledger.dispose()
     with pytest.raises(LedgerBehind):
         open_ledger(older)
@@ -325,7 +335,7 @@ def test_a_ledger_that_is_lost_as_a_whole_is_missed_where_there_was_one(
         open_ledger(new)
     assert accept(new) == []
     ledger = opened(new)
-    assert ledger.budgets(9) == []
+    assert ledger.budgets.page(9) == []
     ledger.dispose()
 
 
@@ -436,10 +446,10 @@ def test_a_refund_that_the_anchor_misses_is_one_and_is_noted_later(database: str
     event.listen(engine, "connect", _read_only)
     with pytest.raises(DatabaseUnavailable, match="readonly"):
         charged(ledger, budget, 2)
-    assert ledger.void(charge.id, "its job was canceled", forget_key=True)
+    assert ledger.charges.refund(charge.id, "its job was canceled", forget_key=True)
     event.remove(engine, "connect", _read_only)
     engine.dispose()
-    assert ledger.find(charge.id).state == "void"
+    assert ledger.charges.get(charge.id).state == "void"
     ledger.compare()
     assert Anchor(engine, Secrets(key), "ledger_tested").heads()[budget.id].seq == 3
     ledger.dispose()
@@ -463,7 +473,7 @@ def test_processes_that_charge_at_once_leave_the_anchor_at_the_last_entry_of_eac
     ended = processes.run(database, key, tasks, anchor=file)
     assert all(isinstance(answer, list) for one in ended for answer in one.answers)
     heads = Anchor(engine, Secrets(key), "ledger_tested").heads()
-    found = {budget.id: (budget.seq, budget.head) for budget in ledger.budgets(9)}
+    found = {budget.id: (budget.seq, budget.head) for budget in ledger.budgets.page(9)}
     assert {budget_id: (head.seq, head.head) for budget_id, head in heads.items()} == found
     assert sum(seq for seq, _ in found.values()) == 3 * many
     ledger.dispose()
@@ -478,7 +488,7 @@ def test_a_process_killed_at_any_step_leaves_the_database_ahead_of_the_anchor_or
     ahead = 0
     for step in range(10, 40):  # the steps before are those of a ledger without an anchor
         ended = processes.one(database, key, ["charge", budget.id, step, "0.1"], die_at=step, anchor=file)
-        seq = ledger.budget(budget.id).seq
+        seq = ledger.budgets.get(budget.id).seq
         heads = Anchor(engine, Secrets(key), "ledger_tested").heads()
         ahead += seq > heads[budget.id].seq
         ledger.compare()
@@ -487,5 +497,5 @@ def test_a_process_killed_at_any_step_leaves_the_database_ahead_of_the_anchor_or
             break
     assert 12 < step < 39
     assert ahead >= 2, "some were killed between the commit and the anchor"
-    assert ledger.verify(budget.id).ok
+    assert ledger.budgets.verify(budget.id).ok
     ledger.dispose()

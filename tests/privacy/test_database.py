@@ -148,9 +148,9 @@ def test_a_seed_is_in_no_file_once_its_charge_has_ended(sqlite: Engine, file: Pa
     before = _bytes(file)
     assert all(wrapped in before for wrapped in seeds.values())
     endings = [
-        lambda charge: (claimed(ledger, charge), ledger.release(charge.id, "{}", b"answer")),
-        lambda charge: (claimed(ledger, charge), ledger.fail(charge.id, "a test")),
-        lambda charge: ledger.void(charge.id, "a test", forget_key=True),
+        lambda charge: (claimed(ledger, charge), ledger.charges.release(charge.id, "{}", b"answer")),
+        lambda charge: (claimed(ledger, charge), ledger.charges.fail(charge.id, "a test")),
+        lambda charge: ledger.charges.refund(charge.id, "a test", forget_key=True),
     ]
     ended = charges[::7] + charges[100:180] + charges[-20:]
     for number, charge in enumerate({charge.id: charge for charge in ended}.values()):
@@ -169,10 +169,10 @@ def test_a_seed_that_a_reader_kept_in_the_log_goes_with_the_next_look(sqlite: En
     charge = charged(ledger, open_budget(ledger))
     with reading(sqlite) as connection:
         wrapped = connection.scalar(select(SEEDS.c.wrapped))
-        assert ledger.void(charge.id, "a test", forget_key=True)
-        assert not ledger.erase()
+        assert ledger.charges.refund(charge.id, "a test", forget_key=True)
+        assert not ledger.charges.erase()
         assert wrapped in _bytes(file)
-    assert ledger.erase()
+    assert ledger.charges.erase()
     assert wrapped not in _bytes(file)
     assert file.with_name("ledger.db-wal").stat().st_size == 0
     sqlite.dispose()
@@ -188,7 +188,7 @@ import sys
 from warpdesk_server.privacy.database import connect
 from warpdesk_server.privacy.ledger import Ledger
 engine = connect(sys.argv[1])
-print(Ledger(engine, bytes(range(32))).budget(sys.argv[2]).seq)
+print(Ledger(engine, bytes(range(32))).budgets.get(sys.argv[2]).seq)
 engine.dispose()
 """
 

@@ -12,29 +12,25 @@ import pytest
 from sqlalchemy import Engine, delete, event, insert, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from tests.privacy.ledgers import RELEASE, charged, claimed, open_budget, order, spend
-from warpdesk_server.privacy import ledger as ledger_module
-from warpdesk_server.privacy.accountants import AMOUNTS
+from tests.privacy.ledgers import RELEASE, charge_request, charged, claimed, open_budget, spend
+from warpdesk_server.privacy.accountants import AMOUNTS, NotHeld
 from warpdesk_server.privacy.amounts import NotAnAmount
-from warpdesk_server.privacy.database import FACTS, SCHEMA, UnusableDatabase, create_tables, writing
-from warpdesk_server.privacy.ledger import (
-    BudgetClosed,
-    Changed,
+from warpdesk_server.privacy.budgets import BudgetClosed, DatasetTaken, rules_of
+from warpdesk_server.privacy.charging import (
+    ChargeChanged,
     ChargeEnded,
-    DatasetTaken,
     KeyReused,
-    Ledger,
-    NotADataset,
-    NotAllowed,
     NotClaimed,
-    NotHeld,
     OverBudget,
     Released,
-    UnknownBudget,
     UnknownCharge,
-    WrongKey,
 )
-from warpdesk_server.privacy.rules import Rules
+from warpdesk_server.privacy.database import FACTS, SCHEMA, UnusableDatabase, create_tables, writing
+from warpdesk_server.privacy.dataset import NotADataset
+from warpdesk_server.privacy.journal import UnknownBudget
+from warpdesk_server.privacy.ledger import Ledger
+from warpdesk_server.privacy.rules import NotAllowed, Rules
+from warpdesk_server.privacy.seeds import WrongKey
 from warpdesk_server.privacy.tables import BUDGETS, ENTRIES, OUTBOX, SEEDS
 
 OUTCOME = '{"result":"job_0001.1"}'
@@ -47,8 +43,8 @@ def test_ten_charges_of_a_tenth_fit_and_an_eleventh_does_not(ledger: Ledger) -> 
         charged(ledger, budget, number, "0.1")
     with pytest.raises(OverBudget, match=r"costs epsilon 0\.1; of budget_\w+ there remains epsilon 0$") as refused:
         charged(ledger, budget, 10, "0.1")
-    assert (refused.value.asked, refused.value.remaining) == ({"epsilon": "0.1"}, {"epsilon": "0"})
-    after = ledger.budget(budget.id)
+    assert (refused.value.cost, refused.value.remaining) == ({"epsilon": "0.1"}, {"epsilon": "0"})
+    after = ledger.budgets.get(budget.id)
     assert (after.spent, after.remaining, after.seq) == ({"epsilon": "1"}, {"epsilon": "0"}, 10)
 
 
@@ -56,7 +52,7 @@ def test_a_tenth_and_two_tenths_fit_three_tenths(ledger: Ledger) -> None:
     budget = open_budget(ledger, epsilon="0.3")
     charged(ledger, budget, 1, "0.1")
     charged(ledger, budget, 2, "0.2")
-    assert ledger.budget(budget.id).remaining == {"epsilon": "0"}
+    assert ledger.budgets.get(budget.id).remaining == {"epsilon": "0"}
 
 
 def test_a_budget_that_was_asked_too_much_goes_on(ledger: Ledger) -> None:
@@ -65,7 +61,7 @@ def test_a_budget_that_was_asked_too_much_goes_on(ledger: Ledger) -> None:
     with pytest.raises(OverBudget):
         charged(ledger, budget, 2, "0.300000000001")
     assert charged(ledger, budget, 2, "0.3").seq == 2
-    assert ledger.verify(budget.id).ok
+    assert ledger.budgets.verify(budget.id).ok
 
 
 @pytest.mark.parametrize(
@@ -86,18 +82,18 @@ def test_what_is_spent_is_rounded_up_and_what_remains_is_exact(
     budget = open_budget(ledger, **given)
     third = Fraction(1, 3)
     release = spend(third, approx=(third, Fraction(1, 7) / 10**6))
-    assert ledger.charge(budget.id, release, order()).charge.amounts == cost
-    after = ledger.budget(budget.id)
+    assert ledger.charges.reserve(budget.id, release, charge_request()).charge.amounts == cost
+    after = ledger.budgets.get(budget.id)
     assert (after.spent, after.remaining) == (cost, remaining)
 
 
 def test_both_amounts_of_an_approx_budget_have_to_fit(ledger: Ledger) -> None:
     budget = open_budget(ledger, accountant="approx", epsilon="10", delta="2e-6")
     for number in range(2):
-        ledger.charge(budget.id, spend(approx=(Fraction(1), Fraction("1e-6"))), order(number))
+        ledger.charges.reserve(budget.id, spend(approx=(Fraction(1), Fraction("1e-6"))), charge_request(number))
     with pytest.raises(OverBudget, match=r"epsilon 8 and delta 0$"):
-        ledger.charge(budget.id, spend(approx=(Fraction(1), Fraction("1e-24"))), order(2))
-    ledger.charge(budget.id, spend(approx=(Fraction(1), Fraction(0))), order(2))
+        ledger.charges.reserve(budget.id, spend(approx=(Fraction(1), Fraction("1e-24"))), charge_request(2))
+    ledger.charges.reserve(budget.id, spend(approx=(Fraction(1), Fraction(0))), charge_request(2))
 
 
 @pytest.mark.parametrize(
@@ -119,33 +115,33 @@ def test_a_total_that_cannot_be_kept_exactly_is_refused(ledger: Ledger, given: d
     with pytest.raises(NotAnAmount) as refused:
         open_budget(ledger, **given)
     assert refused.value.name == name
-    assert ledger.budgets(10) == []
+    assert ledger.budgets.page(10) == []
 
 
 def test_a_budget_is_for_one_relation_of_neighbours(ledger: Ledger) -> None:
     budget = open_budget(ledger, neighbouring="add_remove")
     with pytest.raises(NotHeld, match="neighbours by replace_one, the budget counts those by add_remove"):
-        ledger.charge(budget.id, spend(neighbouring="replace_one"), order())
-    enforced = ledger.charge(budget.id, spend(neighbouring="add_remove"), order(1)).charge
-    declared = ledger.charge(budget.id, spend(neighbouring=None), order(2)).charge
+        ledger.charges.reserve(budget.id, spend(neighbouring="replace_one"), charge_request())
+    enforced = ledger.charges.reserve(budget.id, spend(neighbouring="add_remove"), charge_request(1)).charge
+    declared = ledger.charges.reserve(budget.id, spend(neighbouring=None), charge_request(2)).charge
     assert [enforced.relation, declared.relation] == ["add_remove", "declared"]
-    assert [entry.relation for entry in ledger.history(budget.id, 0, 9)] == ["add_remove", "declared"]
+    assert [entry.relation for entry in ledger.budgets.history(budget.id, 0, 9)] == ["add_remove", "declared"]
 
 
 def test_an_accountant_refuses_what_it_cannot_hold(ledger: Ledger) -> None:
     gaussian = spend(pure=None, approx=None, zcdp=Fraction(1, 10))
     budget = open_budget(ledger)
     with pytest.raises(NotHeld, match="the accountant pure cannot hold this release; zcdp can"):
-        ledger.charge(budget.id, gaussian, order())
+        ledger.charges.reserve(budget.id, gaussian, charge_request())
     with pytest.raises(NotHeld):
-        ledger.quote(budget.id, gaussian, "key_a", ())
-    assert ledger.history(budget.id, 0, 9) == []
+        ledger.budgets.quote(budget.id, gaussian, "key_a", ())
+    assert ledger.budgets.history(budget.id, 0, 9) == []
 
 
 @pytest.mark.parametrize("cost", [Fraction(0), Fraction(-1, 10)])
 def test_nothing_is_free(ledger: Ledger, cost: Fraction) -> None:
     with pytest.raises(ValueError, match="a release costs something"):
-        ledger.charge(open_budget(ledger).id, spend(cost), order())
+        ledger.charges.reserve(open_budget(ledger).id, spend(cost), charge_request())
 
 
 def test_a_dataset_has_one_open_budget(ledger: Ledger) -> None:
@@ -153,64 +149,64 @@ def test_a_dataset_has_one_open_budget(ledger: Ledger) -> None:
     with pytest.raises(DatasetTaken, match=f"'census' has the open budget {first.id}"):
         open_budget(ledger, "census")
     other = open_budget(ledger, "prices")
-    assert ledger.close(first.id, "key_admin").state == "closed"
+    assert ledger.budgets.close(first.id, "key_admin").state == "closed"
     second = open_budget(ledger, "census")
-    assert [budget.id for budget in ledger.budgets(9)] == [first.id, other.id, second.id]
-    assert [budget.id for budget in ledger.budgets(1, after=first.id)] == [other.id]
+    assert [budget.id for budget in ledger.budgets.page(9)] == [first.id, other.id, second.id]
+    assert [budget.id for budget in ledger.budgets.page(1, after=first.id)] == [other.id]
 
 
 def test_a_closed_budget_takes_no_charge_and_its_charges_go_on(ledger: Ledger) -> None:
     budget = open_budget(ledger)
     charge, refunded = charged(ledger, budget, 1), charged(ledger, budget, 2)
-    assert ledger.close(budget.id, "key_admin") == ledger.close(budget.id, "key_admin")
+    assert ledger.budgets.close(budget.id, "key_admin") == ledger.budgets.close(budget.id, "key_admin")
     with pytest.raises(BudgetClosed):
         charged(ledger, budget, 3)
     with pytest.raises(BudgetClosed):
-        ledger.quote(budget.id, spend(), "key_a", ())
-    assert ledger.charge(budget.id, spend(), order(1)).replayed
+        ledger.budgets.quote(budget.id, spend(), "key_a", ())
+    assert ledger.charges.reserve(budget.id, spend(), charge_request(1)).replayed
     claimed(ledger, charge)
-    ledger.release(charge.id, OUTCOME, ANSWER)
-    assert ledger.void(refunded.id, "never queued", forget_key=False)
-    assert ledger.budget(budget.id).spent == {"epsilon": "0.1"}
-    assert ledger.verify(budget.id).ok
+    ledger.charges.release(charge.id, OUTCOME, ANSWER)
+    assert ledger.charges.refund(refunded.id, "never queued", forget_key=False)
+    assert ledger.budgets.get(budget.id).spent == {"epsilon": "0.1"}
+    assert ledger.budgets.verify(budget.id).ok
 
 
 def test_a_quote_charges_nothing(ledger: Ledger) -> None:
     budget = open_budget(ledger)
-    assert asdict(ledger.quote(budget.id, spend("0.4"), "key_a", ())) == {
+    assert asdict(ledger.budgets.quote(budget.id, spend("0.4"), "key_a", ())) == {
         "fits": True,
         "cost": {"epsilon": "0.4"},
         "remaining": {"epsilon": "0.6"},
     }
-    assert asdict(ledger.quote(budget.id, spend("1.1"), "key_a", ())) == {
+    assert asdict(ledger.budgets.quote(budget.id, spend("1.1"), "key_a", ())) == {
         "fits": False,
         "cost": {"epsilon": "1.1"},
         "remaining": {"epsilon": "1"},
     }
-    assert ledger.budget(budget.id) == budget
+    assert ledger.budgets.get(budget.id) == budget
 
 
 def test_the_same_request_is_given_its_charge(ledger: Ledger) -> None:
     budget = open_budget(ledger)
-    first = ledger.charge(budget.id, spend(), order())
-    again = ledger.charge(budget.id, spend(), order())
+    first = ledger.charges.reserve(budget.id, spend(), charge_request())
+    again = ledger.charges.reserve(budget.id, spend(), charge_request())
     assert (first.replayed, again.replayed) == (False, True)
     assert (
         first.charge
         == again.charge
-        == ledger.known("key_a", "request 1", order(1).fingerprint)
-        == ledger.find(first.charge.id)
+        == ledger.charges.of_request("key_a", "request 1", charge_request(1).fingerprint)
+        == ledger.charges.get(first.charge.id)
     )
-    assert ledger.budget(budget.id).seq == 1
-    assert ledger.known("key_b", "request 1", order(1).fingerprint) is None
+    assert ledger.budgets.get(budget.id).seq == 1
+    assert ledger.charges.of_request("key_b", "request 1", charge_request(1).fingerprint) is None
 
 
 def test_a_request_is_given_its_charge_whatever_became_of_it(ledger: Ledger) -> None:
     budget = open_budget(ledger, epsilon="0.1")
     charge = charged(ledger, budget)
     claimed(ledger, charge)
-    ledger.release(charge.id, OUTCOME, ANSWER)
-    again = ledger.charge(budget.id, spend(), order())
+    ledger.charges.release(charge.id, OUTCOME, ANSWER)
+    again = ledger.charges.reserve(budget.id, spend(), charge_request())
     assert (again.charge.state, again.charge.outcome, again.replayed) == ("released", OUTCOME, True)
 
 
@@ -219,9 +215,9 @@ def test_another_request_under_the_same_key_is_refused(ledger: Ledger) -> None:
     charged(ledger, budget)
     for asked in (budget, other):
         with pytest.raises(KeyReused):
-            ledger.charge(asked.id, spend(), order(1, fingerprint="another request"))
-    assert not ledger.charge(budget.id, spend(), order(1, owner="key_b")).replayed
-    assert (ledger.budget(budget.id).seq, ledger.budget(other.id).seq) == (2, 0)
+            ledger.charges.reserve(asked.id, spend(), charge_request(1, fingerprint="another request"))
+    assert not ledger.charges.reserve(budget.id, spend(), charge_request(1, owner="key_b")).replayed
+    assert (ledger.budgets.get(budget.id).seq, ledger.budgets.get(other.id).seq) == (2, 0)
 
 
 def test_the_noise_key_is_the_same_at_each_claim_and_another_for_each_charge(ledger: Ledger) -> None:
@@ -230,13 +226,13 @@ def test_the_noise_key_is_the_same_at_each_claim_and_another_for_each_charge(led
     keys = [claimed(ledger, one), claimed(ledger, one), claimed(ledger, other)]
     assert keys[0] == keys[1] != keys[2]
     assert [len(key) for key in keys] == [32] * 3
-    assert ledger.find(one.id).state == "claimed"
+    assert ledger.charges.get(one.id).state == "claimed"
 
 
 def test_the_noise_key_is_neither_in_the_database_nor_printed(ledger: Ledger, engine: Engine) -> None:
     charge = charged(ledger, open_budget(ledger))
-    found = ledger.claim(charge.id, **RELEASE)
-    assert found == ledger.claim(charge.id, **RELEASE)
+    found = ledger.charges.claim(charge.id, **RELEASE)
+    assert found == ledger.charges.claim(charge.id, **RELEASE)
     assert repr(found) == f"NoiseKey(charge_id='{charge.id}')"
     with engine.connect() as connection:
         [[wrapped]] = connection.execute(select(SEEDS.c.wrapped)).all()
@@ -246,31 +242,32 @@ def test_the_noise_key_is_neither_in_the_database_nor_printed(ledger: Ledger, en
 @pytest.mark.parametrize("part", ["operation", "params", "inputs", "version"])
 def test_nothing_is_released_on_what_changed_since_it_was_charged(ledger: Ledger, part: str) -> None:
     charge = charged(ledger, open_budget(ledger))
-    with pytest.raises(Changed, match=f"^{part} of {charge.id} changed") as refused:
+    with pytest.raises(ChargeChanged, match=f"^{part} of {charge.id} changed") as refused:
         claimed(ledger, charge, **{part: RELEASE[part] + " "})
     assert refused.value.what == (part,)
-    assert ledger.find(charge.id).state == "charged"
+    assert ledger.charges.get(charge.id).state == "charged"
     claimed(ledger, charge)
-    ledger.release(charge.id, OUTCOME, ANSWER)
-    with pytest.raises(Changed):  # nor is what was released told for it
+    ledger.charges.release(charge.id, OUTCOME, ANSWER)
+    with pytest.raises(ChargeChanged):  # nor is what was released told for it
         claimed(ledger, charge, **{part: RELEASE[part] + " "})
 
 
 def test_a_charge_has_one_answer(ledger: Ledger) -> None:
     charge = charged(ledger, open_budget(ledger))
     with pytest.raises(NotClaimed):
-        ledger.release(charge.id, OUTCOME, ANSWER)
+        ledger.charges.release(charge.id, OUTCOME, ANSWER)
     claimed(ledger, charge)
-    first = ledger.release(charge.id, OUTCOME, ANSWER)
-    assert ledger.release(charge.id, '{"result":"elsewhere"}', ANSWER) == first == Released(OUTCOME, first.digest)
-    assert ledger.claim(charge.id, **RELEASE) == first
-    with pytest.raises(Changed, match="answer of"):
-        ledger.release(charge.id, OUTCOME, b"another answer")
+    first = ledger.charges.release(charge.id, OUTCOME, ANSWER)
+    again = ledger.charges.release(charge.id, '{"result":"elsewhere"}', ANSWER)
+    assert again == first == Released(OUTCOME, first.digest)
+    assert ledger.charges.claim(charge.id, **RELEASE) == first
+    with pytest.raises(ChargeChanged, match="answer of"):
+        ledger.charges.release(charge.id, OUTCOME, b"another answer")
     with pytest.raises(ChargeEnded, match=r"is released$"):
-        ledger.fail(charge.id, "too late")
-    assert not ledger.void(charge.id, "too late", forget_key=True)
+        ledger.charges.fail(charge.id, "too late")
+    assert not ledger.charges.refund(charge.id, "too late", forget_key=True)
     assert first.digest != ANSWER.hex()
-    found = ledger.find(charge.id)
+    found = ledger.charges.get(charge.id)
     assert (found.state, found.outcome) == ("released", OUTCOME)
 
 
@@ -278,49 +275,49 @@ def test_a_failed_charge_stays_spent(ledger: Ledger) -> None:
     budget = open_budget(ledger)
     charge = charged(ledger, budget)
     with pytest.raises(NotClaimed):
-        ledger.fail(charge.id, "before anybody had its noise")
+        ledger.charges.fail(charge.id, "before anybody had its noise")
     claimed(ledger, charge)
-    ledger.fail(charge.id, "the worker died three times")
-    ledger.fail(charge.id, "again")
+    ledger.charges.fail(charge.id, "the worker died three times")
+    ledger.charges.fail(charge.id, "again")
     with pytest.raises(ChargeEnded, match="is failed: the worker died three times"):
         claimed(ledger, charge)
     with pytest.raises(ChargeEnded):
-        ledger.release(charge.id, OUTCOME, ANSWER)
-    assert not ledger.void(charge.id, "too late", forget_key=False)
-    assert ledger.find(charge.id).reason == "the worker died three times"
-    assert ledger.budget(budget.id).spent == {"epsilon": "0.1"}
+        ledger.charges.release(charge.id, OUTCOME, ANSWER)
+    assert not ledger.charges.refund(charge.id, "too late", forget_key=False)
+    assert ledger.charges.get(charge.id).reason == "the worker died three times"
+    assert ledger.budgets.get(budget.id).spent == {"epsilon": "0.1"}
 
 
 def test_only_a_charge_that_was_never_claimed_is_given_back(ledger: Ledger) -> None:
     budget = open_budget(ledger)
     kept, back = charged(ledger, budget, 1), charged(ledger, budget, 2)
     claimed(ledger, kept)
-    assert not ledger.void(kept.id, "changed my mind", forget_key=True)
-    assert ledger.void(back.id, "not queued", forget_key=False)
-    assert ledger.void(back.id, "again", forget_key=False)
+    assert not ledger.charges.refund(kept.id, "changed my mind", forget_key=True)
+    assert ledger.charges.refund(back.id, "not queued", forget_key=False)
+    assert ledger.charges.refund(back.id, "again", forget_key=False)
     with pytest.raises(ChargeEnded, match="is void: not queued"):
         claimed(ledger, back)
-    assert [(entry.kind, entry.charge_id, entry.reason) for entry in ledger.history(budget.id, 0, 9)] == [
+    assert [(entry.kind, entry.charge_id, entry.reason) for entry in ledger.budgets.history(budget.id, 0, 9)] == [
         ("charge", kept.id, ""),
         ("charge", back.id, ""),
         ("refund", back.id, "not queued"),
     ]
-    assert ledger.budget(budget.id).spent == {"epsilon": "0.1"}
-    assert ledger.verify(budget.id).ok
+    assert ledger.budgets.get(budget.id).spent == {"epsilon": "0.1"}
+    assert ledger.budgets.verify(budget.id).ok
 
 
 def test_a_key_may_be_used_anew_where_its_charge_was_forgotten_and_not_otherwise(ledger: Ledger) -> None:
     budget = open_budget(ledger)
     kept, forgotten = charged(ledger, budget, 1), charged(ledger, budget, 2)
-    ledger.void(kept.id, "the job was canceled", forget_key=False)
-    ledger.void(forgotten.id, "the queue was full", forget_key=True)
-    assert ledger.charge(budget.id, spend(), order(1)).charge.state == "void"
-    again = ledger.charge(budget.id, spend("0.2"), order(2, fingerprint="another request"))
+    ledger.charges.refund(kept.id, "the job was canceled", forget_key=False)
+    ledger.charges.refund(forgotten.id, "the queue was full", forget_key=True)
+    assert ledger.charges.reserve(budget.id, spend(), charge_request(1)).charge.state == "void"
+    again = ledger.charges.reserve(budget.id, spend("0.2"), charge_request(2, fingerprint="another request"))
     assert not again.replayed
     assert again.charge.id != forgotten.id
-    assert ledger.void(forgotten.id, "again", forget_key=True)
-    assert ledger.known("key_a", "request 2", "another request") == again.charge
-    assert ledger.verify(budget.id).ok
+    assert ledger.charges.refund(forgotten.id, "again", forget_key=True)
+    assert ledger.charges.of_request("key_a", "request 2", "another request") == again.charge
+    assert ledger.budgets.verify(budget.id).ok
 
 
 def test_jobs_wait_in_the_outbox_until_their_charge_ends(ledger: Ledger) -> None:
@@ -328,32 +325,32 @@ def test_jobs_wait_in_the_outbox_until_their_charge_ends(ledger: Ledger) -> None
     charges = [charged(ledger, budget, number) for number in range(1, 6)]
     for charge in charges[1:4]:
         claimed(ledger, charge)
-    ledger.release(charges[2].id, OUTCOME, ANSWER)
-    ledger.fail(charges[3].id, "a test")
-    ledger.void(charges[4].id, "a test", forget_key=False)
-    assert [(one.job_id, one.job, one.state) for one in ledger.pending(0, 9)] == [
+    ledger.charges.release(charges[2].id, OUTCOME, ANSWER)
+    ledger.charges.fail(charges[3].id, "a test")
+    ledger.charges.refund(charges[4].id, "a test", forget_key=False)
+    assert [(one.job_id, one.job, one.state) for one in ledger.charges.open(0, 9)] == [
         ("job_0001", '{"id":"job_0001"}', "charged"),
         ("job_0002", '{"id":"job_0002"}', "claimed"),
     ]
-    assert [one.charge_id for one in ledger.pending(0, 1)] == [charges[0].id]
-    assert ledger.pending(60, 9) == []
+    assert [one.charge_id for one in ledger.charges.open(0, 1)] == [charges[0].id]
+    assert ledger.charges.open(60, 9) == []
 
 
 def test_a_job_of_the_outbox_waits_for_no_clock_that_was_set_back(ledger: Ledger, engine: Engine) -> None:
     charge = charged(ledger, open_budget(ledger))
     with writing(engine) as connection:
         connection.execute(update(OUTBOX).values(at=OUTBOX.c.at + 3600 * 10**6))
-    assert [one.charge_id for one in ledger.pending(60, 9)] == [charge.id]
+    assert [one.charge_id for one in ledger.charges.open(60, 9)] == [charge.id]
 
 
 def test_what_has_ended_has_no_seed(ledger: Ledger, engine: Engine) -> None:
     budget = open_budget(ledger)
     charges = [charged(ledger, budget, number) for number in range(1, 4)]
     claimed(ledger, charges[0])
-    ledger.release(charges[0].id, OUTCOME, ANSWER)
+    ledger.charges.release(charges[0].id, OUTCOME, ANSWER)
     claimed(ledger, charges[1])
-    ledger.fail(charges[1].id, "a test")
-    ledger.void(charges[2].id, "a test", forget_key=True)
+    ledger.charges.fail(charges[1].id, "a test")
+    ledger.charges.refund(charges[2].id, "a test", forget_key=True)
     with engine.connect() as connection:
         assert connection.execute(select(SEEDS)).all() == connection.execute(select(OUTBOX)).all() == []
 
@@ -370,7 +367,7 @@ def test_datasets_that_differ_in_case_blanks_or_encoding_alone_are_one(ledger: L
     first = open_budget(ledger, "Patients of Ward 7 \u00c4")
     with pytest.raises(DatasetTaken, match=first.id):
         open_budget(ledger, alike)
-    ledger.close(first.id, "key_admin")
+    ledger.budgets.close(first.id, "key_admin")
     assert open_budget(ledger, alike).dataset == alike, "it is kept as it is written"
 
 
@@ -385,25 +382,25 @@ def test_a_dataset_with_characters_that_cannot_be_seen_is_refused(ledger: Ledger
 def test_a_budget_is_charged_by_the_keys_and_for_the_arrays_of_its_rules_alone(ledger: Ledger) -> None:
     mine, other = "blake3:" + "0" * 64, "blake3:" + "1" * 64
     budget = open_budget(ledger, rules=Rules(charge_keys=("key_a",)))
-    ledger.charge(budget.id, spend(), order(1, inputs=f'{{"values":"{other}"}}'))
+    ledger.charges.reserve(budget.id, spend(), charge_request(1, inputs=f'{{"values":"{other}"}}'))
     with pytest.raises(NotAllowed, match=f"the key key_b may not charge {budget.id}"):
-        ledger.charge(budget.id, spend(), order(2, owner="key_b"))
-    ledger.change_rules(budget.id, Rules(charge_keys=("key_a", "key_b"), arrays=(mine,)), "key_admin")
-    assert ledger.rules(budget.id) == Rules(charge_keys=("key_a", "key_b"), arrays=(mine,))
-    ledger.charge(budget.id, spend(), order(2, owner="key_b", inputs=f'{{"values":"{mine}"}}'))
+        ledger.charges.reserve(budget.id, spend(), charge_request(2, owner="key_b"))
+    ledger.budgets.change_rules(budget.id, Rules(charge_keys=("key_a", "key_b"), arrays=(mine,)), "key_admin")
+    assert ledger.budgets.rules(budget.id) == Rules(charge_keys=("key_a", "key_b"), arrays=(mine,))
+    ledger.charges.reserve(budget.id, spend(), charge_request(2, owner="key_b", inputs=f'{{"values":"{mine}"}}'))
     for ask in (
-        lambda: ledger.charge(budget.id, spend(), order(3, inputs=f'{{"values":"{mine}","weights":"{other}"}}')),
-        lambda: ledger.quote(budget.id, spend(), "key_a", [other]),
+        lambda: charged(ledger, budget, 3, inputs=f'{{"values":"{mine}","weights":"{other}"}}'),
+        lambda: ledger.budgets.quote(budget.id, spend(), "key_a", [other]),
     ):
         with pytest.raises(NotAllowed, match=f"{other} may not be charged to {budget.id}"):
             ask()
-    ledger.change_rules(budget.id, ledger.rules(budget.id), "key_admin")  # as they are: nothing
-    entries = ledger.history(budget.id, 0, 9)
+    ledger.budgets.change_rules(budget.id, ledger.budgets.rules(budget.id), "key_admin")  # as they are: nothing
+    entries = ledger.budgets.history(budget.id, 0, 9)
     assert [entry.kind for entry in entries] == ["rules", "charge", "rules", "charge"]
-    assert ledger.verify(budget.id).ok
-    ledger.close(budget.id, "key_admin")
+    assert ledger.budgets.verify(budget.id).ok
+    ledger.budgets.close(budget.id, "key_admin")
     with pytest.raises(BudgetClosed):
-        ledger.change_rules(budget.id, Rules(), "key_admin")
+        ledger.budgets.change_rules(budget.id, Rules(), "key_admin")
 
 
 def test_a_charge_finds_the_rules_by_an_index(ledger: Ledger, engine: Engine) -> None:
@@ -418,7 +415,7 @@ def test_a_charge_finds_the_rules_by_an_index(ledger: Ledger, engine: Engine) ->
         plans = []
         with engine.connect() as connection:
             event.listen(connection, "before_cursor_execute", lambda *told: plans.append(told[2]))
-            ledger_module._rules(connection, budget.id)
+            rules_of(connection, budget.id)
             asked = plans[-1]
             [(*_, plan)] = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked}", (budget.id, 1, 0)).all()
         assert "USING INDEX budget_rules" in plan
@@ -427,38 +424,38 @@ def test_a_charge_finds_the_rules_by_an_index(ledger: Ledger, engine: Engine) ->
 def test_what_is_not_there_is_told(ledger: Ledger) -> None:
     charge = replace(charged(ledger, open_budget(ledger)), id="charge_" + "0" * 32)
     questions: list[Callable[[], object]] = [
-        lambda: ledger.find(charge.id),
+        lambda: ledger.charges.get(charge.id),
         lambda: claimed(ledger, charge),
-        lambda: ledger.release(charge.id, OUTCOME, ANSWER),
-        lambda: ledger.fail(charge.id, "a test"),
-        lambda: ledger.void(charge.id, "a test", forget_key=True),
+        lambda: ledger.charges.release(charge.id, OUTCOME, ANSWER),
+        lambda: ledger.charges.fail(charge.id, "a test"),
+        lambda: ledger.charges.refund(charge.id, "a test", forget_key=True),
     ]
     for ask in questions:
         with pytest.raises(UnknownCharge, match=charge.id):
             ask()
-    close, history = partial(ledger.close, by="key_admin"), partial(ledger.history, after=0, limit=1)
-    for question in (ledger.budget, close, ledger.verify, history):
+    close, history = partial(ledger.budgets.close, by="key_admin"), partial(ledger.budgets.history, after=0, limit=1)
+    for question in (ledger.budgets.get, close, ledger.budgets.verify, history):
         with pytest.raises(UnknownBudget):
             question("budget_" + "0" * 32)
     with pytest.raises(UnknownBudget):
-        ledger.charge("budget_" + "0" * 32, spend(), order(99))
+        ledger.charges.reserve("budget_" + "0" * 32, spend(), charge_request(99))
 
 
 def test_anyone_can_recompute_the_chain_from_the_history(ledger: Ledger) -> None:
     budget = open_budget(ledger)
     for number in range(1, 4):
         charge = charged(ledger, budget, number)
-    ledger.void(charge.id, "a test", forget_key=False)
+    ledger.charges.refund(charge.id, "a test", forget_key=False)
     before = budget.head
-    entries = ledger.history(budget.id, 0, 2) + ledger.history(budget.id, 2, 9)
+    entries = ledger.budgets.history(budget.id, 0, 2) + ledger.budgets.history(budget.id, 2, 9)
     for number, entry in enumerate(entries, start=1):
         fields = asdict(entry)
         told = fields.pop("hash")
         assert (fields["seq"], fields["prev"]) == (number, before)
         before = hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
         assert told == before
-    assert before == ledger.budget(budget.id).head
-    assert [entry.hash for entry in entries[:3]] == [ledger.find(entry.charge_id).hash for entry in entries[:3]]
+    assert before == ledger.budgets.get(budget.id).head
+    assert [entry.hash for entry in entries[:3]] == [ledger.charges.get(entry.charge_id).hash for entry in entries[:3]]
 
 
 def test_the_database_refuses_to_change_what_is_settled(ledger: Ledger, engine: Engine) -> None:
@@ -475,7 +472,7 @@ def test_the_database_refuses_to_change_what_is_settled(ledger: Ledger, engine: 
     for change in changes:
         with pytest.raises(IntegrityError, match="never changed"), writing(engine) as connection:
             connection.execute(change)
-    assert ledger.verify(budget.id).ok
+    assert ledger.budgets.verify(budget.id).ok
 
 
 def test_a_key_that_is_not_the_databases_is_found_at_the_start(ledger: Ledger, engine: Engine, key: bytes) -> None:
@@ -504,7 +501,7 @@ def test_a_seed_opens_for_its_own_charge_alone(ledger: Ledger, engine: Engine) -
         connection.execute(insert(SEEDS).values(charge_id=other.id, wrapped=wrapped))
     with pytest.raises(WrongKey, match=f"seed of {other.id} does not open"):
         claimed(ledger, other)
-    assert ledger.find(other.id).state == "charged"
+    assert ledger.charges.get(other.id).state == "charged"
 
 
 def test_every_accountant_keeps_its_amounts(ledger: Ledger) -> None:
@@ -513,4 +510,4 @@ def test_every_accountant_keeps_its_amounts(ledger: Ledger) -> None:
         given = {name: totals[name] if name in names else None for name in totals}
         budget = open_budget(ledger, accountant, accountant=accountant, **given)
         assert list(budget.total) == list(names)
-        assert ledger.charge(budget.id, spend(), order(len(names))).replayed is (accountant == "zcdp")
+        assert ledger.charges.reserve(budget.id, spend(), charge_request(len(names))).replayed is (accountant == "zcdp")

@@ -17,17 +17,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.privacy.ledgers import RELEASE, open_budget, order, spend
-from warpdesk_server.privacy.ledger import (
-    BudgetClosed,
-    Changed,
-    ChargeEnded,
-    KeyReused,
-    Ledger,
-    NotClaimed,
-    OverBudget,
-    Released,
-)
+from tests.privacy.ledgers import RELEASE, charge_request, open_budget, spend
+from warpdesk_server.privacy.budgets import BudgetClosed
+from warpdesk_server.privacy.charging import ChargeChanged, ChargeEnded, KeyReused, NotClaimed, OverBudget, Released
+from warpdesk_server.privacy.ledger import Ledger
 
 UNIT = Fraction(1, 10**12)
 TOTAL = Fraction(1)
@@ -70,10 +63,11 @@ class Budgets(RuleBasedStateMachine):
         other=st.booleans(),
     )
     def charge(self, number: int, epsilon: Fraction, other: bool) -> None:
-        sent = order(number, idempotency_key=f"{self.budget} {number}", fingerprint="another" if other else "a request")
+        fingerprint = "another" if other else "a request"
+        sent = charge_request(number, idempotency_key=f"{self.budget} {number}", fingerprint=fingerprint)
         known = self.requests.get(number)
         try:
-            charged = self.ledger.charge(self.budget, spend(epsilon), sent)
+            charged = self.ledger.charges.reserve(self.budget, spend(epsilon), sent)
         except KeyReused:
             assert known is not None
             assert other
@@ -86,7 +80,7 @@ class Budgets(RuleBasedStateMachine):
             assert known is None
             assert self.spent + rounded_up(epsilon) > TOTAL
             assert Fraction(refused.remaining["epsilon"]) == TOTAL - self.spent  # noqa: PT017 - one of several ends
-            assert Fraction(refused.asked["epsilon"]) == rounded_up(epsilon)  # noqa: PT017
+            assert Fraction(refused.cost["epsilon"]) == rounded_up(epsilon)  # noqa: PT017
             return
         if known is not None:
             assert not other
@@ -94,7 +88,7 @@ class Budgets(RuleBasedStateMachine):
             return
         assert not charged.replayed
         if other:  # from now on that is its fingerprint; the model knows of one
-            assert self.ledger.void(charged.charge.id, "the model knows one request", forget_key=True)
+            assert self.ledger.charges.refund(charged.charge.id, "the model knows one request", forget_key=True)
             self.entries += 2
             self.charges.append(Modelled(charged.charge.id, rounded_up(epsilon), "void"))
             return
@@ -108,8 +102,8 @@ class Budgets(RuleBasedStateMachine):
     def claim(self, data: st.DataObject, changed: bool) -> None:
         charge = data.draw(st.sampled_from(self.charges))
         try:
-            found = self.ledger.claim(charge.id, **{**RELEASE, **({"inputs": "others"} if changed else {})})
-        except Changed:
+            found = self.ledger.charges.claim(charge.id, **{**RELEASE, **({"inputs": "others"} if changed else {})})
+        except ChargeChanged:
             assert changed
         except ChargeEnded as ended:
             assert charge.state == ended.state  # noqa: PT017
@@ -129,12 +123,12 @@ class Budgets(RuleBasedStateMachine):
         charge = data.draw(st.sampled_from(self.charges))
         outcome = f'{{"at":"{hashlib.sha256(answer).hexdigest()[:4]}"}}'
         try:
-            released = self.ledger.release(charge.id, outcome, answer)
+            released = self.ledger.charges.release(charge.id, outcome, answer)
         except NotClaimed:
             assert charge.state == "charged"
         except ChargeEnded:
             assert charge.state in ("failed", "void")
-        except Changed:
+        except ChargeChanged:
             assert charge.state == "released"
             assert charge.answer != answer
         else:
@@ -148,7 +142,7 @@ class Budgets(RuleBasedStateMachine):
     def fail(self, data: st.DataObject) -> None:
         charge = data.draw(st.sampled_from(self.charges))
         try:
-            self.ledger.fail(charge.id, "the model says so")
+            self.ledger.charges.fail(charge.id, "the model says so")
         except NotClaimed:
             assert charge.state == "charged"
         except ChargeEnded:
@@ -161,7 +155,7 @@ class Budgets(RuleBasedStateMachine):
     @rule(data=st.data(), forget=st.booleans())
     def void(self, data: st.DataObject, forget: bool) -> None:
         charge = data.draw(st.sampled_from(self.charges))
-        given_back = self.ledger.void(charge.id, "the model says so", forget_key=forget)
+        given_back = self.ledger.charges.refund(charge.id, "the model says so", forget_key=forget)
         assert given_back == (charge.state in ("charged", "void"))
         if charge.state == "charged":
             charge.state = "void"
@@ -172,22 +166,22 @@ class Budgets(RuleBasedStateMachine):
 
     @rule()
     def close(self) -> None:
-        self.ledger.close(self.budget, "key_admin")
+        self.ledger.budgets.close(self.budget, "key_admin")
         self.entries += not self.closed
         self.closed = True
 
     @invariant()
     def they_agree(self) -> None:
-        budget = self.ledger.budget(self.budget)
+        budget = self.ledger.budgets.get(self.budget)
         assert Fraction(budget.spent["epsilon"]) == self.spent
         assert Fraction(budget.remaining["epsilon"]) == TOTAL - self.spent >= 0
         assert (budget.seq, budget.state) == (self.entries, "closed" if self.closed else "open")
 
     def teardown(self) -> None:
-        verified = self.ledger.verify(self.budget)
+        verified = self.ledger.budgets.verify(self.budget)
         assert (verified.ok, verified.entries) == (True, self.entries)
         live = {charge.id for charge in self.charges if charge.state in ("charged", "claimed")}
-        waiting = {one.charge_id for one in self.ledger.pending(0, 10**6)}
+        waiting = {one.charge_id for one in self.ledger.charges.open(0, 10**6)}
         assert live == waiting & {charge.id for charge in self.charges}
         keys = [charge.key for charge in self.charges if charge.key is not None]
         assert len(set(keys)) == len(keys)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select
 
-from tests.privacy.ledgers import charged, claimed, open_budget, order, spend
+from tests.privacy.ledgers import charge_request, charged, claimed, open_budget, spend
 from tests.privacy.processes import Call, Processes
-from warpdesk_server.privacy.ledger import Budget, Charge, Ledger
+from warpdesk_server.privacy.budgets import Budget
+from warpdesk_server.privacy.charging import Charge
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.tables import CHARGES, OUTBOX, REQUESTS, SEEDS
 
 OUTCOME, ANSWER = '{"result":"here"}', b"answer".hex()
@@ -36,12 +38,12 @@ def test_64_processes_race_for_the_last_hundredth_of_a_budget(
     acknowledged = [tuple(answer) for answer in answers if isinstance(answer, list)]
     assert {answer["refused"] for answer in answers if isinstance(answer, dict)} == {"OverBudget"}
     made = [charge_id for charge_id, replayed in acknowledged if not replayed]
-    entries = ledger.history(budget.id, 1, 1000)
+    entries = ledger.budgets.history(budget.id, 1, 1000)
     assert sorted(made) == sorted(entry.charge_id for entry in entries)
     assert {charge_id for charge_id, _ in acknowledged} == set(made)
     assert len(made) == 10
-    assert ledger.budget(budget.id).remaining == {"epsilon": "0"}
-    assert ledger.verify(budget.id).ok
+    assert ledger.budgets.get(budget.id).remaining == {"epsilon": "0"}
+    assert ledger.budgets.verify(budget.id).ok
 
 
 def test_one_request_sent_by_16_processes_to_two_budgets_is_one_charge(
@@ -52,7 +54,7 @@ def test_one_request_sent_by_16_processes_to_two_budgets_is_one_charge(
     answers = [one.answers[0] for one in processes.run(database, key, tasks)]
     assert len({charge_id for charge_id, _ in answers}) == 1
     assert Counter(replayed for _, replayed in answers) == {True: 15, False: 1}
-    assert sorted(ledger.budget(budget.id).seq for budget in budgets) == [0, 1]
+    assert sorted(ledger.budgets.get(budget.id).seq for budget in budgets) == [0, 1]
 
 
 def test_16_processes_claim_one_charge_and_release_one_answer(
@@ -64,7 +66,7 @@ def test_16_processes_claim_one_charge_and_release_one_answer(
     ]
     answers = [one.answers for one in processes.run(database, key, tasks)]
     outcomes = {outcome for _, outcome in answers}
-    assert outcomes == {ledger.find(charge.id).outcome}
+    assert outcomes == {ledger.charges.get(charge.id).outcome}
     keys = {told for told, _ in answers} - outcomes  # who came late was told the outcome
     assert len(keys) == 1
 
@@ -78,11 +80,11 @@ def test_of_a_claim_and_a_refund_at_once_one_succeeds(
         claim, refund = processes.run(database, key, [[["claim", charge.id]], [["void", charge.id, False]]])
         if refund.answers == [True]:
             assert claim.answers == [{"refused": "ChargeEnded"}]
-            assert ledger.find(charge.id).state == "void"
+            assert ledger.charges.get(charge.id).state == "void"
         else:
             assert refund.answers == [False]
             assert claim.answers == [claimed(ledger, charge).hex()]
-    assert ledger.verify(budget.id).ok
+    assert ledger.budgets.verify(budget.id).ok
 
 
 def test_16_processes_that_start_at_once_agree(empty_database: str, key: bytes, processes: Processes) -> None:
@@ -105,7 +107,7 @@ KILLINGS = {
     "charge": Killing(
         lambda budget, _: ["charge", budget.id, 2, "0.1"],
         lambda _, __: None,
-        lambda ledger, charge, told: ledger.find(told[0]).state == "charged" and told[0] != charge.id,
+        lambda ledger, charge, told: ledger.charges.get(told[0]).state == "charged" and told[0] != charge.id,
     ),
     "claim": Killing(
         lambda _, charge: ["claim", charge.id],
@@ -115,12 +117,12 @@ KILLINGS = {
     "release": Killing(
         lambda _, charge: ["release", charge.id, OUTCOME, ANSWER],
         claimed,
-        lambda ledger, charge, told: ledger.find(charge.id).outcome == told == OUTCOME,
+        lambda ledger, charge, told: ledger.charges.get(charge.id).outcome == told == OUTCOME,
     ),
     "void": Killing(
         lambda _, charge: ["void", charge.id, True],
         lambda _, __: None,
-        lambda ledger, charge, told: told is True and ledger.find(charge.id).state == "void",
+        lambda ledger, charge, told: told is True and ledger.charges.get(charge.id).state == "void",
     ),
 }
 
@@ -153,22 +155,22 @@ def _killed(
     killing = KILLINGS[name]
     budget = open_budget(ledger, f"killed at {step} {random.random()}", epsilon="0.2")
     number = random.randrange(10**9)
-    charge = ledger.charge(budget.id, spend(), order(1, idempotency_key=f"first {number}")).charge
+    charge = ledger.charges.reserve(budget.id, spend(), charge_request(1, idempotency_key=f"first {number}")).charge
     killing.ready(ledger, charge)
     call = killing.call(budget, charge)
     if name == "charge":
         call[2] = number
     first = processes.one(*place, call, die_at=step)
-    assert ledger.verify(budget.id).ok  # whatever was done is whole
+    assert ledger.budgets.verify(budget.id).ok  # whatever was done is whole
     again = processes.one(*place, call)
     assert not again.killed
     [told] = again.answers
     assert killing.holds(ledger, charge, told)
     if first.answers and name != "charge":
         assert first.answers == again.answers
-    assert ledger.verify(budget.id).ok
+    assert ledger.budgets.verify(budget.id).ok
     expected = {"charge": ["charge"] * 2, "void": ["charge", "refund"]}.get(name, ["charge"])
-    assert [entry.kind for entry in ledger.history(budget.id, 0, 9)] == expected
+    assert [entry.kind for entry in ledger.budgets.history(budget.id, 0, 9)] == expected
     with engine.connect() as connection:
         of_it = select(CHARGES.c.id).where(CHARGES.c.budget_id == budget.id)
         counts = {

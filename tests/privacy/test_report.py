@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from tests.privacy.ledgers import charged, claimed, open_budget, order, spend
+from tests.privacy.ledgers import charge_request, charged, claimed, open_budget, spend
 from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.report import NoReport, Report, report, zcdp_epsilon
 
@@ -33,13 +33,13 @@ def test_rho_is_told_as_epsilon_at_a_delta(rho: str, delta: str, epsilon: float,
 def test_a_report_of_a_zcdp_budget_needs_no_library(ledger: Ledger) -> None:
     budget = open_budget(ledger, accountant="zcdp", rho="1")
     for number in range(5):
-        ledger.charge(budget.id, spend(zcdp=Fraction(1, 10)), order(number))
+        ledger.charges.reserve(budget.id, spend(zcdp=Fraction(1, 10)), charge_request(number))
     assert report(ledger, budget.id, "1e-5") == Report("1e-5", zcdp_epsilon("0.5", "1e-5"), "zcdp", 5)
 
 
 def test_nothing_spent_is_epsilon_nothing(ledger: Ledger) -> None:
     budget = open_budget(ledger)
-    ledger.void(charged(ledger, budget).id, "a test", forget_key=True)
+    ledger.charges.refund(charged(ledger, budget).id, "a test", forget_key=True)
     assert report(ledger, budget.id, "1e-6") == Report("1e-6", "0", "sum", 0)
 
 
@@ -57,18 +57,18 @@ def test_many_small_releases_are_worth_what_optimal_composition_says(ledger: Led
     for number in range(60):
         charge = charged(ledger, budget, number, "0.1")
     claimed(ledger, charge)  # what is claimed counts as what is not
-    ledger.void(charged(ledger, budget, 60, "0.1").id, "a test", forget_key=True)
+    ledger.charges.refund(charged(ledger, budget, 60, "0.1").id, "a test", forget_key=True)
     told = report(ledger, budget.id, "1e-6")
     assert (told.method, told.releases) == ("pld", 60)
     assert _kairouz(0.1, 60, 1e-6) <= float(told.epsilon or 0) <= _kairouz(0.1, 60, 1e-6) * 1.01
-    assert float(told.epsilon or 0) < 0.8 * float(ledger.budget(budget.id).spent["epsilon"])
+    assert float(told.epsilon or 0) < 0.8 * float(ledger.budgets.get(budget.id).spent["epsilon"])
 
 
 @needs_dp_accounting
 def test_a_report_is_never_more_than_the_sum_and_none_where_delta_is_spent(ledger: Ledger) -> None:
     budget = open_budget(ledger, accountant="approx", epsilon="10", delta="1e-5")
     for number in range(2):
-        ledger.charge(budget.id, spend(approx=(Fraction(1), Fraction("1e-6"))), order(number))
+        ledger.charges.reserve(budget.id, spend(approx=(Fraction(1), Fraction("1e-6"))), charge_request(number))
     told = report(ledger, budget.id, "2e-6")
     assert 1.9 < float(told.epsilon or 0) <= 2
     assert report(ledger, budget.id, "1.9e-6") == Report("1.9e-6", None, "sum", 2)

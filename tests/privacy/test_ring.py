@@ -11,8 +11,8 @@ from sqlalchemy import Engine, select
 
 from tests.privacy.conftest import KEY
 from tests.privacy.ledgers import charged, claimed, open_budget
-from warpdesk_server.privacy.ledger import Ledger, WrongKey
-from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey
+from warpdesk_server.privacy.ledger import Ledger
+from warpdesk_server.privacy.seeds import Ring, Secrets, UnusableKey, WrongKey
 from warpdesk_server.privacy.tables import SEEDS
 
 
@@ -65,9 +65,9 @@ def test_digests_of_before_fit_after_a_rotation(engine: Engine, file: Path) -> N
 
     assert charged(restarted, budget, 1).id == charge.id  # its idempotency key is known
     assert claimed(restarted, charge) == noise  # the same noise, so the same answer
-    assert restarted.verify(budget.id).ok
-    restarted.release(charge.id, "{}", b"an answer")
-    assert restarted.verify(budget.id).ok
+    assert restarted.budgets.verify(budget.id).ok
+    restarted.charges.release(charge.id, "{}", b"an answer")
+    assert restarted.budgets.verify(budget.id).ok
 
 
 def test_what_is_open_is_wrapped_again_and_the_key_between_is_gone(engine: Engine, file: Path) -> None:
@@ -76,9 +76,9 @@ def test_what_is_open_is_wrapped_again_and_the_key_between_is_gone(engine: Engin
     charges = [charged(ledger, budget, number) for number in range(3)]
     noise = claimed(ledger, charges[0])
     for _ in range(2):
-        assert ledger.rewrap() == 3
+        assert ledger.charges.rewrap() == 3
         Ring(file).grow(file, forget=True)
-        assert ledger.rewrap() == 3
+        assert ledger.charges.rewrap() == 3
 
     first, middle, newest = Ring(file).keys()
     assert (first, [opened(engine, key) for key in (first, middle, newest)]) == (KEY, [0, 0, 3])
@@ -105,7 +105,7 @@ def test_a_rotation_beside_charges_claims_and_releases_stops_none(engine: Engine
             while not over.is_set():
                 charge = charged(mine, budget, number)
                 claimed(mine, charge)
-                mine.release(charge.id, "{}", b"an answer")
+                mine.charges.release(charge.id, "{}", b"an answer")
                 released.append(charge.id)
                 number += 3
         except BaseException as error:  # noqa: BLE001 (told below)
@@ -117,16 +117,16 @@ def test_a_rotation_beside_charges_claims_and_releases_stops_none(engine: Engine
     for turn in range(8):
         while len(released) < 3 * turn and not failed:
             over.wait(0.002)
-        ledger.rewrap()
+        ledger.charges.rewrap()
         Ring(file).grow(file, forget=True)
-        ledger.rewrap()
+        ledger.charges.rewrap()
     over.set()
     for thread in threads:
         thread.join()
 
     assert failed == []
     assert len(released) >= 21
-    assert ledger.verify(budget.id).ok
+    assert ledger.budgets.verify(budget.id).ok
 
 
 def test_a_ring_whose_first_key_changed_is_refused_by_who_runs(file: Path) -> None:

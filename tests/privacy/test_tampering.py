@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Delete, Engine, Insert, Table, Update, delete, insert, select, update
 
-from tests.privacy.ledgers import charged, claimed, open_budget, order, spend
+from tests.privacy.ledgers import charge_request, charged, claimed, open_budget, spend
+from warpdesk_server.privacy.budgets import Budget
 from warpdesk_server.privacy.chain import Entry
 from warpdesk_server.privacy.database import writing
-from warpdesk_server.privacy.ledger import Budget, Ledger, Tampered
+from warpdesk_server.privacy.errors import Tampered
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.seeds import Secrets
 from warpdesk_server.privacy.tables import BUDGETS, CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
 from warpdesk_server.privacy.verify import Verified, verify
@@ -25,13 +27,13 @@ def budget(ledger: Ledger) -> Budget:
     budget = open_budget(ledger)
     released, failed, void = (charged(ledger, budget, number) for number in (1, 2, 3))
     claimed(ledger, released)
-    ledger.release(released.id, '{"result":"here"}', b"answer")
+    ledger.charges.release(released.id, '{"result":"here"}', b"answer")
     claimed(ledger, failed)
-    ledger.fail(failed.id, "a test")
-    ledger.void(void.id, "a test", forget_key=False)
+    ledger.charges.fail(failed.id, "a test")
+    ledger.charges.refund(void.id, "a test", forget_key=False)
     claimed(ledger, charged(ledger, budget, 4))
     charged(ledger, budget, 5)
-    return ledger.budget(budget.id)
+    return ledger.budgets.get(budget.id)
 
 
 @pytest.fixture
@@ -74,9 +76,9 @@ def other(value: Any) -> Any:
 
 
 def test_what_nobody_touched_is_valid(ledger: Ledger, budget: Budget) -> None:
-    assert ledger.verify(budget.id) == Verified(True, COUNT, budget.head)
+    assert ledger.budgets.verify(budget.id) == Verified(True, COUNT, budget.head)
     fresh = open_budget(ledger, "another")
-    assert ledger.verify(fresh.id) == Verified(True, 0, fresh.head)
+    assert ledger.budgets.verify(fresh.id) == Verified(True, 0, fresh.head)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -142,7 +144,7 @@ def test_a_chain_that_was_written_anew_is_found(vandal: Connection, budget: Budg
 
 
 def test_nothing_is_charged_to_a_budget_that_somebody_changed(ledger: Ledger, engine: Engine, budget: Budget) -> None:
-    charge = ledger.charge(budget.id, spend(), order(9)).charge
+    charge = ledger.charges.reserve(budget.id, spend(), charge_request(9)).charge
     with writing(engine) as connection:  # no trigger guards what may change
         connection.execute(update(BUDGETS).values(spent='{"epsilon":"0"}'))
         connection.execute(update(CHARGES).where(CHARGES.c.id == charge.id).values(state="void"))

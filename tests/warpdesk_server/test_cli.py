@@ -28,8 +28,9 @@ from warpdesk_server.app.settings import Settings
 from warpdesk_server.cli import COMMANDS
 from warpdesk_server.doctor.ledger import ledger
 from warpdesk_server.kernels.catalogue import OPERATIONS
+from warpdesk_server.privacy.budgets import NewBudget
 from warpdesk_server.privacy.database import connect
-from warpdesk_server.privacy.ledger import Ledger, NewBudget
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.opening import open_ledger
 from warpdesk_server.privacy.seeds import Ring
 from warpdesk_server.service.home import UnusableHome, command, make_private
@@ -253,7 +254,7 @@ def test_doctor_replays_the_ledger_and_names_what_does_not_fit(
     engine = connect(ledger_in(own_home))
     books = Ledger(engine, Ring(own_home / "ledger.key"))
     books.prepare()
-    made = books.create(NewBudget("n", "d", "pure", "add_remove", "local", epsilon="1"))
+    made = books.budgets.open(NewBudget("n", "d", "pure", "add_remove", "local", epsilon="1"))
     assert "1 budgets, 0 entries, every chain fits" in looked()["found"]
     with engine.begin() as connection:
         connection.exec_driver_sql('UPDATE budgets SET spent = \'{"epsilon":"0.5"}\'')
@@ -506,7 +507,7 @@ def test_a_ledger_that_was_put_back_is_refused_until_an_admin_accepts_it(tmp_pat
     place = Settings(home=home).ledger_place
     books = open_ledger(place)
     new = NewBudget("a name", "a dataset", "pure", "add_remove", "key_admin", epsilon="1")
-    budgets = [books.create(replace(new, dataset=dataset)) for dataset in ("restored", "lost")]
+    budgets = [books.budgets.open(replace(new, dataset=dataset)) for dataset in ("restored", "lost")]
     books.dispose()
     (home / "ledger.db").unlink()
 
@@ -530,7 +531,7 @@ def test_a_ledger_that_was_put_back_is_refused_until_an_admin_accepts_it(tmp_pat
     assert len((home / "audit.jsonl").read_text().splitlines()) == 2
     assert ledger(Settings(home=home)).status == "ok"
     books = open_ledger(place)
-    assert {budget.state for budget in books.budgets(9)} == {"closed"}
+    assert {budget.state for budget in books.budgets.page(9)} == {"closed"}
     books.dispose()
 
 

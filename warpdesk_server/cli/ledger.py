@@ -24,7 +24,7 @@ def add(commands: Subcommands) -> None:
 def _accept_ledger(_: argparse.Namespace) -> int:
     from warpdesk_server.app.access.audit import AuditUnavailable, Deed, user
     from warpdesk_server.app.settings import Settings
-    from warpdesk_server.privacy.ledger import LedgerBehind
+    from warpdesk_server.privacy.journal import LedgerBehind
     from warpdesk_server.privacy.opening import LEDGER_ERRORS, accept_database, examine
 
     settings = read(Settings)

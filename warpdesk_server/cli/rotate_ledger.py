@@ -45,10 +45,10 @@ def _rotate_ledger(chosen: argparse.Namespace) -> int:
         books = open_ledger(settings.ledger_place)
         try:
             with audit_log(settings).of(Deed(user(), "keys rotate-ledger", str(path))):
-                wrapped = books.rewrap()  # after it no seed needs a key but the first and the newest
+                wrapped = books.charges.rewrap()  # after it no seed needs a key but the first and the newest
                 if not chosen.rewrap:
                     ring.grow(path, forget=True)
-                    wrapped = books.rewrap()
+                    wrapped = books.charges.rewrap()
         finally:
             books.dispose()
     except (AuditUnavailable, *LEDGER_ERRORS) as error:

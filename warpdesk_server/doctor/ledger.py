@@ -7,9 +7,10 @@ from sqlalchemy import make_url
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.check import Check
 from warpdesk_server.privacy.database import DamagedDatabase, DatabaseUnavailable, UnusableDatabase
-from warpdesk_server.privacy.ledger import Ledger, LedgerBehind, WrongKey
+from warpdesk_server.privacy.journal import LedgerBehind
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.opening import examine, examine_as_worker
-from warpdesk_server.privacy.seeds import UnusableKey
+from warpdesk_server.privacy.seeds import UnusableKey, WrongKey
 from warpdesk_server.workers.logs import scrub
 
 _PAGE = 100  # budgets read at a time
@@ -52,9 +53,9 @@ def _look(settings: Settings, look: Callable[[], Ledger | None]) -> Check:
 def _verified(books: Ledger, shown: str) -> Check:
     budgets = entries = 0
     last = None
-    while page := books.budgets(_PAGE, last):
+    while page := books.budgets.page(_PAGE, last):
         for budget in page:
-            verdict = books.verify(budget.id)
+            verdict = books.budgets.verify(budget.id)
             if not verdict.ok:
                 found = f"{shown}: {budget.id} does not fit at entry {verdict.first_bad}: {verdict.reason}"
                 return _failed(found, "close this budget, and compare with a backup or with heads that callers noted")

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.logs import about
-from warpdesk_server.workers.parent.charging import Charges
+from warpdesk_server.workers.parent.claims import Claims
 from warpdesk_server.workers.queue.counts import Tally, note_endings
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Transfers
@@ -32,14 +32,14 @@ class Endings:
         store: WorkerStore,
         operations: Mapping[str, Operation],
         retry_delays: Sequence[float] = (),
-        charges: Charges | None = None,
+        claims: Claims | None = None,
         tally: Tally | None = None,
     ) -> None:
         self._queue = queue
         self._store = store
         self._operations = operations
         self._retry_delays = tuple(retry_delays)
-        self._charges = charges
+        self._claims = claims
         self._tally = tally
 
     def end(
@@ -57,8 +57,8 @@ class Endings:
         may pass is tried again while there are delays left. What a budget was charged for is committed in the ledger
         first: from then on that is the answer, whatever becomes of this attempt.
         """
-        if self._charges is not None:
-            endings = [self._charges.commit(ending) for ending in endings]
+        if self._claims is not None:
+            endings = [self._claims.commit(ending) for ending in endings]
         endings = [self._retried(ending) for ending in endings]
         for ending in endings:
             # Of what was charged it may be the one answer: that the ledger did not say so does not mean it did not take

@@ -36,8 +36,8 @@ from rq.worker import WorkerStatus
 
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.parent.blocking_pop import BlockingPop
-from warpdesk_server.workers.parent.charging import Charges
 from warpdesk_server.workers.parent.child_process import ChildProcess
+from warpdesk_server.workers.parent.claims import Claims
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.examples import Examples
 from warpdesk_server.workers.parent.heartbeat import Heartbeat
@@ -139,8 +139,8 @@ class WarmWorker(Worker):
         self.log_result_lifespan = False
         self._jobs = JobQueue(connection, self._store.mac_of)
         self._pop = BlockingPop(connection, WAIT_SECONDS)
-        self._charges = Charges(settings, operations)
-        self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays, self._charges, self.tally)
+        self._claims = Claims(settings, operations)
+        self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays, self._claims, self.tally)
         self._heartbeat = Heartbeat(
             settings.redis_url, self, lambda queue: Endings(queue, self._store, operations), self._store.mac_of
         )
@@ -246,7 +246,7 @@ class WarmWorker(Worker):
             self.release("the worker process ended before the job began")
             return None
         batch = self._with_company(batch)
-        keys, refused = self._charges.claim(batch.jobs)
+        keys, refused = self._claims.claim(batch.jobs)
         if refused:
             ended = {ending.job for ending in refused}
             batch = Batch(tuple(job for job in batch.jobs if job not in ended), batch.reason)

@@ -19,12 +19,15 @@ from tests.app.conftest import Live, live
 from tests.conftest import redis_of_its_own
 from tests.waiting import wait_until
 from warpdesk_server.app.access.keys import create_key
-from warpdesk_server.app.budgets import charging
+from warpdesk_server.app.budgets import settlement
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.kit import ledger_calls
 from warpdesk_server.app.kit.limits import LEDGER_THREADS
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.privacy.ledger import DatabaseUnavailable, Ledger
+from warpdesk_server.privacy.budgets import Budgets
+from warpdesk_server.privacy.charging import Charges
+from warpdesk_server.privacy.database import DatabaseUnavailable
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.keys import IDEMPOTENCY
 
@@ -342,9 +345,7 @@ def test_an_answer_that_redis_forgot_is_queued_again_for_whoever_finds_it(desk: 
     budget = create(desk.http)["id"]
     job_id = queued(desk.http, release(budget), "answered")
     ledger, request = desk.app.state.services.ledger, _request_of(desk, job_id)
-    told = {"params": request.canonical_params, "inputs": request.canonical_inputs}
-    ledger.claim(request.charge.id, operation="dp_noise", version=OPERATIONS["dp_noise"].release_version, **told)
-    ledger.release(request.charge.id, "{}", bytes(32))
+    _answer(ledger, request)
     with desk.queue._redis.client() as redis:
         redis.flushall()
     again = submit(desk.http, release(budget), "answered")
@@ -355,15 +356,15 @@ def test_an_answer_that_redis_forgot_is_queued_again_for_whoever_finds_it(desk: 
 
 def test_what_was_charged_without_a_word_keeps_its_inputs(desk: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = create(desk.http)["id"]
-    ledger = desk.app.state.services.ledger
+    charges = desk.app.state.services.ledger.charges
 
     def lost(*told: Any) -> None:
-        Ledger.charge(ledger, *told)
+        Charges.reserve(charges, *told)
         raise DatabaseUnavailable("the connection was lost")
 
     body = {**release(budget), "inputs": {"values": {"data": [8.25, 7.5], "dtype": "float64"}}}
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "charge", lost)
+        patch.setattr(charges, "reserve", lost)
         assert submit(desk.http, body, "unheard").json()["code"] == "ledger-unavailable"
     _look_once(desk)
     again = submit(desk.http, body, "unheard")
@@ -404,14 +405,12 @@ def test_a_job_canceled_just_after_its_answer_was_committed_is_settled(desk: Liv
     budget = create(desk.http)["id"]
     job_id = queued(desk.http, release(budget), "canceled late")
     ledger, request = desk.app.state.services.ledger, _request_of(desk, job_id)
-    told = {"params": request.canonical_params, "inputs": request.canonical_inputs}
-    ledger.claim(request.charge.id, operation="dp_noise", version=OPERATIONS["dp_noise"].release_version, **told)
-    ledger.release(request.charge.id, "{}", bytes(32))
+    _answer(ledger, request)
     desk.queue.cancel(job_id)
     record = desk.queue.get(job_id)
     assert record is not None
-    charging.settle(ledger, record)
-    assert ledger.find(request.charge.id).state == "released"
+    settlement.settle(ledger, record)
+    assert ledger.charges.get(request.charge.id).state == "released"
 
 
 def test_a_ledger_that_hangs_keeps_nothing_else_waiting(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,7 +487,7 @@ def test_one_keys_questions_leave_the_ledger_to_others(
 
     with live(home, redis_url, OPERATIONS, ledger_every=3600.0) as api, ThreadPoolExecutor(12) as threads:
         monkeypatch.setattr(operations, "check", hanging(operations.check))
-        monkeypatch.setattr(Ledger, "verify", hanging(Ledger.verify))
+        monkeypatch.setattr(Budgets, "verify", hanging(Budgets.verify))
 
         def ask(_: int) -> int:
             if what == "chains":
@@ -600,6 +599,18 @@ def test_a_ledger_that_was_put_back_under_a_running_service_is_charged_nothing(t
         assert api.http.post(f"/v1/budgets/{budget}/close").status_code == 503
 
 
+def _answer(ledger: Ledger, request: Any) -> None:
+    """Claim and release its charge, as a worker does."""
+    ledger.charges.claim(
+        request.charge.id,
+        operation="dp_noise",
+        params=request.canonical_params,
+        inputs=request.canonical_inputs,
+        version=OPERATIONS["dp_noise"].release_version,
+    )
+    ledger.charges.release(request.charge.id, "{}", bytes(32))
+
+
 def _request_of(desk: Live, job_id: str) -> Any:
     record = desk.queue.get(job_id)
     assert record is not None
@@ -608,4 +619,4 @@ def _request_of(desk: Live, job_id: str) -> Any:
 
 def _look_once(desk: Live) -> None:
     state = desk.app.state.services
-    charging.look_once(state.ledger, desk.queue, state.store, 0.0)
+    settlement.look_once(state.ledger, desk.queue, state.store, 0.0)

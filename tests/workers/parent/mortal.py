@@ -16,19 +16,19 @@ import uvicorn
 
 from tests.workers.operations import PAID
 from warpdesk_server.app.main import create_app
-from warpdesk_server.privacy.ledger import Ledger
+from warpdesk_server.privacy.charging import Charges
 from warpdesk_server.workers.parent.main import run
 from warpdesk_server.workers.queue.jobs import JobQueue
 
 # What is wrapped, and whether it dies before or after it.
 STEPS: dict[str, tuple[type[Any], str, str]] = {
-    "before the claim": (Ledger, "claim", "before"),
-    "after the claim": (Ledger, "claim", "after"),
-    "before the release": (Ledger, "release", "before"),
-    "after the release": (Ledger, "release", "after"),
+    "before the claim": (Charges, "claim", "before"),
+    "after the claim": (Charges, "claim", "after"),
+    "before the release": (Charges, "release", "before"),
+    "after the release": (Charges, "release", "after"),
     "after the finish": (JobQueue, "finish", "after"),
-    "before the charge": (Ledger, "charge", "before"),
-    "after the charge": (Ledger, "charge", "after"),
+    "before the charge": (Charges, "reserve", "before"),
+    "after the charge": (Charges, "reserve", "after"),
     "after the queue": (JobQueue, "enqueue", "after"),
 }
 
@@ -36,7 +36,7 @@ STEPS: dict[str, tuple[type[Any], str, str]] = {
 def main(step: str, mark: str) -> int:
     owner, name, when = STEPS[step]
     setattr(owner, name, _mortal(getattr(owner, name), when, Path(mark)))
-    if name in ("charge", "enqueue"):
+    if name in ("reserve", "enqueue"):
         uvicorn.run(create_app(operations_offered=PAID), port=int(os.environ["PORT"]), log_level="warning")
         return 0
     return run()

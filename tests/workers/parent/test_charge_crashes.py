@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import ROOT, free_port
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.parent.test_charges import Till, noisy
-from warpdesk_server.privacy.ledger import NewBudget
+from warpdesk_server.privacy.budgets import NewBudget
 from warpdesk_server.workers.queue.protocol import State
 
 WORKER_STEPS = ("before the claim", "after the claim", "before the release", "after the release", "after the finish")
@@ -28,7 +28,7 @@ def test_a_worker_killed_at_any_step_costs_a_release_time_and_nothing_else(desk:
     till = Till(desk)
     for step in WORKER_STEPS:
         crash_a_worker(desk, till, step)
-    assert till.ledger.verify(till.budget).ok
+    assert till.ledger.budgets.verify(till.budget).ok
     till.engine.dispose()
 
 
@@ -44,7 +44,8 @@ def test_two_hundred_kills_at_all_steps(desk: Desk) -> None:
     till = Till(desk)
     for at in range(LONG):
         if at % 10 == 0:  # ten releases of a tenth are all that a budget holds
-            till.budget = till.ledger.create(NewBudget("n", f"d{at}", "pure", "add_remove", OWNER, epsilon="1")).id
+            new = NewBudget("n", f"d{at}", "pure", "add_remove", OWNER, epsilon="1")
+            till.budget = till.ledger.budgets.open(new).id
         steps = WORKER_STEPS + API_STEPS
         step = steps[at % len(steps)]
         if step in API_STEPS:
@@ -68,7 +69,7 @@ def crash_a_worker(desk: Desk, till: Till, step: str) -> None:
     assert noisy(desk, record.result) == expected, step
     charge = till.of(job)
     assert charge.state == "released", step
-    assert [entry.kind for entry in till.ledger.history(till.budget, charge.seq - 1, 1)] == ["charge"]
+    assert [entry.kind for entry in till.ledger.budgets.history(till.budget, charge.seq - 1, 1)] == ["charge"]
 
 
 def _answer_by(till: Till, job: Any) -> list[int]:

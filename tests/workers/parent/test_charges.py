@@ -20,14 +20,17 @@ from tests.workers.operations import PAID
 from tests.workers.parent.test_private_jobs import everything
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.privacy.budgets import NewBudget
+from warpdesk_server.privacy.charging import Charge, ChargeRequest, Charges, NoiseKey
+from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.database import connect as connect_database
-from warpdesk_server.privacy.ledger import Charge, DatabaseUnavailable, Ledger, NewBudget, NoiseKey, Order
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.seeds import Ring, Secrets
 from warpdesk_server.workers.child import execute
 from warpdesk_server.workers.child import main as child
 from warpdesk_server.workers.child.device import without_gpu
 from warpdesk_server.workers.child.main import TICK_SECONDS, until_tick
-from warpdesk_server.workers.parent.charging import Charges
+from warpdesk_server.workers.parent.claims import Claims
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.pipe import Assignment, Attempt
 from warpdesk_server.workers.queue.jobs import connect
@@ -46,17 +49,17 @@ class Till:
         self.engine = connect_database(f"sqlite:///{desk.home}/ledger.db")
         self.ledger = Ledger(self.engine, Ring(desk.home / "ledger.key"))
         self.ledger.prepare()
-        self.budget = self.ledger.create(NewBudget("n", "d", "pure", "add_remove", OWNER, epsilon="1")).id
+        self.budget = self.ledger.budgets.open(NewBudget("n", "d", "pure", "add_remove", OWNER, epsilon="1")).id
 
     def charge(self, **params: Any) -> JobRequest:
         """A job that is charged, and in no queue yet."""
         secret = self._desk.array([1234567890123, 6], "int64")
         job = self._desk.request("whisper", {"secret": secret}, params={"budget": self.budget, **params})
         version = PAID["whisper"].release_version
-        order = Order(
+        order = ChargeRequest(
             *(OWNER, job.id, job.id, job.operation, job.canonical_params, job.canonical_inputs, version, job.id, "{}")
         )
-        made = self.ledger.charge(self.budget, TENTH, order).charge
+        made = self.ledger.charges.reserve(self.budget, TENTH, order).charge
         return job.model_copy(update={"charge": ChargeRef(id=made.id, budget=made.budget_id, head=made.hash)})
 
     def submit(self, **params: Any) -> JobRequest:
@@ -66,13 +69,13 @@ class Till:
 
     def of(self, job: JobRequest) -> Charge:
         assert job.charge is not None
-        return self.ledger.find(job.charge.id)
+        return self.ledger.charges.get(job.charge.id)
 
     def key(self, job: JobRequest) -> bytes:
         """The noise key, as a worker is given it."""
         assert job.charge is not None
         told = {"params": job.canonical_params, "inputs": job.canonical_inputs}
-        found = self.ledger.claim(job.charge.id, operation="whisper", version="whisper 1", **told)
+        found = self.ledger.charges.claim(job.charge.id, operation="whisper", version="whisper 1", **told)
         assert isinstance(found, NoiseKey)
         return found.key
 
@@ -88,8 +91,8 @@ def start(desk: Desk, **environment: str) -> None:
     desk.start_worker(WARPDESK_OPERATIONS="tests.workers.operations:PAID", **environment)
 
 
-def charges_of(desk: Desk) -> Charges:
-    return Charges(WorkerSettings(home=desk.home), PAID)
+def claims_of(desk: Desk) -> Claims:
+    return Claims(WorkerSettings(home=desk.home), PAID)
 
 
 def compute(desk: Desk, till: Till, job: Held) -> Succeeded:
@@ -147,7 +150,7 @@ def test_an_answer_that_was_committed_before_a_worker_died_is_the_answer_and_not
     held = take(desk.queue, job.id)
     outcome = compute(desk, till, held)
     marker.unlink()
-    charges_of(desk).commit(Ending(held, outcome))
+    claims_of(desk).commit(Ending(held, outcome))
     # Here its worker dies: Redis never hears of the answer, and gives the job to another.
     desk.queue.finish([Ending(held, how="returned")])
     start(desk)
@@ -163,10 +166,10 @@ def test_an_answer_that_came_too_late_for_the_queue_is_still_there_for_the_next_
     outcome = compute(desk, till, slow)
     batch = desk.queue.finish([Ending(slow, how="returned")], then=Claim("another")).then
     assert batch is not None
-    endings = Endings(desk.queue, desk.store, PAID, charges=charges_of(desk))
+    endings = Endings(desk.queue, desk.store, PAID, claims=claims_of(desk))
     endings.end([Ending(slow, outcome)])  # stale
     assert noisy(desk, outcome.result)
-    _, (adopted,) = charges_of(desk).claim(batch.jobs)
+    _, (adopted,) = claims_of(desk).claim(batch.jobs)
     endings.end([adopted])
     record = desk.queue.get(job.id)
     assert record is not None
@@ -180,11 +183,11 @@ def test_two_attempts_at_once_give_equal_bytes_and_the_second_changes_nothing(de
     second = Held(job, 2)
     two = compute(desk, till, second)
     assert (one.digest, noisy(desk, one.result)) == (two.digest, noisy(desk, two.result))
-    charges = charges_of(desk)
-    assert charges.commit(Ending(first, one)).succeeded
-    assert charges.commit(Ending(second, two)).succeeded
+    claims = claims_of(desk)
+    assert claims.commit(Ending(first, one)).succeeded
+    assert claims.commit(Ending(second, two)).succeeded
     other = two.model_copy(update={"digest": "0" * 64})
-    refused = charges.commit(Ending(second, other)).outcome
+    refused = claims.commit(Ending(second, other)).outcome
     assert isinstance(refused, Failed)
     assert refused.code == "charge-changed"
     assert json.loads(str(till.of(job).outcome))["result"] == one.result
@@ -251,7 +254,7 @@ def test_a_job_whose_charge_was_refunded_is_not_computed(desk: Desk, till: Till)
     marker = desk.marker("key")
     job = till.submit(marker=str(marker))
     assert job.charge is not None
-    assert till.ledger.void(job.charge.id, "canceled", forget_key=False)
+    assert till.ledger.charges.refund(job.charge.id, "canceled", forget_key=False)
     start(desk)
     record = desk.wait(job.id)
     assert record.error is not None
@@ -272,21 +275,21 @@ def test_an_answer_the_ledger_took_without_a_word_is_there_for_the_next_attempt(
     job = till.submit()
     held = take(desk.queue, job.id)
     outcome = compute(desk, till, held)
-    charges = charges_of(desk)
-    ledger = charges._ledger
+    claims = claims_of(desk)
+    charges = claims._charges
 
-    def lost(*told: Any) -> None:
-        Ledger.release(ledger, *told)
+    def lost(*arguments: Any) -> None:
+        Charges.release(charges, *arguments)
         raise DatabaseUnavailable("the connection was lost")
 
-    ledger.release = lost  # type: ignore[assignment]
-    Endings(desk.queue, desk.store, PAID, (0.0,), charges).end([Ending(held, outcome)])
+    charges.release = lost  # type: ignore[method-assign, assignment]
+    Endings(desk.queue, desk.store, PAID, (0.0,), claims).end([Ending(held, outcome)])
     assert till.of(job).state == "released"
     assert desk.queue.get(job.id).state is State.QUEUED  # type: ignore[union-attr]
     again = desk.queue.claim(Claim("another"))
     assert again is not None
-    _, (adopted,) = charges_of(desk).claim(again.jobs)
-    Endings(desk.queue, desk.store, PAID, charges=charges_of(desk)).end([adopted])
+    _, (adopted,) = claims_of(desk).claim(again.jobs)
+    Endings(desk.queue, desk.store, PAID, claims=claims_of(desk)).end([adopted])
     record = desk.queue.get(job.id)
     assert record is not None
     assert (record.state, noisy(desk, record.result)) == (State.SUCCEEDED, noisy(desk, outcome.result))
@@ -326,15 +329,15 @@ def test_a_ledger_that_hangs_holds_a_worker_no_longer_than_its_patience(
     desk: Desk, till: Till, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = take(desk.queue, till.submit().id)
-    monkeypatch.setattr("warpdesk_server.workers.parent.charging.PATIENCE", 0.5)
-    charges = charges_of(desk)
-    assert charges.claim([Held(till.submit(), 1)])[0]  # connected by now
+    monkeypatch.setattr("warpdesk_server.workers.parent.claims.PATIENCE", 0.5)
+    claims = claims_of(desk)
+    assert claims.claim([Held(till.submit(), 1)])[0]  # connected by now
     with till.engine.begin():  # nobody else may write
         began = time.monotonic()
-        keys, (refused,) = charges.claim([held])
+        keys, (refused,) = claims.claim([held])
         assert time.monotonic() - began < 5.0
     assert (keys, isinstance(refused.outcome, Failed) and refused.outcome.code) == ({}, "ledger-unavailable")
-    desk.until(lambda: charges.claim([held])[0], "it does not answer")
+    desk.until(lambda: claims.claim([held])[0], "it does not answer")
 
 
 def _failure_of(desk: Desk, job: JobRequest) -> str:

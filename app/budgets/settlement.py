@@ -12,7 +12,9 @@ from warpdesk_server.app.kit import errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
 from warpdesk_server.kernels.spend import Spend
-from warpdesk_server.privacy.ledger import Charge, Charged, ChargeEnded, DatabaseUnavailable, Ledger, Order, Pending
+from warpdesk_server.privacy.charging import Charge, ChargeRequest, OpenCharge, Reservation
+from warpdesk_server.privacy.database import DatabaseUnavailable
+from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.protocol import ChargeRef, JobRequest, State
 from warpdesk_server.workers.queue.records import InputsGone, JobRecord
@@ -33,10 +35,10 @@ class Request:
     body: str  # canonical JSON
 
 
-def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: str, sent: Request) -> Charged:
+def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: str, sent: Request) -> Reservation:
     """Charge the budget for this job, once for its Idempotency-Key, or raise the refusal. Waits for a disk: call it in
     a thread."""
-    order = Order(
+    order = ChargeRequest(
         owner=job.owner,
         idempotency_key=sent.idempotency_key,
         fingerprint=sent.body,
@@ -47,12 +49,12 @@ def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: 
         job_id=job.id,
         job=job.model_dump_json(),
     )
-    return ledger.charge(budget, spend, order)
+    return ledger.charges.reserve(budget, spend, order)
 
 
 def known(ledger: Ledger, owner: str, sent: Request) -> Charge | None:
     """What was charged for this request before."""
-    return ledger.known(owner, sent.idempotency_key, sent.body)
+    return ledger.charges.of_request(owner, sent.idempotency_key, sent.body)
 
 
 def paid(job: JobRequest, made: Charge) -> JobRequest:
@@ -66,7 +68,7 @@ def take_back(ledger: Ledger, job: JobRequest, reason: str) -> bool:
     if job.charge is None:
         return True
     try:
-        return ledger.void(job.charge.id, reason, forget_key=True)
+        return ledger.charges.refund(job.charge.id, reason, forget_key=True)
     except DatabaseUnavailable as error:  # it will be queued by `look` and refused by nobody: paid and answered
         log.warning("%s was not refunded: %s", job.charge.id, type(error).__name__)
         return False
@@ -78,13 +80,7 @@ def settle(ledger: Ledger, record: JobRecord) -> None:
     if paid_by is None or record.state is State.SUCCEEDED or not record.state.final:
         return
     reason = f"its job was {record.state.value}" if record.error is None else f"its job failed: {record.error.code}"
-    _give_up(ledger, paid_by.id, reason)
-
-
-def _give_up(ledger: Ledger, charge_id: str, reason: str, *, forget_key: bool = False) -> None:
-    if not ledger.void(charge_id, reason, forget_key=forget_key):
-        with suppress(ChargeEnded):  # it was answered just before, though nobody will look
-            ledger.fail(charge_id, reason)
+    ledger.charges.settle(paid_by.id, reason)
 
 
 async def ended(services: Services, record: JobRecord) -> None:
@@ -112,8 +108,8 @@ async def look(services: Services) -> None:
 def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
     """A crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else."""
     ledger.compare()  # nothing is queued for a charge that is not in the anchor
-    ledger.erase()
-    pending = ledger.pending(older_than, _MOST)
+    ledger.charges.erase()
+    pending = ledger.charges.open(older_than, _MOST)
     for first in range(0, len(pending), _AT_ONCE):
         some = pending[first : first + _AT_ONCE]
         for one, record in zip(some, queue.records([one.job_id for one in some]), strict=True):
@@ -128,8 +124,8 @@ def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) 
                 log.error("%s cannot be looked after: %s", one.charge_id, type(error).__name__)
 
 
-def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, one: Pending) -> None:
-    job = paid(JobRequest.model_validate_json(one.job), ledger.find(one.charge_id))
+def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, one: OpenCharge) -> None:
+    job = paid(JobRequest.model_validate_json(one.job), ledger.charges.get(one.charge_id))
     try:
         # A worker would ask for the noise key before it missed them, and the charge would stay spent.
         if gone := [array for array in job.inputs.values() if store.known(job.owner, array) is None]:
@@ -137,5 +133,5 @@ def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, one: Pending) ->
         queue.enqueue(job)
         log.warning("%s was charged and in no queue: it is queued", job.id)
     except InputsGone:
-        _give_up(ledger, one.charge_id, "its inputs are gone, and it was in no queue", forget_key=True)
+        ledger.charges.settle(one.charge_id, "its inputs are gone, and it was in no queue", forget_key=True)
         log.error("%s was charged, and its inputs are gone", job.id)

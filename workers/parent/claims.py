@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import TypeVar
 
 from warpdesk_server.kernels.operation import Operation
-from warpdesk_server.privacy.database import UnusableDatabase, connect
-from warpdesk_server.privacy.ledger import DatabaseUnavailable, Ledger, NoRelease, Released, WrongKey
-from warpdesk_server.privacy.seeds import Ring, UnusableKey
+from warpdesk_server.privacy.charging import Charges, Released
+from warpdesk_server.privacy.database import DatabaseUnavailable, UnusableDatabase, connect
+from warpdesk_server.privacy.errors import NoRelease
+from warpdesk_server.privacy.ledger import Ledger
+from warpdesk_server.privacy.seeds import Ring, UnusableKey, WrongKey
 from warpdesk_server.workers.logs import about
 from warpdesk_server.workers.queue.protocol import Failed, Succeeded
 from warpdesk_server.workers.queue.records import Ending, Held
@@ -26,8 +28,8 @@ PATIENCE = 15.0  # seconds that the ledger is waited for; the job may wait longe
 _TOLD = (DatabaseUnavailable, UnusableDatabase, UnusableKey, WrongKey, OSError)
 
 
-class Charges:
-    """Connects at the first job that was charged."""
+class Claims:
+    """Claims of charged jobs in the ledger, which is connected at the first of them."""
 
     def __init__(self, settings: WorkerSettings, operations: Mapping[str, Operation]) -> None:
         self._settings = settings
@@ -57,7 +59,7 @@ class Charges:
         outcome_text = outcome.model_dump_json(exclude={"digest"})
         try:
             digest = bytes.fromhex(outcome.digest)
-            _in_time(lambda: self._ledger.release(charge.id, outcome_text, digest))
+            _in_time(lambda: self._charges.release(charge.id, outcome_text, digest))
         except Exception as error:  # noqa: BLE001 (the ledger's troubles are no reason to end the worker)
             return Ending(ending.job, _failure(error))
         return ending
@@ -71,7 +73,7 @@ class Charges:
             return Failed(code="ledger-unavailable", message=message, retryable=True)
         try:
             found = _in_time(
-                lambda: self._ledger.claim(
+                lambda: self._charges.claim(
                     charge.id,
                     operation=request.operation,
                     params=request.canonical_params,
@@ -88,11 +90,11 @@ class Charges:
         return found.key
 
     @cached_property
-    def _ledger(self) -> Ledger:
+    def _charges(self) -> Charges:
         assert self._settings.ledger is not None  # noqa: S101
         ledger = Ledger(connect(self._settings.ledger), Ring(self._settings.ledger_key_path))
         ledger.prepare()
-        return ledger
+        return ledger.charges
 
 
 def _in_time(question: Callable[[], T]) -> T:

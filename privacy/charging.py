@@ -1,0 +1,429 @@
+"""Charges: what a release takes from a budget, before any of its noise is drawn. The state machine of one charge:
+
+    reserve              claim                release
+    ───────▶  charged  ────────▶  claimed  ───────────▶  released
+                 │                   │
+                 │ refund            │ fail
+                 ▼                   ▼
+                void               failed
+
+The API reserves, with the wrapped seed, the job and the caller's idempotency key in one transaction. A worker claims:
+it is given the noise key, the same at every claim, so that a job which runs again gives the same answer. It releases
+once the answer is on the disk, and the seed is deleted in that transaction. A charge that nobody claimed is refunded;
+one that somebody claimed stays spent, since its noise may have been shown.
+"""
+
+import hmac
+import json
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from warpdesk_server.kernels.spend import Spend
+from warpdesk_server.privacy.amounts import Name, minus, plus, read, shown, within
+from warpdesk_server.privacy.budgets import Account, rules_of
+from warpdesk_server.privacy.chain import Entry, Relation, canonical
+from warpdesk_server.privacy.database import DatabaseUnavailable, reading, truncate_log, writing
+from warpdesk_server.privacy.errors import NoRelease, Refused
+from warpdesk_server.privacy.journal import Journal, budget_row, now
+from warpdesk_server.privacy.seeds import SIZE, noise_key
+from warpdesk_server.privacy.tables import CHARGES, ENTRIES, OUTBOX, REQUESTS, SEEDS, Row
+
+State = Literal["charged", "claimed", "released", "failed", "void"]
+
+_OF_ITS_PLACE = ("budget_id", "seq", "at", "prev", "hash")  # in the chain, where the rest is of the charge
+_LATER = ("reason", "outcome", "answer")
+
+
+class UnknownCharge(NoRelease):
+    code = "charge-ended"
+
+
+class OverBudget(Refused):
+    """A release costs more than remains; both are exact decimal strings by name. The budget is as it was."""
+
+    code = "budget-exceeded"
+    pointer = ""
+
+    def __init__(self, budget_id: str, cost: dict[Name, str], remaining: dict[Name, str]) -> None:
+        super().__init__(f"the release costs {_sentence(cost)}; of {budget_id} there remains {_sentence(remaining)}")
+        self.cost = cost
+        self.remaining = remaining
+
+
+class KeyReused(Refused):
+    """The idempotency key belongs to another request."""
+
+    code = "idempotency-key-reused"
+
+
+class ChargeChanged(NoRelease):
+    """What is to be released is not what was charged; `what` names the parts."""
+
+    code = "charge-changed"
+
+    def __init__(self, charge_id: str, what: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{', '.join(what)} of {charge_id} changed since it was charged: nothing may be released on it"
+        )
+        self.what = what
+
+
+class NotClaimed(NoRelease):
+    """An answer for a charge whose noise key nobody asked for."""
+
+    code = "charge-ended"
+
+
+class ChargeEnded(NoRelease):
+    """The charge is over, in `state`: there is no noise key for it any more."""
+
+    code = "charge-ended"
+
+    def __init__(self, charge_id: str, state: State, reason: str | None) -> None:
+        super().__init__(f"{charge_id} is {state}" + (f": {reason}" if reason else ""))
+        self.state = state
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class ChargeRequest:
+    """A job to charge for. params, inputs and job are JSON texts; version is that of the sampler."""
+
+    owner: str
+    idempotency_key: str
+    fingerprint: str
+    operation: str
+    params: str = field(repr=False)
+    inputs: str = field(repr=False)
+    version: str
+    job_id: str
+    job: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """`hash` is that of its entry, `outcome` (once released) says where the answer lies."""
+
+    id: str
+    budget_id: str
+    seq: int
+    hash: str
+    state: State
+    amounts: dict[Name, str]
+    relation: Relation
+    owner: str
+    operation: str
+    job_id: str
+    at: int
+    reason: str | None
+    outcome: str | None
+
+
+@dataclass(frozen=True)
+class Reservation:
+    charge: Charge
+    replayed: bool  # it was charged before, for the same request
+
+
+@dataclass(frozen=True)
+class NoiseKey:
+    charge_id: str
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Released:
+    outcome: str
+    digest: str  # keyed, of the answer
+
+
+@dataclass(frozen=True)
+class OpenCharge:
+    """A charge whose job may not have been queued, or has not ended."""
+
+    charge_id: str
+    budget_id: str
+    state: State
+    job_id: str
+    job: str = field(repr=False)
+    at: int
+
+
+class Charges:
+    """The charges of one ledger: each method is one transition, in one transaction."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._secrets = journal.secrets
+
+    def reserve(self, budget_id: str, spend: Spend, request: ChargeRequest) -> Reservation:
+        """Take what a release costs, once for each idempotency key of an owner.
+
+        The same request again is given its charge, whatever became of it. Raises KeyReused for another request,
+        UnknownBudget, BudgetClosed, NotAllowed, NotHeld and OverBudget; nothing is written then.
+        """
+        try:
+            return self._reserve(budget_id, spend, request)
+        except IntegrityError:
+            # The same key came to two budgets at once: it is there now.
+            return self._reserve(budget_id, spend, request)
+
+    def _reserve(self, budget_id: str, spend: Spend, request: ChargeRequest) -> Reservation:
+        # All that can be is made ready before the budget is locked: others wait for it.
+        key_digest, fingerprint = self._request_digests(request.owner, request.idempotency_key, request.fingerprint)
+        digests = {
+            **self._release_digests(request.params, request.inputs, request.version),
+            "request": self._secrets.digest("request", request.owner, key_digest, fingerprint),
+            "job": self._secrets.digest("job", request.job),
+        }
+        charge_id = f"charge_{secrets.token_hex(16)}"
+        wrapped = self._secrets.wrap(secrets.token_bytes(SIZE), charge_id)
+        charge = {"id": charge_id, "budget_id": budget_id, "state": "charged", "forgotten": False}
+        charge |= dict.fromkeys(_LATER)
+        charge["seal"] = self._secrets.seal("charge", charge)
+        owned_key = {"owner": request.owner, "idempotency_key": key_digest}
+        with writing(self._journal.engine) as connection:
+            budget = self._journal.lock(connection, budget_id)
+            if (earlier := self._earlier(connection, request.owner, key_digest, fingerprint)) is not None:
+                return Reservation(earlier, replayed=True)
+            account = Account.of_open(budget)
+            rules_of(connection, budget_id).check(budget_id, request.owner, json.loads(request.inputs).values())
+            cost = account.cost(spend)
+            if not within(cost, account.remaining):
+                raise OverBudget(budget_id, shown(cost), shown(account.remaining))
+            entry, budget = self._journal.append(
+                connection,
+                budget,
+                {"spent": canonical(shown(plus(account.spent, cost)))},
+                kind="charge",
+                charge_id=charge_id,
+                owner=request.owner,
+                operation=request.operation,
+                amounts=shown(cost),
+                relation=spend.neighbouring or "declared",
+                **digests,
+                job_id=request.job_id,
+                reason="",
+            )
+            outbox = {"charge_id": charge_id, "job_id": request.job_id, "job": request.job, "at": entry.at}
+            connection.execute(insert(CHARGES).values(charge))
+            connection.execute(insert(SEEDS).values(charge_id=charge_id, wrapped=wrapped))
+            connection.execute(insert(OUTBOX).values(outbox))
+            connection.execute(insert(REQUESTS).values(**owned_key, fingerprint=fingerprint, charge_id=charge_id))
+        self._journal.note(budget)
+        return Reservation(_charge(entry, charge), replayed=False)
+
+    def of_request(self, owner: str, idempotency_key: str, fingerprint: str) -> Charge | None:
+        """The charge that this request has already. Raises KeyReused for another request with the same key."""
+        digests = self._request_digests(owner, idempotency_key, fingerprint)
+        with reading(self._journal.engine) as connection:
+            return self._earlier(connection, owner, *digests)
+
+    def get(self, charge_id: str) -> Charge:
+        """Raises UnknownCharge."""
+        with reading(self._journal.engine) as connection:
+            return _get(connection, charge_id)
+
+    def claim(self, charge_id: str, *, operation: str, params: str, inputs: str, version: str) -> NoiseKey | Released:
+        """Give out the noise key, the same each time; once there is an answer, where it lies.
+
+        From the first time on the charge cannot be refunded. Raises UnknownCharge, ChargeChanged where anything is not
+        as it was charged, ChargeEnded where it failed or is void.
+        """
+        digests = self._release_digests(params, inputs, version)
+        with writing(self._journal.engine) as connection:
+            charge = self._lock(connection, charge_id)
+            entry = vars(_entry(connection, charge_id))
+            parts = {"operation": operation, **digests}
+            changed = tuple(name for name in parts if entry[name] != parts[name])
+            if changed:
+                raise ChargeChanged(charge_id, changed)
+            if charge["state"] == "released":
+                return Released(charge["outcome"], charge["answer"])
+            if charge["state"] in ("failed", "void"):
+                raise ChargeEnded(charge_id, charge["state"], charge["reason"])
+            wrapped = connection.execute(select(SEEDS.c.wrapped).where(SEEDS.c.charge_id == charge_id)).scalar_one()
+            seed = self._secrets.unwrap(wrapped, charge_id)
+            if charge["state"] == "charged":
+                self._turn(connection, charge, state="claimed")
+        return NoiseKey(charge_id, noise_key(seed, charge_id, digests["params"], digests["inputs"], digests["version"]))
+
+    def release(self, charge_id: str, outcome: str, digest: bytes) -> Released:
+        """Record that the answer with this digest lies at `outcome` (JSON); seed and outbox row are deleted with it.
+
+        Again with the same digest: the first outcome. Raises ChargeChanged for another answer, NotClaimed, ChargeEnded,
+        UnknownCharge.
+        """
+        answer = self._secrets.digest("answer", digest.hex())
+        with writing(self._journal.engine) as connection:
+            charge = self._lock(connection, charge_id)
+            if charge["state"] == "released":
+                if not hmac.compare_digest(charge["answer"], answer):
+                    raise ChargeChanged(charge_id, ("answer",))
+                return Released(charge["outcome"], charge["answer"])
+            _require_claimed(charge)
+            self._turn(connection, charge, state="released", outcome=outcome, answer=answer)
+        self.erase()
+        return Released(outcome, answer)
+
+    def fail(self, charge_id: str, reason: str) -> None:
+        """Give up a claimed charge, which stays spent: whoever has its noise key may have shown something. Again:
+        nothing. Raises NotClaimed, ChargeEnded, UnknownCharge."""
+        with writing(self._journal.engine) as connection:
+            charge = self._lock(connection, charge_id)
+            if charge["state"] == "failed":
+                return
+            _require_claimed(charge)
+            self._turn(connection, charge, state="failed", reason=reason)
+        self.erase()
+
+    def refund(self, charge_id: str, reason: str, *, forget_key: bool) -> bool:
+        """Give back a charge that nobody ever claimed; False for one that somebody did, or may have.
+
+        Claims are in no chain. A database that was older when it was opened may have forgotten those of the charges it
+        had then: they are taken for claimed.
+
+        With `forget_key` the idempotency key may be used for another request. Raises UnknownCharge.
+        """
+        with writing(self._journal.engine) as connection:
+            charge = self._lock(connection, charge_id)
+            if charge["state"] not in ("charged", "void"):
+                return False
+            budget = None
+            if charge["state"] == "charged":
+                entry = _entry(connection, charge_id)
+                if self._journal.precedes_start(entry):
+                    self._turn(connection, charge, state="claimed")
+                    return False
+                budget = self._append_refund(connection, entry, reason)
+            else:
+                reason = charge["reason"]
+            forgotten = forget_key or charge["forgotten"]
+            self._turn(connection, charge, state="void", reason=reason, forgotten=forgotten)
+            if forgotten:
+                connection.execute(delete(REQUESTS).where(REQUESTS.c.charge_id == charge_id))
+        if budget is not None:
+            # A database without the refund has more spent: it may be noted later, when ledger and anchor are compared.
+            with suppress(DatabaseUnavailable):
+                self._journal.note(budget)
+        self.erase()
+        return True
+
+    def settle(self, charge_id: str, reason: str, *, forget_key: bool = False) -> None:
+        """End a charge whose job has no answer to come: a refund where nobody claimed it, else it stays spent. One that
+        was answered just before stays as it is. Raises UnknownCharge."""
+        if not self.refund(charge_id, reason, forget_key=forget_key):
+            with suppress(ChargeEnded):
+                self.fail(charge_id, reason)
+
+    def open(self, older_than: float, limit: int) -> list[OpenCharge]:
+        """The oldest charges without an end that are `older_than` seconds old, and those that were made before the
+        clock was set back."""
+        time = now()
+        query = (
+            select(OUTBOX, CHARGES.c.budget_id, CHARGES.c.state)
+            .join(CHARGES, CHARGES.c.id == OUTBOX.c.charge_id)
+            .where(or_(OUTBOX.c.at <= time - int(older_than * 1e6), OUTBOX.c.at > time))
+            .order_by(OUTBOX.c.at, OUTBOX.c.charge_id)
+            .limit(limit)
+        )
+        with reading(self._journal.engine) as connection:
+            return [OpenCharge(**row) for row in connection.execute(query).mappings()]
+
+    def erase(self) -> bool:
+        """Empty SQLite's log of seeds that ended, which each end does unless somebody reads just then. Call it now and
+        then. Whether nothing is left."""
+        return truncate_log(self._journal.engine)
+
+    def rewrap(self) -> int:
+        """Wrap the seeds of all open charges with the newest key; how many there are. Runs beside a service: each is a
+        step of its own, and a charge that ends meanwhile takes its seed along. Raises WrongKey.
+        """
+        with reading(self._journal.engine) as connection:
+            seeds = connection.execute(select(SEEDS.c.charge_id, SEEDS.c.wrapped)).all()
+        for charge_id, wrapped in seeds:
+            again = self._secrets.rewrapped(wrapped, charge_id)
+            if again is not None:
+                with writing(self._journal.engine) as connection:
+                    same = (SEEDS.c.charge_id == charge_id) & (SEEDS.c.wrapped == wrapped)
+                    connection.execute(update(SEEDS).where(same).values(wrapped=again))
+        self.erase()  # SQLite's log has them as they were
+        return len(seeds)
+
+    def _append_refund(self, connection: Connection, entry: Entry, reason: str) -> Row:
+        budget = self._journal.lock(connection, entry.budget_id)
+        same = {name: value for name, value in vars(entry).items() if name not in _OF_ITS_PLACE}
+        spent = minus(read(budget["spent"]), read(canonical(entry.amounts)))
+        changes = {"spent": canonical(shown(spent))}
+        return self._journal.append(connection, budget, changes, **{**same, "kind": "refund", "reason": reason})[1]
+
+    def _earlier(self, connection: Connection, owner: str, key_digest: str, fingerprint: str) -> Charge | None:
+        """The charge of a request, once it is in the anchor: whoever charged it may have ended before."""
+        query = select(REQUESTS).where(REQUESTS.c.owner == owner, REQUESTS.c.idempotency_key == key_digest)
+        request = connection.execute(query).mappings().one_or_none()
+        if request is None:
+            return None
+        if not hmac.compare_digest(request["fingerprint"], fingerprint):
+            raise KeyReused("the Idempotency-Key was sent before with another body, for which a budget was charged")
+        charge = _get(connection, request["charge_id"])
+        self._journal.note(budget_row(connection, charge.budget_id))
+        return charge
+
+    def _lock(self, connection: Connection, charge_id: str) -> Row:
+        query = select(CHARGES).where(CHARGES.c.id == charge_id).with_for_update()
+        row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            raise UnknownCharge(f"there is no charge {charge_id}")
+        self._journal.require_seal("charge", row)
+        return row
+
+    def _turn(self, connection: Connection, charge: Row, **changes: Any) -> None:
+        """Put a locked charge into another state; what has ended has neither seed nor job any more."""
+        seal = self._secrets.seal("charge", {**charge, **changes})
+        connection.execute(update(CHARGES).where(CHARGES.c.id == charge["id"]).values(**changes, seal=seal))
+        if changes["state"] != "claimed":
+            for table in (SEEDS, OUTBOX):
+                connection.execute(delete(table).where(table.c.charge_id == charge["id"]))
+
+    def _request_digests(self, owner: str, idempotency_key: str, fingerprint: str) -> tuple[str, str]:
+        """What is kept of a request: it can be recognised, and not read or guessed."""
+        key_digest = self._secrets.digest("idempotency key", owner, idempotency_key)
+        return key_digest, self._secrets.digest("fingerprint", fingerprint)
+
+    def _release_digests(self, params: str, inputs: str, version: str) -> dict[str, str]:
+        texts = {"params": params, "inputs": inputs, "version": version}
+        return {name: self._secrets.digest(name, text) for name, text in texts.items()}
+
+
+def _require_claimed(charge: Row) -> None:
+    if charge["state"] == "charged":
+        raise NotClaimed(f"nobody claimed {charge['id']}")
+    if charge["state"] != "claimed":
+        raise ChargeEnded(charge["id"], charge["state"], charge["reason"])
+
+
+def _sentence(amounts: dict[Name, str]) -> str:
+    return " and ".join(f"{name} {amount}" for name, amount in amounts.items())
+
+
+def _entry(connection: Connection, charge_id: str) -> Entry:
+    query = select(ENTRIES).where(ENTRIES.c.charge_id == charge_id, ENTRIES.c.kind == "charge")
+    return Entry.of(connection.execute(query).mappings().one())
+
+
+def _get(connection: Connection, charge_id: str) -> Charge:
+    row = connection.execute(select(CHARGES).where(CHARGES.c.id == charge_id)).mappings().one_or_none()
+    if row is None:
+        raise UnknownCharge(f"there is no charge {charge_id}")
+    return _charge(_entry(connection, charge_id), row)
+
+
+def _charge(entry: Entry, row: Row) -> Charge:
+    same = ("budget_id", "seq", "hash", "amounts", "relation", "owner", "operation", "job_id", "at")
+    later = {name: row[name] for name in ("state", "reason", "outcome")}
+    return Charge(id=entry.charge_id, **{name: getattr(entry, name) for name in same}, **later)
