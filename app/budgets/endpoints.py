@@ -150,7 +150,7 @@ async def quote(budget_id: str, request: Request, caller: Reader, services: Serv
     """Send the job as it would be submitted: whether the budget holds it, and what would remain. Charges nothing."""
 
     def checked(sent: bytes) -> tuple[Spend, list[str]]:
-        job = operations.check(services, caller.id, operations.parsed(services, sent))
+        job = operations.check(services, caller.id, operations.submission(operations.parsed(services, sent)))
         if job.spend is None:
             sentence = f"{job.operation.name} charges no budget as it is asked for here"
             raise refuse_at("not-accountable", "/params", sentence)

@@ -1,9 +1,8 @@
-"""Charge a budget for a job before it is queued, and see each charged job to its end."""
+"""Settlement of charges: each charged job is queued and comes to an end, and its charge with it."""
 
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 
 import anyio.to_thread
 from redis.exceptions import RedisError
@@ -11,8 +10,7 @@ from redis.exceptions import RedisError
 from warpdesk_server.app.kit import errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
-from warpdesk_server.kernels.spend import Spend
-from warpdesk_server.privacy.charging import Charge, ChargeRequest, OpenCharge, Reservation
+from warpdesk_server.privacy.charging import Charge, OpenCharge
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.workers.queue.jobs import JobQueue
@@ -27,60 +25,18 @@ _MOST = 20_000
 _AT_ONCE = 500  # of their records
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a caller sent, in its own words: the ledger knows it again for ever, by digests of its own."""
-
-    idempotency_key: str
-    body: str  # canonical JSON
-
-
-def charge(ledger: Ledger, budget: str, spend: Spend, job: JobRequest, version: str, sent: Request) -> Reservation:
-    """Charge the budget for this job, once for its Idempotency-Key, or raise the refusal. Waits for a disk: call it in
-    a thread."""
-    order = ChargeRequest(
-        owner=job.owner,
-        idempotency_key=sent.idempotency_key,
-        fingerprint=sent.body,
-        operation=job.operation,
-        params=job.canonical_params,
-        inputs=job.canonical_inputs,
-        version=version,
-        job_id=job.id,
-        job=job.model_dump_json(),
-    )
-    return ledger.charges.reserve(budget, spend, order)
-
-
-def known(ledger: Ledger, owner: str, sent: Request) -> Charge | None:
-    """What was charged for this request before."""
-    return ledger.charges.of_request(owner, sent.idempotency_key, sent.body)
-
-
-def paid(job: JobRequest, made: Charge) -> JobRequest:
+def with_charge(job: JobRequest, charge: Charge) -> JobRequest:
     """The job as it is queued: it names its charge."""
-    return job.model_copy(update={"charge": ChargeRef(id=made.id, budget=made.budget_id, head=made.hash)})
-
-
-def take_back(ledger: Ledger, job: JobRequest, reason: str) -> bool:
-    """The job was refused after it was charged: refund it, and let its Idempotency-Key be used again. Where that is not
-    possible, it will run and needs its inputs."""
-    if job.charge is None:
-        return True
-    try:
-        return ledger.charges.refund(job.charge.id, reason, forget_key=True)
-    except DatabaseUnavailable as error:  # it will be queued by `look` and refused by nobody: paid and answered
-        log.warning("%s was not refunded: %s", job.charge.id, type(error).__name__)
-        return False
+    return job.model_copy(update={"charge": ChargeRef(id=charge.id, budget=charge.budget_id, head=charge.hash)})
 
 
 def settle(ledger: Ledger, record: JobRecord) -> None:
-    """What becomes of a charge whose job has ended: one nobody claimed is refunded, any other stays spent."""
-    paid_by = record.request.charge
-    if paid_by is None or record.state is State.SUCCEEDED or not record.state.final:
+    """End the charge of a job that ended without an answer."""
+    charge = record.request.charge
+    if charge is None or record.state is State.SUCCEEDED or not record.state.final:
         return
     reason = f"its job was {record.state.value}" if record.error is None else f"its job failed: {record.error.code}"
-    ledger.charges.settle(paid_by.id, reason)
+    ledger.charges.settle(charge.id, reason)
 
 
 async def ended(services: Services, record: JobRecord) -> None:
@@ -125,7 +81,7 @@ def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) 
 
 
 def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, one: OpenCharge) -> None:
-    job = paid(JobRequest.model_validate_json(one.job), ledger.charges.get(one.charge_id))
+    job = with_charge(JobRequest.model_validate_json(one.job), ledger.charges.get(one.charge_id))
     try:
         # A worker would ask for the noise key before it missed them, and the charge would stay spent.
         if gone := [array for array in job.inputs.values() if store.known(job.owner, array) is None]:

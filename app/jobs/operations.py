@@ -66,9 +66,13 @@ def parsed(services: Services, sent: bytes) -> object:
     return body
 
 
-def check(services: Services, owner: str, body: object) -> Checked:
+def submission(body: object) -> schemas.Submission:
+    """A body as a submission whose own fields are right, or the refusal with what is wrong in them."""
+    return bodies.fitted(schemas.Submission, body, schemas.UNION_TAGS)
+
+
+def check(services: Services, owner: str, submission: schemas.Submission) -> Checked:
     """Check everything about a submission and write nothing. Reads files: call it in a thread."""
-    submission = bodies.fitted(schemas.Submission, body, schemas.UNION_TAGS)
     operation = _find(services.operations, submission.operation)
     seed = _seed(operation, submission.seed)
     inline, stored, infos = _inputs(services, owner, submission)

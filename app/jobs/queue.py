@@ -36,11 +36,12 @@ class Queue:
         self.usable = True  # as far as the last call knows
 
     async def __call__(self, use: Callable[[JobQueue], T]) -> T:
-        return await self.after(lambda: use)
+        return await self.after(_nothing, use)
 
     async def after(
         self,
-        prepare: Callable[[], Callable[[JobQueue], T]],
+        prepare: Callable[[], None],
+        use: Callable[[JobQueue], T],
         own: Callable[[Callable[[], T]], Awaitable[T]] | None = None,
     ) -> T:
         """Prepare, and use Redis, in one go: each change of thread takes as long as a small submission's check.
@@ -54,7 +55,7 @@ class Queue:
 
         def call() -> T:
             patience.pause()
-            use = prepare()
+            prepare()
             patience.begin()
             try:
                 return use(self.jobs)
@@ -91,6 +92,10 @@ class Queue:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _nothing() -> None:
+    """What needs no preparation."""
 
 
 class _Unusable(Exception):

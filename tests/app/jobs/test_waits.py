@@ -172,13 +172,12 @@ def test_threads_that_are_all_taken_are_no_sign_that_redis_is_away(redis_url: st
         started = asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def hold() -> Callable[[JobQueue], int]:
+        def hold() -> None:
             if next(taken) == 32:
                 loop.call_soon_threadsafe(started.set)
             free.wait(60)
-            return lambda jobs: jobs.length()
 
-        holders = [asyncio.create_task(queue.after(hold)) for _ in range(32)]
+        holders = [asyncio.create_task(queue.after(hold, JobQueue.length)) for _ in range(32)]
         await started.wait()
         queue._patience = 0.3  # of who comes now: those who have threads are read in their time on a busy machine
         try:

@@ -1,0 +1,59 @@
+"""The Idempotency-Key of a submission: read from its header, and kept as digests that only the owner's secret makes."""
+
+import json
+
+import anyio.to_thread
+from fastapi import Request
+
+from warpdesk_server.app.http import bodies
+from warpdesk_server.app.kit import limits
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Services
+
+LONGEST_KEY = 255  # characters
+
+# A body below this size is written out again on the event loop, which takes several times as long as to parse it.
+_WRITTEN_AT_ONCE = limits.JSON_SMALL // 8
+
+
+def key_of(request: Request) -> str | None:
+    """The key as it was sent. Refused where there are several, or one that cannot be."""
+    values = request.headers.getlist("idempotency-key")
+    if not values:
+        return None
+    if len(values) > 1:
+        raise Refusal("invalid-idempotency-key", f"Idempotency-Key is given {len(values)} times and has one value")
+    try:
+        key = values[0].encode("latin-1").decode()  # what a header is decoded with
+    except UnicodeDecodeError:
+        raise Refusal("invalid-idempotency-key", "Idempotency-Key is not UTF-8") from None
+    if not 1 <= len(key) <= LONGEST_KEY:
+        sentence = f"Idempotency-Key should be 1 to {LONGEST_KEY} characters long, got {len(key)}"
+        raise Refusal("invalid-idempotency-key", sentence)
+    odd = next((place for place, character in enumerate(key) if not character.isprintable()), None)
+    if odd is not None:
+        raise Refusal("invalid-idempotency-key", f"Character {odd} of Idempotency-Key cannot be printed")
+    return key
+
+
+async def fingerprint(services: Services, owner: str, request: Request, body: object) -> str:
+    """The digest of a body: the same for the same JSON, however its fields were ordered and spaced."""
+    if (bodies.declared_length(request) or _WRITTEN_AT_ONCE) < _WRITTEN_AT_ONCE:
+        return digest(services, owner, "submission", canonical(body))
+    return await anyio.to_thread.run_sync(lambda: digest(services, owner, "submission", canonical(body)))
+
+
+def digest(services: Services, owner: str, purpose: str, text: str) -> str:
+    """A digest under the owner's secret: Redis learns nothing that could be guessed and compared."""
+    data = f"{purpose}\0{text}".encode()
+    return services.store.digest(owner, "uint8", (len(data),), data)
+
+
+def canonical(value: object) -> str:
+    """JSON with sorted keys and without blanks: equal values have equal texts."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def reused(job_id: str) -> Refusal:
+    sentence = f"The Idempotency-Key was sent before with another body, which became {job_id}"
+    return Refusal("idempotency-key-reused", sentence, job=job_id)

@@ -1,0 +1,404 @@
+"""The pipeline that takes a submission into the queue, in stages that a later refusal undoes.
+
+    envelope ──▶ admitted ──▶ checked ──▶ stored ──▶ charged ──▶ queued
+    (validated   (has its     (nothing    (inputs    (a budget,  (in Redis)
+     fields)      turn)        wrong)      kept)      if any)
+
+`stored` and `charged` each add a compensation to one list, which runs in reverse where the job is refused after them.
+From `checked` on all happens in one thread, which goes on where its caller has gone.
+"""
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+from redis.exceptions import RedisError, ResponseError
+
+from warpdesk_server.app.access import auth
+from warpdesk_server.app.access.keys import Key
+from warpdesk_server.app.arrays import ndarray, storage
+from warpdesk_server.app.budgets.settlement import with_charge
+from warpdesk_server.app.jobs import operations, schemas
+from warpdesk_server.app.jobs.idempotency import canonical, digest, reused
+from warpdesk_server.app.jobs.operations import Checked
+from warpdesk_server.app.jobs.records import positioned
+from warpdesk_server.app.kit import errors, ledger_calls
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.services import Services
+from warpdesk_server.privacy.charging import Charge, ChargeRequest, OverBudget
+from warpdesk_server.privacy.database import DatabaseUnavailable
+from warpdesk_server.privacy.errors import Refused
+from warpdesk_server.workers import logs
+from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.protocol import JobRequest, State, Together
+from warpdesk_server.workers.queue.records import (
+    Enqueued,
+    IdempotencyKey,
+    InputsGone,
+    JobRecord,
+    KeyReused,
+    QueueFull,
+    QuotaReached,
+)
+from warpdesk_server.workers.store.arrays import size_of
+from warpdesk_server.workers.store.protocol import StoredArray
+
+log = logging.getLogger("warpdesk_server.service.api")
+
+_REFUSALS_OF_QUEUE = (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A submission whose own fields are right. Whether its operation takes it is not checked yet."""
+
+    owner: str
+    job_id: str
+    submission: schemas.Submission
+    body: object  # as it was sent
+    key: IdempotencyKey | None
+    idempotency_key: str | None  # as it was sent; None for a job of the service's own
+    names_budget: bool  # it may wait for the ledger
+    arrived: float  # Unix seconds
+
+    @classmethod
+    def of(
+        cls,
+        services: Services,
+        caller: Key,
+        job_id: str,
+        body: object,
+        key: IdempotencyKey | None,
+        idempotency_key: str | None,
+    ) -> "Envelope":
+        """Raises the refusal of a body that is no submission, or of a priority that the caller may not use."""
+        submission = operations.submission(body)
+        if submission.priority == "realtime":
+            auth.require(caller, "realtime", "The priority 'realtime'")
+        operation = services.operations.get(submission.operation)
+        names_budget = operation is not None and operation.spend is not None and "budget" in submission.params
+        return cls(caller.id, job_id, submission, body, key, idempotency_key, names_budget, time.time())
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The job of a submission: new in the queue, or the one that its key or its charge had before."""
+
+    job_id: str
+    record: JobRecord
+    position: int | None = None
+    replayed: bool = False
+
+
+async def place(services: Services, envelope: Envelope, *, positioned_too: bool) -> Placed:
+    """Take a submission through all stages. `positioned_too`: find its place in the queue as well."""
+    submission, owner = envelope.submission, envelope.owner
+    placement = Placement(services, envelope, positioned_too=positioned_too)
+    ledger_thread = partial(services.ledger_threads.run, owner) if envelope.names_budget else None
+    with anyio.move_on_after(ledger_calls.PATIENCE if envelope.names_budget else None) as scope:
+        async with services.admission.turn(
+            owner, submission.priority, submission.deadline_s, charging=envelope.names_budget
+        ):
+            try:
+                placed = await services.queue.after(placement.prepare, placement.enqueue, ledger_thread)
+            except (Refused, DatabaseUnavailable) as error:
+                raise errors.refusal_of(error, "/params/budget") from None
+            except BaseException:
+                placement.abandoned.set()
+                raise
+            if not placed.replayed:
+                services.admission.enqueued(owner, submission.priority)
+    if scope.cancelled_caught:
+        raise errors.ledger_unavailable(TimeoutError.__name__)
+    return placed
+
+
+class Placement:
+    """The stages of one submission from `checked` on, and what undoes them. Reads and writes files, and waits for the
+    ledger: for a thread."""
+
+    _checked: Checked
+    _kept: dict[str, StoredArray]  # inputs that came with it
+    _job: JobRequest
+    _same: str | None  # digest under which an identical live job may answer for this one
+
+    def __init__(self, services: Services, envelope: Envelope, *, positioned_too: bool) -> None:
+        self._services = services
+        self._envelope = envelope
+        self._positioned_too = positioned_too
+        self._earlier: Charge | None = None  # of the same request; its job is this one's
+        self._compensations: list[Callable[[str], bool]] = []
+        self.abandoned = threading.Event()  # nobody waits for it any more
+
+    def prepare(self) -> None:
+        """All stages before Redis is needed."""
+        self._check()
+        if self._earlier is None:
+            self._store()
+            self._charge()
+
+    def enqueue(self, jobs: JobQueue) -> Placed:
+        """The last stage: queue the job, or raise the refusal and undo the stages before it."""
+        if self._earlier is not None:
+            return self._resume(jobs, self._earlier)
+        job, fresh = self._job, JobRecord(self._job, State.QUEUED, 0, time.time())
+        if self.abandoned.is_set() and job.charge is None:  # a charged job is queued: its caller will ask for it again
+            self._undo("its caller has gone")
+            return Placed(job.id, fresh)
+        try:
+            if job.backend == "gpu":
+                _require_gpu(jobs)
+            enqueued = self._enqueue(jobs)
+        except Refusal:
+            self._undo("it was refused before it was queued")
+            raise
+        except _REFUSALS_OF_QUEUE as error:
+            self._undo(f"it was refused before it was queued: {type(error).__name__}")
+            raise self._refusal_of(error) from None
+        if enqueued.replayed:
+            self._undo("its Idempotency-Key has a job", whole=True)
+            return Placed(enqueued.job_id, fresh, replayed=True)
+        if self.abandoned.is_set() and self._envelope.key is None:
+            jobs.cancel(job.id)  # its caller was told 503; one who has a key will ask for it again
+        if not self._positioned_too:
+            return Placed(job.id, fresh)
+        return Placed(job.id, *positioned(jobs, jobs.get(job.id) or fresh))
+
+    # The stages.
+
+    def _check(self) -> None:
+        services, envelope = self._services, self._envelope
+        try:
+            self._checked = operations.check(services, envelope.owner, envelope.submission)
+        except Refusal:
+            # An input that was charged for may be gone, and its job need not.
+            if envelope.names_budget and envelope.idempotency_key is not None:
+                self._earlier = services.ledger.charges.of_request(
+                    envelope.owner, envelope.idempotency_key, canonical(envelope.body)
+                )
+            if self._earlier is None:
+                raise
+            return
+        if self._checked.spend is None:
+            return
+        if envelope.idempotency_key is None:
+            sentence = "A job that charges a budget needs an Idempotency-Key: sent again it is charged once"
+            raise Refusal("idempotency-key-required", sentence)
+        if envelope.submission.backend == "gpu":
+            with suppress(RedisError, OSError):  # tried again where it is queued, if it is charged at all
+                _require_gpu(services.queue.jobs)
+
+    def _store(self) -> None:
+        services, owner, checked = self._services, self._envelope.owner, self._checked
+        with storage.refused():
+            sizes = [size_of(info) for name, info in checked.infos.items() if name in checked.inline]
+            services.store.require(owner, storage.result_bytes(checked) + sum(sizes))
+            self._kept = operations.keep_inputs(services, owner, checked)
+        self._compensations.append(self._delete_inputs)
+        self._job = self._request()
+        self._same = self._same_digest()
+
+    def _charge(self) -> None:
+        services, envelope, checked, job = self._services, self._envelope, self._checked, self._job
+        if checked.spend is None or envelope.idempotency_key is None:
+            return
+        budget = envelope.submission.params["budget"]
+        request = ChargeRequest(
+            owner=job.owner,
+            idempotency_key=envelope.idempotency_key,
+            fingerprint=canonical(envelope.body),
+            operation=job.operation,
+            params=job.canonical_params,
+            inputs=job.canonical_inputs,
+            version=checked.operation.release_version,
+            job_id=job.id,
+            job=job.model_dump_json(),
+        )
+        try:
+            reservation = services.ledger.charges.reserve(budget, checked.spend, request)
+        except Refused as refused:  # where the database did not answer, it may have been charged, and will run
+            if isinstance(refused, OverBudget):
+                services.metrics.charged(budget, "refused")
+            self._undo("its charge was refused")
+            raise
+        if reservation.replayed:
+            self._earlier = reservation.charge
+            return
+        services.metrics.charged(reservation.charge.budget_id, "granted")
+        self._job = with_charge(job, reservation.charge)
+        self._compensations.append(self._refund)
+
+    def _resume(self, jobs: JobQueue, charge: Charge) -> Placed:
+        """The job that this request was charged for, however long ago. Where a crash left it in no queue, or Redis
+        forgot it, it is queued: if it was answered, whoever takes it finds that answer."""
+        record = jobs.get(charge.job_id)
+        if record is None and self._compensations and charge.state not in ("failed", "void"):
+            self._job = with_charge(self._job.model_copy(update={"id": charge.job_id}), charge)
+            try:
+                self._enqueue(jobs)
+            except _REFUSALS_OF_QUEUE as error:
+                raise self._refusal_of(error) from None
+            return Placed(charge.job_id, JobRecord(self._job, State.QUEUED, 0, time.time()), replayed=True)
+        self._undo("its request was charged before")
+        if record is None:
+            sentence = f"{charge.id} was made for this request ({charge.state}), and its job is not known any more"
+            raise Refusal("result-gone", sentence, job=charge.job_id)
+        return Placed(charge.job_id, record, replayed=True)
+
+    def _enqueue(self, jobs: JobQueue) -> Enqueued:
+        """Queue the job. Inputs that came with it and are being deleted are stored once more."""
+        try:
+            self._promise()
+            # Whoever deletes an array looks first whether it was promised to a job. So it is there for good, or gone.
+            store, owner = self._services.store, self._envelope.owner
+            gone = [array_id for array_id in self._job.inputs.values() if not store.there(owner, array_id)]
+            if gone:
+                raise InputsGone(*gone)
+            return self._send(jobs)
+        except InputsGone as error:
+            lost = [name for name, array in self._kept.items() if array.id in error.arrays]
+            if not lost or any(array_id in error.arrays for array_id in self._checked.stored.values()):
+                raise
+        self._store_again(lost)
+        self._promise()
+        return self._send(jobs)
+
+    def _promise(self) -> None:
+        """Have the store keep the job's inputs, and room for its result."""
+        with storage.refused():
+            self._services.store.promise(self._job, storage.result_bytes(self._checked))
+
+    def _send(self, jobs: JobQueue) -> Enqueued:
+        envelope = self._envelope
+        return jobs.enqueue(self._job, envelope.key, self._same, self._services.admission.bounds(envelope.owner))
+
+    def _store_again(self, names: list[str]) -> None:
+        """Store inputs whose content, and so their id, is that of arrays that are being deleted. Each gets an id of its
+        own, and nobody deletes it. One that was charged for keeps its id, which the charge names: it is published
+        again, and may be read again."""
+        services, owner, checked, charged = self._services, self._envelope.owner, self._checked, self._job.charge
+        ttl, own = services.settings.inline_ttl, dict[str, str]()
+        with storage.refused():
+            for name in names:
+                numbers, info = checked.inline[name], checked.infos[name]
+                own[name] = ndarray.store(services.store, owner, numbers, info, ttl, unique=charged is None).id
+        if charged is not None:
+            for array_id in own.values():
+                services.allow(owner, array_id)
+        self._job = self._job.model_copy(update={"inputs": {**self._job.inputs, **own}})
+
+    # The compensations.
+
+    def _undo(self, reason: str, *, whole: bool = False) -> None:
+        """Undo the stages, the last one first. Where one cannot be undone, its job will run and needs what was done
+        before: that stays, unless the `whole` is undone."""
+        for compensation in reversed(self._compensations):
+            if not compensation(reason) and not whole:
+                return
+
+    def _refund(self, reason: str) -> bool:
+        """Undo `charged`, and let the Idempotency-Key be used again. Whether that was possible."""
+        charge = self._job.charge
+        assert charge is not None  # noqa: S101
+        try:
+            return self._services.ledger.charges.refund(charge.id, reason, forget_key=True)
+        except DatabaseUnavailable as error:  # it will be queued by `settlement.look`: charged and answered
+            log.warning("%s was not refunded: %s", charge.id, type(error).__name__)
+            return False
+
+    def _delete_inputs(self, _reason: str) -> bool:
+        """Undo `stored`: delete the arrays that came with it, but none that was there before, that was uploaded since,
+        or that a job reads."""
+        services, owner = self._services, self._envelope.owner
+        services.store.ended({self._job.id: None})
+        for name, array in self._kept.items():
+            if self._checked.is_secret(name):  # its id is its own
+                services.store.delete(owner, array.id)
+                continue
+            expires_at = array.created_at + services.settings.inline_ttl
+            made_for_it = array.expires_at == expires_at and services.store.find(owner, array.id) == array
+            with suppress(RedisError, Refusal):
+                if made_for_it:
+                    services.delete_unread(owner, array.id)
+        return True
+
+    # What the stages make.
+
+    def _request(self) -> JobRequest:
+        settings, checked, envelope = self._services.settings, self._checked, self._envelope
+        submission = envelope.submission
+        deadline_s = submission.deadline_s
+        return JobRequest(
+            id=envelope.job_id,
+            owner=envelope.owner,
+            operation=checked.operation.name,
+            params=submission.params,
+            inputs={**checked.stored, **{name: array.id for name, array in self._kept.items()}},
+            backend=submission.backend,
+            priority=submission.priority,
+            seed=checked.seed,
+            deadline=None if deadline_s is None else envelope.arrived + deadline_s,
+            timeout=settings.job_timeout,
+            work=checked.cost.steps,
+            size=checked.cost.bytes,
+            private=checked.operation.confidential,
+            together=_together(envelope.owner, checked),
+            result_ttl=submission.result_ttl_s or settings.result_ttl,
+            request_id=logs.request_id.get(),
+        )
+
+    def _same_digest(self) -> str | None:
+        """Under which digest an identical live job of the owner may answer for this one; None where none may."""
+        checked, submission = self._checked, self._envelope.submission
+        operation = checked.operation
+        drawn = operation.randomness == "seed" and submission.seed is None
+        if not operation.coalescible or drawn:
+            return None
+        params = checked.params.model_dump(mode="json")
+        wishes = [submission.backend, submission.priority, submission.result_ttl_s, checked.seed]
+        parts = canonical([operation.name, params, self._job.inputs, wishes])
+        return digest(self._services, self._envelope.owner, "same", parts)
+
+    def _refusal_of(self, error: Exception) -> Refusal:
+        admission = self._services.admission
+        match error:
+            case QueueFull():
+                admission.was_full(error.waiting)
+                return admission.full(error.waiting)
+            case QuotaReached():
+                admission.was_at_quota(self._envelope.owner, error.live, error.free)
+                return admission.quota(error.live, error.free)
+            case KeyReused():
+                return reused(error.job_id)
+            case InputsGone():
+                return operations.missing(self._checked.stored, error.arrays)
+        if "command not allowed when used memory" in str(error):  # of a script Redis 6 answers with no type of its own
+            return admission.memory()
+        raise error
+
+
+def _together(owner: str, checked: Checked) -> Together | None:
+    operation = checked.operation
+    alike, batching = operation.batch_key(checked.params, checked.infos), operation.batching
+    if alike is None or batching is None:
+        return None
+    apart = [alike, checked.submission.backend, owner if operation.confidential else None]
+    key = hashlib.blake2b(json.dumps(apart).encode(), digest_size=16).hexdigest()
+    return Together(key=key, items=batching.items, bytes=batching.bytes, wait=batching.wait)
+
+
+def _require_gpu(jobs: JobQueue) -> None:
+    workers = jobs.workers()
+    if any(worker.device is not None and worker.device.backend == "gpu" for worker in workers):
+        return
+    reasons = sorted({worker.device.reason for worker in workers if worker.device and worker.device.reason})
+    why = f": {'; '.join(reasons)}" if reasons else ""
+    sentence = f"The job asks for a GPU; of {len(workers)} live workers none has one{why}"
+    raise Refusal("no-gpu-worker", sentence, headers={"Retry-After": "30"})
