@@ -33,7 +33,8 @@ from tests.workers.operations import OPERATIONS
 from tests.workers.queue.seen import Seen
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
-from warpdesk_server.app.remote.endpoints import RESULTS, _is_unwanted
+from warpdesk_server.app.remote.attempts import is_unwanted
+from warpdesk_server.app.remote.endpoints import RESULTS
 from warpdesk_server.kernels.problems import InvalidRequest
 from warpdesk_server.workers.child import codec, execute
 from warpdesk_server.workers.child.device import without_gpu
@@ -471,7 +472,7 @@ def test_what_came_too_late_is_deleted_only_where_nobody_can_commit_it(
 ) -> None:
     record = host.api.queue.get(host.submit())
     assert record is not None
-    assert _is_unwanted(f"{record.request.id}.1", replace(record, state=state, attempt=attempt)) is unwanted
+    assert is_unwanted(f"{record.request.id}.1", replace(record, state=state, attempt=attempt)) is unwanted
 
 
 def document(held: Held, **changes: Any) -> dict[str, Any]:

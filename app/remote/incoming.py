@@ -1,0 +1,208 @@
+"""Results of workers of other hosts on their way in: read in pieces, checked, and moved to the results of the store."""
+
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+import anyio.to_thread
+from pydantic import ValidationError
+
+from warpdesk_server.app.kit import limits
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.limits import Share
+from warpdesk_server.app.services import Services
+from warpdesk_server.kernels.operation import Operation
+from warpdesk_server.workers.queue.protocol import (
+    ArrayOutput,
+    JobRequest,
+    ResultDocument,
+    SentResult,
+    SentResults,
+)
+from warpdesk_server.workers.queue.records import JobRecord
+from warpdesk_server.workers.store import npy
+from warpdesk_server.workers.store.incoming import IncomingResult
+from warpdesk_server.workers.store.npy_writer import NpyWriter
+
+
+class Pieces:
+    """A request's body, as much of it at a time as is wanted."""
+
+    def __init__(self, pieces: AsyncIterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
+
+    async def some(self, most: int) -> memoryview:
+        """The next bytes, at least one."""
+        while not self._left:
+            try:
+                self._left = memoryview(await anext(self._pieces))
+            except StopAsyncIteration:
+                raise Refusal("malformed-result", "The body ends before what it announces") from None
+        taken, self._left = self._left[:most], self._left[most:]
+        return taken
+
+    async def exactly(self, size: int) -> bytearray:
+        taken = bytearray()
+        while len(taken) < size:
+            taken += await self.some(size - len(taken))
+        return taken
+
+    async def end(self) -> None:
+        """Refuse what comes after the end."""
+        while not self._left:
+            try:
+                self._left = memoryview(await anext(self._pieces))
+            except StopAsyncIteration:
+                return
+        raise Refusal("malformed-result", "The body goes on after what it announces")
+
+
+async def read_manifest(body: Pieces, limit: int, share: Share) -> SentResults:
+    """What the body begins with, whose every file has a length that can be told. It counts before it is read."""
+    size = int.from_bytes(await body.exactly(4), "big")
+    if size > limits.DOCUMENTS:
+        raise Refusal("body-too-large", f"The documents are {size} bytes; the limit is {limits.DOCUMENTS}")
+    share.grow(size)
+    text = await body.exactly(size)
+    try:
+        sent = await anyio.to_thread.run_sync(SentResults.model_validate_json, text)
+    except ValidationError as error:
+        raise Refusal("malformed-result", f"The documents are malformed in {error.error_count()} places") from None
+    names = [result.name for result in sent.results]
+    if len(names) > limits.RESULTS or len(set(names)) < len(names):
+        raise Refusal(
+            "malformed-result", f"{len(names)} results were sent; at most {limits.RESULTS} are taken, each once"
+        )
+    for result in sent.results:
+        arrays = _arrays(result.document)
+        for array in arrays.values():
+            if len(array.shape) > npy.MAX_RANK or any(extent < 0 for extent in array.shape):
+                raise Refusal("malformed-result", f"No array of {result.name} has {len(array.shape)} axes like these")
+        total = sum(array.info.nbytes for array in arrays.values())
+        if total > limit:
+            raise Refusal("array-too-large", f"{result.name} is {total} bytes; the limit is {limit}")
+    return sent
+
+
+def _arrays(document: ResultDocument) -> dict[str, ArrayOutput]:
+    return {name: output for name, output in document.outputs.items() if isinstance(output, ArrayOutput)}
+
+
+def _mismatch(operation: Operation | None, request: JobRequest, document: ResultDocument) -> str | None:
+    """Why a document is not the result of a job, if it is not."""
+    if document.job != request.id or document.operation != request.operation:
+        return f"It is the result of {document.operation} of {document.job}"
+    if operation is None:
+        return f"This service has no operation {request.operation!r}"
+    declared = {output.name: output.kind == "array" for output in operation.outputs}
+    if declared != {name: isinstance(output, ArrayOutput) for name, output in document.outputs.items()}:
+        return f"{request.operation} has the outputs {', '.join(declared)}, and these are others"
+    if any(array.file != f"{name}.npy" for name, array in _arrays(document).items()):
+        return "A file is not named after its output"
+    return None
+
+
+class Incoming:
+    """A result on its way in; one that is refused is read over."""
+
+    def __init__(self, services: Services, sent: SentResult, found: JobRecord | Refusal) -> None:
+        self.name = sent.name
+        self._document = sent.document
+        self.refusal: Refusal | None = None
+        self._ids: dict[str, str] = {}
+        self._writers: dict[str, NpyWriter] = {}
+        self._place: IncomingResult | None = None
+        if isinstance(found, Refusal):
+            self.refusal = found
+            return
+        operation = services.operations.get(found.request.operation)
+        if (why := _mismatch(operation, found.request, sent.document)) is not None:
+            self.refusal = Refusal("malformed-result", why)
+            return
+        self._owner = found.request.owner
+        self._expires_at = time.time() + found.request.result_ttl  # by this clock
+        self._place = services.store.incoming(sent.name, found.request.owner)
+
+    async def receive(self, body: Pieces) -> AsyncIterator[int]:
+        """Take the files; yields how many bytes more are held."""
+        for name, array in _arrays(self._document).items():
+            writer = None
+            header = npy.header(array.dtype, array.shape)
+            if await body.exactly(len(header)) != header:
+                raise Refusal("malformed-result", f"{array.file} of {self.name} does not begin as the document says")
+            if self._place is not None:
+                writer = self._writers[name] = self._place.writer(array.file, array.dtype, array.shape)
+            left = array.info.nbytes
+            while left:
+                piece = await body.some(left)
+                left -= len(piece)
+                if writer is not None:
+                    writer.take(piece)
+                    yield len(piece)
+
+    def write(self) -> None:
+        """Write what is held. In a thread."""
+        for writer in self._writers.values():
+            writer.flush()
+
+    def move(self) -> bool:
+        """Finish the files and be the attempt's result, though perhaps not on the disk yet, unless it has one: then
+        this one is dropped, and the answer is False. In a thread."""
+        assert self._place is not None  # noqa: S101
+        outputs = {
+            name: output.model_copy(update={"id": self._writers[name].finish()})
+            if isinstance(output, ArrayOutput)
+            else output
+            for name, output in self._document.outputs.items()
+        }
+        told = {"owner": self._owner, "outputs": outputs, "expires_at": self._expires_at}
+        return self._place.move(self._document.model_copy(update=told).model_dump_json())
+
+    def discard(self) -> None:
+        """Delete what came, unless it was moved."""
+        for writer in self._writers.values():
+            writer.close()
+        if self._place is not None:
+            self._place.discard()
+
+
+def begin(
+    services: Services, sent: SentResults, records: Mapping[str, JobRecord | Refusal], incoming: list[Incoming]
+) -> None:
+    incoming.extend(Incoming(services, result, records[result.name]) for result in sent.results)
+
+
+async def receive(body: Pieces, incoming: Sequence[Incoming], share: Share) -> None:
+    """Hash each piece as it comes, and write many at once; each at once where the share has no room for it."""
+    waiting = list[Incoming]()
+    for result in incoming:
+        waiting.append(result)
+        async for size in result.receive(body):
+            if not share.fits(max(size, limits.PIECE)) or share.amount >= limits.RESULTS_WRITTEN_AT_ONCE:
+                await anyio.to_thread.run_sync(_write, waiting)
+                waiting = [result]
+                share.close()
+
+
+def _write(incoming: Sequence[Incoming]) -> None:
+    for result in incoming:
+        result.write()
+
+
+def keep(services: Services, incoming: Sequence[Incoming]) -> set[str]:
+    """Have all that came on the disk; the names of what is there by this request."""
+    taken = [result for result in incoming if result.refusal is None]
+    moved = {result.name for result in taken if result.move()}
+    for error in services.store.finish_results([result.name for result in taken]).values():
+        raise error
+    return moved
+
+
+def discard(incoming: Sequence[Incoming]) -> None:
+    for result in incoming:
+        result.discard()
+
+
+def delete(services: Services, names: Iterable[str]) -> None:
+    for name in names:
+        services.store.delete_result(name)
