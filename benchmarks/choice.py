@@ -23,7 +23,7 @@ _LONGEST = 0.3  # seconds; larger sizes than take this long are left out
 
 def main() -> int:
     settings = WorkerSettings()
-    found = probe(settings.device, settings.nvml, settings.gpu_memory)
+    found = probe(settings.device, settings.gpu_memory)
     costs = Costs(found.report)
     calibrate([replace(operation, variants=()) for operation in OPERATIONS.values()], found, costs)
     show("choice", [_row(operation, found, costs) for operation in OPERATIONS.values()])

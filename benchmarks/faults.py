@@ -1,6 +1,6 @@
 """How soon is a job back after a fault, and how soon is the fault told?
 
-Faults are planned (`workers.child.faults`) in real workers, so that what is measured is recovery alone. The time of a
+Faults are planned (`tests.stand_ins.faults`) in real workers, so that what is measured is recovery alone. The time of a
 fault is what the faulty device notes just before it raises it. All times are this machine's clock.
 
 After a recoverable fault the same process goes on with the CPU. That is measured with an operation of each family on
@@ -30,11 +30,11 @@ from uuid import uuid4
 import httpx
 import numpy as np
 
+from tests.stand_ins.faults import HAPPENED
 from warpdesk_server.benchmarks.faulted import FAULTED
 from warpdesk_server.benchmarks.processes import api, compiled, redis, worker
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.kernels.operation import Example
-from warpdesk_server.workers.child.faults import HAPPENED
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.queue.records import JobRecord
@@ -152,8 +152,8 @@ def _desk(redis_url: str, home: Path, workers: int, settings: Mapping[str, str],
     """So many workers, ready, on whose devices a fault is planned, and all of whose code is compiled."""
     with ExitStack() as running:
         for _ in range(workers):
-            environment = {**settings, "WARPDESK_FAULTS": fault, "WARPDESK_AUTO": "gpu"}
-            running.enter_context(worker(redis_url, home, environment))
+            environment = {**settings, "STAND_IN_FAULTS": fault, "WARPDESK_AUTO": "gpu"}
+            running.enter_context(worker(redis_url, home, environment, through=("tests.stand_ins",)))
         desk = _Desk(redis_url, home, fault)
         desk.until(lambda: desk.on_gpu(workers), 600.0)
         compiled(WorkerSettings(operations=settings["WARPDESK_OPERATIONS"]))

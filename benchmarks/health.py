@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 
+from tests.stand_ins.nvml import A100
 from warpdesk_server.benchmarks.processes import ROOT, api, redis, worker
 from warpdesk_server.benchmarks.report import Row, show
 
@@ -33,10 +34,14 @@ def main() -> int:
         script.write_text(_SCRIPT.read_text())
         settings = {
             "WARPDESK_OPERATIONS": "tests.workers.operations:SOUND",
-            "WARPDESK_DEVICE": "tests.workers.device:PaperDevice",
-            "WARPDESK_NVML": str(script),
+            "WARPDESK_DEVICE": f"tests.workers.several:NumberedDevice@{A100}",
+            "STAND_IN_NVML": str(script),
         }
-        with api(redis_url, home) as url, worker(redis_url, home, settings), httpx.Client(base_url=url) as client:
+        with (
+            api(redis_url, home) as url,
+            worker(redis_url, home, settings, through=("tests.stand_ins",)),
+            httpx.Client(base_url=url) as client,
+        ):
             _until(lambda: _driver(client).get("energy_joules") is not None, "the driver was not read")
             rows = _measure(client, "answers")
             _hang(script)

@@ -19,10 +19,11 @@ from statistics import median, quantiles
 
 import httpx
 
+from tests.stand_ins.nvml import Replay
 from warpdesk_server.benchmarks.processes import ROOT, api, redis
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.kernels.catalogue import OPERATIONS
-from warpdesk_server.workers.gpu.nvml import library, look
+from warpdesk_server.workers.gpu.nvml import look
 from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue.counts import DEVICE, HOURLY, SIZE_CLASSES, Amounts, Tally, named
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
@@ -128,7 +129,7 @@ def _uuid(number: int) -> str:
 
 
 def _report(number: int) -> WorkerReport:
-    driver = look("", library(str(ROOT / "tests" / "workers" / "gpu" / "nvml" / "h100.json")))
+    driver = look("", Replay(ROOT / "tests" / "workers" / "gpu" / "nvml" / "h100.json"))
     assert driver.reading is not None
     uuid, now = _uuid(number), time.time()
     reading = driver.reading.model_copy(update={"uuid": uuid})

@@ -114,6 +114,7 @@ class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
 
     def __enter__(self) -> Service:
         from tests.redis_servers import chosen
+        from tests.stand_ins import through
 
         port = free_port()
         log = self.home.parent / f"{self.home.name}.log"
@@ -122,9 +123,10 @@ class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
         if "TEST_REDIS" in clean:
             clean["WARPDESK_REDIS_SERVER"] = str(chosen())
+        modules = (*through(self.environment), "warpdesk")
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "warpdesk", "serve", "--port", str(port), *self.arguments],
+                [sys.executable, "-m", *modules, "serve", "--port", str(port), *self.arguments],
                 cwd=ROOT,
                 env={
                     **clean,

@@ -75,9 +75,9 @@ def named(text: str) -> str:
     return "sm_" + match[1].replace(".", "")
 
 
-def architectures_here(settings: WorkerSettings) -> list[str]:
+def architectures_here() -> list[str]:
     """The architectures of this machine's GPUs as the driver tells them, without CUDA; none where it does not."""
-    library = nvml.library(settings.nvml)
+    library = nvml.library()
     with suppress(Exception):  # NVML's errors, or a driver that does not answer: there is no GPU to compile for
         return nvml.within(nvml.INIT_DEADLINE, lambda: _architectures(library), "the driver did not answer")
     return []

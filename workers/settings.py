@@ -77,10 +77,8 @@ class WorkerSettings(SecretsOfFiles):
     device: str = ""  # "", "cpu", a CUDA index, a GPU or MIG UUID, or "module:factory" of a stand-in for a GPU
     gpu_memory: str = ""  # what a worker takes of its GPU, in bytes or as a share: see kernels.gpu.memory.limit_of
     auto: Literal["quicker", "gpu"] = "quicker"  # what `backend: auto` takes where both could: see workers.child.cost
-    faults: str = ""  # what goes wrong on the device, for tests: see workers.child.faults
     gpm: bool = False  # whether a GPU's performance monitoring is read: see workers.gpu.gpm
     prices: Annotated[dict[str, float], NoDecode, BeforeValidator(parse)] = {}  # of devices: see workers.prices
-    nvml: str = ""  # a script that stands in for NVIDIA's library, for tests: see workers.gpu.replayed_nvml
     operations: str = "warpdesk_server.kernels.catalogue:OPERATIONS"  # the catalogue, "module:attribute"
     canary_seconds: Annotated[float, Field(gt=0)] = 60.0  # how often a GPU is asked what is known, between jobs
     canary_deadline_seconds: Annotated[float, Field(gt=0)] = 1.5  # how long its answer may take: no word is a hang

@@ -19,6 +19,7 @@ import yaml
 from tests.conftest import Service, free_port, serve
 from tests.cudasim.device import EmulatedDevice
 from tests.deploy.tools import tool
+from tests.stand_ins.nvml import A100
 from warpdesk_server.kernels.catalogue import OPERATIONS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -52,13 +53,13 @@ def script(path: Path) -> Path:
 def serving(home: Path, metrics_port: int) -> Iterator[Service]:
     """A service with one worker that computes on both backends."""
     environment = {
-        "WARPDESK_NVML": str(script(home.parent / "driver.json")),
+        "STAND_IN_NVML": str(script(home.parent / "driver.json")),
         "WARPDESK_GPM": "true",
-        "WARPDESK_DEVICE": "tests.deploy.live:NumberedEmulation",
+        "WARPDESK_DEVICE": f"tests.deploy.live:NumberedEmulation@{A100}",
         "WARPDESK_METRICS_PORT": str(metrics_port),
         "WARPDESK_PRICES": json.dumps({"NVIDIA A100": 1.5, "cpu": 0.1}),
         "WARPDESK_CANARY_SECONDS": "2",
-        "WARPDESK_FAULTS": "launch@1/once",  # the first job's launch is refused: the CPU answers it
+        "STAND_IN_FAULTS": "launch@1/once",  # the first job's launch is refused: the CPU answers it
         "WARPDESK_AUTO": "gpu",
     }
     with serve(home, **environment) as service:

@@ -255,7 +255,7 @@ def test_a_gpu_job_is_refused_where_no_worker_has_a_gpu(service: Service, client
 
 
 def test_device_memory_that_runs_out_moves_the_job_to_the_cpu_and_the_answer_says_why(home: Path) -> None:
-    with serve(home / "state", **EMULATED, WARPDESK_FAULTS="oom@1-2") as service:
+    with serve(home / "state", **EMULATED, STAND_IN_FAULTS="oom@1-2") as service:
         first, second = (answer(service.url, "monte_carlo", seed=7)["result"] for _ in range(2))
     assert first["provenance"]["backend"] == "cpu"
     assert "out of memory" in first["provenance"]["fallback_reason"]

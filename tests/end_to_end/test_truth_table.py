@@ -1,6 +1,6 @@
 """What /readyz and /gpu-health say of each fault: a real Redis, a real worker, real HTTP, and faults in its real child.
 
-Each row plans faults (`workers.child.faults`), sends jobs one after another, and asserts how they ended, every
+Each row plans faults (`tests.stand_ins.faults`), sends jobs one after another, and asserts how they ended, every
 condition that the GPU was in, in that order, and that nobody was told of trouble where there is none. The measured
 times are printed.
 """
@@ -17,16 +17,16 @@ import httpx
 import pytest
 
 from tests.app.conftest import Live, live
+from tests.stand_ins.faults import HAPPENED
+from tests.stand_ins.nvml import A100
 from tests.workers.conftest import Desk
 from tests.workers.operations import TRUTH_TABLE
 from warpdesk_server.service.redis_server import RedisServer
-from warpdesk_server.workers.child.faults import HAPPENED
 
 pytestmark = pytest.mark.timeout(300)  # seconds
 
 PAPER = "tests.workers.device:PaperDevice"
 SCRIPTS = Path(__file__).parent.parent / "workers" / "gpu" / "nvml"
-A100 = "GPU-a1000000-0000-4000-8000-000000000000"
 DOUBLE = {"operation": "double", "inputs": {"values": {"data": [1.0, 2.0]}}}
 
 # How a job ended: its state, and the backend that answered or the error's code.
@@ -153,14 +153,14 @@ ROWS = {
         ("quarantined",),
         "the GPU is lost",
         device=f"tests.workers.several:NumberedDevice@{A100}",
-        environment={"WARPDESK_NVML": str(SCRIPTS / "lost.json"), "WARPDESK_COOL_DOWN_SECONDS": "60"},
+        environment={"STAND_IN_NVML": str(SCRIPTS / "lost.json"), "WARPDESK_COOL_DOWN_SECONDS": "60"},
     ),
     "a driver that stops answering": Row(
         (GPU, "degraded", GPU),
         ("degraded",),
         "the driver hangs",
         device=f"tests.workers.several:NumberedDevice@{A100}",
-        environment={"WARPDESK_NVML": str(SCRIPTS / "hung.json")},
+        environment={"STAND_IN_NVML": str(SCRIPTS / "hung.json")},
     ),
 }
 # In these conditions jobs run, and something is to be told.
@@ -247,7 +247,7 @@ def watched(redis_url: str, home: Path, row: Row) -> Iterator[tuple[Live, Desk, 
                 WARPDESK_OPERATIONS="tests.workers.operations:TRUTH_TABLE",
                 **{
                     "WARPDESK_DEVICE": row.device,
-                    "WARPDESK_FAULTS": row.faults,
+                    "STAND_IN_FAULTS": row.faults,
                     "WARPDESK_COOL_DOWN_SECONDS": "1.5",
                     **row.environment,
                 },

@@ -1,6 +1,7 @@
 """Several GPUs: which workers `warpdesk serve` starts, and a job whose GPU is lost. The driver is played by scripts."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import httpx
 import pytest
 
 from tests.conftest import Service, serve
+from tests.stand_ins.nvml import play
 from tests.waiting import wait_until
 from warpdesk_server.service.serve import Options, _devices, _workers
 
@@ -17,56 +19,70 @@ TWO = [f"GPU-a1000000-0000-4000-8000-00000000000{number}" for number in (0, 1)]
 SLICES = [f"MIG-0000000{number}-1111-5222-8333-444444444444" for number in (1, 2)]
 
 
-def environment(script: str, **variables: str) -> dict[str, str]:
-    return {"WARPDESK_NVML": str(SCRIPTS / f"{script}.json"), "WARPDESK_DEVICE": STAND_IN, **variables}
-
-
-def test_each_gpu_is_named_by_its_uuid_and_each_slice_by_its_own() -> None:
-    assert _devices(environment("two")) == [f"{STAND_IN}@{uuid}" for uuid in TWO]
-    assert _devices(environment("h100_mig")) == [f"{STAND_IN}@{uuid}" for uuid in SLICES]
-    assert _devices(environment("none")) == []
-    assert _devices(environment("two", CUDA_VISIBLE_DEVICES="1")) == [f"{STAND_IN}@{TWO[1]}"]
-    assert _devices(environment("two", CUDA_VISIBLE_DEVICES="")) == []
-
-
-def test_real_gpus_are_named_by_uuid_where_cupy_could_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = {"WARPDESK_NVML": str(SCRIPTS / "two.json")}
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert _devices(real) == []
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | Path], None]:
+    """Has a script play the driver of a machine on which CuPy is installed."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    assert _devices(real) == TWO
+    return lambda script: play(monkeypatch, script if isinstance(script, Path) else SCRIPTS / f"{script}.json")
 
 
-@pytest.mark.parametrize("told", ["cpu", "1", TWO[0], f"{STAND_IN}@{TWO[0]}", ""])
-def test_a_device_that_was_told_is_the_only_one(told: str) -> None:
-    assert _devices(environment("two", WARPDESK_DEVICE=told)) == []
-    assert len(_workers(Options(), environment("two", WARPDESK_DEVICE=told))) == 1
+def test_each_gpu_is_named_by_its_uuid_and_each_slice_by_its_own(driver: Callable[[str], None]) -> None:
+    driver("two")
+    assert _devices({}) == TWO
+    assert _devices({"CUDA_VISIBLE_DEVICES": "1"}) == [TWO[1]]
+    assert _devices({"CUDA_VISIBLE_DEVICES": ""}) == []
+    driver("h100_mig")
+    assert _devices({}) == SLICES
+    driver("none")
+    assert _devices({}) == []
 
 
-def test_there_is_a_worker_for_each_gpu_or_as_many_as_were_asked_for() -> None:
-    names = [child.name for child in _workers(Options(), environment("two"))]
-    assert names == ["worker 1", "worker 2"]
-    assert len(_workers(Options(workers=3), environment("two"))) == 3
-    assert [child.name for child in _workers(Options(), environment("none"))] == ["worker"]
-    assert _workers(Options(worker=False), environment("two")) == []
+def test_gpus_are_named_where_cupy_could_use_them(
+    driver: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver("two")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert _devices({}) == []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    assert _devices({}) == TWO
+
+
+@pytest.mark.parametrize("told", ["cpu", "1", TWO[0], f"{STAND_IN}@{TWO[0]}", STAND_IN, ""])
+def test_a_device_that_was_told_is_the_only_one(driver: Callable[[str], None], told: str) -> None:
+    driver("two")
+    assert _devices({"WARPDESK_DEVICE": told}) == []
+    assert len(_workers(Options(), {"WARPDESK_DEVICE": told})) == 1
+
+
+def test_there_is_a_worker_for_each_gpu_or_as_many_as_were_asked_for(driver: Callable[[str], None]) -> None:
+    driver("two")
+    assert [child.name for child in _workers(Options(), {})] == ["worker 1", "worker 2"]
+    assert len(_workers(Options(workers=3), {})) == 3
+    assert _workers(Options(worker=False), {}) == []
+    driver("none")
+    assert [child.name for child in _workers(Options(), {})] == ["worker"]
 
 
 def test_a_driver_that_hangs_leaves_one_worker_to_look_for_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("warpdesk_server.workers.gpu.nvml.INIT_DEADLINE", 0.1)
     played = json.loads((SCRIPTS / "two.json").read_text())
     played["moments"][0]["system"]["nvmlInit"] = {"hang": True}
     path = tmp_path / "script.json"
     path.write_text(json.dumps(played))
-    assert len(_workers(Options(), environment("two", WARPDESK_NVML=str(path)))) == 1
+    driver(path)
+    assert len(_workers(Options(), {})) == 1
     path.write_text((SCRIPTS / "two.json").read_text())  # lets the call return
 
 
 def test_a_job_whose_gpu_is_lost_runs_on_the_other_one(redis_url: str, tmp_path: Path) -> None:
     with serve(
         tmp_path,
-        **environment("two", WARPDESK_REDIS_URL=redis_url, WARPDESK_FAULTS="lost@1/once"),
+        STAND_IN_NVML=str(SCRIPTS / "two.json"),
+        STAND_IN_DEVICES=STAND_IN,
+        STAND_IN_FAULTS="lost@1/once",
+        WARPDESK_REDIS_URL=redis_url,
         WARPDESK_OPERATIONS="tests.workers.operations:SOUND",
     ) as service:
         workers = wait_until(lambda: ready_workers(service, 2), "two workers are not ready", 90)

@@ -16,6 +16,7 @@ from tests.cudasim import sound
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.families import families, kernels_of
 from tests.kernels.gpu.cupy_on_cpu import Machine
+from tests.stand_ins.nvml import A100, Replay, play
 from tests.workers.device import PaperDevice
 from warpdesk.cli.main import main
 from warpdesk_server.app.settings import Settings
@@ -333,7 +334,7 @@ def test_a_library_that_is_not_of_its_wheel_is_a_failure(real: Nvrtc, monkeypatc
     [("t4", "ok", "nothing wrong"), ("a100", "ok", "NVIDIA A100"), ("h100_mig", "ok", "H100"), ("lost", None, "")],
 )
 def test_what_the_driver_says_of_a_gpu_is_told(script: str, status: str | None, said: str) -> None:
-    report = nvml.look("", nvml.library(str(SCRIPTS / f"{script}.json")))
+    report = nvml.look("", Replay(SCRIPTS / f"{script}.json"))
     checks = {check.name: check for check in gpu.state(report)}
     if status is not None:
         assert checks["state"].status == status
@@ -355,7 +356,7 @@ def test_the_remedies_of_a_sick_gpu_are_the_drivers(state: Any, status: str) -> 
 
 
 def test_memory_that_others_hold_is_a_warning() -> None:
-    report = nvml.look("", nvml.library(str(SCRIPTS / "t4.json")))
+    report = nvml.look("", Replay(SCRIPTS / "t4.json"))
     assert report.reading is not None
     full = report.model_copy(update={"reading": report.reading.model_copy(update={"memory_free": 1 << 30})})
     check = next(check for check in gpu.state(full) if check.name == "device memory")
@@ -785,14 +786,14 @@ def test_a_gpu_that_the_settings_ask_for_and_that_is_not_there_is_unhealthy(
 def test_a_sick_gpu_is_unhealthy_and_named(
     own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("WARPDESK_DEVICE", "tests.workers.device:PaperDevice")
-    monkeypatch.setenv("WARPDESK_NVML", str(SCRIPTS / "a100.json"))
+    monkeypatch.setenv("WARPDESK_DEVICE", f"tests.workers.several:NumberedDevice@{A100}")
+    play(monkeypatch, SCRIPTS / "a100.json")
     code, checks = examined(capsys, "--quick")
     assert (code, checks["state"]["status"]) == (0, "ok")
     script = json.loads((SCRIPTS / "a100.json").read_text())
     script["moments"][0]["devices"][0]["fields"] = {"NVML_FI_DEV_GET_GPU_RECOVERY_ACTION": 1}
     (tmp_path / "sick.json").write_text(json.dumps(script))
-    monkeypatch.setenv("WARPDESK_NVML", str(tmp_path / "sick.json"))
+    play(monkeypatch, tmp_path / "sick.json")
     code, checks = examined(capsys, "--quick")
     assert (code, checks["state"]["status"]) == (1, "failed")
     assert checks["state"]["remedy"]

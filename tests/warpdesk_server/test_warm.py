@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.stand_ins.nvml import play
 from warpdesk.cli.main import main
 from warpdesk_server.kernels.gpu import compile as gate
 from warpdesk_server.kernels.gpu import nvrtc
@@ -24,8 +25,7 @@ def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "cupy"))
     for name in ("WARPDESK_KERNEL_CACHE", "NUMBA_CACHE_DIR"):
         monkeypatch.setenv(name, "")  # unset for us, and put back after the test
-    for name in ("WARPDESK_DEVICE", "WARPDESK_NVML"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("WARPDESK_DEVICE", raising=False)
     monkeypatch.setattr(gate, "sources", lambda: [("device", CANARY)])
 
 
@@ -37,12 +37,12 @@ def compiler() -> nvrtc.Nvrtc:
         pytest.skip(str(reason))
 
 
-def script(tmp_path: Path, *capabilities: list[int]) -> str:
+def script(tmp_path: Path, *capabilities: list[int]) -> Path:
     """A machine with GPUs of these compute capabilities."""
     path = tmp_path / "nvml.json"
     devices = [{"nvmlDeviceGetCudaComputeCapability": capability} for capability in capabilities]
     path.write_text(json.dumps({"about": "", "moments": [{"system": {}, "devices": devices}]}))
-    return str(path)
+    return path
 
 
 def warmed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_all_means_every_architecture_this_nvrtc_knows(
 def test_without_a_name_the_gpus_here_count(
     compiler: nvrtc.Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("WARPDESK_NVML", script(tmp_path, [9, 0], [7, 5], [9, 0]))
+    play(monkeypatch, script(tmp_path, [9, 0], [7, 5], [9, 0]))
     told = warmed(capsys, "--kernels-only")
     assert [kernel["architecture"] for kernel in told["kernels"]] == ["sm_75", "sm_90"]
     monkeypatch.setenv("WARPDESK_DEVICE", "cpu")
@@ -113,7 +113,7 @@ def test_without_a_name_the_gpus_here_count(
 def test_without_a_gpu_or_a_name_only_the_cpus_code_is_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("WARPDESK_NVML", script(tmp_path))
+    play(monkeypatch, script(tmp_path))
     monkeypatch.setenv("WARPDESK_OPERATIONS", "tests.workers.operations:SOUND")
     assert warmed(capsys) == {"directory": "", "nvrtc": None, "kernels": [], "cpu": "compiled"}
     assert stamp(WorkerSettings()).exists(), "a worker's second compiler has nothing to do"
@@ -125,7 +125,7 @@ def test_without_a_gpu_or_a_name_only_the_cpus_code_is_compiled(
 def test_an_operation_that_fails_its_example_on_the_cpu_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("WARPDESK_NVML", script(tmp_path))
+    play(monkeypatch, script(tmp_path))
     monkeypatch.setenv("WARPDESK_OPERATIONS", "tests.workers.operations:OPERATIONS")
     assert main(["warm"]) == 1
     assert "CPU      failed: an operation fails its example, `warpdesk doctor` says which" in capsys.readouterr().out

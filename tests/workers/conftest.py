@@ -17,6 +17,7 @@ import pytest
 from redis import Redis
 
 from tests.conftest import ROOT
+from tests.stand_ins import through
 from tests.waiting import wait_until
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.protocol import JobRequest, State
@@ -64,7 +65,7 @@ class Desk:
         known = {report.name for report in self.queue.workers()} if ready else set()
         with (self.home / "worker.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "warpdesk_server.workers.parent.main"],
+                [sys.executable, "-m", *through(environment), "warpdesk_server.workers.parent.main"],
                 cwd=ROOT,
                 env={
                     **clean,

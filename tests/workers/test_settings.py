@@ -75,7 +75,7 @@ def test_the_share_of_the_gpu_that_is_set_is_what_its_memory_is_opened_with(monk
     monkeypatch.setattr(device, "_missing", lambda: None)
     monkeypatch.setattr(device, "open_device", open_device)
     settings = WorkerSettings()
-    assert device.probe(settings.device, settings.nvml, settings.gpu_memory).report.reason == "there is no device 0"
+    assert device.probe(settings.device, settings.gpu_memory).report.reason == "there is no device 0"
     assert asked == ["0.5"]
 
 

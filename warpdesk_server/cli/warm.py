@@ -30,7 +30,7 @@ def _warm(chosen: argparse.Namespace) -> int:
 
     try:
         make_private(settings.home)
-        wanted = chosen.arch or ([] if settings.device == "cpu" else architectures_here(settings))
+        wanted = chosen.arch or ([] if settings.device == "cpu" else architectures_here())
         cubins = Cubins(default_directory(), nvrtc.find()) if wanted or chosen.all else None
         if cubins is not None and chosen.all:
             wanted = sorted({*wanted, *architectures_of(cubins)}, key=lambda name: int(name[3:]))

@@ -45,22 +45,21 @@ def _checks(worker: WorkerSettings, settings: Settings, wish: Wish) -> Iterator[
     yield broker(settings)
     yield ledger(settings)
 
-    library, stands_in, unused = nvml.library(worker.nvml), ":" in worker.device, worker.device == "cpu"
+    library, stands_in, unused = nvml.library(), ":" in worker.device, worker.device == "cpu"
     here = gpu.here(worker.device, library)
     if not (stands_in or unused):
         yield gpu.driver(here)
         if (toolkit := gpu.container_toolkit(here)) is not None:
             yield toolkit
     answering = True
-    if not unused and (here.driver or worker.nvml):
-        report = nvml.look(nvml.driver_name(worker.device), library)
+    driver_name = nvml.driver_name(worker.device)
+    if not unused and (here.driver or (stands_in and driver_name)):
+        report = nvml.look(driver_name, library)
         answering = report.hung_since is None
         yield from gpu.state(report)
     if not (stands_in or unused):
         yield gpu.cupy(here)
-    found = (
-        probe(worker.device, worker.nvml, worker.gpu_memory) if answering else without_gpu("the driver does not answer")
-    )
+    found = probe(worker.device, worker.gpu_memory) if answering else without_gpu("the driver does not answer")
     yield gpu.device(found.report, replace(here, gpu=False) if unused else here)
 
     name = wish.architecture or (found.report.architecture if not stands_in else None)

@@ -162,21 +162,15 @@ def _launch(
 
 
 def _devices(environment: Mapping[str, str]) -> list[str]:
-    """The GPUs to give a worker each, as WARPDESK_DEVICE names them. Asks the driver, never CUDA.
-
-    A stand-in for a GPU is given once for each GPU a script plays (`WorkerSettings.nvml`).
-    """
-    device, script = environment.get("WARPDESK_DEVICE"), environment.get("WARPDESK_NVML", "")
-    stands_in = bool(script) and device is not None and ":" in device and "@" not in device
-    if not stands_in and (device is not None or importlib.util.find_spec("cupy") is None):
+    """The GPUs to give a worker each, as WARPDESK_DEVICE names them. Asks the driver, never CUDA."""
+    if "WARPDESK_DEVICE" in environment or importlib.util.find_spec("cupy") is None:
         return []
     try:
-        found = gpus(library(script))
+        found = gpus(library())
     except TimeoutError as error:
         log.warning("%s; one worker looks for a GPU by itself", error)
         return []
-    names = visible(found, environment.get("CUDA_VISIBLE_DEVICES"))
-    return [f"{device}@{name}" for name in names] if stands_in else names
+    return visible(found, environment.get("CUDA_VISIBLE_DEVICES"))
 
 
 class _Child:

@@ -27,18 +27,17 @@ class Probe:
     device: Device | None
 
 
-def probe(setting: str = "", script: str = "", memory: str = "") -> Probe:
+def probe(setting: str = "", memory: str = "") -> Probe:
     """Open the device a worker was told to use (`WorkerSettings.device`), or say why there is none.
 
-    A CUDA index counts as nvidia-smi does. Call it once per process: a CUDA context belongs to its process. `script`
-    stands in for the driver's library (`WorkerSettings.nvml`), `memory` limits what is taken of the device's
-    (`WorkerSettings.gpu_memory`).
+    A CUDA index counts as nvidia-smi does. Call it once per process: a CUDA context belongs to its process. `memory`
+    limits what is taken of the device's (`WorkerSettings.gpu_memory`).
     """
     if setting == "cpu":
         return without_gpu("the setting WARPDESK_DEVICE is cpu")
     try:
         if ":" in setting:
-            return _found(_stand_in(setting), driver_name(setting), script)
+            return _found(_stand_in(setting), driver_name(setting))
         if reason := _missing():
             return without_gpu(reason)
         os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -47,7 +46,7 @@ def probe(setting: str = "", script: str = "", memory: str = "") -> Probe:
         device = open_device(memory=memory)
         # CUDA's index is not NVML's where not all are visible, and of a MIG device the bus is that of the whole GPU.
         name = driver_name(setting)
-        return _found(device, name if name.startswith("MIG-") else _bus(device), script)
+        return _found(device, name if name.startswith("MIG-") else _bus(device))
     except DeviceFault as fault:
         return without_gpu(str(fault), fault.code)
     except Exception as error:  # noqa: BLE001 (whatever a driver or a library raises, there is a CPU to compute on)
@@ -83,11 +82,11 @@ def _missing() -> str | None:
     return None
 
 
-def _found(device: Device, name: str, script: str) -> Probe:
-    """`name` is what the driver calls the device; it is asked where there is one, a script's for a stand-in."""
+def _found(device: Device, name: str) -> Probe:
+    """`name` is what the driver calls the device, "" for a stand-in that it does not know."""
     details: dict[str, Any] = {"uuid": name if name.startswith(("GPU-", "MIG-")) else None}
-    if device.cupy is not None or script:
-        reading = look(name, library(script), deadline=_PATIENCE).reading
+    if name:
+        reading = look(name, library(), deadline=_PATIENCE).reading
         if reading is not None:  # a driver that does not tell is no fault: the device works
             details = {"memory_bytes": reading.memory_total, "driver": reading.driver, "uuid": reading.uuid}
     report = DeviceReport(backend="gpu", name=device.name, architecture=device.architecture, **details)

@@ -25,7 +25,7 @@ from warpdesk_server.kernels.gpu.faults import DeviceFault, DeviceLost, OutOfMem
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.calls import Calls
-from warpdesk_server.workers.child import codec, execute, faults
+from warpdesk_server.workers.child import codec, execute
 from warpdesk_server.workers.child.cost import Costs, costs_of
 from warpdesk_server.workers.child.device import probe, without_gpu
 from warpdesk_server.workers.child.warmup import documented, start_second_compiler, variants, warm_up
@@ -97,15 +97,7 @@ class _Child:
         self._canary_due = 0.0
         if orders.no_gpu is None and settings.device != "cpu":
             send(pipe, Starting(step="looking for a GPU"))
-        found = (
-            probe(settings.device, settings.nvml, settings.gpu_memory)
-            if orders.no_gpu is None
-            else without_gpu(orders.no_gpu)
-        )
-        faulty = None
-        if found.device is not None and settings.faults:
-            faulty = faults.FaultyDevice(found.device, faults.parse(settings.faults), settings.home / "faults")
-            found = replace(found, device=faulty)
+        found = probe(settings.device, settings.gpu_memory) if orders.no_gpu is None else without_gpu(orders.no_gpu)
         self._cubins: Cubins | None = getattr(found.device, "cubins", None)
         self._compiled = CubinCounts(0, 0, 0)  # as told last
         self._bare: Device | None = found.device  # the canary is no job: nobody notes what it launches
@@ -117,8 +109,6 @@ class _Child:
             self._costs = costs_of(settings, found.report)
         self._ask_the_canary()
         failed = self._warm_up(settings, orders)
-        if faulty is not None:
-            faulty.arm()
         # Libraries and compiled code stay until the end: a collection that looks through them takes 0.1 s of some job.
         gc.collect()
         gc.freeze()

@@ -4,7 +4,7 @@
 age, and says since when a call has not returned. Nothing here touches CUDA, and nothing here changes a GPU: we report
 and drain, we never reset. What it all means is judged in diagnosis.py.
 
-`library` everywhere is the module `pynvml`, or `workers.gpu.replayed_nvml.Replay` in its place.
+`library` everywhere is the module `pynvml`.
 """
 
 import importlib
@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from warpdesk_server.workers.gpu.diagnosis import Failure, Slowdown, findings
@@ -59,10 +58,8 @@ class Gpu:
     index: int  # of the whole GPU, as nvidia-smi counts
 
 
-def library(script: str = "") -> Any:
-    """pynvml, or what stands in for it: the path of a script, for tests."""
-    if script:
-        return importlib.import_module("warpdesk_server.workers.gpu.replayed_nvml").Replay(Path(script))
+def library() -> Any:
+    """pynvml, loaded when it is first asked for."""
     return importlib.import_module("pynvml")
 
 
@@ -134,9 +131,9 @@ def watch(settings: WorkerSettings, pid: Callable[[], int | None]) -> "Monitor |
     A stand-in for a GPU has a driver only where a script plays one.
     """
     which = driver_name(settings.device)
-    if which == "cpu" or (":" in settings.device and not settings.nvml):
+    if which == "cpu" or (":" in settings.device and not which):
         return None
-    monitor = Monitor(which, library(settings.nvml), pid, gpm=settings.gpm)
+    monitor = Monitor(which, library(), pid, gpm=settings.gpm)
     monitor.start()
     return monitor
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.app.conftest import Live, live
 from tests.conftest import ROOT
+from tests.stand_ins.nvml import A100
 from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
@@ -31,8 +32,8 @@ def watched(redis_url: str, tmp_path: Path) -> Iterator[tuple[Live, Path]]:
         desk.home.mkdir()
         try:
             desk.start_worker(
-                WARPDESK_DEVICE="tests.workers.device:PaperDevice",
-                WARPDESK_NVML=str(script),
+                WARPDESK_DEVICE=f"tests.workers.several:NumberedDevice@{A100}",
+                STAND_IN_NVML=str(script),
                 WARPDESK_OPERATIONS="tests.workers.operations:SOUND",
                 WARPDESK_PRICES='{"paper": 1.5}',
             )
@@ -93,7 +94,7 @@ def test_no_route_of_health_waits_for_a_driver_that_hangs_and_all_tell_what_was_
         "dram_activity": None, "xids": [],
     }  # fmt: skip
     assert {name: value for name, value in memory.items() if name not in ("worker", "age_seconds")} == {
-        "name": "paper", "uuid": "GPU-a1000000-0000-4000-8000-000000000000", "memory_bytes": 80 << 30,
+        "name": f"paper {A100}", "uuid": A100, "memory_bytes": 80 << 30,
         "used_bytes": 0, "held_bytes": 0, "limit_bytes": 16 << 30, "stuck_bytes": 0, "peak_bytes": 0,
         "outside_bytes": 3 << 30, "device_used_bytes": 3 << 30, "device_free_bytes": 81_996_546_048,
         "device_reserved_bytes": 681_574_400, "process_bytes": 3 << 30, "others_bytes": 0, "processes": 1,

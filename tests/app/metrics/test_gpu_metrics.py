@@ -8,8 +8,9 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import ROOT
+from tests.stand_ins.nvml import Replay
 from warpdesk_server.app.metrics.gpu import collect
-from warpdesk_server.workers.gpu.nvml import clock_reasons, library, look
+from warpdesk_server.workers.gpu.nvml import clock_reasons, look
 from warpdesk_server.workers.queue.reports import (
     CLOCK_REASONS,
     BreakerReport,
@@ -31,7 +32,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def read(script: str, which: str = "", **changes: Any) -> GpuReport:
     """What the driver of a script says, as of a moment ago."""
-    report = look(which, library(str(ROOT / "tests" / "workers" / "gpu" / "nvml" / f"{script}.json")))
+    report = look(which, Replay(ROOT / "tests" / "workers" / "gpu" / "nvml" / f"{script}.json"))
     assert report.reading is not None
     reading = report.reading.model_copy(update=changes)
     return report.model_copy(update={"reading": reading, "age_seconds": 0.5, "hung_since": None})

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.stand_ins.faults import FaultyDevice, parse
 from tests.workers.device import PaperDevice, PaperMemory, UncompiledDevice
 from tests.workers.operations import OPERATIONS
 from warpdesk_server.kernels.gpu.contract import Times
 from warpdesk_server.kernels.gpu.faults import DeviceLost, LaunchFailed
 from warpdesk_server.workers.child import codec, execute
 from warpdesk_server.workers.child.device import Probe, probe, without_gpu
-from warpdesk_server.workers.child.faults import FaultyDevice, parse
 from warpdesk_server.workers.queue.protocol import (
     ArrayOutput,
     Failed,

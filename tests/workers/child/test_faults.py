@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.stand_ins.faults import HAPPENED, Fault, FaultyDevice, parse
 from tests.workers.device import PaperDevice
 from warpdesk_server.kernels.gpu import canary, chunks
 from warpdesk_server.kernels.gpu.faults import CompileFailed, DeviceLost, LaunchFailed, OutOfMemory
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.operation import Grid
-from warpdesk_server.workers.child.faults import HAPPENED, Fault, FaultyDevice, parse
 
 SOURCE = Source(Path(__file__))
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.stand_ins.faults import FaultyDevice, parse
 from tests.workers.device import PaperDevice, UncompiledDevice
 from warpdesk_server.kernels.gpu.faults import DeviceLost, LaunchFailed, OutOfMemory
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.workers.calls import Calls, shared
 from warpdesk_server.workers.child.backend import RECOVERABLE
-from warpdesk_server.workers.child.faults import FaultyDevice, parse
 from warpdesk_server.workers.child.watched import BreakerOpen, WatchedDevice
 from warpdesk_server.workers.pipe import KernelFault
 

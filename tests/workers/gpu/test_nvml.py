@@ -11,15 +11,14 @@ from typing import Any
 import pynvml
 import pytest
 
+from tests.stand_ins.nvml import A100, Replay, play
 from warpdesk_server.workers.gpu import diagnosis, nvml
 from warpdesk_server.workers.gpu.nvml import Gpu, Monitor, clock_reasons, gpus, library, look, visible, within
-from warpdesk_server.workers.gpu.replayed_nvml import Replay
 from warpdesk_server.workers.gpu.xid import meaning
 from warpdesk_server.workers.queue.reports import GpuReport, MigSlice
 from warpdesk_server.workers.settings import WorkerSettings
 
 SCRIPTS = Path(__file__).parent / "nvml"
-A100 = "GPU-a1000000-0000-4000-8000-000000000000"
 
 
 class Clock:
@@ -265,7 +264,7 @@ def started() -> Iterator[Callable[..., Monitor]]:
     monitors: list[Monitor] = []
 
     def start(path: Path, **settings: Any) -> Monitor:
-        monitors.append(Monitor("", library(str(path)), interval=0.05, **settings))
+        monitors.append(Monitor("", Replay(path), interval=0.05, **settings))
         monitors[-1].start()
         return monitors[-1]
 
@@ -297,7 +296,7 @@ def test_a_driver_call_that_never_returns_hangs_nobody_who_asks(
 def test_an_xid_is_heard_between_two_readings(tmp_path: Path) -> None:
     path = tmp_path / "script.json"
     shutil.copy(script("a100"), path)
-    monitor = Monitor("", library(str(path)), interval=3600.0)
+    monitor = Monitor("", Replay(path), interval=3600.0)
     monitor.start()
     reported(monitor, lambda report: report.state == "healthy")
     replace(path, changed(tmp_path / "sick", "a100", xids=[79]))
@@ -334,7 +333,7 @@ def test_whatever_the_library_raises_is_a_finding(tmp_path: Path, moment: str) -
 
 def test_a_stand_in_checks_names_against_pynvml(tmp_path: Path) -> None:
     with pytest.raises(AttributeError):
-        library(str(script("a100"))).nvmlDeviceGetTemprature((0,))
+        Replay(script("a100")).nvmlDeviceGetTemprature((0,))
     with pytest.raises(AttributeError):
         Replay(changed(tmp_path, "a100", nvmlDeviceGetTemprature=3)).nvmlInit()
     with pytest.raises(AttributeError):
@@ -388,27 +387,27 @@ def test_the_catalogue_of_xids_asks_for_what_nvidia_asks() -> None:
 
 
 def test_gpus_are_listed_by_uuid_and_slices_instead_of_a_gpu_that_is_cut() -> None:
-    assert gpus(library(str(script("none")))) == []
-    assert [gpu.uuid for gpu in gpus(library(str(script("two"))))] == [A100, A100[:-1] + "1"]
-    assert gpus(library(str(script("h100_mig")))) == [
+    assert gpus(Replay(script("none"))) == []
+    assert [gpu.uuid for gpu in gpus(Replay(script("two")))] == [A100, A100[:-1] + "1"]
+    assert gpus(Replay(script("h100_mig"))) == [
         Gpu(f"MIG-0000000{number}-1111-5222-8333-444444444444", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", 0)
         for number in (1, 2)
     ]
 
 
 def test_a_gpu_that_is_cut_and_has_no_slices_is_none(tmp_path: Path) -> None:
-    assert gpus(library(str(changed(tmp_path, "h100_mig", mig=[])))) == []
+    assert gpus(Replay(changed(tmp_path, "h100_mig", mig=[]))) == []
 
 
 def test_a_lost_gpu_is_left_out_of_the_list(tmp_path: Path) -> None:
     path = changed(tmp_path, "two", nvmlDeviceGetMigMode={"error": "GPU_IS_LOST"})
-    assert [gpu.index for gpu in gpus(library(str(path)))] == [1]
+    assert [gpu.index for gpu in gpus(Replay(path))] == [1]
 
 
 def test_a_driver_that_does_not_answer_when_asked_for_gpus_is_told(tmp_path: Path) -> None:
     path = changed(tmp_path, "a100", nvmlDeviceGetMigMode={"hang": True})
     with pytest.raises(TimeoutError, match=r"did not say which GPUs there are in 0\.1 s"):
-        gpus(library(str(path)), deadline=0.1)
+        gpus(Replay(path), deadline=0.1)
     path.write_text(script("a100").read_text())  # lets the call return
 
 
@@ -439,12 +438,11 @@ def test_the_gpu_of_a_setting(monkeypatch: pytest.MonkeyPatch, device: str, visi
     assert nvml.driver_name(device) == name
 
 
-def test_a_worker_told_to_use_no_gpu_watches_none() -> None:
+def test_a_worker_told_to_use_no_gpu_watches_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert nvml.watch(WorkerSettings(device="cpu"), lambda: None) is None
     assert nvml.watch(WorkerSettings(device="tests.workers.device:PaperDevice"), lambda: None) is None
-    watched = nvml.watch(
-        WorkerSettings(device=f"tests.workers.device:PaperDevice@{A100[:-1]}1", nvml=str(script("two"))), lambda: None
-    )
+    play(monkeypatch, script("two"))
+    watched = nvml.watch(WorkerSettings(device=f"tests.workers.device:PaperDevice@{A100[:-1]}1"), lambda: None)
     assert watched is not None
     assert watched.wait_for_first(10)
     reading = watched.report().reading

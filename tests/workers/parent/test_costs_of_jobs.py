@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tests.stand_ins.nvml import A100
 from tests.workers.conftest import Desk
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.parent.examples import Examples
@@ -18,10 +19,9 @@ from warpdesk_server.workers.queue.reports import GpuReading
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.spool import SpoolStore
 
-A100 = "GPU-a1000000-0000-4000-8000-000000000000"
 ON_GPU = {
-    "WARPDESK_DEVICE": "tests.workers.device:PaperDevice",
-    "WARPDESK_NVML": str(ROOT / "tests" / "workers" / "gpu" / "nvml" / "a100.json"),
+    "WARPDESK_DEVICE": f"tests.workers.several:NumberedDevice@{A100}",
+    "STAND_IN_NVML": str(ROOT / "tests" / "workers" / "gpu" / "nvml" / "a100.json"),
     "WARPDESK_PRICES": '{"paper": 3600, "cpu": 0.5}',
 }
 

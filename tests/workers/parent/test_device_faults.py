@@ -9,7 +9,7 @@ GPU = {"WARPDESK_DEVICE": "tests.workers.device:PaperDevice"}
 
 
 def test_out_of_memory_completes_on_the_cpu_with_the_bytes(desk: Desk) -> None:
-    desk.start_worker(**GPU, WARPDESK_FAULTS="oom@1")
+    desk.start_worker(**GPU, STAND_IN_FAULTS="oom@1")
     records = [desk.wait(desk.submit()) for _ in range(2)]
     assert [desk.doubled(record) for record in records] == [[2.0, 4.0, 6.0]] * 2
     first, second = (record.provenance for record in records)
@@ -24,7 +24,7 @@ def test_a_real_kernel_and_its_fallback_give_the_same_bytes(desk: Desk) -> None:
     desk.start_worker(
         WARPDESK_OPERATIONS="tests.workers.operations:SMA_ALONE",
         WARPDESK_DEVICE="tests.cudasim.device:EmulatedDevice",
-        WARPDESK_FAULTS="oom@1-2",
+        STAND_IN_FAULTS="oom@1-2",
     )
     prices = desk.array(100 + np.cumsum(np.random.default_rng(0).normal(size=5_000)))
     records = [desk.wait(desk.submit("sma", {"prices": prices}, params={"period": 14})) for _ in range(2)]
@@ -34,7 +34,7 @@ def test_a_real_kernel_and_its_fallback_give_the_same_bytes(desk: Desk) -> None:
 
 
 def test_a_lost_device_costs_an_attempt_and_the_worker_replaces_itself(desk: Desk) -> None:
-    desk.start_worker(**GPU, WARPDESK_FAULTS="lost@2/once")
+    desk.start_worker(**GPU, STAND_IN_FAULTS="lost@2/once")
     records = [desk.wait(desk.submit()) for _ in range(3)]
     assert [desk.doubled(record) for record in records] == [[2.0, 4.0, 6.0]] * 3
     assert [record.attempt for record in records] == [1, 2, 1]
@@ -46,7 +46,7 @@ def test_a_lost_device_costs_an_attempt_and_the_worker_replaces_itself(desk: Des
 
 
 def test_a_job_that_loses_the_device_twice_is_answered_by_the_cpu(desk: Desk) -> None:
-    desk.start_worker(**GPU, WARPDESK_FAULTS="lost@1")
+    desk.start_worker(**GPU, STAND_IN_FAULTS="lost@1")
     record = desk.wait(desk.submit())
     assert desk.doubled(record) == [2.0, 4.0, 6.0]
     assert record.provenance is not None
@@ -55,7 +55,7 @@ def test_a_job_that_loses_the_device_twice_is_answered_by_the_cpu(desk: Desk) ->
 
 
 def test_a_job_that_insists_on_the_device_is_given_up_after_three(desk: Desk) -> None:
-    desk.start_worker(**GPU, WARPDESK_FAULTS="lost@1")
+    desk.start_worker(**GPU, STAND_IN_FAULTS="lost@1")
     record = desk.wait(desk.submit(backend="gpu"))
     assert (record.state, record.attempt) == (State.FAILED, 3)
     assert record.error is not None
@@ -63,14 +63,14 @@ def test_a_job_that_insists_on_the_device_is_given_up_after_three(desk: Desk) ->
 
 
 def test_a_crash_in_a_launch_is_survived(desk: Desk) -> None:
-    desk.start_worker(**GPU, WARPDESK_FAULTS="crash@1/once")
+    desk.start_worker(**GPU, STAND_IN_FAULTS="crash@1/once")
     record = desk.wait(desk.submit())
     assert desk.doubled(record) == [2.0, 4.0, 6.0]
     assert record.attempt == 2
 
 
 def test_a_launch_that_never_returns_is_timed_out(desk: Desk) -> None:
-    desk.start_worker(**GPU, WARPDESK_FAULTS="hang@1")
+    desk.start_worker(**GPU, STAND_IN_FAULTS="hang@1")
     record = desk.wait(desk.submit(timeout=2.0))
     assert record.error is not None
     assert record.error.code == "timeout"

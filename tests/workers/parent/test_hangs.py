@@ -60,7 +60,7 @@ def test_an_idle_worker_waits_for_a_job_for_less_time_than_the_canary_has(desk: 
 
 
 def test_a_gpu_that_hangs_while_it_is_idle_costs_its_process_and_no_job(desk: Desk) -> None:
-    desk.start_worker(**PAPER, WARPDESK_FAULTS="hang:canary@1/once", WARPDESK_CANARY_SECONDS="0.5")
+    desk.start_worker(**PAPER, STAND_IN_FAULTS="hang:canary@1/once", WARPDESK_CANARY_SECONDS="0.5")
     told = report(desk, restarts=1, state="healthy")
     assert told.gpu is not None
     assert told.gpu.faults == {"hang": 1}
@@ -68,7 +68,7 @@ def test_a_gpu_that_hangs_while_it_is_idle_costs_its_process_and_no_job(desk: De
 
 
 def test_a_suspended_worker_looks_after_its_gpu_and_takes_no_job(desk: Desk) -> None:
-    desk.start_worker(**PAPER, WARPDESK_FAULTS="hang:canary@1/once", WARPDESK_CANARY_SECONDS="3")
+    desk.start_worker(**PAPER, STAND_IN_FAULTS="hang:canary@1/once", WARPDESK_CANARY_SECONDS="3")
     with connect(desk.url) as connection:
         suspend(connection)
         (name,) = connection.smembers("rq:workers")
@@ -85,7 +85,7 @@ def test_a_suspended_worker_looks_after_its_gpu_and_takes_no_job(desk: Desk) -> 
 
 
 def test_a_gpu_is_asked_the_canary_before_the_first_job_after_a_pause(desk: Desk) -> None:
-    desk.start_worker(**PAPER, WARPDESK_FAULTS="hang:canary@1/once")
+    desk.start_worker(**PAPER, STAND_IN_FAULTS="hang:canary@1/once")
     time.sleep(1.5)
     assert backend(desk, desk.submit()) == "gpu"
     told = report(desk, restarts=1)
@@ -104,7 +104,7 @@ def test_a_child_that_lost_its_gpu_and_cannot_end_gets_no_job(desk: Desk) -> Non
 
 
 def test_a_job_that_is_canceled_in_a_call_makes_a_hanging_gpu_be_found_out_by_the_next_child(desk: Desk) -> None:
-    desk.start_worker(**SOUND, WARPDESK_DEVICE="tests.workers.stuck:once_hung", WARPDESK_FAULTS="hang@1/once")
+    desk.start_worker(**SOUND, WARPDESK_DEVICE="tests.workers.stuck:once_hung", STAND_IN_FAULTS="hang@1/once")
     job_id = desk.submit()
     told = desk.until(lambda: late(desk), "nobody told of a long call")
     assert told.call_since is not None
@@ -121,7 +121,7 @@ def test_a_job_that_is_canceled_in_a_call_makes_a_hanging_gpu_be_found_out_by_th
 
 
 def test_long_jobs_that_are_ended_in_a_call_are_no_hang(desk: Desk) -> None:
-    desk.start_worker(**PAPER, WARPDESK_FAULTS="slow@1-100")
+    desk.start_worker(**PAPER, STAND_IN_FAULTS="slow@1-100")
     late = [desk.wait(desk.submit(timeout=0.4)) for _ in range(3)]
     expired = desk.wait(desk.submit(deadline=time.time() + 0.4))
     assert [record.error and record.error.code for record in late] == ["timeout"] * 3

@@ -1,6 +1,6 @@
 """A device on which things go wrong on purpose, so that recovery is tested in the real worker child.
 
-`WARPDESK_FAULTS` is a comma-separated list of `<fault>[:<kernel>]@<n>[-<last>][/once][/start]`. n counts launches from
+`STAND_IN_FAULTS` is a comma-separated list of `<fault>[:<kernel>]@<n>[-<last>][/once][/start]`. n counts launches from
 1 once the worker is ready, those of one kernel where one is named, and the canary's only where it is named:
 
     oom@1           the first launch finds device memory exhausted

@@ -1,4 +1,4 @@
-"""NVML played from a script, so that tests show a worker any GPU in any state (`WARPDESK_NVML=<path>`).
+"""NVML played from a script, so that tests show a worker any GPU in any state (`STAND_IN_NVML=<path>`).
 
 A script is JSON:
 
@@ -20,14 +20,19 @@ Everything is checked against pynvml itself: a function, field or error it does 
 import ctypes
 import inspect
 import json
+import sys
 import time
 from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pynvml
 
+if TYPE_CHECKING:
+    import pytest
+
+A100 = "GPU-a1000000-0000-4000-8000-000000000000"  # of tests/workers/gpu/nvml/a100.json
 Handle = tuple[int, ...]  # of a device: its place in the script, and that of the slice in it
 
 _POLL = 0.02  # seconds
@@ -37,6 +42,11 @@ _STRUCTURES = {
     "nvmlDeviceGetUtilizationRates": pynvml.c_nvmlUtilization_t,
     "nvmlDeviceGetComputeRunningProcesses_v3": pynvml.c_nvmlProcessInfo_v3_t,
 }
+
+
+def play(monkeypatch: "pytest.MonkeyPatch", script: Path) -> None:
+    """Have the driver of this process played."""
+    monkeypatch.setitem(sys.modules, "pynvml", Replay(script))
 
 
 class Replay:
