@@ -1,6 +1,5 @@
-"""The interactive page at /docs: Swagger UI from an installed package, so that it works where there is no internet."""
+"""The interactive page at /docs: Swagger UI from files beside this one, so that it works where there is no internet."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -10,8 +9,7 @@ from warpdesk_server.app.kit.errors import Refusal
 
 router = APIRouter(include_in_schema=False)
 
-# The package carries the files of npm's swagger-ui-dist as they were published; none of its code is run.
-_PACKAGE = "fastapi_offline"
+_FOLDER = Path(__file__).parent / "swagger_ui"
 _ASSETS = {
     "swagger-ui-bundle.js": "text/javascript",
     "swagger-ui.css": "text/css",
@@ -68,11 +66,4 @@ async def start() -> Response:
 async def asset(name: str) -> Response:
     if name not in _ASSETS:
         raise Refusal("not-found", f"There is nothing at /docs/{name[:64]}")
-    return FileResponse(_folder() / name, media_type=_ASSETS[name], headers={"Cache-Control": "max-age=3600"})
-
-
-def _folder() -> Path:
-    found = find_spec(_PACKAGE)
-    assert found is not None  # noqa: S101 - a dependency
-    assert found.origin is not None  # noqa: S101 - it has an __init__.py
-    return Path(found.origin).parent / "static"
+    return FileResponse(_FOLDER / name, media_type=_ASSETS[name], headers={"Cache-Control": "max-age=3600"})

@@ -1,11 +1,13 @@
 """The interactive page comes whole from this server, and may run nothing else."""
 
 import re
+from hashlib import sha256
 
 import httpx
 import pytest
 
 from tests.app.conftest import Live
+from tests.conftest import ROOT
 
 NAMED = re.compile(r"""(?:src|href)="([^"]+)\"""")
 
@@ -60,6 +62,14 @@ def test_the_page_runs_no_script_and_asks_nothing_of_another_server(api: Live) -
     assert policy["frame-ancestors"] == policy["base-uri"] == ["'none'"]
     assert not re.search(r"<script(?![^>]* src=)|\son\w+=|://", page.text), "something inline, or elsewhere"
     assert "://" not in api.http.get("/docs/start.js").text
+
+
+def test_the_files_of_swagger_ui_are_those_that_were_published() -> None:
+    folder = ROOT / "app" / "http" / "swagger_ui"
+    sums = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    digests = {file.name: sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+    assert {name: digests.pop(name, None) for name in sums} == sums
+    assert digests.keys() == {"README.md", "SHA256SUMS"}
 
 
 @pytest.mark.parametrize(
