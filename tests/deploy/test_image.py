@@ -21,6 +21,7 @@ from tests.deploy.image import stages as stages_of
 from tests.waiting import wait_until
 from warpdesk_server.service.processes import stop
 
+VERSION = (ROOT / "clients/python/VERSION").read_text().strip()
 STAGES = stages_of(DOCKERFILE.read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 TARGETS = {
@@ -85,7 +86,7 @@ def test_an_image_holds_no_secret() -> None:
             assert not re.search(r"KEY|PASSWORD|TOKEN|SECRET|URL", name), name
         assert not [name for name, _ in stage.steps if name == "ADD"]
     assert [text for stage in STAGES.values() for text in stage.all("ARG")] == [
-        f"VERSION={PROJECT['version']}",
+        f"VERSION={VERSION}",
         "REVISION=unknown",
     ]
 
@@ -117,20 +118,21 @@ def test_the_lists_satisfy_the_project(target: str) -> None:
     assert len(wanted) >= len(PROJECT["dependencies"]) + len(extras) - 1
     for requirement in wanted:
         version = have[requirement.name.lower().replace("_", "-")]
-        assert requirement.specifier.contains(version), f"{requirement} and {version}: run deploy/image/lock.py"
+        assert requirement.specifier.contains(version), f"{requirement} and {version}: run make locks"
 
 
 def test_what_is_installed_is_named_by_digests_of_wheels_for_both_architectures() -> None:
     for file in LISTS.glob("*.txt"):
-        entries = re.split(r"\n(?=\S)", file.read_text().strip())[1:]
+        entries = re.split(r"\n(?=\S)", file.read_text().strip())
+        entries = [entry for entry in entries if not entry.startswith("#")]
         assert entries
         for entry in entries:
-            assert re.fullmatch(r"[a-z0-9-]+==\S+( \\\n {4}--hash=sha256:[0-9a-f]{64}){1,2}", entry), entry
+            assert re.fullmatch(r"[a-z0-9-]+==\S+( \\\n {4}--hash=sha256:[0-9a-f]{64})+", entry), entry
     native = re.search(r"^numba==.*\n.*\n.*hash.*$", (LISTS / "cpu.txt").read_text(), re.MULTILINE)
     assert native  # one wheel for x86-64 and one for arm64
     for line in DOCKERFILE.read_text().splitlines():
         if "pip" in line and "--requirement" in line:
-            assert "--require-hashes --no-deps" in line
+            assert "--require-hashes --no-deps --only-binary=:all:" in line
     assert not {"matplotlib", "scipy", "torch", "pip", "setuptools"} & pinned("cpu").keys()
 
 
@@ -143,10 +145,10 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
 
 
 EVERY_MODULE = """
-import importlib, pkgutil, app, kernels, privacy, warpdesk, workers
-for package in (app, kernels, privacy, warpdesk, workers):
+import importlib, pkgutil, warpdesk, warpdesk_server
+for package in (warpdesk, warpdesk_server):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not found.name.endswith(("__main__", "cupy_device")):
+        if not found.name.endswith(("__main__", "cupy_device")) and ".benchmarks." not in found.name:
             importlib.import_module(found.name)
 """
 
@@ -162,7 +164,7 @@ def test_what_the_cpu_target_installs_has_all_that_our_code_imports(
     assert missing(site) == set()
     told = run(builder, "cpu", "python", "-c", EVERY_MODULE)
     assert told.returncode == 0, told.stderr
-    assert run(builder, "cpu", "warpdesk", "--version").stdout == f"warpdesk {PROJECT['version']}\n"
+    assert run(builder, "cpu", "warpdesk", "--version").stdout == f"warpdesk {VERSION}\n"
     told = run(builder, "cpu", "warpdesk", "health", "--url", f"http://127.0.0.1:{free_port()}")
     assert (told.returncode, "does not answer" in told.stderr) == (1, True)
 
