@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 
 from fastapi import Depends, FastAPI
 
@@ -42,7 +43,7 @@ def create_app(
 
     api = FastAPI(
         title="Warpdesk",
-        version="0.1.0",
+        version=version("warpdesk"),
         summary="Trading indicators, Monte Carlo, matrix products, differential-privacy noise and secure aggregation",
         lifespan=lifespan,
         dependencies=[Depends(queries.declared_alone)],

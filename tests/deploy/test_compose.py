@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -185,7 +184,7 @@ def test_alerts_go_from_prometheus_to_an_alertmanager_that_reads_addresses_from_
 
 
 def test_images_are_of_one_version(services: dict[str, dict[str, Any]]) -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = (ROOT / "clients/python/VERSION").read_text().strip()
     targets = stages(DOCKERFILE.read_text())
     for name, service in services.items():
         tag = service["image"].rpartition(":")[2]
