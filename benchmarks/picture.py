@@ -7,7 +7,7 @@ from warpdesk_server.benchmarks.rows import Row
 
 
 def draw(path: Path, rows: Sequence[Row], title: str) -> None:
-    """Write a picture whose format its suffix names. Raises ImportError without matplotlib (warpdesk[picture])."""
+    """Write a picture whose format its suffix names. Raises ImportError without matplotlib (the extra `picture`)."""
     from matplotlib.figure import Figure  # not pyplot, which would look for a display
 
     parts = [row for row in rows if row.part is not None and row.what == "kernel"]

@@ -80,7 +80,7 @@ def _composed(spends: Counter[tuple[Fraction, Fraction]], delta: float) -> float
         common = importlib.import_module("dp_accounting.pld.common")
         pld = importlib.import_module("dp_accounting.pld.privacy_loss_distribution")
     except ImportError as error:
-        raise NoReport("optimal composition needs dp-accounting: pip install 'warpdesk[reports]'") from error
+        raise NoReport("optimal composition needs dp-accounting: pip install 'warpdesk-server[reports]'") from error
     cell = float(sum(epsilon * count for (epsilon, _), count in spends.items())) / _CELLS
     together = pld.identity(cell)
     for (epsilon, own), count in spends.items():

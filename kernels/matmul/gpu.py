@@ -244,7 +244,7 @@ def _library(params: MatmulParams, size: Dimensions, device: Device) -> tuple[An
     try:
         cublas = device.cupy.cuda.cublas  # loads the library when first named
     except ImportError as error:
-        return None, f"cuBLAS cannot be loaded (install warpdesk[gpu-blas]): {error}"
+        return None, f"cuBLAS cannot be loaded (install warpdesk-server[gpu-blas]): {error}"
     handle = device.cupy.cuda.device.get_cublas_handle
     try:
         version = _guarded(cublas, device, lambda: cublas.getVersion(handle()))

@@ -3,6 +3,7 @@
 import ast
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -13,10 +14,16 @@ from tests.conftest import ROOT
 from warpdesk_server.kernels import install
 
 
-def test_a_command_is_for_this_python_and_can_be_given_to_a_shell() -> None:
-    command = install.pip("install", "numpy>=2,<2.6", "rq")
-    assert command == f"{shlex.quote(sys.executable)} -m pip install 'numpy>=2,<2.6' rq"
-    assert shlex.split(command) == [sys.executable, "-m", "pip", "install", "numpy>=2,<2.6", "rq"]
+def test_a_shell_gives_a_command_to_this_python_as_it_was_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "a folder" / "python's"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    ran = subprocess.run(["sh", "-c", install.pip("install", "numpy>=2,<2.6", "rq")], capture_output=True, text=True)
+    assert ran.stdout.splitlines() == ["-m", "pip", "install", "numpy>=2,<2.6", "rq"], ran.stderr
 
 
 def test_in_a_clone_it_installs_the_clone_as_make_does() -> None:
@@ -26,15 +33,15 @@ def test_in_a_clone_it_installs_the_clone_as_make_does() -> None:
 
 def test_outside_a_clone_it_asks_for_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "_CLONE", tmp_path)
-    assert shlex.split(install.warpdesk("gpu"))[3:] == ["install", "warpdesk[gpu]"]
+    assert shlex.split(install.warpdesk("gpu"))[3:] == ["install", "warpdesk-server[gpu]"]
 
 
 def test_every_extra_that_is_recommended_is_one() -> None:
     named = set()
-    for folder in ("kernels", "workers", "warpdesk", "benchmarks"):
+    for folder in ("kernels", "workers", "warpdesk_server", "benchmarks"):
         for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text()
-            named |= set(re.findall(r"warpdesk\[([\w-]+)\]", text))
+            named |= set(re.findall(r"warpdesk-server\[([\w-]+)\]", text))
             for call in ast.walk(ast.parse(text)):
                 if isinstance(call, ast.Call) and ast.unparse(call.func) == "install.warpdesk":
                     named |= {argument.value for argument in call.args if isinstance(argument, ast.Constant)}

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from pydantic import SecretStr
@@ -164,12 +166,24 @@ def test_submit_says_what_is_wrong_and_where(service: Service, capsys: pytest.Ca
 
 
 @pytest.mark.timeout(500)
-def test_submit_sends_decimal_strings_as_text(service: Service, tmp_path: Path) -> None:
+def test_submit_sends_decimal_strings_as_text(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wait_until_ready(service)
+    send, sent = httpx.Client.send, list[httpx.Request]()
+
+    def noted(client: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
+        sent.append(request)
+        return send(client, request, **options)
+
+    monkeypatch.setattr(httpx.Client, "send", noted)
     np.save(tmp_path / "values.npy", np.array([1.0, 2.0]))
     request = ["submit", "dp_noise", "-i", f"values={tmp_path}/values.npy", "--url", service.url]
     request += ["-p", "epsilon=1", "-p", 'sensitivity={"norm": "l1", "value": "1"}', "-p", "unaccounted=true"]
     assert main([*request, "-p", "mode=aggregate", "-p", "mechanism=discrete_laplace"]) == 0
+    [submission] = [request for request in sent if (request.method, request.url.path) == ("POST", "/v1/jobs")]
+    params = json.loads(submission.content)["params"]
+    assert (params["epsilon"], params["sensitivity"]) == ("1", {"norm": "l1", "value": "1"})
 
 
 @pytest.mark.timeout(500)

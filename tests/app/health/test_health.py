@@ -24,6 +24,7 @@ from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
 from warpdesk_server.app import main
 from warpdesk_server.app.access.keys import create_key
+from warpdesk_server.app.health import endpoints
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.reports import (
     BreakerReport,
@@ -94,7 +95,9 @@ def failed(operation: str, backend: Any = "cpu", **told: Any) -> FailedExample:
     return FailedExample(operation=operation, backend=backend, error="RuntimeError", message="/a/path: 7", **told)
 
 
-def test_a_worker_that_replaces_its_child_by_its_own_will_is_waited_for(serve_api: Callable[..., Any]) -> None:
+def test_a_worker_that_replaces_its_child_by_its_own_will_is_waited_for(
+    serve_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serve_api() as api:
         able = report("one", "ready")
         api.queue.report(able, ttl=60)
@@ -107,7 +110,7 @@ def test_a_worker_that_replaces_its_child_by_its_own_will_is_waited_for(serve_ap
         api.queue.report(replacing.model_copy(update={"last_fault": "error 700"}), ttl=60)
         after_a_fault = api.http.get("/readyz")
         api.queue.report(replacing, ttl=60)
-        admission._able["one"] = (time.monotonic() - 60, None)  # seconds later
+        monkeypatch.setattr(endpoints, "_REPLACING_SECONDS", 0.0)  # it has taken longer than that
         at_last = api.http.get("/readyz")
 
         assert (at_first.status_code, at_first.json()["status"]) == (200, "degraded")

@@ -137,16 +137,14 @@ def test_a_job_that_has_its_turn_is_not_refused_for_those_that_came_after_it(
 
     async def take(deadline_s: float | None) -> None:
         async with admission.turn("a", "batch", deadline_s):
-            await asyncio.sleep(0)
+            pass
 
     async def wait() -> None:
         async with admission.turn("a", "batch", None):
-            waiting = asyncio.create_task(take(5.0))
-            await asyncio.sleep(0)
-            later = [asyncio.create_task(take(None)) for _ in range(100)]
+            # The event loop starts tasks in the order in which they were made.
+            waiting = [asyncio.create_task(take(deadline_s)) for deadline_s in (5.0, *[None] * 100)]
             await asyncio.sleep(2 * LOOK_SECONDS)
-        await waiting
-        await asyncio.gather(*later)
+        await asyncio.gather(*waiting)
 
     asyncio.run(wait())
     admission.close()

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.vector.cases import ELEMENTWISE, REDUCTIONS, TILE, numbers
-from warpdesk_server.kernels.array import ArrayInfo
+from warpdesk_server.kernels.array import ArrayInfo, DType
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.problems import InvalidRequest
@@ -211,11 +211,18 @@ def _grid(asked: Case) -> Any:
     return operation.grid(operation.params.model_validate(dict(asked.params), strict=False), infos)
 
 
-def test_work_is_counted_in_elements() -> None:
-    for name in ("add", "sum", "norm"):
-        operation = OPERATIONS[name]
-        inputs = {given_.name: ArrayInfo("float64", (7, 9)) for given_ in operation.inputs}
-        assert operation.cost(operation.params(), inputs).work == 63
+@pytest.mark.parametrize("name", sorted({name for name, _ in (*ELEMENTWISE, *REDUCTIONS)}))
+def test_work_grows_with_the_elements_and_with_nothing_else(name: str) -> None:
+    operation = OPERATIONS[name]
+    params = operation.params(**({"alpha": 2.0} if name == "axpy" else {}))
+
+    def work(dtype: DType, *shape: int) -> float:
+        return operation.cost(params, {given.name: ArrayInfo(dtype, shape) for given in operation.inputs}).work
+
+    one_row = work("float64", 1, 9)
+    assert one_row > 0
+    assert [work("float64", rows, 9) / one_row for rows in (2, 7, 1000)] == [2, 7, 1000]
+    assert work("float32", 7, 9) == work("float64", 63) == work("float64", 7, 9)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Each live worker has a small number of its own."""
 
-import random
 import signal
+from random import Random
 from threading import Thread
 
 import pytest
@@ -69,13 +69,13 @@ def test_workers_that_come_at_once_and_an_emptied_redis_make_no_two_of_one_numbe
     with connect(redis_url) as connection:
         every = [Slot(connection, f"w{number}") for number in range(8)]
 
-        def keep(slot: Slot) -> None:
+        def keep(slot: Slot, draw: Random) -> None:
             for _ in range(20):
                 slot.keep()
-                if random.random() < 0.1:
+                if draw.random() < 0.1:
                     connection.flushdb()
 
-        threads = [Thread(target=keep, args=(slot,)) for slot in every]
+        threads = [Thread(target=keep, args=(slot, Random(seed))) for seed, slot in enumerate(every)]
         for thread in threads:
             thread.start()
         for thread in threads:
