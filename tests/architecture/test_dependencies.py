@@ -50,14 +50,14 @@ def declared(*extras: str) -> list[Requirement]:
 def closure(wanted: list[Requirement]) -> dict[str, Distribution]:
     """Everything these bring, by name; what is not installed here is left out where it is declared by another."""
     found: dict[str, Distribution] = {}
-    seen: set[tuple[str, str]] = set()
+    visited: set[tuple[str, str]] = set()
     while wanted:
         requirement = wanted.pop()
         name = canonicalize_name(requirement.name)
         key = (name, ",".join(sorted(requirement.extras)))
-        if key in seen:
+        if key in visited:
             continue
-        seen.add(key)
+        visited.add(key)
         found[name] = distribution(name)
         wanted += [
             inner for text in found[name].requires or () if _applies(inner := Requirement(text), requirement.extras)
@@ -72,18 +72,22 @@ def _applies(requirement: Requirement, extras: set[str]) -> bool:
 
 def licences(package: Distribution) -> set[str]:
     """The names in what it says of itself, of a choice all of them."""
-    told = package.metadata.get("License-Expression")
-    if told is None:
+    expression = package.metadata.get("License-Expression")
+    if expression is None:
         classified = [text.split(" :: ")[-1] for text in package.metadata.get_all("Classifier", [])
                       if text.startswith("License ::") and text.count(" :: ") > 1]  # fmt: skip
-        told = " OR ".join(classified) or (package.metadata.get("License") or "none").splitlines()[0]
-    parts = re.split(r"\s+(?:AND|OR)\s+|[()]+(?=\s|$)|^[()]+", told) if "(" not in told.strip("()") else [told]
+        expression = " OR ".join(classified) or (package.metadata.get("License") or "none").splitlines()[0]
+    parts = (
+        re.split(r"\s+(?:AND|OR)\s+|[()]+(?=\s|$)|^[()]+", expression)
+        if "(" not in expression.strip("()")
+        else [expression]
+    )
     return {_CALLED.get(part.strip().lower(), part.strip()) for part in parts if part and part.strip()}
 
 
 def allowed(package: Distribution) -> bool:
-    told, names = package.metadata.get("License-Expression") or "", licences(package)
-    return bool(names & ALLOWED) if " OR " in told else bool(names) and names <= ALLOWED
+    expression, names = package.metadata.get("License-Expression") or "", licences(package)
+    return bool(names & ALLOWED) if " OR " in expression else bool(names) and names <= ALLOWED
 
 
 def test_every_package_of_the_service_has_a_licence_that_lets_it_be_used() -> None:
@@ -95,18 +99,18 @@ def test_every_package_of_the_service_has_a_licence_that_lets_it_be_used() -> No
 def test_a_licence_that_is_not_on_the_list_is_found() -> None:
     class Closed(Distribution):
         def read_text(self, filename: str) -> str | None:
-            return f"Name: closed\nLicense-Expression: {self.told}\n" if filename == "METADATA" else None
+            return f"Name: closed\nLicense-Expression: {self.licence}\n" if filename == "METADATA" else None
 
         def locate_file(self, path: object) -> Path:  # type: ignore[override]  # noqa: ARG002
             raise PackageNotFoundError
 
-        told = ""
+        licence = ""
 
-    for told, fits in {"MIT": True, "AGPL-3.0-only": False, "MIT AND AGPL-3.0-only": False,
+    for licence, fits in {"MIT": True, "AGPL-3.0-only": False, "MIT AND AGPL-3.0-only": False,
                        "MIT OR AGPL-3.0-only": True, "LicenseRef-Proprietary": False}.items():  # fmt: skip
         package = Closed()
-        package.told = told
-        assert allowed(package) is fits, told
+        package.licence = licence
+        assert allowed(package) is fits, licence
 
 
 def test_every_package_we_name_has_a_lowest_version_and_those_whose_inside_we_know_a_highest() -> None:
@@ -118,13 +122,13 @@ def test_every_package_we_name_has_a_lowest_version_and_those_whose_inside_we_kn
 
 def test_what_is_installed_is_what_every_package_asks_for() -> None:
     found = closure(declared("postgres"))
-    asked = [
+    requirements = [
         *declared("postgres"),
         *(Requirement(text) for package in found.values() for text in package.requires or ()),
     ]
     wrong = [
         f"{one}: {found[name].version} is here"
-        for one in asked
+        for one in requirements
         if (name := canonicalize_name(one.name)) in found
         and _applies(one, set())
         and not one.specifier.contains(found[name].version, prereleases=True)

@@ -59,8 +59,8 @@ def test_every_source_opens_with_what_it_computes_and_when_it_was_measured(path:
 @pytest.mark.parametrize("path", SOURCES)
 def test_every_source_says_what_it_moves_and_computes_and_which_of_them_limits_it(path: Path) -> None:
     head = path.read_text().partition("#include")[0].replace("\n//", "")
-    for said in ("bytes", "operations|instructions|fma", "limit|bound by|bandwidth"):
-        assert re.search(said, head, re.IGNORECASE), f"{path.name} says nothing of {said}"
+    for words in ("bytes", "operations|instructions|fma", "limit|bound by|bandwidth"):
+        assert re.search(words, head, re.IGNORECASE), f"{path.name} says nothing of {words}"
 
 
 def test_launch_code_is_imported_without_cupy_and_compiles_nothing() -> None:

@@ -33,9 +33,9 @@ def no_gpu(monkeypatch):
 
 def test_bench_writes_json_csv_and_a_picture_of_what_it_measured(tmp_path, capsys):
     files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "png")}
-    told = [f"--json={files['json']}", f"--csv={files['csv']}", f"--picture={files['png']}"]
+    options = [f"--json={files['json']}", f"--csv={files['csv']}", f"--picture={files['png']}"]
 
-    code = main(["bench", "sum", "bollinger", "--cpu", "--sizes=small", *told])
+    code = main(["bench", "sum", "bollinger", "--cpu", "--sizes=small", *options])
 
     printed = capsys.readouterr().out
     kept = json.loads(files["json"].read_text())
@@ -79,8 +79,8 @@ def test_what_would_install_the_missing_peers_is_said(monkeypatch, capsys):
 
     assert main(["bench", "ema", "--cpu", "--sizes=small"]) == 0
 
-    said = capsys.readouterr().out
-    assert f"to measure beside what is missing: {sys.executable} -m pip install TA-Lib newtulipy\n" in said
+    printed = capsys.readouterr().out
+    assert f"to measure beside what is missing: {sys.executable} -m pip install TA-Lib newtulipy\n" in printed
 
 
 def test_bench_of_a_gpu_that_is_not_there_fails_and_says_why(no_gpu, capsys):
@@ -134,7 +134,7 @@ def nothing_measured(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("held", "said"),
+    ("held", "sentence"),
     [
         (
             {"benchmark": "indicators", "rows": [{"operation": "sma"}]},
@@ -146,13 +146,15 @@ def nothing_measured(monkeypatch):
         (Run(rows=[row(1.0, case="another")]).document(), "has none of the 2 cases that would be measured"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_is_measured(tmp_path, capsys, nothing_measured, held, said):
+def test_what_cannot_be_compared_is_refused_before_anything_is_measured(
+    tmp_path, capsys, nothing_measured, held, sentence
+):
     file = tmp_path / "old.json"
     file.write_text(json.dumps(held))
 
     assert main(["bench", "sma", "--cpu", "--sizes=small", f"--compare={file}"]) == 2
 
-    assert said in capsys.readouterr().out
+    assert sentence in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["json", "csv", "picture"])
@@ -168,16 +170,16 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tm
 def test_a_name_of_an_operation_is_shown_the_command_that_measures_it(capsys):
     assert start(["rsi"]) == 2
 
-    said = capsys.readouterr().out
-    assert f"no benchmark called rsi; there are {', '.join(NAMES)}" in said
-    assert "-m warpdesk bench rsi" in said
+    printed = capsys.readouterr().out
+    assert f"no benchmark called rsi; there are {', '.join(NAMES)}" in printed
+    assert "-m warpdesk bench rsi" in printed
 
 
 def test_another_machine_is_named():
-    told = {"cpu": "one", "cores": 2, "device": {"name": "none"}}
+    machine = {"cpu": "one", "cores": 2, "device": {"name": "none"}}
 
-    assert elsewhere({"environment": told}, told) == ""
-    assert elsewhere({"environment": told}, {**told, "cores": 4}) == "cores was 2 and is 4"
+    assert elsewhere({"environment": machine}, machine) == ""
+    assert elsewhere({"environment": machine}, {**machine, "cores": 4}) == "cores was 2 and is 4"
 
 
 @pytest.mark.parametrize(("times", "code"), [(1e-6, 1), (1e6, 0)])
