@@ -54,8 +54,6 @@ NOT_YET_CLEAN = {
     "privacy/rounds",
     "tests",
     "tests/app",
-    "tests/architecture",
-    "tests/benchmarks",
     "tests/chaos",
     "tests/clients",
     "tests/deploy",
