@@ -28,4 +28,7 @@ CASES: tuple[Case, ...] = (
     _case("down-out", 0xDEADBEEF_00000000, payoff="barrier_down_out", steps=11, paths=777, **_DOWN),
     _case("down-out-knocked-at-start", 9, payoff="barrier_down_out", steps=2, paths=33, barrier=100.0, rebate=3.0),
     _case("up-out-no-volatility", 10, payoff="barrier_up_out", steps=4, paths=32, **_UP, volatility=0.0),
+    # Of few seeds does a sum end in another bit where two additions of a block's tree change places: of these it does.
+    _case("asian-arithmetic-order-of-additions", 18, payoff="asian_arithmetic", steps=2, paths=2048),
+    _case("down-out-order-of-additions", 12, payoff="barrier_down_out", steps=3, paths=2048, **_DOWN),
 )

@@ -25,6 +25,17 @@ def _share(name: str, field: str, threshold: int, shares: int, size: int, dtype:
     return Case("shamir_share", params, values, key=KEY, name=f"shamir_share-{name}")
 
 
+def _share_bounds(field: str) -> Case:
+    """The largest and the smallest integer of a field, beside the integers around 0."""
+    most = PRIME[field] // 2
+
+    def values() -> dict[str, "np.ndarray[Any, Any]"]:
+        return {"values": np.array([most, -most, most - 1, 1 - most, 0, 1, -1])}
+
+    params = {"field": field, "threshold": 2, "shares": 3}
+    return Case("shamir_share", params, values, key=KEY, name=f"shamir_share-bounds-of-{field}")
+
+
 def _reconstruct(
     name: str, field: str, threshold: int, x: tuple[int, ...], size: int, wrong: int = 0, **more: Any
 ) -> Case:
@@ -47,6 +58,8 @@ CASES: tuple[Case, ...] = (
     _share("half-a-block-of-threads", "m31", 3, 5, 256),
     _share("a-block-of-threads-and-one", "m31", 6, 10, 513),
     _share("a-block-of-threads-and-one-of-61-bits", "m61", 6, 10, 257),
+    _share_bounds("m31"),
+    _share_bounds("m61"),
     _share("floats", "m31", 2, 3, 33, "float64", scale="1000.5"),
     _share("floats-of-32-bits", "m61", 4, 4, 129, "float32", scale="1048576"),
     _share("small-integers", "m61", 5, 6, 31, "uint8"),
