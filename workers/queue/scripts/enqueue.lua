@@ -1,0 +1,87 @@
+-- Enqueue a job, or find the one that its idempotency key had before.
+-- Arguments: id, owner, operation, request, its MAC or '', inputs, result_ttl, deadline or '', lane, key or '', items,
+--   bytes, size, private, idempotency key or '', fingerprint, same or '', most waiting or '', most of the owner or '',
+--   1 where the queue is shared, the time as RQ writes it, then field and value of RQ's record.
+-- Answer: 'ok' | 'replayed' | 'reused' | 'full' | 'quota' | 'gone', then the job's id, or numbers, or the arrays.
+--@include claiming
+
+local id, owner, operation, request, mac, inputs, result_ttl, deadline, lane, key, items, bytes, size, private,
+  idempotency, fingerprint, same, most, most_of_owner, shared, rq_now = unpack(ARGV, 1, 21)
+if redis.call('EXISTS', const.JOB .. id) == 1 then return {'ok', id} end  -- the same again, after a lost reply
+untold = id
+local replayed = const.IDEMPOTENCY .. owner .. ':' .. idempotency
+if idempotency ~= '' then
+  local before = redis.call('GET', replayed)
+  if before then
+    local known, job = string.match(before, '^(%S+) (%S+)$')
+    return {known == fingerprint and 'replayed' or 'reused', job}
+  end
+end
+local arrays, gone = cjson.decode(inputs), {}
+for _, array in ipairs(arrays) do
+  if redis.call('EXISTS', const.FORBIDDEN .. owner .. ':' .. array) == 1 then table.insert(gone, array) end
+end
+if #gone > 0 then return {'gone', unpack(gone)} end
+local waiting, live = redis.call('ZCARD', const.WAITING), redis.call('SCARD', const.LIVE .. owner)
+if most ~= '' and waiting >= tonumber(most) then return {'full', waiting} end
+if most_of_owner ~= '' and live >= tonumber(most_of_owner) then return {'quota', live} end
+local free = shared == '1' and tonumber(most) - waiting
+local kept = free and live > 0 and free <= tonumber(most) / const.KEPT_FOR_NEWCOMERS
+if free and (live >= free or kept) then return {'quota', live, free} end
+
+redis.call('HSET', const.JOB .. id, 'attempt', 0, 'submitted_at', seconds(now()), 'owner', owner, 'request', request,
+  'mac', mac, 'inputs', inputs, 'result_ttl', result_ttl, 'lane', lane, 'key', key, 'items', items, 'bytes', bytes,
+  'size', size, 'private', private, 'operation', operation)
+count_enqueued(lane, operation)
+if deadline ~= '' then redis.call('HSET', const.JOB .. id, 'deadline', deadline) end
+if idempotency ~= '' then redis.call('SET', replayed, fingerprint .. ' ' .. id, 'EX', const.IDEMPOTENCY_SECONDS) end
+redis.call('SADD', const.LIVE .. owner, id)
+local mine = const.JOBS_OF .. owner
+redis.call('ZADD', mine, 0, id)
+for _, oldest in ipairs(redis.call('ZRANGE', mine, 0, 1)) do  -- forget the ids of records whose time is over
+  if redis.call('EXISTS', const.JOB .. oldest) == 0 then redis.call('ZREM', mine, oldest) end
+end
+for _, array in ipairs(arrays) do
+  redis.call('SADD', const.USES .. owner .. ':' .. array, id)
+end
+redis.call('HSET', const.RQ_JOB .. id, unpack(ARGV, 22))
+
+if same ~= '' then
+  redis.call('HSET', const.JOB .. id, 'same', same)
+  local leader = redis.call('GET', const.SAME .. owner .. ':' .. same)
+  if leader and redis.call('SCARD', const.FOLLOWERS .. leader) < const.FOLLOWERS_OF_ONE then
+    redis.call('HSET', const.JOB .. id, 'state', const.QUEUED, 'leader', leader)
+    redis.call('SADD', const.FOLLOWERS .. leader, id)
+    if deadline ~= '' then redis.call('ZADD', const.DEADLINES, deadline, id) end
+    tell(id, const.QUEUED, 'reason', 'an identical job of the same key computes for it')
+    pcall(keep_counts)
+    return {'ok', id}
+  end
+  redis.call('SET', const.SAME .. owner .. ':' .. same, id)
+end
+enter_queue(id, false, 0)
+
+-- To the worker that waits longest, if one does: it need not be rung for and ask. What it is handed is its claim.
+local function hand_over()
+  if redis.call('EXISTS', const.RQ_SUSPENDED) == 1 then return end
+  local gpu = string.find(lane, '-gpu', 1, true)
+  local earliest, latest = seconds(now() - const.HOLDS_SECONDS), seconds(now())
+  for _, worker in ipairs(redis.call('ZRANGEBYSCORE', const.IDLE, earliest, latest)) do
+    local wish, hand = cjson.decode(redis.call('HGET', const.WISHES, worker)), const.HANDED .. worker
+    if not gpu or string.find(wish.kinds, 'gpu', 1, true) then
+      wish.lease = const.HANDED_LEASE_SECONDS
+      redis.call('DEL', hand)
+      local answer = claim(wish, rq_now)
+      if #answer > 0 then
+        redis.call('ZREM', const.IDLE, worker)
+        redis.call('RPUSH', hand, cjson.encode({token = wish.token, batch = answer}))
+        redis.call('EXPIRE', hand, const.HANDED_SECONDS)
+      end
+      return
+    end
+  end
+end
+-- The job is queued, whatever comes of this: nothing that a script has done is taken back where it fails.
+pcall(hand_over)
+pcall(keep_counts)
+return {'ok', id}

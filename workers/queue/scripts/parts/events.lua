@@ -1,0 +1,27 @@
+-- Events of a job.
+--@include clock
+--@include records
+
+-- A job whose id nobody has been told yet: nobody can wait for what happens to it.
+local untold = nil
+
+-- Append to the job's events and publish. With the last comes the record, so that nobody has to ask for it.
+local function tell(id, name, field, value)
+  local private, attempt = get(id, 'private', 'attempt')
+  if private == '1' and (name == const.RUNNING or name == 'progress') then return end
+  local number = redis.call('HINCRBY', const.JOB .. id, 'events', 1)
+  local event = {job = id, number = number, event = name, at = now(), attempt = tonumber(attempt)}
+  if field then event[field] = value end
+  local text = cjson.encode(event)
+  redis.call('XADD', const.EVENTS_OF .. id, 'MAXLEN', '~', 200, number .. '-0', 'event', text)
+  if id == untold then return end
+  if name ~= const.QUEUED and name ~= const.RUNNING and name ~= 'progress' then
+    local fields, record, size = redis.call('HGETALL', const.JOB .. id), {}, 0
+    for at = 1, #fields, 2 do
+      record[fields[at]] = fields[at + 1]
+      size = size + #fields[at + 1]
+    end
+    if size < const.TOLD_BYTES then text = text .. '\n' .. cjson.encode(record) end
+  end
+  redis.call('PUBLISH', const.EVENTS, text)
+end

@@ -1,0 +1,55 @@
+-- Lanes: where queued jobs wait.
+--@include clock
+--@include records
+--@include events
+--@include rq
+
+local function ring_bell(lane)
+  local bell = const.BELL .. (string.find(lane, '-gpu', 1, true) and 'gpu' or 'any')
+  if redis.call('EXISTS', bell) == 0 then redis.call('RPUSH', bell, 1) end
+end
+
+-- Into its owner's list: at the end, or at the front what waited there before.
+local function push(id, front)
+  local lane, owner = get(id, 'lane', 'owner')
+  if redis.call('EXISTS', const.RING .. lane) == 0 then redis.call('HSET', const.SERVED, lane, seconds(now())) end
+  redis.call('ZADD', const.RING .. lane, 'NX', redis.call('HGET', const.SERVED, 'turn') or 0, owner)
+  redis.call(front and 'LPUSH' or 'RPUSH', const.RQ_QUEUE .. lane .. '-' .. owner, id)
+  mirror_queue(lane, owner)
+  ring_bell(lane)
+end
+
+-- Out of whatever a queued job waits in.
+local function unqueue(id)
+  local lane, owner, leader = get(id, 'lane', 'owner', 'leader')
+  redis.call('ZREM', const.DEADLINES, id)
+  if leader then
+    redis.call('SREM', const.FOLLOWERS .. leader, id)
+    return
+  end
+  redis.call('ZREM', const.WAITING, id)
+  if redis.call('ZREM', const.DELAYED, id) == 1 then return end
+  local list = const.RQ_QUEUE .. lane .. '-' .. owner
+  redis.call('LREM', list, 1, id)
+  if redis.call('EXISTS', list) == 0 then redis.call('ZREM', const.RING .. lane, owner) end
+end
+
+local function enter_queue(id, front, delay, reason)
+  local submitted_at, deadline = get(id, 'submitted_at', 'deadline')
+  redis.call('HSET', const.JOB .. id, 'state', const.QUEUED)
+  redis.call('ZADD', const.WAITING, submitted_at, id)
+  if deadline then redis.call('ZADD', const.DEADLINES, deadline, id) end
+  if delay > 0 then
+    redis.call('ZADD', const.DELAYED, seconds(now() + delay), id)
+  else
+    push(id, front)
+  end
+  tell(id, const.QUEUED, reason and 'reason', reason)
+end
+
+local function wake_delayed(till)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', const.DELAYED, '-inf', till or seconds(now()), 'LIMIT', 0, 64)) do
+    redis.call('ZREM', const.DELAYED, id)
+    if get(id, 'lane') then push(id, true) end
+  end
+end

@@ -1,0 +1,18 @@
+-- The position of a queued job.
+-- Argument: id.
+-- Answer: how many jobs of its owner will be claimed before it, as things are; nil when it is not queued.
+--@include records
+
+local id = ARGV[1]
+local state, lane, owner, leader = get(id, 'state', 'lane', 'owner', 'leader')
+if state ~= const.QUEUED then return nil end
+if leader then
+  id = leader
+  if redis.call('HGET', const.JOB .. id, 'state') ~= const.QUEUED then return 0 end
+end
+local kind, ahead = string.find(lane, '-gpu', 1, true) and '-gpu' or '', 0
+for _, priority in ipairs(const.PRIORITIES) do
+  local list = const.RQ_QUEUE .. priority .. kind .. '-' .. owner
+  if priority .. kind == lane then return ahead + (redis.call('LPOS', list, id) or 0) end
+  ahead = ahead + redis.call('LLEN', list)
+end
