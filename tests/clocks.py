@@ -43,8 +43,8 @@ class Clock:
     def under(self, program: Path) -> Path:
         """A program that runs another by this clock."""
         script = self._file.with_name(f"{self._file.name}-{program.name}")
-        told = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.environment.items())
-        script.write_text(f'#!/bin/sh\nexec env {told} {shlex.quote(str(program))} "$@"\n')
+        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.environment.items())
+        script.write_text(f'#!/bin/sh\nexec env {settings} {shlex.quote(str(program))} "$@"\n')
         script.chmod(0o700)
         return script
 
@@ -60,7 +60,7 @@ def _library() -> Path:
         made.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=made.parent) as folder:
             fresh = Path(folder) / made.name
-            told = ["-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", "-o", str(fresh), str(_SOURCE)]
-            subprocess.run([compiler, *told], check=True)
+            options = ["-std=c++17", "-O2", "-Wall", "-shared", "-fPIC", "-o", str(fresh), str(_SOURCE)]
+            subprocess.run([compiler, *options], check=True)
             fresh.rename(made)
     return made

@@ -40,10 +40,10 @@ class Verdict:
                         yield kind.name, job, sentence
 
     def __str__(self) -> str:
-        told = list(self.faults())
-        shown = [f"{kind}: {job}: {sentence}" for kind, job, sentence in told[:50]]
-        more = [f"... and {len(told) - 50} more"] if len(told) > 50 else []
-        return "\n".join([f"{self.acknowledged} acknowledged, {len(told)} faults", *shown, *more])
+        failures = list(self.faults())
+        shown = [f"{kind}: {job}: {sentence}" for kind, job, sentence in failures[:50]]
+        more = [f"... and {len(failures) - 50} more"] if len(failures) > 50 else []
+        return "\n".join([f"{self.acknowledged} acknowledged, {len(failures)} faults", *shown, *more])
 
 
 def check(history: Sequence[Entry], clean: Mapping[str, str]) -> Verdict:
@@ -61,17 +61,17 @@ def check(history: Sequence[Entry], clean: Mapping[str, str]) -> Verdict:
 
     lost, duplicated, changed, wrong = (defaultdict[str, list[str]](list) for _ in range(4))
     for job in {**acknowledged, **readings}:
-        seen = readings[job]
-        for sentence in _duplicates(seen):
+        of_job = readings[job]
+        for sentence in _duplicates(of_job):
             duplicated[job].append(sentence)
-        for sentence in _changes(seen):
+        for sentence in _changes(of_job):
             changed[job].append(sentence)
         if job not in acknowledged:
             continue
-        for sentence in _losses(seen):
+        for sentence in _losses(of_job):
             lost[job].append(sentence)
         submission = submissions[acknowledged[job].submission]
-        for sentence in _errors(seen, submission, job in canceling, clean):
+        for sentence in _errors(of_job, submission, job in canceling, clean):
             wrong[job].append(sentence)
     for key, jobs in _jobs_of_keys(history).items():
         if len(jobs) > 1:
@@ -81,40 +81,40 @@ def check(history: Sequence[Entry], clean: Mapping[str, str]) -> Verdict:
     )
 
 
-def _finals(seen: Sequence[Entry]) -> list[Entry]:
-    return [entry for entry in seen if entry.what == "seen" and entry.final]
+def _finals(of_job: Sequence[Entry]) -> list[Entry]:
+    return [entry for entry in of_job if entry.what == "seen" and entry.final]
 
 
-def _losses(seen: Sequence[Entry]) -> Iterator[str]:
-    finals = _finals(seen)
+def _losses(of_job: Sequence[Entry]) -> Iterator[str]:
+    finals = _finals(of_job)
     if not finals:
-        last = max((entry for entry in seen if entry.what == "seen"), key=lambda entry: entry.at, default=None)
+        last = max((entry for entry in of_job if entry.what == "seen"), key=lambda entry: entry.at, default=None)
         yield f"it never ended; the last that was seen of it is {last.state if last else 'nothing'}"
     elif finals[-1].state == "succeeded" and not any(entry.answer for entry in finals):
         yield "it succeeded and nobody saw its answer"
-    for entry in seen:
+    for entry in of_job:
         if entry.what == "gone":
             yield f"{entry.by} found no such job or no answer: {entry.detail}"
             break
-    told = [entry for entry in seen if entry.what == "told"]
-    if finals and told and not any(FINAL_EVENTS & set(entry.events or ()) for entry in told):
-        yield f"its events do not tell its end: {told[-1].events}"
+    streams = [entry for entry in of_job if entry.what == "told"]
+    if finals and streams and not any(FINAL_EVENTS & set(entry.events or ()) for entry in streams):
+        yield f"its events do not tell its end: {streams[-1].events}"
 
 
-def _duplicates(seen: Sequence[Entry]) -> Iterator[str]:
+def _duplicates(of_job: Sequence[Entry]) -> Iterator[str]:
     """A second commit is another attempt's, or another end among the events."""
-    attempts = {entry.attempt for entry in _finals(seen) if entry.attempt is not None}
+    attempts = {entry.attempt for entry in _finals(of_job) if entry.attempt is not None}
     if len(attempts) > 1:
         yield f"its end was seen of the attempts {sorted(attempts)}"
-    for entry in seen:
+    for entry in of_job:
         ends = [name for name in entry.events or () if name in FINAL_EVENTS]
         if len(ends) > 1:
             yield f"its events tell {len(ends)} ends: {', '.join(ends)}"
             break
 
 
-def _changes(seen: Sequence[Entry]) -> Iterator[str]:
-    finals = _finals(seen)
+def _changes(of_job: Sequence[Entry]) -> Iterator[str]:
+    finals = _finals(of_job)
     for what in ("state", "code", "record", "provenance", "answer"):
         values = {getattr(entry, what) for entry in finals} - {None}
         if len(values) > 1:
@@ -126,24 +126,24 @@ def _changes(seen: Sequence[Entry]) -> Iterator[str]:
             )
     if finals:
         ended = min(entry.at for entry in finals)
-        for entry in seen:
+        for entry in of_job:
             if entry.what == "seen" and not entry.final and entry.began is not None and entry.began > ended:
                 yield f"{entry.by} saw it {entry.state} {entry.began - ended:.3f} s after it had ended"
                 break
-    ends = {name for entry in seen for name in entry.events or () if name in FINAL_EVENTS}
+    ends = {name for entry in of_job for name in entry.events or () if name in FINAL_EVENTS}
     if finals and ends and {finals[0].state} != ends:
         yield f"it is {finals[0].state}, and its events say {', '.join(sorted(ends))}"
 
 
-def _errors(seen: Sequence[Entry], submission: Entry, canceled: bool, clean: Mapping[str, str]) -> Iterator[str]:
+def _errors(of_job: Sequence[Entry], submission: Entry, canceled: bool, clean: Mapping[str, str]) -> Iterator[str]:
     allowed = {*(submission.ends or ("succeeded",)), *(("canceled",) if canceled else ())}
-    for entry in _finals(seen):
+    for entry in _finals(of_job):
         end = f"failed: {entry.code}" if entry.state == "failed" else str(entry.state)
         if end not in allowed:
             yield f"it ended {end}, and may only end {' or '.join(sorted(allowed))}"
             break
     expected = clean.get(submission.request or "")
-    for entry in _finals(seen):
+    for entry in _finals(of_job):
         if entry.answer is not None and entry.answer != expected:
             yield f"its answer to {submission.request} is {entry.answer}, that of a clean run {expected}"
             break
@@ -160,13 +160,13 @@ def _jobs_of_keys(history: Sequence[Entry]) -> Mapping[str, set[str]]:
 
 def _unexplained(history: Sequence[Entry], acknowledged: Mapping[str, Entry]) -> Found:
     """Jobs that are there although nobody was told so: as many as there are submissions of unknown fate are fine."""
-    told = {entry.submission for entry in acknowledged.values()}
+    acknowledged_submissions = {entry.submission for entry in acknowledged.values()}
     submitted = [entry for entry in history if entry.what == "submitted"]
-    unknown = {entry.submission for entry in history if entry.what == "unknown"} - told
+    unknown = {entry.submission for entry in history if entry.what == "unknown"} - acknowledged_submissions
     # Of one key there is one job, and whoever sent it once more and was told knows it.
-    known = {entry.key for entry in submitted if entry.submission in told}
+    keys = {entry.key for entry in submitted if entry.submission in acknowledged_submissions}
     fates = {entry.key or entry.submission for entry in submitted if entry.submission in unknown and (
-        entry.key is None or entry.key not in known)}  # fmt: skip
+        entry.key is None or entry.key not in keys)}  # fmt: skip
     extra = sorted({entry.job for entry in history if entry.what == "listed" and entry.job} - set(acknowledged))
     if len(extra) <= len(fates):
         return {}

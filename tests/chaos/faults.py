@@ -95,8 +95,8 @@ def kill_the_largest(world: World, least: int, kills: list[Kill]) -> None:
     held, at = world.held(part), time.time()
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    told = f"{what} of {part.name} with {size >> 20} MiB, which held {len(held)} jobs"
-    world.history.add("fault", "out of memory", detail=told)
+    sentence = f"{what} of {part.name} with {size >> 20} MiB, which held {len(held)} jobs"
+    world.history.add("fault", "out of memory", detail=sentence)
     kills.append(Kill(what, at, held))
 
 
@@ -212,7 +212,7 @@ def partition(world: World, chance: random.Random, partitions: list[Partition], 
 def restart(world: World, part: Part) -> None:
     """SIGTERM, wait for its end, wait until its successor is ready."""
     world.history.add("fault", "deployment", detail=f"{part.name} is to end")
-    part.asked = True
+    part.requested = True
     part.process.terminate()
     clean = -signal.SIGTERM if part.name == "api" else 0  # uvicorn ends by the signal once it has stopped
     until = time.monotonic() + 60

@@ -60,9 +60,9 @@ class History:
         self._lock = threading.Lock()
         self._entries: list[Entry] = []
 
-    def add(self, what: What, by: str, **told: Any) -> Entry:
+    def add(self, what: What, by: str, **details: Any) -> Entry:
         with self._lock:
-            entry = Entry(at=time.monotonic(), what=what, by=by, **told)
+            entry = Entry(at=time.monotonic(), what=what, by=by, **details)
             self._entries.append(entry)
             self._file.write(json.dumps({name: value for name, value in asdict(entry).items() if value is not None}))
             self._file.write("\n")
@@ -82,11 +82,11 @@ class History:
 
 def read(path: Path) -> Iterator[Entry]:
     """A history that was written."""
-    known = {field.name for field in fields(Entry)}
+    names = {field.name for field in fields(Entry)}
     with path.open() as file:
         for line in file:
-            told = {name: value for name, value in json.loads(line).items() if name in known}
+            details = {name: value for name, value in json.loads(line).items() if name in names}
             for name in ("ends", "events"):
-                if name in told:
-                    told[name] = tuple(told[name])
-            yield Entry(**told)
+                if name in details:
+                    details[name] = tuple(details[name])
+            yield Entry(**details)

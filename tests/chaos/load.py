@@ -54,12 +54,12 @@ class Look:
                 self._history.add("unknown", self._by, submission=one.number, detail=repr(error)[:200])
             else:
                 if answer.status_code in (200, 202):
-                    told = answer.json()
+                    document = answer.json()
                     self._history.add(
-                        "acknowledged", self._by, submission=one.number, job=told["id"], state=told["status"]
+                        "acknowledged", self._by, submission=one.number, job=document["id"], state=document["status"]
                     )
-                    self._seen(told, began)
-                    return str(told["id"])
+                    self._note_reading(document, began)
+                    return str(document["id"])
                 code = _code(answer)
                 if code in REFUSALS:
                     self._history.add("refused", self._by, submission=one.number, detail=code)
@@ -81,8 +81,8 @@ class Look:
 
     def job(self, job: str, wait: int = 0) -> str | None:
         """Its state; None where nobody said."""
-        told = self._job(job, "GET", f"/v1/jobs/{job}", {"Prefer": f"wait={wait}"} if wait else {})
-        return None if told is None else str(told["status"])
+        document = self._job(job, "GET", f"/v1/jobs/{job}", {"Prefer": f"wait={wait}"} if wait else {})
+        return None if document is None else str(document["status"])
 
     def result(self, job: str) -> bool:
         """Read the answer of a job that succeeded; whether there was one."""
@@ -91,10 +91,10 @@ class Look:
         if answer is None:
             return False
         if answer.status_code == 200:
-            told = answer.json()
+            document = answer.json()
             self._history.add(
                 "seen", self._by, began=began, job=job, state="succeeded", final=True,
-                provenance=digest(told["provenance"]), answer=digest(told["outputs"]),
+                provenance=digest(document["provenance"]), answer=digest(document["outputs"]),
             )  # fmt: skip
             return True
         if _code(answer) != "queue-unavailable":
@@ -117,11 +117,11 @@ class Look:
             answer = self._get(page)
             if answer is None or answer.status_code != 200:
                 return False
-            told = answer.json()
-            fresh = [job for job in told["jobs"] if job["id"] >= since]  # ids sort by time
+            document = answer.json()
+            fresh = [job for job in document["jobs"] if job["id"] >= since]  # ids sort by time
             for job in fresh:
                 self._history.add("listed", self._by, job=job["id"], state=job["status"])
-            page = told["next"] if fresh else None
+            page = document["next"] if fresh else None
         return True
 
     def answer(self, one: Submission) -> str:
@@ -129,10 +129,10 @@ class Look:
         answer in the second that the API gives it."""
         job = self.submit(one, lambda: True)
         assert job is not None, one.request.name
-        told = _insist(lambda: self._job(job, "GET", f"/v1/jobs/{job}", {"Prefer": "wait=55"}))
-        assert told is not None, one.request.name
-        assert told["status"] == "succeeded", (one.request.name, told["error"])
-        return digest(told["result"]["outputs"])
+        document = _insist(lambda: self._job(job, "GET", f"/v1/jobs/{job}", {"Prefer": "wait=55"}))
+        assert document is not None, one.request.name
+        assert document["status"] == "succeeded", (one.request.name, document["error"])
+        return digest(document["result"]["outputs"])
 
     def _job(self, job: str, method: str, path: str, headers: Mapping[str, str] | None = None) -> Any:
         began = time.monotonic()
@@ -141,20 +141,21 @@ class Look:
         except httpx.TransportError:
             return None
         if answer.status_code in (200, 202):
-            told = answer.json()
-            self._seen(told, began)
-            return told
+            document = answer.json()
+            self._note_reading(document, began)
+            return document
         if answer.status_code < 500:
             self._history.add("gone", self._by, job=job, detail=f"{answer.status_code} {_code(answer)}")
         return None
 
-    def _seen(self, told: Mapping[str, Any], began: float) -> None:
-        final = told["status"] in FINAL
-        error, result, provenance = told["error"], told.get("result"), told["provenance"]
+    def _note_reading(self, document: Mapping[str, Any], began: float) -> None:
+        final = document["status"] in FINAL
+        error, result, provenance = document["error"], document.get("result"), document["provenance"]
         self._history.add(
-            "seen", self._by, began=began, job=told["id"], state=told["status"], final=final, attempt=told["attempt"],
+            "seen", self._by, began=began, job=document["id"], state=document["status"], final=final,
+            attempt=document["attempt"],
             code=None if error is None else error["code"],
-            record=digest({name: told[name] for name in RECORD}) if final else None,
+            record=digest({name: document[name] for name in RECORD}) if final else None,
             provenance=digest(provenance) if final and provenance is not None else None,
             answer=None if result is None else digest(result["outputs"]),
         )  # fmt: skip

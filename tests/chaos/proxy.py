@@ -74,7 +74,7 @@ class Thief:
     """
 
     def __init__(self, seed: int, names: Mapping[str, str], every: int = 8) -> None:
-        self.seen: Counter[str] = Counter()
+        self.attempts: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
         self._random = random.Random(seed)
         self._names = names
@@ -95,10 +95,10 @@ class Thief:
         name = self.name(command)
         if name in OPENING:
             return False
-        self.seen[name] += 1
-        if self.seen[name] < self._next.setdefault(name, self._random.randint(1, self._every)):
+        self.attempts[name] += 1
+        if self.attempts[name] < self._next.setdefault(name, self._random.randint(1, self._every)):
             return False
-        self._next[name] = self.seen[name] + self._random.randint(1, 2 * self._every)
+        self._next[name] = self.attempts[name] + self._random.randint(1, 2 * self._every)
         self.taken[name] += 1
         return True
 

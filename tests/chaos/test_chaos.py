@@ -118,7 +118,7 @@ class Run:
     def back_at_work(self, outages: Sequence[Outage]) -> dict[str, str]:
         """How long after each outage the first job was done."""
         seconds = recoveries(self.world.queue, outages, self.load.jobs)
-        return {f"seconds from Redis to the first job done: {kind}": told for kind, told in shown({"all": seconds})}
+        return {f"seconds from Redis to the first job done: {kind}": figure for kind, figure in shown({"all": seconds})}
 
     def judge(self, scenario: str) -> Verdict:
         """After everything is whole again: read all once more, have it judged, print and keep what was measured."""
@@ -226,7 +226,7 @@ def test_killed_parents_and_children_cost_no_job(worlds: Worlds, size: Size, tmp
         run.facts = {
             "kills": dict(Counter(kill.what for kill in kills)),
             "jobs whose worker was killed": sum(len(kill.held) for kill in kills),
-            **{f"seconds until a job goes on after the death of a {kind}": told for kind, told in shown(seconds)},
+            **{f"seconds until a job goes on after the death of a {kind}": figure for kind, figure in shown(seconds)},
             "jobs with strikes": len(strikes(run.world.queue, run.load.jobs)),
         }
         run.judge("kills")
@@ -307,7 +307,7 @@ def test_a_worker_that_was_given_up_cannot_finish_what_another_took_over(
 def test_replies_that_never_arrive_cost_no_job(worlds: Worlds, size: Size, tmp_path: Path) -> None:
     names = scripts_of(scripts)
     thieves: list[Thief] = []
-    seen: Counter[str] = Counter()
+    attempts: Counter[str] = Counter()
 
     def taken() -> Counter[str]:
         return sum((thief.taken for thief in thieves), Counter())
@@ -319,8 +319,10 @@ def test_replies_that_never_arrive_cost_no_job(worlds: Worlds, size: Size, tmp_p
         run.work_off()
         for link in run.world.links:
             link.robbed(None)
-        seen = sum((thief.seen for thief in thieves), Counter())
-        run.facts = {f"replies lost of {name}": f"{count} of {seen[name]}" for name, count in sorted(taken().items())}
+        attempts = sum((thief.attempts for thief in thieves), Counter())
+        run.facts = {
+            f"replies lost of {name}": f"{count} of {attempts[name]}" for name, count in sorted(taken().items())
+        }
         run.judge("reply-drop")
 
 
@@ -364,14 +366,14 @@ def test_a_rolling_restart_costs_no_job_and_strikes_none(worlds: Worlds, size: S
 
         began = time.monotonic()
         run.work_off(harm, size.every)
-        seen = Counter(entry.what for entry in run.history.entries())
+        counts = Counter(entry.what for entry in run.history.entries())
         run.facts = {
             "workers restarted": len(restarted) - restarted.count("api"),
             "times the API was restarted": restarted.count("api"),
             "seconds between two": size.every,
             "seconds of load": round(time.monotonic() - began),
-            "refused, to be sent again": seen["refused"],
-            "requests without an answer": seen["unknown"],
+            "refused, to be sent again": counts["refused"],
+            "requests without an answer": counts["unknown"],
         }
         run.judge("rolling-restart")
         assert strikes(run.world.queue, run.load.jobs) == {}
@@ -491,8 +493,8 @@ def test_clocks_that_jump_cost_no_job_no_attempt_and_no_charge(worlds: Worlds, t
 
     def found(world: World) -> None:
         nonlocal budget
-        told = {"name": "autumn", "dataset": "clocks", "accountant": "pure", "neighbouring": "add_remove"}
-        answer = httpx.post(f"{world.url}/v1/budgets", json={**told, "epsilon": "1000000"}, timeout=60)
+        body = {"name": "autumn", "dataset": "clocks", "accountant": "pure", "neighbouring": "add_remove"}
+        answer = httpx.post(f"{world.url}/v1/budgets", json={**body, "epsilon": "1000000"}, timeout=60)
         assert answer.status_code == 201, answer.text
         budget = answer.json()["id"]
 

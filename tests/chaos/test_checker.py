@@ -13,13 +13,13 @@ CLEAN = {"rsi": "answer of rsi", "sma": "answer of sma"}
 EVENTS = ("queued", "running", "succeeded")
 
 
-def entry(at: float, what: Any, **told: Any) -> Entry:
-    return Entry(at=at, what=what, by=told.pop("by", "client"), **told)
+def entry(at: float, what: Any, **item: Any) -> Entry:
+    return Entry(at=at, what=what, by=item.pop("by", "client"), **item)
 
 
-def seen(at: float, job: str, state: str = "succeeded", **told: Any) -> Entry:
+def reading(at: float, job: str, state: str = "succeeded", **item: Any) -> Entry:
     final = state not in ("queued", "running")
-    values = {"began": at - 0.1, "final": final, "attempt": 1, **told}
+    values = {"began": at - 0.1, "final": final, "attempt": 1, **item}
     if final:
         values = {"record": f"record of {job}", "provenance": f"provenance of {job}", **values}
     return entry(at, "seen", job=job, state=state, **values)
@@ -40,19 +40,19 @@ def sound() -> list[Entry]:
         entry(0.9, "submitted", submission=5, request="rsi", key="k1", ends=("succeeded",)),
         entry(1.0, "acknowledged", submission=5, job="a", state="running"),
         entry(1.1, "fault", by="kills", detail="child"),
-        seen(1.2, "a", "running"),
-        seen(2.0, "a", answer="answer of rsi"),
-        seen(2.1, "b", answer="answer of sma"),
-        seen(2.2, "c", answer="answer of sma"),
-        seen(3.0, "a", by="auditor", answer="answer of rsi"),
+        reading(1.2, "a", "running"),
+        reading(2.0, "a", answer="answer of rsi"),
+        reading(2.1, "b", answer="answer of sma"),
+        reading(2.2, "c", answer="answer of sma"),
+        reading(3.0, "a", by="auditor", answer="answer of rsi"),
         *(entry(3.1, "told", job=job, events=EVENTS) for job in "abc"),
         *(entry(3.2, "listed", job=job) for job in "abc"),
     ]
 
 
-def faults(*more: Entry, without: Any = lambda told: False) -> dict[str, set[str]]:
+def faults(*more: Entry, without: Any = lambda item: False) -> dict[str, set[str]]:
     """The faulty jobs by kind, of a sound history with some more in it or some left out."""
-    history = sorted([told for told in sound() if not without(told)] + list(more), key=lambda told: told.at)
+    history = sorted([item for item in sound() if not without(item)] + list(more), key=lambda item: item.at)
     verdict = check(history, CLEAN)
     found: dict[str, set[str]] = {}
     for kind, job, _ in verdict.faults():
@@ -68,8 +68,8 @@ def test_a_sound_history_is_right() -> None:
 
 
 def test_a_job_nobody_saw_the_end_of_is_lost() -> None:
-    assert faults(without=lambda told: told.job == "b" and told.what != "acknowledged") == {"lost": {"b"}}
-    assert faults(without=lambda told: told.job == "a" and told.final) == {"lost": {"a"}}
+    assert faults(without=lambda item: item.job == "b" and item.what != "acknowledged") == {"lost": {"b"}}
+    assert faults(without=lambda item: item.job == "a" and item.final) == {"lost": {"a"}}
 
 
 def test_a_job_that_is_gone_is_lost_even_after_its_end_was_seen() -> None:
@@ -77,18 +77,18 @@ def test_a_job_that_is_gone_is_lost_even_after_its_end_was_seen() -> None:
 
 
 def test_a_job_that_succeeded_without_an_answer_is_lost() -> None:
-    history = [replace(told, answer=None) if told.job == "b" else told for told in sound()]
+    history = [replace(item, answer=None) if item.job == "b" else item for item in sound()]
     assert set(check(history, CLEAN).lost) == {"b"}
 
 
 def test_an_end_that_no_event_tells_is_lost() -> None:
     assert faults(
-        entry(4.0, "told", job="c", events=EVENTS[:2]), without=lambda told: told.job == "c" and told.what == "told"
+        entry(4.0, "told", job="c", events=EVENTS[:2]), without=lambda item: item.job == "c" and item.what == "told"
     ) == {"lost": {"c"}}
 
 
 def test_the_ends_of_two_attempts_are_a_duplicate() -> None:
-    assert faults(seen(4.0, "a", attempt=2)) == {"duplicated": {"a"}}
+    assert faults(reading(4.0, "a", attempt=2)) == {"duplicated": {"a"}}
 
 
 def test_two_final_events_are_a_duplicate() -> None:
@@ -98,7 +98,7 @@ def test_two_final_events_are_a_duplicate() -> None:
 def test_two_jobs_for_one_key_are_a_duplicate() -> None:
     found = faults(
         entry(4.0, "acknowledged", submission=5, job="d"),
-        seen(4.1, "d", answer="answer of rsi"),
+        reading(4.1, "d", answer="answer of rsi"),
         entry(4.2, "listed", job="d"),
     )
     assert found == {"duplicated": {"k1"}}
@@ -113,42 +113,42 @@ def test_two_jobs_for_one_key_are_a_duplicate() -> None:
     ],
 )
 def test_an_end_that_changes_is_found_by_whoever_sees_it(other: dict[str, Any]) -> None:
-    assert "a" in faults(seen(4.0, "a", by="somebody else", **other))["changed"]
+    assert "a" in faults(reading(4.0, "a", by="somebody else", **other))["changed"]
 
 
 def test_an_answer_that_changes_is_found_and_one_of_both_is_wrong() -> None:
-    assert faults(seen(4.0, "a", answer="another")) == {"changed": {"a"}, "wrong": {"a"}}
+    assert faults(reading(4.0, "a", answer="another")) == {"changed": {"a"}, "wrong": {"a"}}
 
 
 def test_a_job_that_runs_again_after_its_end_has_changed() -> None:
-    assert faults(seen(4.0, "a", "running")) == {"changed": {"a"}}
+    assert faults(reading(4.0, "a", "running")) == {"changed": {"a"}}
 
 
 def test_a_look_that_began_before_the_end_may_be_older() -> None:
-    assert faults(seen(4.0, "a", "running", began=1.9)) == {}
+    assert faults(reading(4.0, "a", "running", began=1.9)) == {}
 
 
 def test_events_that_tell_another_end_are_a_change() -> None:
     assert faults(
         entry(4.0, "told", job="a", events=("queued", "expired")),
-        without=lambda told: told.job == "a" and told.what == "told",
+        without=lambda item: item.job == "a" and item.what == "told",
     ) == {"changed": {"a"}}
 
 
 def test_the_answer_of_another_request_is_wrong() -> None:
-    history = [replace(told, answer="answer of rsi") if told.job == "c" and told.final else told for told in sound()]
+    history = [replace(item, answer="answer of rsi") if item.job == "c" and item.final else item for item in sound()]
     assert set(check(history, CLEAN).wrong) == {"c"}
 
 
 @pytest.mark.parametrize("state", ["canceled", "expired", "failed"])
 def test_an_end_nobody_asked_for_is_wrong(state: str) -> None:
     history = [
-        replace(told, state=state, code="worker-died", answer=None)
-        if told.job == "c" and told.final
-        else replace(told, events=("queued", state))
-        if told.job == "c" and told.what == "told"
-        else told
-        for told in sound()
+        replace(item, state=state, code="worker-died", answer=None)
+        if item.job == "c" and item.final
+        else replace(item, events=("queued", state))
+        if item.job == "c" and item.what == "told"
+        else item
+        for item in sound()
     ]
     assert [(kind, job) for kind, job, _ in check(history, CLEAN).faults()] == [("wrong", "c")]
     history[0:0] = [entry(0.0, "canceling", job="c")]

@@ -80,21 +80,21 @@ def test_a_full_disk_costs_no_job_and_the_service_is_back_by_itself(tmp_path: Pa
                 done.append(time.monotonic() - freed)
             wait_until(lambda: load.done or load.errors, "jobs do not end", PATIENCE)
         load.audit()
-        seen = Counter(entry.what for entry in history.entries())
+        counts = Counter(entry.what for entry in history.entries())
         verdict = check(history.entries(), clean)
         facts = {
             "times the disk was full": len(back),
             "seconds it stayed full after Redis had ended": FULL,
             "times the service was back by itself": len(done),
             "acknowledged": verdict.acknowledged,
-            "refused, to be sent again": seen["refused"],
-            "requests without an answer": seen["unknown"],
+            "refused, to be sent again": counts["refused"],
+            "requests without an answer": counts["unknown"],
             "lost": len(verdict.lost),
             "seen twice": len(verdict.duplicated),
             "changed": len(verdict.changed),
             "wrong": len(verdict.wrong),
             "unexpected": len(verdict.unexpected),
-            **{f"seconds until {what}": told for what, told in shown({"it is ready": back, "a job is done": done})},
+            **{f"seconds until {what}": figure for what, figure in shown({"it is ready": back, "a job is done": done})},
         }
         sys.stdout.write("".join(f"  {name}: {value}\n" for name, value in facts.items()))
         if SAVE:

@@ -34,8 +34,8 @@ class Submission:
     ends: tuple[str, ...] = ("succeeded",)
 
     def body(self) -> dict[str, Any]:
-        told: dict[str, Any] = {**self.request.body, "priority": self.priority}
-        return told if self.deadline_s is None else {**told, "deadline_s": self.deadline_s}
+        body: dict[str, Any] = {**self.request.body, "priority": self.priority}
+        return body if self.deadline_s is None else {**body, "deadline_s": self.deadline_s}
 
 
 @dataclass

@@ -40,7 +40,7 @@ class Part:
     name: str
     launch: Callable[[], "subprocess.Popen[bytes]"]
     process: "subprocess.Popen[bytes]"
-    asked: bool = False
+    requested: bool = False
     killed: bool = False
 
     @property
@@ -64,7 +64,7 @@ class World:
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self._proxies = [Proxy(socket_path(self.home)) for _ in range(workers + 1 if proxied else 0)]
         self._count = workers
-        self._said: dict[Path, int] = {}
+        self._log_sizes: dict[Path, int] = {}
         self.parts: list[Part] = []
 
     # Its parts.
@@ -122,7 +122,7 @@ class World:
         """From now on this is the history of what happens."""
         self.history = history
         self.own_exits = []
-        self._said = {file: file.stat().st_size for file in self.home.glob("*.log")}
+        self._log_sizes = {file: file.stat().st_size for file in self.home.glob("*.log")}
 
     def tend(self) -> None:
         """Start again what has ended."""
@@ -130,7 +130,7 @@ class World:
             code = part.process.poll()
             if code is None:
                 continue
-            if not part.killed and not part.asked:
+            if not part.killed and not part.requested:
                 self.own_exits.append((part.name, code))
             self.history.add("exit", part.name, detail=f"{code}{', killed' if part.killed else ''}")
             self.parts[number] = self._launched(part.name, part.launch)
@@ -162,7 +162,7 @@ class World:
     def log(self, part: str = "worker") -> str:
         """What the processes of a kind said since the history began."""
         files = sorted(self.home.glob(f"{part}*.log"))
-        return "".join(file.read_bytes()[self._said.get(file, 0) :].decode(errors="replace") for file in files)
+        return "".join(file.read_bytes()[self._log_sizes.get(file, 0) :].decode(errors="replace") for file in files)
 
     # How it starts and ends.
 
@@ -193,13 +193,13 @@ class World:
         return self._proxies[number].url if self._proxies else self.redis.url
 
     def _launcher(
-        self, name: str, told: Mapping[str, str], *what: str, fds: tuple[int, ...] = ()
+        self, name: str, environment: Mapping[str, str], *what: str, fds: tuple[int, ...] = ()
     ) -> Callable[[], "subprocess.Popen[bytes]"]:
         command, needed = module(*what)
         clean = {key: value for key, value in os.environ.items() if not key.startswith("WARPDESK_")}
         kept = {key: os.environ[key] for key in ("WARPDESK_KERNEL_CACHE",) if key in os.environ}
         clock = self.clocks[name].environment if self.clocks else {}
-        environment = {**clean, **kept, **needed, **told, **clock, "WARPDESK_HOME": str(self.home)}
+        environment = {**clean, **kept, **needed, **environment, **clock, "WARPDESK_HOME": str(self.home)}
         environment["WARPDESK_TEST_RUN"] = str(self.home)
         log = self.home / f"{name}.log"
         return lambda: spawn(command, env=environment, cwd=ROOT, log=log, pass_fds=fds)

@@ -91,13 +91,13 @@ class Slurm:
 
     def submit(self, *arguments: str) -> int:
         """Call `sbatch`; returns the job's id."""
-        told = subprocess.run(
+        result = subprocess.run(
             ["sbatch", *arguments],
             env=dict(self.environment), cwd=self.folder, capture_output=True, text=True, timeout=20,
         )  # fmt: skip
-        assert told.returncode == 0, told.stderr
-        found = re.fullmatch(r"Submitted batch job (\d+)\n", told.stdout)
-        assert found is not None, told.stdout
+        assert result.returncode == 0, result.stderr
+        found = re.fullmatch(r"Submitted batch job (\d+)\n", result.stdout)
+        assert found is not None, result.stdout
         return int(found[1])
 
     def requeued(self) -> list[str]:
@@ -105,29 +105,29 @@ class Slurm:
         file = self.folder / "requeued"
         return file.read_text().split() if file.exists() else []
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         """What all jobs wrote."""
         return "".join(file.read_text() for file in self.folder.glob("*.log"))
 
     def cancel(self, job: int) -> None:
         """As `scancel`: the job is cancelled, and everything of it hears TERM."""
-        told = self._told(job)
-        self._tell(job, {**told, "state": "CANCELLED"})
-        os.killpg(told["pid"], signal.SIGTERM)
+        record = self._record(job)
+        self._tell(job, {**record, "state": "CANCELLED"})
+        os.killpg(record["pid"], signal.SIGTERM)
 
     def run(self, job: int, task: int | None = None, come: threading.Event | None = None) -> Run:
         """Run it once on the node, until its script ends or its time does. `come`: when the moment of --signal has
         come, for tests that wait for something else than a clock."""
-        told = self._told(job)
-        options, limit = told["options"], seconds(told["options"]["time"])
+        record = self._record(job)
+        options, limit = record["options"], seconds(record["options"]["time"])
         started = time.time()
         environment = {
-            **told["environment"],
+            **record["environment"],
             "SLURM_JOB_ID": str(job),
             "SLURM_JOB_NAME": options["job-name"],
             "SLURM_CPUS_PER_TASK": options["cpus-per-task"],
             "SLURM_JOB_END_TIME": str(int(started + limit)),
-            "SLURM_RESTART_COUNT": str(told["restarts"]),
+            "SLURM_RESTART_COUNT": str(record["restarts"]),
         }
         if task is not None:
             environment |= {"SLURM_ARRAY_JOB_ID": str(job), "SLURM_ARRAY_TASK_ID": str(task)}
@@ -135,10 +135,10 @@ class Slurm:
         with output.open("ab" if options.get("open-mode") == "append" else "wb") as log:
             before = log.tell()
             batch = subprocess.Popen(
-                [told["script"]], env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [record["script"]], env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
-        self._tell(job, {**told, "state": "RUNNING", "pid": batch.pid})
+        self._tell(job, {**record, "state": "RUNNING", "pid": batch.pid})
         shell_alone, name, early = re.fullmatch(r"(B:)?([A-Z]+)@(\d+)", options["signal"]).groups()  # type: ignore[union-attr]
         assert shell_alone, "without B: the steps hear it and the script does not"
         state = "COMPLETED"
@@ -157,10 +157,10 @@ class Slurm:
             self._clear(batch)
         if state != "TIMEOUT":
             state = "COMPLETED" if batch.returncode == 0 else "FAILED"
-        told = self._told(job)
-        if told["state"] in ("CANCELLED", "PENDING"):
-            state = told["state"]
-        self._tell(job, {**told, "state": state})
+        record = self._record(job)
+        if record["state"] in ("CANCELLED", "PENDING"):
+            state = record["state"]
+        self._tell(job, {**record, "state": state})
         return Run(state, output.read_bytes()[before:].decode(), batch.returncode)
 
     @staticmethod
@@ -170,16 +170,16 @@ class Slurm:
             os.killpg(batch.pid, signal.SIGKILL)
         batch.wait()
 
-    def _told(self, job: int) -> Any:
+    def _record(self, job: int) -> Any:
         return json.loads((self.folder / f"{job}.job").read_text())
 
-    def _tell(self, job: int, told: object) -> None:
-        _tell(self.folder / f"{job}.job", told)
+    def _tell(self, job: int, value: object) -> None:
+        _tell(self.folder / f"{job}.job", value)
 
 
-def _tell(file: Path, told: object) -> None:
+def _tell(file: Path, value: object) -> None:
     unfinished = file.with_suffix(".part")
-    unfinished.write_text(json.dumps(told))
+    unfinished.write_text(json.dumps(value))
     unfinished.replace(file)
 
 
@@ -216,17 +216,17 @@ def scontrol(arguments: list[str]) -> int:
     if not file.exists():
         sys.stderr.write("slurm_load_jobs error: Invalid job id specified\n")
         return 1
-    told = json.loads(file.read_text())
+    record = json.loads(file.read_text())
     if command == ["show", "job", "--oneliner"]:
         sys.stdout.write(
-            f"JobId={name} JobName={told['options']['job-name']} JobState={told['state']} Reason=None Requeue=1\n"
+            f"JobId={name} JobName={record['options']['job-name']} JobState={record['state']} Reason=None Requeue=1\n"
         )
         return 0
     if command == ["requeue"]:
-        if "requeue" not in told["options"] or told["state"] != "RUNNING":
+        if "requeue" not in record["options"] or record["state"] != "RUNNING":
             sys.stderr.write("Requested operation is presently disabled\n")
             return 1
-        _tell(file, {**told, "state": "PENDING", "restarts": told["restarts"] + 1})
+        _tell(file, {**record, "state": "PENDING", "restarts": record["restarts"] + 1})
         with (folder / "requeued").open("a") as log:
             log.write(f"{name}\n")
         return 0

@@ -47,13 +47,13 @@ def lineage(found: Mapping[str, Stage], name: str) -> list[Stage]:
 
 def environment(found: Mapping[str, Stage], name: str, inherited: Mapping[str, str] = {}) -> dict[str, str]:
     """What ENV says in a stage and those before it."""
-    told = dict(inherited)
+    variables = dict(inherited)
     for stage in lineage(found, name):
         for text in stage.all("ENV"):
             for pair in shlex.split(text):
                 variable, _, value = pair.partition("=")
-                told[variable] = value.replace("$PATH", told.get("PATH", "$PATH"))
-    return told
+                variables[variable] = value.replace("$PATH", variables.get("PATH", "$PATH"))
+    return variables
 
 
 def pinned(target: str) -> dict[str, str]:
@@ -66,10 +66,10 @@ def python312() -> Path | None:
     """The image's Python, where this machine has it."""
     places = [shutil.which("python3.12"), *sorted(Path.home().glob(".pyenv/versions/3.12.*/bin/python"))]
     for place in filter(None, places):
-        told = subprocess.run(
+        result = subprocess.run(
             [place, "-c", "import ensurepip, sys; print(sys.version)"], capture_output=True, text=True
         )
-        if told.stdout.startswith("3.12."):
+        if result.stdout.startswith("3.12."):
             return Path(place)
     return None
 
@@ -100,8 +100,8 @@ class Builder:
             name: value for name, value in os.environ.items() if re.match(r"PIP_|LANG|.*_proxy$|SSL_|TMP", name, re.I)
         }
         path = f"{self.root}/usr/local/bin:/usr/bin:/bin"
-        told = environment(self._stages, target, {**ours, "PATH": path})
-        return {name: self._here(value) for name, value in told.items()}
+        variables = environment(self._stages, target, {**ours, "PATH": path})
+        return {name: self._here(value) for name, value in variables.items()}
 
     def _stage(self, name: str) -> None:
         if (self._kept / name).exists():
@@ -186,5 +186,5 @@ def words(text: str) -> list[str]:
 
 def megabytes(folder: Path) -> int:
     """What `du` says, in units of 1,048,576 bytes."""
-    told = subprocess.run(["du", "-sm", folder], capture_output=True, text=True, check=True).stdout
-    return int(told.split()[0])
+    output = subprocess.run(["du", "-sm", folder], capture_output=True, text=True, check=True).stdout
+    return int(output.split()[0])

@@ -183,10 +183,10 @@ def main(workload: Object) -> Object:
 def settings(objects: Iterable[Object], container: Object) -> dict[str, str]:
     """What a container is told by its environment; a value that the kubelet fills in is empty."""
     maps = {made["metadata"]["name"]: made["data"] for made in of_kind(objects, "ConfigMap")}
-    told: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for source in container.get("envFrom", ()):
-        told |= maps[source["configMapRef"]["name"]]
-    return told | {entry["name"]: entry.get("value", "") for entry in container.get("env", ())}
+        variables |= maps[source["configMapRef"]["name"]]
+    return variables | {entry["name"]: entry.get("value", "") for entry in container.get("env", ())}
 
 
 def matches(selector: Mapping[str, Any], given: Mapping[str, str]) -> bool:
@@ -259,8 +259,8 @@ class Place:
 
 
 def _elsewhere(name: str, namespace: str, *, called: str = "", **more: str) -> Place:
-    known = {"app.kubernetes.io/name": called} if called else {}
-    return Place(name, known, {"kubernetes.io/metadata.name": namespace, **more})
+    labels = {"app.kubernetes.io/name": called} if called else {}
+    return Place(name, labels, {"kubernetes.io/metadata.name": namespace, **more})
 
 
 ELSEWHERE = (
@@ -359,8 +359,8 @@ def the_network_lets_through_what_is_needed_and_nothing_else(objects: list[Objec
 def a_worker_that_is_taken_away_ends_its_job_first(objects: list[Object]) -> None:
     assert workers(objects)
     for name, made in workers(objects).items():
-        told = settings(objects, main(made))
-        longest, drain = float(told["WARPDESK_JOB_TIMEOUT"]), float(told["WARPDESK_DRAIN_SECONDS"])
+        variables = settings(objects, main(made))
+        longest, drain = float(variables["WARPDESK_JOB_TIMEOUT"]), float(variables["WARPDESK_DRAIN_SECONDS"])
         grace = pod(made)["terminationGracePeriodSeconds"]
         assert grace >= drain + 30, f"{name} is killed {grace} s after SIGTERM and drains for {drain} s"
         assert drain >= longest, f"{name} drains for {drain} s, a job may take {longest} s"
@@ -429,13 +429,13 @@ def what_is_mounted_is_there(objects: list[Object]) -> None:
         volumes |= {claim["metadata"]["name"] for claim in made["spec"].get("volumeClaimTemplates", ())}
         mounted = {mount["name"] for container in containers(made) for mount in container["volumeMounts"]}
         assert mounted == volumes, f"{name} mounts {mounted} of {volumes}"
-        told = settings(objects, main(made))
+        variables = settings(objects, main(made))
         places = {mount["mountPath"] for mount in main(made)["volumeMounts"]}
-        for variable, value in told.items():
+        for variable, value in variables.items():
             if value.startswith("/"):
                 assert any(Path(value).is_relative_to(place) for place in places), f"{name}: {variable} is {value}"
         # Where everyone can write no compiled kernel is taken from: an emptyDir's root is such a place.
-        assert told.get("WARPDESK_KERNEL_CACHE") not in places, name
+        assert variables.get("WARPDESK_KERNEL_CACHE") not in places, name
 
 
 def no_secret_is_in_the_files(objects: list[Object]) -> None:
@@ -470,10 +470,10 @@ def secrets_wanted(objects: list[Object]) -> dict[str, set[str]]:
 def every_container_says_what_it_needs(objects: list[Object]) -> None:
     for name, made in workloads(objects).items():
         for container in containers(made):
-            asked, most = container["resources"]["requests"], container["resources"]["limits"]
-            assert {"cpu", "memory"} <= asked.keys(), f"{name}: {container['name']}"
+            requests, most = container["resources"]["requests"], container["resources"]["limits"]
+            assert {"cpu", "memory"} <= requests.keys(), f"{name}: {container['name']}"
             assert "memory" in most, f"{name}: {container['name']}"
-            assert _bytes(asked["memory"]) <= _bytes(most["memory"]), f"{name}: {container['name']}"
+            assert _bytes(requests["memory"]) <= _bytes(most["memory"]), f"{name}: {container['name']}"
             assert ("nvidia.com/gpu" in most) == (name == "warpdesk-worker-gpu" and container is main(made)), name
         if name in workers(objects):
             assert {"containerName": "worker", "resource": "limits.cpu", "divisor": "1"} in [
@@ -524,9 +524,9 @@ def prometheus_finds_the_api_and_no_worker(objects: list[Object]) -> None:
     assert taken == {"warpdesk-api"}
     api = workloads(objects)["warpdesk-api"]
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    told = settings(objects, main(api))
-    assert str(_ports(api)[endpoint["port"]]) == told["WARPDESK_METRICS_PORT"] == "9091"
-    assert told["WARPDESK_METRICS_HOST"] == "0.0.0.0"  # noqa: S104 (the pod's own)
+    variables = settings(objects, main(api))
+    assert str(_ports(api)[endpoint["port"]]) == variables["WARPDESK_METRICS_PORT"] == "9091"
+    assert variables["WARPDESK_METRICS_HOST"] == "0.0.0.0"  # noqa: S104 (the pod's own)
     assert endpoint["relabelings"][0]["targetLabel"] == "job"
     assert endpoint["relabelings"][0]["replacement"] == "warpdesk-api"
 
@@ -540,8 +540,8 @@ def _check_rules(groups: list[Object]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "rules.yml"
         file.write_text(yaml.safe_dump({"groups": groups}))
-        told = subprocess.run([tool("promtool"), "check", "rules", file], capture_output=True, text=True, timeout=30)
-    assert told.returncode == 0, told.stdout + told.stderr
+        result = subprocess.run([tool("promtool"), "check", "rules", file], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def autoscaling_counts_what_waits_and_what_runs(objects: list[Object]) -> None:
@@ -549,7 +549,7 @@ def autoscaling_counts_what_waits_and_what_runs(objects: list[Object]) -> None:
     assert {made["spec"]["scaleTargetRef"]["name"] for made in scaled} == workers(objects).keys()
     # Those of the rules are asked of a live service by their own test.
     rules = "".join(file.read_text() for file in (ROOT / "deploy" / "prometheus" / "rules").glob("*.yml"))
-    known = {*re.findall(r"warpdesk_\w+", rules), *(f"warpdesk_{name}" for name in METRICS)}
+    names = {*re.findall(r"warpdesk_\w+", rules), *(f"warpdesk_{name}" for name in METRICS)}
     queries = []
     for made in scaled:
         spec = made["spec"]
@@ -559,12 +559,12 @@ def autoscaling_counts_what_waits_and_what_runs(objects: list[Object]) -> None:
         assert spec["fallback"]["replicas"] >= 1, name
         assert spec["fallback"]["failureThreshold"] >= 1, name
         for trigger in spec["triggers"]:
-            told = trigger["metadata"]
-            assert told["ignoreNullValues"] == "false", f"{name}: a Prometheus that is away reads as no work"
-            queries.append(told["query"])
-            unknown = set(re.findall(r"warpdesk_\w+", told["query"])) - known
+            metadata = trigger["metadata"]
+            assert metadata["ignoreNullValues"] == "false", f"{name}: a Prometheus that is away reads as no work"
+            queries.append(metadata["query"])
+            unknown = set(re.findall(r"warpdesk_\w+", metadata["query"])) - names
             assert not unknown, f"{unknown} is not exported"
-            assert "max without (instance, pod)" in told["query"], "each API process exports all of it"
+            assert "max without (instance, pod)" in metadata["query"], "each API process exports all of it"
         work = spec["triggers"][0]["metadata"]["query"]
         assert re.search(r'warpdesk_queue_jobs\{state=~"queued\|running"\}', work), f"{name} is scaled by {work}"
     _check_rules([{"name": "keda", "rules": [{"record": "work", "expr": query} for query in queries]}])

@@ -72,8 +72,8 @@ class Secured:
         with self.client("operator") as operator:
             entries = operator.acl_log()
             operator.acl_log_reset()
-        told = [f"{entry['username']}: {entry['reason']} {entry['object']}" for entry in entries]
-        return [line for line in told if ": command client" not in line]
+        denials = [f"{entry['username']}: {entry['reason']} {entry['object']}" for entry in entries]
+        return [line for line in denials if ": command client" not in line]
 
 
 def password(user: str) -> str:
@@ -117,11 +117,11 @@ def secured_redis(folder: Path, host: str = "127.0.0.1", binary: Path | None = N
 
 def has_tls(binary: Path) -> bool:
     """Whether it knows the directive: it is given another one that none knows, and says which it does not."""
-    told = subprocess.run(
+    result = subprocess.run(
         [binary, "--tls-port", "0", "--port", "0", "--no-such-directive", "0"],
         capture_output=True, text=True, check=False, timeout=20, env={**os.environ, "LC_ALL": "C"},
     )  # fmt: skip
-    return ">>> 'tls-port" not in told.stdout + told.stderr
+    return ">>> 'tls-port" not in result.stdout + result.stderr
 
 
 def certificates(folder: Path, host: str, authority: str = "Warpdesk test CA") -> None:

@@ -40,17 +40,17 @@ def test_prometheus_takes_the_configuration_and_every_rule() -> None:
 
 def test_whoever_is_to_be_told_is_and_a_ticket_waits_while_its_reading_is_old() -> None:
     """By the meaning of Alertmanager's fields: its own checker is in no package of the tests."""
-    told = yaml.safe_load((DEPLOY / "alertmanager" / "alertmanager.yml").read_text())
-    receivers = {one["name"]: one for one in told["receivers"]}
-    assert len(receivers) == len(told["receivers"])
-    routes = {one["matchers"][0].removeprefix("severity = "): one["receiver"] for one in told["route"]["routes"]}
-    assert all(len(one["matchers"]) == 1 and "routes" not in one for one in told["route"]["routes"])
+    routing = yaml.safe_load((DEPLOY / "alertmanager" / "alertmanager.yml").read_text())
+    receivers = {one["name"]: one for one in routing["receivers"]}
+    assert len(receivers) == len(routing["receivers"])
+    routes = {one["matchers"][0].removeprefix("severity = "): one["receiver"] for one in routing["route"]["routes"]}
+    assert all(len(one["matchers"]) == 1 and "routes" not in one for one in routing["route"]["routes"])
     severities = {rule["labels"]["severity"] for rule in alerts().values()}
     assert routes == {severity: severity for severity in severities}  # each has its own, and none is for nobody
-    assert {told["route"]["receiver"], *routes.values()} == receivers.keys()
-    assert told["route"]["receiver"] == "page"  # another severity is not lost
-    assert told["route"]["group_by"] == ["alertname"]
-    [inhibits] = told["inhibit_rules"]
+    assert {routing["route"]["receiver"], *routes.values()} == receivers.keys()
+    assert routing["route"]["receiver"] == "page"  # another severity is not lost
+    assert routing["route"]["group_by"] == ["alertname"]
+    [inhibits] = routing["inhibit_rules"]
     [sources] = re.findall(r'^alertname =~ "(.*)"$', inhibits["source_matchers"][0])
     assert {alerts()[name]["labels"]["severity"] for name in sources.split("|")} == {"page"}
     assert inhibits["source_matchers"][1:] == ["severity = page"]
@@ -70,11 +70,11 @@ def test_every_alert_fires_in_a_test_and_is_silent_in_a_case_beside_it_and_on_a_
     fires, silent, healthy = set(), set(), set()
     for path in TESTS:
         for test in yaml.safe_load(path.read_text())["tests"]:
-            for asked in test["alert_rule_test"]:
-                if asked["exp_alerts"]:
-                    fires.add(asked["alertname"])
+            for expectation in test["alert_rule_test"]:
+                if expectation["exp_alerts"]:
+                    fires.add(expectation["alertname"])
                 else:
-                    (healthy if path.stem == "healthy" else silent).add(asked["alertname"])
+                    (healthy if path.stem == "healthy" else silent).add(expectation["alertname"])
     for which in (fires, silent, healthy):
         assert which == set(alerts())
 

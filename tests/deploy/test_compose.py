@@ -29,27 +29,27 @@ ONE_SHOT = "init"
 OURS = ("init", "api", "worker", "worker-gpu")
 
 
-def compose(*arguments: str, **told: str) -> "subprocess.CompletedProcess[str]":
+def compose(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("WARPDESK_", "COMPOSE_"))}
     return subprocess.run(
         [tool("docker-compose"), "--file", str(FILE), *arguments],
-        cwd=ROOT, env={**clean, **told}, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, env={**clean, **environment}, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, dict[str, Any]]:
     """Every service of every profile."""
-    told = compose("--profile", "*", "config", "--format", "json")
-    assert told.returncode == 0, told.stderr
-    found: dict[str, dict[str, Any]] = json.loads(told.stdout)["services"]
+    result = compose("--profile", "*", "config", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    found: dict[str, dict[str, Any]] = json.loads(result.stdout)["services"]
     return found
 
 
 @pytest.mark.parametrize("profile", [[], ["--profile", "gpu"]])
 def test_compose_takes_the_file_and_warns_of_nothing(profile: list[str]) -> None:
-    told = compose(*profile, "config", "--quiet")
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    result = compose(*profile, "config", "--quiet")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_a_machine_without_a_gpu_is_asked_for_none() -> None:
@@ -223,9 +223,10 @@ class Machine:
 
     def environment(self, name: str) -> dict[str, str]:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("WARPDESK_")}
-        said = {key: self.here(name, value) for key, value in (self._services[name].get("environment") or {}).items()}
+        written = self._services[name].get("environment") or {}
+        environment = {key: self.here(name, value) for key, value in written.items()}
         ours = {"WARPDESK_HOME": str(self.home), "PATH": self._path, "PYTHONPATH": str(ROOT)}
-        return {**clean, **ours, "LC_ALL": "C", **said}
+        return {**clean, **ours, "LC_ALL": "C", **environment}
 
     def run(self, name: str, command: list[str]) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(command, env=self.environment(name), capture_output=True, text=True, timeout=60)
@@ -233,18 +234,18 @@ class Machine:
     @contextmanager
     def start(self, name: str, **changed: str) -> Iterator[None]:
         of_image = words(stages(DOCKERFILE.read_text())["runtime"].all("CMD")[0])
-        said = [self.here(name, word) for word in self._services[name]["command"] or of_image]
+        command = [self.here(name, word) for word in self._services[name]["command"] or of_image]
         if name == "redis":  # which enters the directory that its file names
             file = self.volumes.parent / "redis.conf"
-            text = self.here(name, Path(said[1]).read_text())
+            text = self.here(name, Path(command[1]).read_text())
             if not has_tls(Path(find_binary())):  # as the one that a wheel brings; the stack's listens without
                 text = re.sub(r"(?m)^tls-.*\n", "", text)
-                place = said.index("--tls-port")
-                del said[place : place + 2]
+                place = command.index("--tls-port")
+                del command[place : place + 2]
             file.write_text(text)
-            said[1] = str(file)
+            command[1] = str(file)
         changes = {"8000": str(self.port), "6379": str(self.redis_port), "redis-server": str(find_binary())}
-        command = [changes.get(word, word) for word in said]
+        command = [changes.get(word, word) for word in command]
         process = subprocess.Popen(command, env={**self.environment(name), **changed}, stdin=subprocess.DEVNULL)
         try:
             yield
@@ -265,14 +266,14 @@ class Machine:
         wait_until(lambda: self.healthy(name), f"{name} is not healthy", 240)
 
     def until_ready(self) -> None:
-        asked = ["warpdesk", "health", "--ready", "--url", f"http://127.0.0.1:{self.port}"]
-        wait_until(lambda: self.run("api", asked).returncode == 0, "no worker is ready", 240)
+        command = ["warpdesk", "health", "--ready", "--url", f"http://127.0.0.1:{self.port}"]
+        wait_until(lambda: self.run("api", command).returncode == 0, "no worker is ready", 240)
 
     def init(self) -> str:
         _, *arguments = self._services["init"]["command"]
-        told = self.run("init", [sys.executable, *(self.here("init", word) for word in arguments)])
-        assert told.returncode == 0, told.stderr
-        return told.stdout
+        result = self.run("init", [sys.executable, *(self.here("init", word) for word in arguments)])
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     def secrets(self) -> dict[str, str]:
         folder = self.volumes / "secrets"

@@ -118,11 +118,11 @@ def test_each_panel_asks_the_provisioned_source_and_says_what_it_shows(name: str
 @pytest.mark.parametrize("name", build.DASHBOARDS)
 def test_every_variable_is_used_and_no_other_is(name: str) -> None:
     dashboard = load(name)
-    known = {variable["name"] for variable in dashboard["templating"]["list"]}
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
     used = set(
         re.findall(r"\$(\w+)", " ".join(target["expr"] for panel in panels(name) for target in panel["targets"]))
     )
-    assert used - {"__rate_interval"} == known
+    assert used - {"__rate_interval"} == variables
 
 
 @pytest.mark.parametrize("name", build.DASHBOARDS)

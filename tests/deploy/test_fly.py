@@ -91,7 +91,7 @@ def test_the_validator_knows_the_drain_and_the_grace_of_this_release() -> None:
     assert validate.SERVE_GRACE == GRACE
 
 
-def told(group: str, text: str = APP) -> str:
+def environment_of(group: str, text: str = APP) -> str:
     """The command of a process group."""
     command: str = tomllib.loads(text)["processes"][group]
     return command
@@ -112,7 +112,7 @@ def test_the_api_waits_for_its_keys_and_then_listens_on_both_kinds_of_address(re
     port, home = free_port(), tmp_path / "home"
     home.mkdir(0o700)
     told_by_operator = environment(home, API_REDIS_URL=redis_url)
-    script = planted("--port 8000", f"--port {port}", told("api"))
+    script = planted("--port 8000", f"--port {port}", environment_of("api"))
     log = tmp_path / "log"
     with log.open("wb") as file:
         api = subprocess.Popen(["sh", "-c", f"exec {script}"], cwd=ROOT, env=told_by_operator, stdout=file, stderr=file)
@@ -145,7 +145,9 @@ def test_a_worker_of_the_app_is_told_its_own_redis_the_apis_private_name_and_the
     Path(machine["PATH"].partition(":")[0], "warpdesk").write_text(
         '#!/bin/sh\nprintf "%s\\n" "$*" "$WARPDESK_REDIS_URL" "$WARPDESK_API_URL"\n'
     )
-    ran = subprocess.run(["sh", "-c", told("worker")], env=machine, capture_output=True, text=True, timeout=20)
+    ran = subprocess.run(
+        ["sh", "-c", environment_of("worker")], env=machine, capture_output=True, text=True, timeout=20
+    )
     arguments, redis_url, api_url = ran.stdout.splitlines()
     assert redis_url == "rediss://worker:x@r:6379/0"
     assert api_url == "http://api.process.mine.internal:8000"
@@ -223,6 +225,6 @@ def test_machines_follow_jobs_down_to_none_and_up_to_a_limit(jobs: int, machines
 def test_the_autoscaler_stops_no_machine_since_workers_stop_themselves() -> None:
     """It cannot tell a busy machine from an idle one; a greatest number would make it choose."""
     assert not {"FAS_STARTED_MACHINE_COUNT", "FAS_MAX_STARTED_MACHINE_COUNT"} & scaling().keys()
-    assert "--idle-exit" in told("worker")
+    assert "--idle-exit" in environment_of("worker")
     assert scaling()["FAS_PROCESS_GROUP"] in tomllib.loads(APP)["processes"]
     assert scaling()["FAS_APP_NAME"] == tomllib.loads(APP)["app"]

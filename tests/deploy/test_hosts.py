@@ -91,7 +91,7 @@ class Hosts:
 
     def start_far_worker(self, key: str) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WARPDESK_")}
-        told = {
+        environment = {
             "WARPDESK_HOME": str(self.home),
             "WARPDESK_REDIS_URL": self.redis.url("worker"),
             "WARPDESK_API_URL": f"http://{self.cable.here}:{self.door.port}",
@@ -109,7 +109,7 @@ class Hosts:
                     *(sys.executable, "-m", "warpdesk_server.workers.parent.main"),
                 ],
                 cwd=ROOT,
-                env={**clean, **told},
+                env={**clean, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -45,22 +45,22 @@ NOT_USED = {
 
 def test_hadolint_finds_nothing() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
-    told = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, timeout=60)
-    assert (told.returncode, told.stdout) == (0, "")
+    result = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 def test_every_target_runs_as_nobody_else_and_says_how_it_is() -> None:
     for target in TARGETS:
-        said = {name: text for stage in lineage(STAGES, target) for name, text in stage.steps if name != "ENV"}
-        assert said["USER"] == "10001:10001"
-        assert said["STOPSIGNAL"] == "SIGTERM"
-        assert words(said["ENTRYPOINT"]) == ["tini", "--"]
-        assert words(said["CMD"])[:2] == ["warpdesk", "serve"]
-        options, _, command = said["HEALTHCHECK"].partition(" CMD ")
+        instructions = {name: text for stage in lineage(STAGES, target) for name, text in stage.steps if name != "ENV"}
+        assert instructions["USER"] == "10001:10001"
+        assert instructions["STOPSIGNAL"] == "SIGTERM"
+        assert words(instructions["ENTRYPOINT"]) == ["tini", "--"]
+        assert words(instructions["CMD"])[:2] == ["warpdesk", "serve"]
+        options, _, command = instructions["HEALTHCHECK"].partition(" CMD ")
         assert words(command) == ["warpdesk", "health"]
         assert "--start-period=" in options
         assert "--timeout=" in options
-        assert said["EXPOSE"].split() == ["8000", "9091"]
+        assert instructions["EXPOSE"].split() == ["8000", "9091"]
         steps = [name for stage in lineage(STAGES, target) for name, _ in stage.steps]
         assert "RUN" not in steps[steps.index("USER") :]  # and nothing is root's work after it
     assert list(STAGES)[-1] == "gpu"  # what is built where no target is named
@@ -75,9 +75,9 @@ def test_an_image_begins_at_a_slim_python_and_has_no_toolkit() -> None:
 
 def test_only_gpu_targets_ask_for_a_gpu() -> None:
     for target in TARGETS:
-        asked = {name: value for name, value in environment(STAGES, target).items() if name.startswith("NVIDIA_")}
+        variables = {name: value for name, value in environment(STAGES, target).items() if name.startswith("NVIDIA_")}
         wanted = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
-        assert asked == ({} if target == "cpu" else wanted)
+        assert variables == ({} if target == "cpu" else wanted)
 
 
 def test_an_image_holds_no_secret() -> None:
@@ -113,8 +113,11 @@ def test_the_builder_gets_what_is_copied_and_nothing_else() -> None:
 def test_the_lists_satisfy_the_project(target: str) -> None:
     extras, lists, _ = TARGETS[target]
     have = {name: version for each in lists for name, version in pinned(each).items()}
-    asked = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
-    wanted = [Requirement(line) for line in asked if not line.startswith("warpdesk")]
+    declared = [
+        *PROJECT["dependencies"],
+        *(line for extra in extras for line in PROJECT["optional-dependencies"][extra]),
+    ]
+    wanted = [Requirement(line) for line in declared if not line.startswith("warpdesk")]
     assert len(wanted) >= len(PROJECT["dependencies"]) + len(extras) - 1
     for requirement in wanted:
         version = have[requirement.name.lower().replace("_", "-")]
@@ -162,11 +165,11 @@ def test_what_the_cpu_target_installs_has_all_that_our_code_imports(
     site = builder.build("cpu")
     assert [name for name in ("pip", "setuptools", "matplotlib", "scipy") if (site / name).exists()] == []
     assert missing(site) == set()
-    told = run(builder, "cpu", "python", "-c", EVERY_MODULE)
-    assert told.returncode == 0, told.stderr
+    result = run(builder, "cpu", "python", "-c", EVERY_MODULE)
+    assert result.returncode == 0, result.stderr
     assert run(builder, "cpu", "warpdesk", "--version").stdout == f"warpdesk {VERSION}\n"
-    told = run(builder, "cpu", "warpdesk", "health", "--url", f"http://127.0.0.1:{free_port()}")
-    assert (told.returncode, "does not answer" in told.stderr) == (1, True)
+    result = run(builder, "cpu", "warpdesk", "health", "--url", f"http://127.0.0.1:{free_port()}")
+    assert (result.returncode, "does not answer" in result.stderr) == (1, True)
 
 
 @pytest.mark.chaos
@@ -187,16 +190,16 @@ def test_a_target_is_no_larger_than_promised_and_its_service_answers_a_job(
         there = run(builder, target, "warpdesk", "warm", "--all", "--kernels-only", WARPDESK_HOME=str(tmp_path))
         assert re.findall(r"(\d+) compiled, (\d+) there", there.stdout) == [("0", "23")] * 11, there.stdout
         new = {"WARPDESK_HOME": str(tmp_path), "WARPDESK_KERNEL_CACHE": str(tmp_path / "kernels")}
-        told = run(builder, target, "warpdesk", "warm", "--arch", "sm_90", "--kernels-only", **new)
-        assert "sm_90    23 compiled, 0 there already" in told.stdout, told.stderr
+        result = run(builder, target, "warpdesk", "warm", "--arch", "sm_90", "--kernels-only", **new)
+        assert "sm_90    23 compiled, 0 there already" in result.stdout, result.stderr
     url = f"http://127.0.0.1:{free_port()}"
     told_to_both = {"WARPDESK_HOME": str(tmp_path / "home"), "WARPDESK_REDIS_URL": redis_url, "WARPDESK_DEVICE": "cpu"}
     api = ["warpdesk", "serve", "--no-worker", "--port", url.rpartition(":")[2]]
     with start(builder, target, api, told_to_both), start(builder, target, ["warpdesk", "worker"], told_to_both):
         for question in (["--url", url], ["--worker"], ["--url", url, "--ready"]):
             wait_until(
-                lambda asked=question: (
-                    run(builder, target, "warpdesk", "health", *asked, **told_to_both).returncode == 0
+                lambda entry=question: (
+                    run(builder, target, "warpdesk", "health", *entry, **told_to_both).returncode == 0
                 ),
                 f"`warpdesk health {' '.join(question)}` fails",
                 240,
@@ -206,14 +209,14 @@ def test_a_target_is_no_larger_than_promised_and_its_service_answers_a_job(
         assert answer.json()["status"] == "succeeded", answer.text
 
 
-def run(builder: Builder, target: str, *command: str, **told: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**builder.environment(target), "HOME": str(builder.root / "nowhere"), **told}
+def run(builder: Builder, target: str, *command: str, **settings: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**builder.environment(target), "HOME": str(builder.root / "nowhere"), **settings}
     return subprocess.run(command, cwd=builder.root, env=environment, capture_output=True, text=True, timeout=240)
 
 
 @contextmanager
-def start(builder: Builder, target: str, command: list[str], told: dict[str, str]) -> Iterator[None]:
-    environment = {**builder.environment(target), "HOME": str(builder.root / "nowhere"), **told}
+def start(builder: Builder, target: str, command: list[str], settings: dict[str, str]) -> Iterator[None]:
+    environment = {**builder.environment(target), "HOME": str(builder.root / "nowhere"), **settings}
     process = subprocess.Popen(command, cwd=builder.root, env=environment, stdin=subprocess.DEVNULL)
     try:
         yield

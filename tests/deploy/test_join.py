@@ -104,14 +104,14 @@ def test_the_command_prints_it_and_its_exit_code_says_whether_to_join(
     for name, value in settings.items():
         monkeypatch.setenv(f"WARPDESK_{name}".upper(), str(value))
     assert main(["doctor", "--join", "--json"]) == 0
-    told = capsys.readouterr().out
-    assert json.loads(told)["healthy"] is True
+    output = capsys.readouterr().out
+    assert json.loads(output)["healthy"] is True
     monkeypatch.setenv("WARPDESK_REDIS_URL", settings["redis_url"].replace("password-of", "PASSWORD-of"))
     assert main(["doctor", "--join"]) == 1
-    told += capsys.readouterr().out
-    assert "to mend it: correct the user and password of WARPDESK_REDIS_URL" in told
-    assert "password-of" not in told.lower().replace("user and password of", "")
-    assert settings["api_key"] not in told
+    output += capsys.readouterr().out
+    assert "to mend it: correct the user and password of WARPDESK_REDIS_URL" in output
+    assert "password-of" not in output.lower().replace("user and password of", "")
+    assert settings["api_key"] not in output
     assert main(["doctor", "--join", "--quick"]) == 2
 
 
@@ -160,7 +160,9 @@ def test_each_key_of_the_role_is_needed_and_its_absence_is_named(
         with secured.client("worker") as connection:
             check = next(join._rights(connection, "worker"))
         assert check.status == "failed", missing
-        assert any(told.split()[1].startswith(missing[1:].rstrip("*")) for told in check.details["missing"]), missing
+        assert any(denied.split()[1].startswith(missing[1:].rstrip("*")) for denied in check.details["missing"]), (
+            missing
+        )
 
 
 def test_scripts_that_no_api_has_loaded_are_named(settings: dict[str, Any], tmp_path: Path) -> None:

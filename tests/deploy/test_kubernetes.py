@@ -229,8 +229,8 @@ def test_keys_reach_their_readers_with_the_mode_that_these_ask_for(tmp_path: Pat
 
 def test_kernels_are_kept_below_a_volume_that_everyone_can_write_to(tmp_path: Path) -> None:
     (worker,) = workers(objects(overlay("cpu"))).values()
-    told = promises.settings(objects(overlay("cpu")), main(worker))
-    assert "WARPDESK_KERNEL_CACHE" not in told  # the image's, or <home>/cache/kernels
+    variables = promises.settings(objects(overlay("cpu")), main(worker))
+    assert "WARPDESK_KERNEL_CACHE" not in variables  # the image's, or <home>/cache/kernels
     volume = tmp_path / "volume"
     volume.mkdir()
     volume.chmod(0o2777)  # an emptyDir, after fsGroup
@@ -254,13 +254,13 @@ def test_the_probe_of_redis_tells_one_that_answers_from_one_that_hangs(tmp_path:
     with secured_redis(tmp_path) as server:
         if server.plain_port is not None:
             pytest.skip("this Redis has no TLS of its own")
-        told = command[2].replace("/etc/redis/tls", str(tmp_path / "tls")).replace("-p 6379", f"-p {server.port}")
-        assert told != command[2]
-        assert subprocess.run([*command[:2], told], timeout=10).returncode == 0
+        script = command[2].replace("/etc/redis/tls", str(tmp_path / "tls")).replace("-p 6379", f"-p {server.port}")
+        assert script != command[2]
+        assert subprocess.run([*command[:2], script], timeout=10).returncode == 0
         with server.client("operator") as operator:
             operator.acl_setuser("default", enabled=True, nopass=True)  # one that is not ours
-        assert subprocess.run([*command[:2], told], timeout=10).returncode != 0
-    assert subprocess.run([*command[:2], told], timeout=10).returncode != 0
+        assert subprocess.run([*command[:2], script], timeout=10).returncode != 0
+    assert subprocess.run([*command[:2], script], timeout=10).returncode != 0
 
 
 def test_every_dashboard_is_a_map_that_fits_into_an_annotation() -> None:

@@ -37,7 +37,7 @@ RAW: set[str] = set()
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """What Prometheus saw at the end of the load, with what was sent."""
 
     prometheus: Prometheus
@@ -47,7 +47,7 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+def observation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observation]:
     tool("prometheus")
     folder, port = tmp_path_factory.mktemp("live"), free_port()
     home = folder / "home"
@@ -64,7 +64,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
                 load.last(2.0)
             exposition = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
             alerts = prometheus.alerts()
-        yield Seen(prometheus, load, exposition, alerts)
+        yield Observation(prometheus, load, exposition, alerts)
 
 
 def panels() -> dict[str, str]:
@@ -102,82 +102,84 @@ def has_data(prometheus: Prometheus, expr: str) -> bool:
     return any(not math.isnan(float(sample["value"][1])) for sample in prometheus.query(expr))
 
 
-def test_the_load_was_healthy_and_ran_every_operation_on_both_backends(seen: Seen) -> None:
-    load = seen.load
+def test_the_load_was_healthy_and_ran_every_operation_on_both_backends(observation: Observation) -> None:
+    load = observation.load
     assert load.failures == []
     assert load.ends == {(name, backend, "succeeded") for name, backend in load.WORK}
-    computed = seen.prometheus.query("sum by (operation, backend) (warpdesk_jobs_computed_total) > 0")
+    computed = observation.prometheus.query("sum by (operation, backend) (warpdesk_jobs_computed_total) > 0")
     ran = {(sample["metric"]["operation"], sample["metric"]["backend"]) for sample in computed}
     assert ran == set(load.WORK)
 
 
-def test_every_panel_has_data(seen: Seen) -> None:
-    asked = {where: expr for where, expr in panels().items() if not may_be_empty(expr)}
-    assert [f"{where}: {expr}" for where, expr in asked.items() if not has_data(seen.prometheus, expr)] == []
+def test_every_panel_has_data(observation: Observation) -> None:
+    expressions = {where: expr for where, expr in panels().items() if not may_be_empty(expr)}
+    assert [
+        f"{where}: {expr}" for where, expr in expressions.items() if not has_data(observation.prometheus, expr)
+    ] == []
 
 
-def test_every_recording_rule_has_data(seen: Seen) -> None:
-    asked = {name: expr for name, expr in recorded().items() if name not in MAY_BE_EMPTY}
-    assert [name for name in asked if not has_data(seen.prometheus, name)] == []
+def test_every_recording_rule_has_data(observation: Observation) -> None:
+    expressions = {name: expr for name, expr in recorded().items() if name not in MAY_BE_EMPTY}
+    assert [name for name in expressions if not has_data(observation.prometheus, name)] == []
 
 
-def test_every_side_of_every_alert_has_data(seen: Seen) -> None:
+def test_every_side_of_every_alert_has_data(observation: Observation) -> None:
     empty = [
         f"{name}: {part}"
         for name, expr in alerted().items()
         for part in operands(expr)
-        if not may_be_empty(part) and not has_data(seen.prometheus, part)
+        if not may_be_empty(part) and not has_data(observation.prometheus, part)
     ]
     assert empty == []
 
 
-def test_every_series_that_a_rule_names_is_there(seen: Seen) -> None:
+def test_every_series_that_a_rule_names_is_there(observation: Observation) -> None:
     named = {series for expr in (*alerted().values(), *recorded().values()) for series in selectors(expr)}
-    asked = sorted(series for series in named if not may_be_empty(series))
-    assert [series for series in asked if not has_data(seen.prometheus, series)] == []
+    expressions = sorted(series for series in named if not may_be_empty(series))
+    assert [series for series in expressions if not has_data(observation.prometheus, series)] == []
 
 
-def test_every_query_of_the_runbook_is_understood_and_names_what_is_there(seen: Seen) -> None:
+def test_every_query_of_the_runbook_is_understood_and_names_what_is_there(observation: Observation) -> None:
     pages = sorted((DEPLOY / "runbook").glob("*.md"))
-    asked = [
+    expressions = [
         line
         for page in pages
         for block in re.findall(r"```promql\n(.*?)```", page.read_text(), re.DOTALL)
         for line in block.splitlines()
     ]
-    assert len(asked) >= 30
-    for line in asked:
-        seen.prometheus.query(line)  # a mistake is an answer of 400
-    names = {selector.partition("{")[0] for line in asked for selector in selectors(line)}
-    assert [name for name in names if not may_be_empty(name) and not has_data(seen.prometheus, name)] == []
+    assert len(expressions) >= 30
+    for line in expressions:
+        observation.prometheus.query(line)  # a mistake is an answer of 400
+    names = {selector.partition("{")[0] for line in expressions for selector in selectors(line)}
+    assert [name for name in names if not may_be_empty(name) and not has_data(observation.prometheus, name)] == []
 
 
-def test_no_rule_fails_and_no_alert_is_near(seen: Seen) -> None:
-    assert [rule["name"] for rule in seen.prometheus.rules() if rule["health"] != "ok"] == []
-    assert [alert["labels"] for alert in seen.alerts if alert["state"] == "firing"] == []
+def test_no_rule_fails_and_no_alert_is_near(observation: Observation) -> None:
+    assert [rule["name"] for rule in observation.prometheus.rules() if rule["health"] != "ok"] == []
+    assert [alert["labels"] for alert in observation.alerts if alert["state"] == "firing"] == []
     # Neither is any about to, but for those that tell of a slow machine, which one that runs tests is.
-    pending = {alert["labels"]["alertname"] for alert in seen.alerts}
+    pending = {alert["labels"]["alertname"] for alert in observation.alerts}
     assert pending <= {"WarpdeskRealtimeBurnsFast", "WarpdeskRealtimeBurnsSlowly"}
 
 
-def test_every_metric_is_watched_by_somebody(seen: Seen) -> None:
+def test_every_metric_is_watched_by_somebody(observation: Observation) -> None:
     used = " ".join((*panels().values(), *recorded().values(), *alerted().values()))
     names = {selector.partition("{")[0] for selector in selectors(used)}
     unused = set()
-    for family in text_string_to_metric_families(seen.exposition):
+    for family in text_string_to_metric_families(observation.exposition):
         if family.name.startswith("warpdesk_"):
             parts = {family.name} | {f"{family.name}_{end}" for end in ("total", "bucket", "sum", "count")}
             unused |= set() if parts & names else {family.name}
     assert unused == RAW
 
 
-def test_five_expressions_at_most_may_say_nothing(seen: Seen) -> None:
+def test_five_expressions_at_most_may_say_nothing(observation: Observation) -> None:
     assert len(MAY_BE_EMPTY) <= 5
-    told = [name for name in MAY_BE_EMPTY if "=~" not in name and has_data(seen.prometheus, name)]
-    assert told == [], "they do say something: take them out of the list"
+    present = [name for name in MAY_BE_EMPTY if "=~" not in name and has_data(observation.prometheus, name)]
+    assert present == [], "they do say something: take them out of the list"
 
 
-def test_a_misspelt_metric_would_be_found(seen: Seen) -> None:
-    assert not has_data(seen.prometheus, "warpdesk_queue_job")
+def test_a_misspelt_metric_would_be_found(observation: Observation) -> None:
+    assert not has_data(observation.prometheus, "warpdesk_queue_job")
     assert selectors('max(warpdesk_a{b="c"}) > warpdesk:d') == {'warpdesk_a{b="c"}', "warpdesk:d"}
     assert list(operands("a / (b > 0) > 2 and on (x) (c == 1 unless on () d)")) == ["a / (b > 0)", "c", "d"]

@@ -145,7 +145,10 @@ def attack(empty: Secured, tmp_path: Path) -> Iterator[Attack]:
     tokens = [create_key(tmp_path, name, given) for name, given in (("w", ["worker"]), ("a", scopes), ("b", scopes))]
     with live(tmp_path, empty.url("api"), OPERATIONS) as api, ExitStack() as clients:
         headers = [{"Authorization": f"Bearer {token}"} for token in tokens]
-        https = [clients.enter_context(httpx.Client(base_url=api.url, headers=told, timeout=30)) for told in headers]
+        https = [
+            clients.enter_context(httpx.Client(base_url=api.url, headers=authorization, timeout=30))
+            for authorization in headers
+        ]
         yield Attack(api, clients.enter_context(empty.client("worker")), *https)
 
 

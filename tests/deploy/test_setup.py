@@ -30,7 +30,7 @@ _CHANGES = ("apt-get", "gpg", "groupadd", "useradd", "nvidia-ctk", "systemctl", 
 @dataclass
 class Machine:
     folder: Path
-    told: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         commands = self.folder / "bin"
@@ -50,14 +50,14 @@ class Machine:
     def system(self, name: str, release: str) -> None:
         (self.folder / "etc" / "os-release").write_text(f'NAME="X"\nID={name}\nVERSION_ID="{release}"\n')
 
-    def run(self, *arguments: str, **told: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         environment = {
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
             "DESTDIR": str(self.folder),
             "PLAYED_LOG": str(self.folder / "log"),
             "WARPDESK_TOOLKIT_REPOSITORY": "https://packages.example.com/deb /",
             "WARPDESK_TOOLKIT_KEY": str(self.folder / "key"),
-            **told,
+            **environment,
         }
         return subprocess.run(
             ["bash", self.folder / "warpdesk" / "deploy" / SCRIPT.name, *arguments],
@@ -179,11 +179,11 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("told", "sentence"), REFUSALS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("environment", "sentence"), REFUSALS, ids=lambda value: str(value)[:40])
 def test_what_cannot_work_is_refused_before_anything_changes(
-    machine: Machine, told: dict[str, str], sentence: str
+    machine: Machine, environment: dict[str, str], sentence: str
 ) -> None:
-    _refused(machine, machine.run(**told), sentence)
+    _refused(machine, machine.run(**environment), sentence)
 
 
 def test_other_systems_and_other_options_are_refused(machine: Machine) -> None:
@@ -233,5 +233,5 @@ def test_a_stop_of_the_unit_waits_for_every_container(machine: Machine) -> None:
 
 
 def test_shellcheck_has_nothing_to_say() -> None:
-    told = subprocess.run([tool("shellcheck"), SCRIPT], capture_output=True, text=True, timeout=60)
-    assert told.returncode == 0, told.stdout
+    result = subprocess.run([tool("shellcheck"), SCRIPT], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stdout

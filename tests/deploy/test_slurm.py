@@ -72,7 +72,7 @@ def cluster(tmp_path: Path, redis_url: str) -> Iterator[Cluster]:
         stack.callback(connection.close)
         user = tmp_path / "user"
         (user / "node").mkdir(parents=True)
-        told = {
+        environment = {
             "HOME": str(user),
             "TMPDIR": str(user / "node"),
             "PYTHONPATH": str(ROOT),
@@ -86,7 +86,7 @@ def cluster(tmp_path: Path, redis_url: str) -> Iterator[Cluster]:
         }
         store = SpoolStore(home / "store")
         desk = Desk(redis_url, tmp_path, JobQueue(connection, store.mac_of), store)
-        yield Cluster(Slurm(tmp_path / "slurm", told), desk, client, user)
+        yield Cluster(Slurm(tmp_path / "slurm", environment), desk, client, user)
 
 
 def test_a_job_is_done_by_a_worker_that_ends_when_no_work_is_left(cluster: Cluster) -> None:
@@ -112,7 +112,7 @@ def test_a_worker_whose_time_ends_finishes_its_job_and_comes_back_for_the_rest(c
         desk.napping(desk.marker("first"))
         second = cluster.submit(operation="double", inputs={"values": {"data": [4.0]}})
         come.set()
-        desk.until(lambda: "told to stop" in slurm.said(), "the script does not hear Slurm")
+        desk.until(lambda: "told to stop" in slurm.log_text(), "the script does not hear Slurm")
         assert runs == []  # it drains
     running.join(60)
     assert runs[0].state == "PENDING", runs[0]
@@ -126,8 +126,8 @@ def test_a_worker_whose_time_ends_finishes_its_job_and_comes_back_for_the_rest(c
 
 
 def test_a_worker_minds_the_end_by_itself_where_slurm_does_not_signal(cluster: Cluster) -> None:
-    told = {**cluster.slurm.environment, "WARPDESK_IDLE_SECONDS": "60", "WARPDESK_DRAIN_SECONDS": "20"}
-    cluster.slurm.environment = told
+    environment = {**cluster.slurm.environment, "WARPDESK_IDLE_SECONDS": "60", "WARPDESK_DRAIN_SECONDS": "20"}
+    cluster.slurm.environment = environment
     run = cluster.slurm.run(cluster.slurm.submit("--time=0:26", "--signal=B:TERM@1", str(SCRIPT)))
     assert run.state == "PENDING", run
     assert "told to stop" not in run.output
@@ -142,21 +142,21 @@ TIRELESS = 'trap "exit 0" TERM; echo ready; while true; do sleep 0.05; done'
 @pytest.fixture
 def slurm(tmp_path: Path) -> Slurm:
     (tmp_path / "node").mkdir()
-    told = {
+    environment = {
         "HOME": str(tmp_path),
         "TMPDIR": str(tmp_path / "node"),
         "WARPDESK_API_URL": "http://127.0.0.1:1",
         "WARPDESK_SECRETS": str(secrets(tmp_path / "secrets", redis_url="redis://127.0.0.1:1/0", api_key="wd_1")),
         "WARPDESK_DRAIN_SECONDS": "0",
     }
-    return Slurm(tmp_path / "slurm", told)
+    return Slurm(tmp_path / "slurm", environment)
 
 
-def run(slurm: Slurm, worker: str, *options: str, task: int | None = None, **told: str) -> Run:
+def run(slurm: Slurm, worker: str, *options: str, task: int | None = None, **environment: str) -> Run:
     command = slurm.folder / "command"
     command.write_text(f"#!/bin/bash\n{worker}\n")
     command.chmod(0o700)
-    slurm.environment = {**slurm.environment, "WARPDESK_COMMAND": str(command), **told}
+    slurm.environment = {**slurm.environment, "WARPDESK_COMMAND": str(command), **environment}
     return slurm.run(slurm.submit(*options, str(SCRIPT)), task)
 
 
@@ -168,7 +168,7 @@ def test_of_an_array_the_task_that_ran_is_put_back_and_not_all(slurm: Slurm) -> 
 
 def test_a_canceled_job_is_not_put_back(slurm: Slurm) -> None:
     def cancel() -> None:
-        while "ready" not in slurm.said():
+        while "ready" not in slurm.log_text():
             time.sleep(0.02)
         slurm.cancel(101)
 
@@ -196,17 +196,19 @@ def test_the_worker_is_told_files_threads_and_limits(slurm: Slurm) -> None:
     ended = run(slurm, 'echo "$@"; env', WARPDESK_DRAIN_SECONDS="600", NUMBA_NUM_THREADS="64")
     lines = ended.output.splitlines()
     assert ended.state == "COMPLETED", ended
-    command, told = lines[0], dict(line.split("=", 1) for line in lines if "=" in line)
+    command, environment = lines[0], dict(line.split("=", 1) for line in lines if "=" in line)
     longest = int(command.removeprefix("worker --idle-exit 300 --max-seconds "))
     assert 4 * 3600 - 665 <= longest <= 4 * 3600 - 660
-    assert told["NUMBA_NUM_THREADS"] == "8"
-    assert told["WARPDESK_LEDGER_KEY_FILE"] == str(secret / "ledger-key")
-    assert told["WARPDESK_KERNEL_CACHE"] == f"{slurm.environment['HOME']}/.cache/warpdesk/kernels"
-    assert told["WARPDESK_HOME"].startswith(f"{slurm.environment['TMPDIR']}/warpdesk-101-")
-    assert not [name for name in told if name in ("WARPDESK_REDIS_URL", "WARPDESK_API_KEY", "WARPDESK_LEDGER_URL")]
+    assert environment["NUMBA_NUM_THREADS"] == "8"
+    assert environment["WARPDESK_LEDGER_KEY_FILE"] == str(secret / "ledger-key")
+    assert environment["WARPDESK_KERNEL_CACHE"] == f"{slurm.environment['HOME']}/.cache/warpdesk/kernels"
+    assert environment["WARPDESK_HOME"].startswith(f"{slurm.environment['TMPDIR']}/warpdesk-101-")
+    assert not [
+        name for name in environment if name in ("WARPDESK_REDIS_URL", "WARPDESK_API_KEY", "WARPDESK_LEDGER_URL")
+    ]
     with pytest.MonkeyPatch.context() as patch:  # as the worker reads it
         for name in ("REDIS_URL_FILE", "API_KEY_FILE", "LEDGER_URL_FILE", "API_URL"):
-            patch.setenv(f"WARPDESK_{name}", told[f"WARPDESK_{name}"])
+            patch.setenv(f"WARPDESK_{name}", environment[f"WARPDESK_{name}"])
         read = WorkerSettings()
     assert (read.redis_url, read.api_key.get_secret_value()) == ("redis://127.0.0.1:1/0", "wd_1")
     assert read.ledger == "postgresql://x@db/w"
@@ -222,7 +224,7 @@ def test_a_secret_that_others_may_use_is_refused(slurm: Slurm, file: str, mode: 
 
 
 @pytest.mark.parametrize(
-    ("told", "sentence"),
+    ("environment", "sentence"),
     [
         ({"WARPDESK_REDIS_URL": "redis://x:hunter2@y/0"}, "WARPDESK_REDIS_URL is in the environment"),
         ({"WARPDESK_API_URL": ""}, "WARPDESK_API_URL is not set"),
@@ -230,8 +232,8 @@ def test_a_secret_that_others_may_use_is_refused(slurm: Slurm, file: str, mode: 
         ({"WARPDESK_DRAIN_SECONDS": "86400"}, "the time limit leaves 1[34][0-9]+ s, and 86400 s and a tenth are"),
     ],
 )
-def test_what_cannot_work_is_refused_with_a_sentence(slurm: Slurm, told: dict[str, str], sentence: str) -> None:
-    ended = run(slurm, "exit 0", **told)
+def test_what_cannot_work_is_refused_with_a_sentence(slurm: Slurm, environment: dict[str, str], sentence: str) -> None:
+    ended = run(slurm, "exit 0", **environment)
     assert (ended.state, ended.exit_code) == ("FAILED", 2)
     assert re.search(sentence, ended.output), ended.output
     assert "hunter2" not in ended.output
@@ -256,5 +258,5 @@ def test_slurm_signals_long_enough_before_the_end() -> None:
 
 @pytest.mark.parametrize("file", sorted((ROOT / "deploy" / "slurm").glob("*.sbatch")), ids=lambda file: file.name)
 def test_shellcheck_has_nothing_to_say(file: Path) -> None:
-    told = subprocess.run([tool("shellcheck"), file], capture_output=True, text=True, timeout=60)
-    assert told.returncode == 0, told.stdout
+    result = subprocess.run([tool("shellcheck"), file], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stdout

@@ -18,7 +18,7 @@ JSON, NPY, CSV = "application/json", "application/x-npy", "text/csv"
 
 
 @dataclass
-class Known:
+class Created:
     """Names that exist, so that not all is refused as unknown."""
 
     jobs: list[str] = field(default_factory=lambda: ["job_" + "0" * 32])
@@ -43,9 +43,9 @@ class Drawn:
     head_only: bool  # its answer has no body
 
 
-def request(chance: Random, known: Known, tokens: Sequence[str]) -> Drawn:
+def request(chance: Random, created: Created, tokens: Sequence[str]) -> Drawn:
     """One request. Most keys are good ones: what they may not do is soon told."""
-    method, path, kind = _route(chance, known)
+    method, path, kind = _route(chance, created)
     body, media_type = _BODIES[kind](chance) if kind else (b"", None)
     headers = [("Host", "127.0.0.1")]
     if chance.random() < 0.95:
@@ -95,9 +95,9 @@ _ROUTES: tuple[tuple[int, str, str, str], ...] = (
 )
 
 
-def _route(chance: Random, known: Known) -> tuple[str, str, str]:
+def _route(chance: Random, created: Created) -> tuple[str, str, str]:
     _, method, path, kind = chance.choices(_ROUTES, [route[0] for route in _ROUTES])[0]
-    names = {"job": known.jobs, "array": known.arrays}
+    names = {"job": created.jobs, "array": created.arrays}
     while "{" in path:
         before, _, rest = path.partition("{")
         what, _, after = rest.partition("}")
@@ -346,8 +346,8 @@ def _with_header(chance: Random) -> bytes:
     header = chance.choice(_HEADERS).encode()
     length = chance.choice((len(header), len(header), len(header) + 1, 0, 65_535, 2**32 - 1, max(0, len(header) - 3)))
     version = chance.choice((1, 1, 2, 3, 0, 4, 255))
-    told = struct.pack("<H", length & 0xFFFF) if version == 1 else struct.pack("<I", length)
-    return b"\x93NUMPY" + bytes((version, chance.choice((0, 0, 0, 1)))) + told + header + chance.randbytes(24)
+    header_length = struct.pack("<H", length & 0xFFFF) if version == 1 else struct.pack("<I", length)
+    return b"\x93NUMPY" + bytes((version, chance.choice((0, 0, 0, 1)))) + header_length + header + chance.randbytes(24)
 
 
 def _csv(chance: Random) -> tuple[bytes, str]:
@@ -377,9 +377,9 @@ def _array(chance: Random) -> tuple[bytes, str]:
 
 
 def _results(chance: Random) -> tuple[bytes, str]:
-    told = json.dumps({"results": chance.choice(([], [{"name": "job_" + "0" * 32 + ".1"}], {}, _nested(150)))}).encode()
-    length = chance.choice((len(told), len(told), 0, len(told) + 1, 2**31, 2**32 - 1))
-    return length.to_bytes(4, "big") + told + chance.randbytes(chance.choice((0, 100))), "application/octet-stream"
+    body = json.dumps({"results": chance.choice(([], [{"name": "job_" + "0" * 32 + ".1"}], {}, _nested(150)))}).encode()
+    length = chance.choice((len(body), len(body), 0, len(body) + 1, 2**31, 2**32 - 1))
+    return length.to_bytes(4, "big") + body + chance.randbytes(chance.choice((0, 100))), "application/octet-stream"
 
 
 def _any(chance: Random) -> tuple[bytes, str | None]:

@@ -20,7 +20,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 
 from tests.conftest import Service, processes_of, serve, wait_until_ready
-from tests.end_to_end.mutations import Drawn, Known, request
+from tests.end_to_end.mutations import Created, Drawn, request
 from tests.end_to_end.test_http_schema import ROUTES
 from warpdesk_server.app.access.keys import create_key
 
@@ -129,19 +129,19 @@ def _documented(service: Service, token: str, count: int, answers: Answers) -> N
 
 async def _broken(service: Service, tokens: list[str], chosen: int, count: int, answers: Answers) -> None:
     """Several at once, so that what one leaves behind meets another."""
-    known = Known()
+    created = Created()
 
     async def sender(number: int) -> None:
         chance = Random(f"{chosen} {number}")
         for _ in range(count // SENDERS):
-            await _send(service, request(chance, known, tokens), known, answers)
+            await _send(service, request(chance, created, tokens), created, answers)
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(SENDERS):
             tasks.create_task(sender(number))
 
 
-async def _send(service: Service, drawn: Drawn, known: Known, answers: Answers) -> None:
+async def _send(service: Service, drawn: Drawn, created: Created, answers: Answers) -> None:
     address = urlsplit(service.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
@@ -157,7 +157,7 @@ async def _send(service: Service, drawn: Drawn, known: Known, answers: Answers) 
             answers.failures.append(f"{error!r} instead of an answer to {drawn.sent[:1000]!r}")
         answers.cut += 1
     else:
-        known.learn(body)
+        created.learn(body)
         answers.take(int(head.split()[1]), head, body.decode("utf-8", "replace"), repr(drawn.sent))
     finally:
         writer.transport.abort()  # close() would wait for what was not sent, and outlive the loop

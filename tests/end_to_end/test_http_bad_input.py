@@ -226,9 +226,9 @@ def test_a_sentence_about_a_parameter_names_it_and_says_what_came(api: Live, ope
     for field in OPERATIONS[operation].params.model_fields:
         for value in (-1, 1.5, 10**13, "x", [], [[1]], {}, True):
             answer = api.http.post("/v1/jobs", json=changed(operation, **{field: value, "nonsense": 1}))
-            told = {error["pointer"]: error["detail"] for error in answer.json()["errors"]}
-            assert told.pop("/params/nonsense") == "there is no field 'nonsense' here"
-            for pointer, sentence in told.items():
+            problems = {error["pointer"]: error["detail"] for error in answer.json()["errors"]}
+            assert problems.pop("/params/nonsense") == "there is no field 'nonsense' here"
+            for pointer, sentence in problems.items():
                 assert pointer.startswith(f"/params/{field}")
                 assert re.match(
                     rf"(\w+(\[\d\])+|{field}) (should .*, got .+|.* is not .+|has no item \d)$|the field '", sentence
@@ -341,16 +341,16 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "known"), ROUTES, ids=lambda value: str(value))
+@pytest.mark.parametrize(("method", "path", "names"), ROUTES, ids=lambda value: str(value))
 def test_an_unknown_query_parameter_is_refused_with_those_there_are(
-    api: Live, method: str, path: str, known: tuple[str, ...]
+    api: Live, method: str, path: str, names: tuple[str, ...]
 ) -> None:
     answer = api.http.request(method, path, params={"limits": "3"})
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
     assert [error["pointer"] for error in answer.json()["errors"]] == ["/query/limits"]
     assert answer.json()["detail"].endswith(
-        f"has no query parameter 'limits'; it takes {' and '.join(known) or 'none'}"
+        f"has no query parameter 'limits'; it takes {' and '.join(names) or 'none'}"
     )
 
 

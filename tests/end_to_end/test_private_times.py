@@ -85,19 +85,19 @@ def moment(place: str, value: float, since: float) -> Iterator[tuple[str, float]
 
 def lines(place: str, text: str, since: float) -> Iterator[tuple[str, float]]:
     """Numbers of log lines by what the line says without them, and how often it was said before."""
-    said: dict[str, int] = defaultdict(int)
+    output: dict[str, int] = defaultdict(int)
     for line in text.splitlines():
         if line.startswith("{"):
-            told = json.loads(line)
-            at, words = told.pop("time"), f"{told['logger']} {told['message']}"
-            rest = {name: value for name, value in told.items() if name not in ("logger", "message", "job")}
+            entry = json.loads(line)
+            at, words = entry.pop("time"), f"{entry['logger']} {entry['message']}"
+            rest = {name: value for name, value in entry.items() if name not in ("logger", "message", "job")}
         else:
             day, clock, words = line.split(" ", 2)
             at, rest = f"{day}T{clock.replace(',', '.')}", {}
         words = re.sub(r"job_\w+| id=\S+", "", words)
         kind = re.sub(r"\d+(\.\d+)?", "N", words)
-        where = f"{place}: {kind} ({said[kind]})"
-        said[kind] += 1
+        where = f"{place}: {kind} ({output[kind]})"
+        output[kind] += 1
         yield from flat(f"{where} at", at, since)
         yield from flat(where, words, since)
         yield from flat(where, rest, since)
@@ -133,27 +133,27 @@ class World:
 
     def totals(self) -> Numbers:
         """What is counted and shown of all jobs, over HTTP and to who may look at the queues in Redis."""
-        told: Numbers = {}
+        numbers: Numbers = {}
         for family in text_string_to_metric_families(self.api.http.get("/metrics").text):
             for sample in family.samples:
-                told[f"/metrics {sample.name} {sorted(sample.labels.items())}"] = sample.value
+                numbers[f"/metrics {sample.name} {sorted(sample.labels.items())}"] = sample.value
         for path in ("/performance-metrics", "/gpu-health", "/gpu-memory", "/health"):
-            told |= flat(path, self.api.http.get(path).json(), 0.0)
-        return told | self._monitored(0.0)
+            numbers |= flat(path, self.api.http.get(path).json(), 0.0)
+        return numbers | self._monitored(0.0)
 
     def _monitored(self, since: float) -> Numbers:
         """What the Redis user for monitoring may read."""
-        told: Numbers = {}
+        numbers: Numbers = {}
         with connect(self.api.redis_url) as redis:
             for pattern in monitored():
                 for key in sorted(redis.scan_iter(pattern)):
-                    told |= flat(f"Redis {re.sub(r'job_[0-9a-f]+', 'job', key.decode())}", read(redis, key), since)
-        return told
+                    numbers |= flat(f"Redis {re.sub(r'job_[0-9a-f]+', 'job', key.decode())}", read(redis, key), since)
+        return numbers
 
     def job(self, pause: float) -> Numbers:
         """Run one and return what is told of it, to its owner and in logs."""
         self._pause.write_text(str(pause))
-        http, told, answers = self.api.http, dict[str, float](), dict[str, httpx.Response]()
+        http, numbers, answers = self.api.http, dict[str, float](), dict[str, httpx.Response]()
         before = {record.request.id for record in self.api.queue.jobs("local", 200)}
         inputs = {"values": {"data": [1.0, 2.0]}}
         body = {"operation": "linger", "params": {"pause": str(self._pause)}, "inputs": inputs, "backend": "cpu"}
@@ -184,23 +184,23 @@ class World:
         for name, answer in answers.items():
             assert answer.status_code == 200, (name, answer.text)
             headers = {key: text for key, text in answer.headers.items() if key not in ("x-request-id", "etag", "date")}
-            told |= flat(f"{name} headers", headers, since)
+            numbers |= flat(f"{name} headers", headers, since)
             if name == "GET events":
                 frames = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
-                told |= flat(name, frames, since)
+                numbers |= flat(name, frames, since)
             else:
                 content = json.loads(re.sub(r'"blake3:\w+"|"(job|req)_\w+"', "null", answer.text))
                 if isinstance(content, dict):
                     for noise in ("outputs", "request_id"):
                         content.pop(noise, None)
                         (content.get("result") or {}).pop(noise, None)
-                    told |= flat(name, content, since)
-        told |= self._monitored(since)
-        for place, text in self.said().items():
-            told |= lines(place, text, since)
-        return told
+                    numbers |= flat(name, content, since)
+        numbers |= self._monitored(since)
+        for place, text in self.output().items():
+            numbers |= lines(place, text, since)
+        return numbers
 
-    def said(self) -> dict[str, str]:
+    def output(self) -> dict[str, str]:
         """What was written to logs since this was asked last."""
         texts = [*(stream.getvalue() for stream in self._written), self._worker_log.read_text()]
         new = [text[start:] for text, start in zip(texts, self._read, strict=True)]
@@ -236,7 +236,7 @@ def of_jobs(quick: list[Numbers], slow: list[Numbers]) -> set[str]:
     """Places at which the numbers of all slow jobs are apart from those of all quick ones by about the time."""
     found = set()
     for place in set().union(*quick, *slow):
-        short, long = ([told.get(place) for told in some] for some in (quick, slow))
+        short, long = ([numbers.get(place) for numbers in some] for some in (quick, slow))
         if None in short or None in long:
             if {None} in (set(short), set(long)) and not (None in short and None in long):
                 found.add(f"{place} (only of {'quick' if None in long else 'slow'} jobs)")
@@ -284,14 +284,14 @@ def suspects(world: World) -> set[str]:
 
 def compared(world: World) -> set[str]:
     """Two blocks of jobs of which each takes as long."""
-    told, totals = [], []
+    numbers, totals = [], []
     for pause in (0.0, SLOW):
         before, began = world.totals(), time.monotonic()
-        world.said()  # of what was asked so far
-        told.append([world.job(pause) for _ in range(JOBS)])
+        world.output()  # of what was asked so far
+        numbers.append([world.job(pause) for _ in range(JOBS)])
         sleep_until(began + JOBS * world.look * 1.2 + SETTLE, time.monotonic)
         totals.append(grown(before, world.totals()))
-    return of_jobs(*told) | of_totals(*totals)
+    return of_jobs(*numbers) | of_totals(*totals)
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def new_budget(http: httpx.Client, dataset: str, **fields: Any) -> str:
 
 
 def release(http: httpx.Client, budget: str, key: str, values: Any = (MARKED, 1.0), **params: Any) -> httpx.Response:
-    asked = {
+    request = {
         "mechanism": "discrete_laplace",
         "mode": "records",
         "epsilon": "0.25",
@@ -46,7 +46,7 @@ def release(http: httpx.Client, budget: str, key: str, values: Any = (MARKED, 1.
     }
     body = {
         "operation": "dp_noise",
-        "params": asked,
+        "params": request,
         "inputs": {"values": {"data": list(values), "dtype": "float64"}},
     }
     return http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key, "Prefer": "wait=30"})
@@ -58,12 +58,12 @@ def test_a_release_says_what_it_was_charged_and_is_the_same_whenever_it_is_asked
     again = release(http, budget, "once-1").json()
     assert first["status"] == again["status"] == "succeeded", first
     assert first["result"] == again["result"]
-    told = first["provenance"]["charge"]
-    assert told["budget"] == budget
+    receipt = first["provenance"]["charge"]
+    assert receipt["budget"] == budget
     found = http.get(f"/v1/budgets/{budget}").json()
-    assert (found["head"], found["spent"]["epsilon"]) == (told["head"], "0.25")
-    charge = http.get(f"/v1/charges/{told['id']}").json()
-    assert (charge["state"], charge["job"], charge["head"]) == ("released", first["id"], told["head"])
+    assert (found["head"], found["spent"]["epsilon"]) == (receipt["head"], "0.25")
+    charge = http.get(f"/v1/charges/{receipt['id']}").json()
+    assert (charge["state"], charge["job"], charge["head"]) == ("released", first["id"], receipt["head"])
 
 
 def test_two_charges_for_the_same_data_have_noise_of_their_own(http: httpx.Client) -> None:

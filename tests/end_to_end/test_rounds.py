@@ -35,10 +35,10 @@ def vectors(clients: int, dimension: int = DIMENSION) -> NDArray[np.float64]:
 
 @contextmanager
 def members(
-    client: Client, url: str, clients: int, state: Path | None = None, **asked: Any
+    client: Client, url: str, clients: int, state: Path | None = None, **options: Any
 ) -> Iterator[tuple[Round, list[Member]]]:
     """A round and its clients, none of which has sent anything; the first keeps its state in a file."""
-    made = client.secagg_round(**{"clients": clients, "dimension": DIMENSION, "quantisation": UNIT, **asked})
+    made = client.secagg_round(**{"clients": clients, "dimension": DIMENSION, "quantisation": UNIT, **options})
     with ExitStack() as open_:
         files = [state, *[None] * (clients - 1)]
         yield (
@@ -151,8 +151,13 @@ def test_a_ring_of_many_clients_masks_with_neighbours_alone(service: Any, client
         assert len(member._state.sent.ciphertexts) == settled.degree
         return None if member.client in gone else (member.send_vector(rows[member.client]), member.unmask())[1]
 
-    asked = {"dimension": 300, "modulus_bits": 64, "quantisation": Quantisation(clip="8", scale="1e9"), "output": "int"}
-    with members(client, service.url, n, min_clients=50, **asked) as (made, all_):
+    options = {
+        "dimension": 300,
+        "modulus_bits": 64,
+        "quantisation": Quantisation(clip="8", scale="1e9"),
+        "output": "int",
+    }
+    with members(client, service.url, n, min_clients=50, **options) as (made, all_):
         steps = [*(lambda m=m: play(m) for m in all_), lambda: end_phases(service, made, {"masked": n - len(gone)})]
         *ends, ended = at_once(steps)
         result = client.secagg_result(made, timeout=60)
@@ -161,7 +166,7 @@ def test_a_ring_of_many_clients_masks_with_neighbours_alone(service: Any, client
     assert ends == [None if at in gone else tuple(stayed) for at in range(n)]
     assert result.survivors == stayed
     assert result.dropped == list(gone)
-    assert result.sum.tolist() == sum(quantise(rows[at], asked["quantisation"]) for at in stayed).tolist()
+    assert result.sum.tolist() == sum(quantise(rows[at], options["quantisation"]) for at in stayed).tolist()
 
 
 def test_a_client_that_is_started_again_at_every_step_goes_on_where_it_was(
@@ -227,9 +232,9 @@ class Lying(httpx.BaseTransport):
         if request.method != "GET" or not request.url.path.endswith(self._step) or response.status_code != 200:
             return response
         response.read()
-        told = json.loads(response.content)
-        self._change(told)
-        return httpx.Response(200, json=told)
+        document = json.loads(response.content)
+        self._change(document)
+        return httpx.Response(200, json=document)
 
     def close(self) -> None:
         self._http.close()
@@ -247,8 +252,8 @@ def _encode_again(roster: dict[str, Any]) -> None:
 
 
 def _flip(step: str, *path: str) -> Callable[[dict[str, Any]], None]:
-    def change(told: dict[str, Any]) -> None:
-        at = told
+    def change(message: dict[str, Any]) -> None:
+        at = message
         for name in path[:-1]:
             at = at[name]
         at[path[-1]] = format(int(at[path[-1]][0], 16) ^ 1, "x") + at[path[-1]][1:]
@@ -257,33 +262,49 @@ def _flip(step: str, *path: str) -> Callable[[dict[str, Any]], None]:
 
 
 LIES: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
-    "its key is missing": ("roster", lambda told: told["clients"].pop("0"), "does not hold the keys that client 0"),
+    "its key is missing": (
+        "roster",
+        lambda message: message["clients"].pop("0"),
+        "does not hold the keys that client 0",
+    ),
     "its key is another": ("roster", _flip("roster", "clients", "0", "mask_public"), "does not hold the keys"),
     "a key is there twice": ("roster", _double_keys, "4 clients have 7 keys between them, not 8"),
     "a key is there in two encodings": ("roster", _encode_again, "below 2.255 - 19, and this one is not"),
-    "another round": ("roster", lambda told: told.update(round="round_" + 32 * "0"), "roster is that of round_0000"),
-    "a ring of others": ("roster", lambda told: told.update(ring=[0, 1, 2, 9]), "the ring of 4 places"),
-    "few neighbours": ("roster", lambda told: told.update(degree=2), "degree 2 for 4 clients; 3 neighbours"),
-    "half is enough": ("roster", lambda told: told.update(threshold=2), "threshold 2 of 4 that share secrets"),
-    "more than all": ("roster", lambda told: told.update(threshold=5), "threshold 5 of 4"),
+    "another round": (
+        "roster",
+        lambda message: message.update(round="round_" + 32 * "0"),
+        "roster is that of round_0000",
+    ),
+    "a ring of others": ("roster", lambda message: message.update(ring=[0, 1, 2, 9]), "the ring of 4 places"),
+    "few neighbours": ("roster", lambda message: message.update(degree=2), "degree 2 for 4 clients; 3 neighbours"),
+    "half is enough": ("roster", lambda message: message.update(threshold=2), "threshold 2 of 4 that share secrets"),
+    "more than all": ("roster", lambda message: message.update(threshold=5), "threshold 5 of 4"),
     "the sum may overflow": (
         "roster",
-        lambda told: told["quantisation"].update(max_weight=2000),
+        lambda message: message["quantisation"].update(max_weight=2000),
         "the sum of 4 clients could reach 4194304000, above 2147483647",
     ),
-    "a modulus of its own": ("roster", lambda told: told.update(modulus_bits=48), "modulus_bits is 32 or 64, got 48"),
-    "no roster": ("roster", lambda told: told.pop("ring"), "malformed at ring"),
+    "a modulus of its own": (
+        "roster",
+        lambda message: message.update(modulus_bits=48),
+        "modulus_bits is 32 or 64, got 48",
+    ),
+    "no roster": ("roster", lambda message: message.pop("ring"), "malformed at ring"),
     "two are left": (
         "roster",
-        lambda told: told.update(ring=[0, 1], degree=1, clients={k: told["clients"][k] for k in "01"}),
+        lambda message: message.update(ring=[0, 1], degree=1, clients={k: message["clients"][k] for k in "01"}),
         "2 clients take part, and 3 are the fewest",
     ),
-    "its shares were lost": ("shares", lambda told: told["sharers"].remove(0), "shares of client 0 did not arrive"),
-    "a sharer is a stranger": ("shares", lambda told: told["sharers"].append(9), "not clients of the roster"),
-    "a neighbour's are kept back": ("shares", lambda told: told["shares"].pop("2"), "shares of 2 clients came"),
+    "its shares were lost": (
+        "shares",
+        lambda message: message["sharers"].remove(0),
+        "shares of client 0 did not arrive",
+    ),
+    "a sharer is a stranger": ("shares", lambda message: message["sharers"].append(9), "not clients of the roster"),
+    "a neighbour's are kept back": ("shares", lambda message: message["shares"].pop("2"), "shares of 2 clients came"),
     "too few shared": (
         "shares",
-        lambda told: told.update(sharers=[0, 1], shares={"1": told["shares"]["1"]}),
+        lambda message: message.update(sharers=[0, 1], shares={"1": message["shares"]["1"]}),
         "2 of a sharing set are left, fewer than threshold 3",
     ),
     "a ciphertext was changed": (
@@ -296,16 +317,20 @@ LIES: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
         _flip("shares", "shares", "3", "commitments", "mask_key"),
         "that client 3 sent are not those it committed to",
     ),
-    "here and gone": ("survivors", lambda told: told["dropped"].append(2), "client 2 is said to be both here and gone"),
-    "neither here nor gone": ("survivors", lambda told: told["survivors"].remove(2), "are not the 4 sharers"),
+    "here and gone": (
+        "survivors",
+        lambda message: message["dropped"].append(2),
+        "client 2 is said to be both here and gone",
+    ),
+    "neither here nor gone": ("survivors", lambda message: message["survivors"].remove(2), "are not the 4 sharers"),
     "it is gone itself": (
         "survivors",
-        lambda told: told.update(survivors=[1, 2, 3], dropped=[0]),
+        lambda message: message.update(survivors=[1, 2, 3], dropped=[0]),
         "client 0 was dropped: its vector is not in the sum",
     ),
     "too few survive": (
         "survivors",
-        lambda told: told.update(survivors=[0, 1], dropped=[2, 3]),
+        lambda message: message.update(survivors=[0, 1], dropped=[2, 3]),
         "2 survivors, and 3 are the fewest",
     ),
 }
@@ -342,7 +367,7 @@ def test_a_list_of_survivors_that_changed_is_refused_also_after_a_restart(
     service: Any, client: Client, tmp_path: Path
 ) -> None:
     file = tmp_path / "state"
-    lie = Lying("survivors", lambda told: told.update(survivors=[0, 1, 2], dropped=[3]))
+    lie = Lying("survivors", lambda message: message.update(survivors=[0, 1, 2], dropped=[3]))
     with members(client, service.url, 4, file) as (made, all_):
         lied_to = all_[0]
         for step in ("publish_keys", "send_shares"):
@@ -383,12 +408,12 @@ class _Shaky(httpx.BaseTransport):
 
     def __init__(self) -> None:
         self._http = httpx.HTTPTransport()
-        self._seen = set[str]()
+        self._paths = set[str]()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         what = f"{request.method} {request.url.path}"
-        first = what not in self._seen
-        self._seen.add(what)
+        first = what not in self._paths
+        self._paths.add(what)
         if request.method == "GET":
             return httpx.Response(503, headers={"Retry-After": "1"}) if first else self._http.handle_request(request)
         response = self._http.handle_request(request)

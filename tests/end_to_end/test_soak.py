@@ -210,15 +210,15 @@ class Health(threading.Thread):
         with httpx.Client(base_url=self._url, timeout=30) as http:
             while not self._ended.wait(LOOK_SECONDS):
                 for path, well in (("/readyz", ("ok",)), ("/gpu-health", ("ok", "none"))):
-                    asked = time.monotonic()
+                    started = time.monotonic()
                     try:
                         answer = http.get(path)
-                        said = "" if answer.status_code == 200 and answer.json()["status"] in well else answer.text
+                        complaint = "" if answer.status_code == 200 and answer.json()["status"] in well else answer.text
                     except httpx.HTTPError as error:
-                        said = f"{type(error).__name__}: {error}"
-                    self.slowest = max(self.slowest, time.monotonic() - asked)
-                    if said:
-                        self.alarms.append(f"{asked - began:.1f} s: {path} said {said[:300]}")
+                        complaint = f"{type(error).__name__}: {error}"
+                    self.slowest = max(self.slowest, time.monotonic() - started)
+                    if complaint:
+                        self.alarms.append(f"{started - began:.1f} s: {path} said {complaint[:300]}")
                 self.looks += 1
 
     def end(self) -> None:
@@ -308,11 +308,11 @@ def test_a_service_at_full_load_raises_no_alarm_answers_each_job_once_and_does_n
     health.end()
     busy = 1 - (idle_seconds() - idle) / (os.cpu_count() or 1) / (time.monotonic() - until + SECONDS)
     kept = len(list((soaked.home / "store" / "results").iterdir()))
-    told = httpx.get(f"{soaked.url}/gpu-health", timeout=30).json()
+    document = httpx.get(f"{soaked.url}/gpu-health", timeout=30).json()
     performance = httpx.get(f"{soaked.url}/performance-metrics", timeout=30).json()
 
     growth = {name: Growth.of(each) for name, each in taken.items() if len(each) >= 8}
-    complaints = [*_lost(answers, performance), *_wrong(answers), *_alarms(health, told)]
+    complaints = [*_lost(answers, performance), *_wrong(answers), *_alarms(health, document)]
     complaints += [f"{name} grew: {grown}" for name, grown in growth.items() if grown.too_much]
     _print(answers, health, performance, growth, complaints, busy, kept)
     assert complaints == []
@@ -352,10 +352,10 @@ def _wrong(answers: Answers) -> Iterator[str]:
             yield f"{operation} (request {which}) was not answered as the CPU implementation does"
 
 
-def _alarms(health: Health, told: Any) -> Iterator[str]:
+def _alarms(health: Health, document: Any) -> Iterator[str]:
     """What health said, and what workers counted meanwhile: a trouble may have been over between two looks."""
     yield from health.alarms[:10]
-    for worker in told["workers"]:
+    for worker in document["workers"]:
         faults = (worker["gpu"] or {}).get("faults")
         if worker["restarts"] or worker["last_fault"] or worker["failed_examples"] or faults:
             yield f"{worker['name']} was restarted {worker['restarts']} times and counted {faults or 'no'} faults"

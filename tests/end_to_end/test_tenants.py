@@ -29,7 +29,7 @@ CROWD = 6  # jobs of the other key, of each period
 # Headers that say when, which, or how long the text of a time is.
 TIMES = {"date", "server-timing", "x-request-id", "etag", "content-length"}
 
-Told = list[tuple[str, int, dict[str, str], Any]]  # what was asked, status, headers, body
+Exchanges = list[tuple[str, int, dict[str, str], Any]]  # what was asked, status, headers, body
 
 
 @dataclass
@@ -53,13 +53,13 @@ class Tenants:
         headers = {"Authorization": f"Bearer {token}", **how.pop("headers", {})}
         return self.api.http.request(method, path, headers=headers, **how)
 
-    def probe(self, crowd: Callable[[], None]) -> tuple[Told, list[str]]:
+    def probe(self, crowd: Callable[[], None]) -> tuple[Exchanges, list[str]]:
         """All that the curious one is told of two jobs, of which one is alike those of the crowd; their ids."""
-        told: Told = []
+        exchanges: Exchanges = []
 
         def ask(method: str, path: str, **how: Any) -> httpx.Response:
             answer = self.ask(self.curious, method, path, **how)
-            told.append((f"{method} {path}", answer.status_code, dict(answer.headers), body_of(answer)))
+            exchanges.append((f"{method} {path}", answer.status_code, dict(answer.headers), body_of(answer)))
             return answer
 
         with self.suspended():
@@ -67,7 +67,7 @@ class Tenants:
             jobs = []
             for period, first in ((14, 1.0), (14, 2.0), (15, 1.0)):
                 answer = self.submit(self.curious, period, first, deadline_s=3600.0)
-                told.append(("POST /v1/jobs", answer.status_code, dict(answer.headers), body_of(answer)))
+                exchanges.append(("POST /v1/jobs", answer.status_code, dict(answer.headers), body_of(answer)))
                 jobs.append(answer.json()["id"])
             paths = [f"/v1/jobs/{job}{rest}" for job in jobs for rest in ("", "/result")]
             paths += ["/v1/jobs?limit=3", "/readyz", "/health"]
@@ -79,7 +79,7 @@ class Tenants:
             for rest in ("", "/result", "/result/rsi", "/events"):
                 ask("GET", f"/v1/jobs/{job}{rest}")
         ask("GET", "/v1/jobs?limit=3")
-        return told, jobs
+        return exchanges, jobs
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -110,7 +110,7 @@ def body_of(answer: httpx.Response) -> Any:
     return answer.json() if "json" in answer.headers["content-type"] else answer.text
 
 
-def but_for_times(told: Told, jobs: list[str]) -> Told:
+def but_for_times(exchanges: Exchanges, jobs: list[str]) -> Exchanges:
     """Times and the ids of jobs left out; of how long to wait, that it is a power of two."""
 
     def plain(name: str, value: Any) -> Any:
@@ -127,7 +127,7 @@ def but_for_times(told: Told, jobs: list[str]) -> Told:
             return int(value).bit_count()
         return value
 
-    return [(plain("", path), status, plain("", headers), plain("", body)) for path, status, headers, body in told]
+    return [(plain("", path), status, plain("", headers), plain("", body)) for path, status, headers, body in exchanges]
 
 
 def test_who_is_alone_is_told_the_same_as_who_shares_launches_with_another(tenants: Tenants) -> None:
@@ -146,7 +146,7 @@ def test_who_is_alone_is_told_the_same_as_who_shares_launches_with_another(tenan
     for alone, beside in zip(but_for_times(*quiet), but_for_times(*shared), strict=True):
         assert alone == beside
     final = [body for path, _, _, body in shared[0] if path.startswith("GET /v1/jobs/") and "provenance" in body]
-    told = {
+    exchanges = {
         (body["provenance"]["batch_size"], body["provenance"]["batch_reason"]) for body in final if body["provenance"]
     }
-    assert told == {(2, "drained"), (1, "drained")}
+    assert exchanges == {(2, "drained"), (1, "drained")}

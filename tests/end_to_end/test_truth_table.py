@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -164,11 +165,11 @@ ROWS = {
     ),
 }
 # In these conditions jobs run, and something is to be told.
-TOLD = {"degraded", "quarantined"}
+TROUBLE = {"degraded", "quarantined"}
 
 
 @dataclass(frozen=True)
-class Told:
+class Verdict:
     """What both said at one time: the GPU's condition, its worker's state, /readyz' code and status."""
 
     condition: str
@@ -182,7 +183,7 @@ class Watcher(threading.Thread):
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
-        self.seen: list[tuple[float, Told]] = []  # each change
+        self.verdicts: list[tuple[float, Verdict]] = []  # each change
         self.words = ""  # all that /gpu-health said
         self.now = ""
         self._url = url
@@ -193,46 +194,49 @@ class Watcher(threading.Thread):
             while not self._ended.wait(0.01):
                 before, health, ready = (http.get(path) for path in ("/gpu-health", "/gpu-health", "/readyz"))
                 after = http.get("/gpu-health")
-                if not health.is_success or not _told(before, ready) == _told(health, ready) == _told(after, ready):
+                around = [_verdict(one, ready) for one in (before, health, after)]
+                if not health.is_success or not around[0] == around[1] == around[2]:
                     continue  # something changed between the questions: ask again
                 self.now = health.text
                 self.words += self.now
-                told = _told(health, ready)
-                if not self.seen or self.seen[-1][1] != told:
-                    self.seen.append((time.time(), told))
+                verdict = _verdict(health, ready)
+                if not self.verdicts or self.verdicts[-1][1] != verdict:
+                    self.verdicts.append((time.time(), verdict))
 
     def end(self) -> None:
         self._ended.set()
         self.join()
 
     def is_now(self, word: str) -> bool:
-        return bool(self.seen) and (self.seen[-1][1].condition == word or f'"state":"{word}"' in self.now)
+        return bool(self.verdicts) and (self.verdicts[-1][1].condition == word or f'"state":"{word}"' in self.now)
 
-    def since_known(self) -> list[tuple[float, Told]]:
-        first = next((i for i, (_, told) in enumerate(self.seen) if told.condition != "unknown"), len(self.seen))
-        return self.seen[first:]
+    def since_known(self) -> list[tuple[float, Verdict]]:
+        unknown = takewhile(lambda change: change[1].condition == "unknown", self.verdicts)
+        first = len(list(unknown))
+        return self.verdicts[first:]
 
     def conditions(self) -> list[str]:
         """One after another."""
         found: list[str] = []
-        for _, told in self.since_known():
-            condition = "restarting" if told.condition == "lost" else told.condition
+        for _, verdict in self.since_known():
+            condition = "restarting" if verdict.condition == "lost" else verdict.condition
             if not found or found[-1] != condition:
                 found.append(condition)
         return found
 
 
-def _told(health: httpx.Response, ready: httpx.Response) -> Told:
+def _verdict(health: httpx.Response, ready: httpx.Response) -> Verdict:
     body = health.json() if health.is_success else {}
     condition = next((device["state"] for device in body.get("devices", ())), "unknown")
     worker = next((worker["state"] for worker in body.get("workers", ())), "gone")
-    return Told(condition, worker, ready.status_code, ready.json()["status"])
+    return Verdict(condition, worker, ready.status_code, ready.json()["status"])
 
 
-def _in_order(expected: tuple[str, ...], seen: list[str]) -> bool:
+def _in_order(expected: tuple[str, ...], conditions: list[str]) -> bool:
     """Whether all that is expected was seen in this order, and nothing else but health."""
-    rest = iter(seen)
-    return all(any(found == wanted for found in rest) for wanted in expected) and set(seen) <= {*expected, "healthy"}
+    rest = iter(conditions)
+    in_order = all(any(found == wanted for found in rest) for wanted in expected)
+    return in_order and set(conditions) <= {*expected, "healthy"}
 
 
 @contextmanager
@@ -281,7 +285,7 @@ def test_health_tells_the_truth_of_each_fault(redis_url: str, tmp_path: Path, na
                 desk.until(lambda step=step: watcher.is_now(step), f"the GPU was never {step}")
             else:
                 ended.append(send(api, **({"backend": "gpu"} if step in (REFUSED, NO_GPU) else {})))
-                assert ended[-1][1] == step, (watcher.seen, desk.log()[-4000:])
+                assert ended[-1][1] == step, (watcher.verdicts, desk.log()[-4000:])
         desk.until(lambda: row.says in watcher.words, f"nobody said {row.says!r}")
         desk.until(lambda: _in_order(row.conditions, watcher.conditions()), f"{row.conditions} was not seen", 20)
         results = desk.results() if (desk.home / "store" / "results").exists() else []
@@ -291,19 +295,20 @@ def test_health_tells_the_truth_of_each_fault(redis_url: str, tmp_path: Path, na
         assert ended[0][2] == row.attempts
     # Nothing is lost, nothing is answered twice.
     assert results == sorted(f"{job}.{attempt}" for job, how, attempt in ended if how[0] == "succeeded")
-    for _, told in watcher.since_known():
-        if told.worker in ("ready", "busy"):
-            assert (told.code, told.status) == (200, "degraded" if told.condition in TOLD else "ok"), watcher.seen
-        elif told.worker == "restarting" and told.code == 200:  # by the parent's own will, for some seconds
-            assert told.status == "degraded", watcher.seen
+    for _, verdict in watcher.since_known():
+        if verdict.worker in ("ready", "busy"):
+            status = "degraded" if verdict.condition in TROUBLE else "ok"
+            assert (verdict.code, verdict.status) == (200, status), watcher.verdicts
+        elif verdict.worker == "restarting" and verdict.code == 200:  # by the parent's own will, for some seconds
+            assert verdict.status == "degraded", watcher.verdicts
         else:
-            assert (told.code, told.status) == (503, "unavailable"), watcher.seen
+            assert (verdict.code, verdict.status) == (503, "unavailable"), watcher.verdicts
 
 
 def _print(name: str, file: Path, watcher: Watcher) -> None:
     """How long after the fault before it a trouble was first told, where it follows a planned one."""
     happened = [float(line.split()[1]) for line in file.read_text().splitlines()] if file.exists() else []
-    told_at = next((at for at, told in watcher.since_known() if told.condition != "healthy"), 0.0)
+    told_at = next((at for at, verdict in watcher.since_known() if verdict.condition != "healthy"), 0.0)
     before = [at for at in happened if at < told_at]
     later = f", told {told_at - before[-1]:.2f} s after the fault" if before else ""
     print(f"{name}: {' > '.join(watcher.conditions())}{later}")  # noqa: T201
@@ -321,7 +326,7 @@ def test_a_redis_that_goes_away_is_told_at_once_and_costs_no_job(tmp_path: Path)
         server.start()
         desk.until(lambda: api.http.get("/readyz").json()["status"] == "ok", "it is not ready again")
         second = send(api)
-        told = api.http.get("/gpu-health").json()["devices"][0]["state"]
+        state = api.http.get("/gpu-health").json()["devices"][0]["state"]
     assert (health.status_code, health.json()["code"]) == (503, "queue-unavailable")
     assert [how for _, how, _ in (first, second)] == [GPU, GPU]
-    assert told == "healthy"
+    assert state == "healthy"
