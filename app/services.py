@@ -1,11 +1,11 @@
 """The services of one application: what its routes and background loops share, made when it starts."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 from redis.exceptions import RedisError
@@ -15,6 +15,7 @@ from warpdesk_server.app.jobs.admission import Admission
 from warpdesk_server.app.jobs.completions import Completions
 from warpdesk_server.app.jobs.queue import Queue
 from warpdesk_server.app.jobs.watchdog import Watchdog
+from warpdesk_server.app.kit import ledger_calls
 from warpdesk_server.app.kit.amounts import Amounts
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Limits, Shares
@@ -28,6 +29,8 @@ from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.privacy.rounds.state import Rounds
 from warpdesk_server.workers.store.protocol import Store
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,10 @@ class Services:
     csvs: Places  # processes that read a CSV
     unwritten: Shares  # bytes of arrays that wait to be written
     for_workers: Shares  # bytes of documents and inputs of workers of other hosts
+
+    async def ask_ledger(self, owner: str, call: Callable[[], T]) -> T:
+        """The answer of the database of budgets and rounds, or a refusal; the call takes one of the owner's threads."""
+        return await ledger_calls.in_time(self.ledger_threads, owner, call)
 
     def require_redis(self) -> None:
         """Refuse what needs Redis while it is away by all that is known: nobody has to wait to find out again."""

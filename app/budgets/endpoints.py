@@ -1,8 +1,8 @@
 """Budgets over HTTP: made once, charged by jobs, with a chain of entries that administrators can replay."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -15,7 +15,7 @@ from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.budgets import schemas
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import operations
-from warpdesk_server.app.kit import amounts, errors, ledger_calls
+from warpdesk_server.app.kit import amounts, errors
 from warpdesk_server.app.kit.errors import Refusal, refuse_at
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.spend import Spend
@@ -26,8 +26,6 @@ from warpdesk_server.privacy.charging import Charge, UnknownCharge
 from warpdesk_server.privacy.rules import Rules
 
 router = APIRouter(tags=["budgets"], route_class=Audited)
-
-T = TypeVar("T")
 
 _CALLER = ("unauthorized", "missing-scope", "foreign-host", "ledger-unavailable")
 _BODY = ("malformed-json", "duplicate-key", "body-too-large", "unsupported-media-type", "invalid-request")
@@ -59,7 +57,7 @@ async def create(request: Request, caller: Admin, services: ServicesDep) -> Resp
     )
     given = asked.model_dump(exclude={"charge_keys", "arrays"})
     made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
-    budget = await _asked(services, caller, lambda: services.ledger.budgets.open(made))
+    budget = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.open(made))
     audit.about(request, budget.id)
     return _answer(_budget(budget), 201, {"Location": f"/v1/budgets/{budget.id}"})
 
@@ -78,7 +76,7 @@ async def budgets(
         str | None, Query(description="From `next` of the page before", pattern=schemas.BUDGET_ID)
     ] = None,
 ) -> Response:
-    found = await _asked(services, caller, lambda: services.ledger.budgets.page(limit + 1, cursor))
+    found = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.page(limit + 1, cursor))
     more = f"/v1/budgets?limit={limit}&cursor={found[limit - 1].id}" if len(found) > limit else None
     page = schemas.BudgetPage(budgets=[_budget(budget) for budget in found[:limit]], next=more)
     return _answer(page, 200, {"Link": f'<{more}>; rel="next"'} if more else {})
@@ -92,7 +90,7 @@ async def budgets(
 )
 async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
     """What it holds, what was spent and what remains, as exact decimals, and the head of its chain."""
-    return _answer(_budget(await _asked(services, caller, lambda: services.ledger.budgets.get(budget_id))))
+    return _answer(_budget(await services.ask_ledger(caller.id, lambda: services.ledger.budgets.get(budget_id))))
 
 
 @router.post(
@@ -103,7 +101,9 @@ async def budget(budget_id: str, caller: Reader, services: ServicesDep) -> Respo
 )
 async def close(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
     """From then on nothing is charged to it. What was spent stays on record, and jobs that were charged run."""
-    return _answer(_budget(await _asked(services, caller, lambda: services.ledger.budgets.close(budget_id, caller.id))))
+    return _answer(
+        _budget(await services.ask_ledger(caller.id, lambda: services.ledger.budgets.close(budget_id, caller.id)))
+    )
 
 
 @router.get(
@@ -113,7 +113,7 @@ async def close(budget_id: str, caller: Admin, services: ServicesDep) -> Respons
     responses=errors.documented(*_CALLER, "unknown-budget", "audit-unavailable"),
 )
 async def rules(budget_id: str, caller: Admin, services: ServicesDep) -> Response:
-    found = await _asked(services, caller, lambda: services.ledger.budgets.rules(budget_id))
+    found = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.rules(budget_id))
     return Response(found.text, media_type="application/json")
 
 
@@ -134,7 +134,9 @@ async def change_rules(budget_id: str, request: Request, caller: Admin, services
     asked = await bodies.read_json(
         request, services.settings.max_body, lambda sent: bodies.fitted(schemas.BudgetRules, bodies.parse(sent))
     )
-    await _asked(services, caller, lambda: services.ledger.budgets.change_rules(budget_id, _rules(asked), caller.id))
+    await services.ask_ledger(
+        caller.id, lambda: services.ledger.budgets.change_rules(budget_id, _rules(asked), caller.id)
+    )
     return Response(asked.model_dump_json(), media_type="application/json")
 
 
@@ -157,7 +159,9 @@ async def quote(budget_id: str, request: Request, caller: Reader, services: Serv
         return job.spend, list(job.stored.values())
 
     spend, stored = await bodies.read_json(request, services.settings.max_body, checked, small=0)  # it reads files
-    told = await _asked(services, caller, lambda: services.ledger.budgets.quote(budget_id, spend, caller.id, stored))
+    told = await services.ask_ledger(
+        caller.id, lambda: services.ledger.budgets.quote(budget_id, spend, caller.id, stored)
+    )
     return _answer(schemas.Quote(fits=told.fits, cost=_amounts(told.cost), remaining=_amounts(told.remaining)))
 
 
@@ -176,7 +180,7 @@ async def history(
 ) -> Response:
     """Every charge, refund and change in order; each holds the hash of the one before. Whose a charge is and what for,
     its owner and administrators see alone."""
-    found = await _asked(services, caller, lambda: services.ledger.budgets.history(budget_id, after, limit + 1))
+    found = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.history(budget_id, after, limit + 1))
     more = f"/v1/budgets/{budget_id}/history?after={found[limit - 1].seq}&limit={limit}" if len(found) > limit else None
     return _answer(schemas.History(entries=[_entry(entry, caller) for entry in found[:limit]], next=more))
 
@@ -190,7 +194,7 @@ async def history(
 async def verify(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
     """Replay the whole chain: every hash, and whether what was spent is the sum of its entries. A head that was noted
     before, from any answer, proves that nothing before it was changed since."""
-    told = await _asked(services, caller, lambda: services.ledger.budgets.verify(budget_id))
+    told = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.verify(budget_id))
     return _answer(
         schemas.Verified(
             valid=told.ok, entries=told.entries, head=told.head, first_bad=told.first_bad, reason=told.reason
@@ -206,7 +210,7 @@ async def verify(budget_id: str, caller: Reader, services: ServicesDep) -> Respo
 )
 async def charge(charge_id: str, caller: Reader, services: ServicesDep) -> Response:
     """What became of it: `charged`, `claimed` by a worker, `released`, `failed` (spent all the same) or `void`."""
-    found = await _asked(services, caller, lambda: _own(services, caller, charge_id))
+    found = await services.ask_ledger(caller.id, lambda: _own(services, caller, charge_id))
     return _answer(_charge(found))
 
 
@@ -218,10 +222,6 @@ def _own(services: Services, caller: Key, charge_id: str) -> Charge:
     if found is None or (found.owner != caller.id and not caller.allows("admin")):
         raise Refusal("unknown-charge", f"There is no charge {charge_id[:80]!r}")
     return found
-
-
-async def _asked(services: Services, caller: Key, question: Callable[[], T]) -> T:
-    return await ledger_calls.in_time(services.ledger_threads, caller.id, question)
 
 
 def _budget(found: Budget) -> models.Budget:

@@ -1,11 +1,9 @@
 """Rounds of secure aggregation: a group of clients has its vectors summed by a server that reads none of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import anyio
-import anyio.to_thread
 import pydantic_core
 from fastapi import APIRouter, Request, Response
 
@@ -17,16 +15,14 @@ from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import results
 from warpdesk_server.app.jobs.records import own_job
-from warpdesk_server.app.kit import amounts, errors, ledger_calls, limits
+from warpdesk_server.app.kit import amounts, errors, limits
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.app.kit.limits import Share
 from warpdesk_server.app.kit.schemas import moment
-from warpdesk_server.app.rounds import schemas
+from warpdesk_server.app.rounds import masked, schemas
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.kernels.problems import Problem
 from warpdesk_server.privacy.rounds.records import Member, Status
 from warpdesk_server.privacy.rounds.terms import Bounds, NewRound, overflow_proof, problems
-from warpdesk_server.workers.store.rows import Closed, Row, RowTaken
 
 router = APIRouter(prefix="/v1/secagg/rounds", tags=["rounds"], route_class=Audited)
 
@@ -42,7 +38,6 @@ _BODY = (
 _JOINED: dict[str, Any] = {"security": [{"join_token": []}]}
 _EITHER: dict[str, Any] = {"security": [{"bearer": []}, {"api_key": []}, {"join_token": []}]}
 
-T = TypeVar("T")
 B = TypeVar("B", bound=Body)
 
 
@@ -83,8 +78,7 @@ async def create(request: Request, caller: Submitter, services: ServicesDep) -> 
             f"a job may have {settings.max_job_bytes}"
         )
         raise errors.refuse_at("job-too-large", "/dimension", sentence)
-    round_id, tokens = await _told(
-        services,
+    round_id, tokens = await services.ask_ledger(
         caller.id,
         lambda: services.rounds.create(
             new, Bounds(settings.max_live_rounds, settings.round_bytes_per_key, settings.max_round_bytes)
@@ -138,12 +132,12 @@ async def see(round_id: str, request: Request, services: ServicesDep) -> schemas
 async def cancel(round_id: str, request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """No sum is made of it any more, its clients are told that it was aborted, and what they sent is erased. A round
     whose job is queued already is canceled with the job. An admin may end any round."""
-    status = await _told(services, caller.id, lambda: services.rounds.status(round_id))
+    status = await services.ask_ledger(caller.id, lambda: services.rounds.status(round_id))
     if status.owner != caller.id and not caller.allows("admin"):
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
     if status.owner != caller.id:
         await audit.begin(request, caller)
-    await _told(services, caller.id, lambda: services.rounds.cancel(round_id))
+    await services.ask_ledger(caller.id, lambda: services.rounds.cancel(round_id))
     if status.job_id is not None:
         job_id = status.job_id
         with suppress(KeyError):  # Redis has forgotten it
@@ -163,7 +157,7 @@ async def send_keys(round_id: str, request: Request, services: ServicesDep) -> R
     member = await _member(request, services, round_id)
     keys = await _body(request, services, schemas.Keys)
     mask_public, share_public = bytes.fromhex(keys.mask_public), bytes.fromhex(keys.share_public)
-    await _told(services, member.owner, lambda: services.rounds.send_keys(member, mask_public, share_public))
+    await services.ask_ledger(member.owner, lambda: services.rounds.send_keys(member, mask_public, share_public))
     return Response(status_code=204)
 
 
@@ -177,7 +171,7 @@ async def send_keys(round_id: str, request: Request, services: ServicesDep) -> R
 async def roster(round_id: str, request: Request, services: ServicesDep) -> schemas.Roster:
     """Known once the keys are in, or their time is over."""
     status = await _seen(request, services, round_id)
-    found = await _told(services, status.owner, lambda: services.rounds.roster(round_id))
+    found = await services.ask_ledger(status.owner, lambda: services.rounds.roster(round_id))
     return schemas.Roster(
         round=round_id,
         clients={
@@ -209,8 +203,8 @@ async def send_shares(round_id: str, request: Request, services: ServicesDep) ->
         int(client): (bytes.fromhex(both.self_seed), bytes.fromhex(both.mask_key))
         for client, both in sent.commitments.items()
     }
-    await _told(
-        services, member.owner, lambda: services.rounds.send_shares(member, _by_client(sent.ciphertexts), commitments)
+    await services.ask_ledger(
+        member.owner, lambda: services.rounds.send_shares(member, _by_client(sent.ciphertexts), commitments)
     )
     return Response(status_code=204)
 
@@ -225,7 +219,7 @@ async def send_shares(round_id: str, request: Request, services: ServicesDep) ->
 async def shares(round_id: str, request: Request, services: ServicesDep) -> schemas.ReceivedShares:
     """Known once the shares are in, or their time is over. Who has sent none is out of the round."""
     member = await _member(request, services, round_id)
-    sharers, received = await _told(services, member.owner, lambda: services.rounds.shares_for(member))
+    sharers, received = await services.ask_ledger(member.owner, lambda: services.rounds.shares_for(member))
     return schemas.ReceivedShares(
         sharers=sharers,
         shares={
@@ -262,40 +256,7 @@ async def send_masked(round_id: str, request: Request, services: ServicesDep) ->
     short or too late is erased, and its client may send it again while the phase lasts."""
     bodies.require_media_type(request, BINARY)
     member = await _member(request, services, round_id)
-    place = await _told(services, member.owner, lambda: services.rounds.place(member))
-    declared = bodies.declared_length(request)
-    if declared is not None and declared != place.row_bytes:
-        raise _wrong_length(declared, place.row_bytes)
-    rows = services.store.rows(round_id, place.rows, place.row_bytes)
-
-    def begin() -> Row:
-        rows.begin()
-        return rows.open(place.row)
-
-    try:
-        row = await anyio.to_thread.run_sync(begin)
-    except RowTaken:
-        sentence = f"Client {member.client} is sending its masked vector already: look again when that has ended"
-        raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
-    try:
-        with anyio.move_on_after(place.seconds) as in_time, services.unwritten.take(member.owner, 0) as share:
-            await _receive(request, row, place.row_bytes, share)
-        if in_time.cancelled_caught:
-            raise Refusal("phase-over", "The time for masked vectors ended before this one was whole")
-        with anyio.CancelScope(shield=True):  # once it is asked, the answer decides what becomes of the row
-            await _settled(services, member.owner, lambda: services.rounds.send_masked(member))
-    except Closed:
-        raise Refusal("phase-over", "The phase masked has ended") from None
-    except BaseException as error:
-        with anyio.CancelScope(shield=True):
-            await _erase_unless_counted(services, member, row)
-            if isinstance(error, Refusal) and error.code in ("phase-over", "round-aborted"):
-                status = await _told(services, member.owner, lambda: services.rounds.status(round_id))
-                if status.phase in ("done", "aborted"):  # nobody else would delete what this request has begun again
-                    await anyio.to_thread.run_sync(rows.delete)
-        raise
-    finally:
-        row.close()
+    await masked.receive(request, services, member)
     return Response(status_code=204)
 
 
@@ -309,7 +270,7 @@ async def send_masked(round_id: str, request: Request, services: ServicesDep) ->
 async def survivors(round_id: str, request: Request, services: ServicesDep) -> schemas.Survivors:
     """Known once the masked vectors are in, or their time is over. Who dropped out has dropped out for good."""
     status = await _seen(request, services, round_id)
-    stayed, gone = await _told(services, status.owner, lambda: services.rounds.survivors(round_id))
+    stayed, gone = await services.ask_ledger(status.owner, lambda: services.rounds.survivors(round_id))
     return schemas.Survivors(survivors=stayed, dropped=gone)
 
 
@@ -326,8 +287,7 @@ async def send_unmask(round_id: str, request: Request, services: ServicesDep) ->
     who dropped out. Never both: together they open a vector."""
     member = await _member(request, services, round_id)
     sent = await _body(request, services, schemas.Unmasking, keys=limits.JSON_KEYS_OF_MEMBERS)
-    await _told(
-        services,
+    await services.ask_ledger(
         member.owner,
         lambda: services.rounds.send_unmask(member, _by_client(sent.self_seed), _by_client(sent.mask_key)),
     )
@@ -350,7 +310,7 @@ async def result(round_id: str, caller: Reader, services: ServicesDep) -> Respon
         raise Refusal("round-aborted", f"The round was aborted: {status.why}")
     if status.phase != "done" or status.job_id is None:
         raise Refusal("not-yet", f"The round is in the phase {status.phase}, and has no sum yet")
-    stayed, gone = await _told(services, caller.id, lambda: services.rounds.survivors(round_id))
+    stayed, gone = await services.ask_ledger(caller.id, lambda: services.rounds.survivors(round_id))
     record = await own_job(services, caller, status.job_id)
 
     def told(whole: dict[str, Any]) -> bytes:
@@ -387,26 +347,10 @@ def _proof(new: NewRound) -> schemas.OverflowProof:
     return schemas.OverflowProof(max_abs_sum=largest, limit=limit)
 
 
-# --- what the routes share
-
-
-async def _told(services: Services, owner: str, ask: Callable[[], T]) -> T:
-    """Ask the database in a thread; what it refuses is refused to the caller. What a member asks is its round's owner's
-    question."""
-    return await ledger_calls.in_time(services.ledger_threads, owner, ask)
-
-
-async def _settled(services: Services, owner: str, ask: Callable[[], T]) -> T:
-    """The same, and wait for the answer however long it takes: what is asked is not left to happen later."""
-    with anyio.CancelScope(shield=True):
-        answer = await ledger_calls.to_the_end(services.ledger_threads, owner, ask)
-    return answer  # noqa: RET504 (to mypy the scope could swallow an error)
-
-
 async def _member(request: Request, services: Services, round_id: str) -> Member:
     token, gate = auth.token_of(request), request.app.state.gate
     try:  # a member is let in however many others are refused from the same address
-        member = await _told(services, bodies.sender(request), lambda: services.rounds.member(round_id, token))
+        member = await services.ask_ledger(bodies.sender(request), lambda: services.rounds.member(round_id, token))
     except Refusal as refusal:
         if refusal.code in ("unknown-member", "unknown-round"):
             gate.count_failure(request)
@@ -417,7 +361,7 @@ async def _member(request: Request, services: Services, round_id: str) -> Member
 
 async def _own(services: Services, caller: Key, round_id: str) -> Status:
     """The state of one of the caller's rounds; another key's does not exist."""
-    status = await _told(services, caller.id, lambda: services.rounds.status(round_id))
+    status = await services.ask_ledger(caller.id, lambda: services.rounds.status(round_id))
     if status.owner != caller.id:
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
     return status
@@ -427,7 +371,7 @@ async def _seen(request: Request, services: Services, round_id: str) -> Status:
     """The state of a round for who made it or is in it."""
     if auth.token_of(request).startswith("wdj_"):
         member = await _member(request, services, round_id)
-        return await _told(services, member.owner, lambda: services.rounds.status(round_id))
+        return await services.ask_ledger(member.owner, lambda: services.rounds.status(round_id))
     return await _own(services, await auth.reader(request), round_id)
 
 
@@ -438,43 +382,6 @@ async def _body(request: Request, services: Services, model: type[B], keys: int 
         lambda sent: bodies.fitted(model, amounts.of_body(sent, model.model_json_schema())),
         keys=keys,
     )
-
-
-async def _erase_unless_counted(services: Services, member: Member, row: Row) -> None:
-    """Leave nothing of a vector that is not part of the sum. Where the database cannot say whether it is, it stays."""
-    try:
-        counted = await _settled(services, member.owner, lambda: services.rounds.counts_masked(member))
-    except Refusal:
-        return
-    if not counted:
-        await anyio.to_thread.run_sync(row.erase)
-
-
-async def _receive(request: Request, row: Row, size: int, share: Share) -> None:
-    """Write pieces as they come; few are held, and none where the share has no room for them."""
-    received = 0
-    pieces = list[bytes]()
-    async for piece in request.stream():
-        received += len(piece)
-        if received > size:
-            raise _wrong_length(received, size, "at least ")
-        pieces.append(piece)
-        if not share.fits(max(len(piece), limits.PIECE)) or share.amount >= limits.VECTOR_WRITTEN_AT_ONCE:
-            await anyio.to_thread.run_sync(row.write, pieces)
-            pieces = []
-            share.close()
-    if received < size:
-        raise _wrong_length(received, size)
-
-    def finish() -> None:
-        row.write(pieces)
-        row.finish()
-
-    await anyio.to_thread.run_sync(finish)
-
-
-def _wrong_length(got: int, size: int, prefix: str = "") -> Refusal:
-    return Refusal("wrong-length", f"A masked vector of this round has {size} bytes, got {prefix}{got}")
 
 
 def _by_client(given: Mapping[str, str]) -> dict[int, bytes]:

@@ -1,0 +1,100 @@
+"""A masked vector on its way in: written as it comes, and erased unless it becomes part of the sum."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from fastapi import Request
+
+from warpdesk_server.app.http import bodies
+from warpdesk_server.app.kit import ledger_calls, limits
+from warpdesk_server.app.kit.errors import Refusal
+from warpdesk_server.app.kit.limits import Share
+from warpdesk_server.app.services import Services
+from warpdesk_server.privacy.rounds.records import Member
+from warpdesk_server.workers.store.rows import Closed, Row, RowTaken
+
+T = TypeVar("T")
+
+
+async def receive(request: Request, services: Services, member: Member) -> None:
+    """Take the vector of a member, or refuse it and leave nothing of it."""
+    place = await services.ask_ledger(member.owner, lambda: services.rounds.place(member))
+    declared = bodies.declared_length(request)
+    if declared is not None and declared != place.row_bytes:
+        raise _wrong_length(declared, place.row_bytes)
+    rows = services.store.rows(member.round_id, place.rows, place.row_bytes)
+
+    def begin() -> Row:
+        rows.begin()
+        return rows.open(place.row)
+
+    try:
+        row = await anyio.to_thread.run_sync(begin)
+    except RowTaken:
+        sentence = f"Client {member.client} is sending its masked vector already: look again when that has ended"
+        raise Refusal("busy", sentence, headers={"Retry-After": "1"}) from None
+    try:
+        with anyio.move_on_after(place.seconds) as in_time, services.unwritten.take(member.owner, 0) as share:
+            await _write(request, row, place.row_bytes, share)
+        if in_time.cancelled_caught:
+            raise Refusal("phase-over", "The time for masked vectors ended before this one was whole")
+        with anyio.CancelScope(shield=True):  # once the call is made, its answer decides what becomes of the row
+            await _settled(services, member.owner, lambda: services.rounds.send_masked(member))
+    except Closed:
+        raise Refusal("phase-over", "The phase masked has ended") from None
+    except BaseException as error:
+        with anyio.CancelScope(shield=True):
+            await _erase_unless_counted(services, member, row)
+            if isinstance(error, Refusal) and error.code in ("phase-over", "round-aborted"):
+                status = await services.ask_ledger(member.owner, lambda: services.rounds.status(member.round_id))
+                if status.phase in ("done", "aborted"):  # nobody else would delete what this request has begun again
+                    await anyio.to_thread.run_sync(rows.delete)
+        raise
+    finally:
+        row.close()
+
+
+async def _write(request: Request, row: Row, size: int, share: Share) -> None:
+    """Write pieces as they come; few are held, and none where the share has no room for them."""
+    received = 0
+    pieces = list[bytes]()
+    async for piece in request.stream():
+        received += len(piece)
+        if received > size:
+            raise _wrong_length(received, size, "at least ")
+        pieces.append(piece)
+        if not share.fits(max(len(piece), limits.PIECE)) or share.amount >= limits.VECTOR_WRITTEN_AT_ONCE:
+            await anyio.to_thread.run_sync(row.write, pieces)
+            pieces = []
+            share.close()
+    if received < size:
+        raise _wrong_length(received, size)
+
+    def finish() -> None:
+        row.write(pieces)
+        row.finish()
+
+    await anyio.to_thread.run_sync(finish)
+
+
+async def _erase_unless_counted(services: Services, member: Member, row: Row) -> None:
+    """Leave nothing of a vector that is not part of the sum. Where the database cannot say whether it is, it stays."""
+    try:
+        counted = await _settled(services, member.owner, lambda: services.rounds.counts_masked(member))
+    except Refusal:
+        return
+    if not counted:
+        await anyio.to_thread.run_sync(row.erase)
+
+
+async def _settled(services: Services, owner: str, ask: Callable[[], T]) -> T:
+    """The answer of the database, however long it takes: a call that was made must not take effect unnoticed."""
+    with anyio.CancelScope(shield=True):
+        answer = await ledger_calls.to_the_end(services.ledger_threads, owner, ask)
+    return answer  # noqa: RET504 (to mypy the scope could swallow an error)
+
+
+def _wrong_length(got: int, size: int, prefix: str = "") -> Refusal:
+    return Refusal("wrong-length", f"A masked vector of this round has {size} bytes, got {prefix}{got}")
