@@ -4,13 +4,12 @@ The attempt number is a fence: a claim raises it, and whatever arrives with an o
 same call after a lost reply changes nothing and answers the same.
 """
 
-import hmac
 import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from math import ceil, inf, nan
 from typing import Any, cast
 
@@ -26,6 +25,7 @@ from rq.utils import now, utcformat
 from warpdesk_server.workers.process import is_dead
 from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import Tally, numbers
+from warpdesk_server.workers.queue.encoding import claim_arguments, ending_arguments, finished, text_fields, texts
 from warpdesk_server.workers.queue.keys import (
     QUEUE,
     counts_key,
@@ -43,9 +43,7 @@ from warpdesk_server.workers.queue.protocol import (
     Failed,
     JobRequest,
     Priority,
-    Provenance,
     State,
-    Succeeded,
 )
 from warpdesk_server.workers.queue.records import (
     GIVEN_UP,
@@ -57,9 +55,7 @@ from warpdesk_server.workers.queue.records import (
     Claim,
     Ending,
     Enqueued,
-    Finish,
     Finished,
-    Followed,
     Held,
     IdempotencyKey,
     InputsGone,
@@ -70,6 +66,7 @@ from warpdesk_server.workers.queue.records import (
     Reaped,
 )
 from warpdesk_server.workers.queue.reports import WorkerReport
+from warpdesk_server.workers.queue.signatures import SignedRecords
 
 log = logging.getLogger("warpdesk.queue")
 
@@ -93,13 +90,13 @@ def connect(url: str, retry: Retry | None = None, timeout: float = 10.0) -> Redi
 class JobQueue:
     """Jobs of every owner. Synchronous: the API calls it in threads.
 
-    Accounts of workers may write any record. Who has the store has `mac_of`, a digest by a key that no account of Redis
-    tells: it signs the requests that it queues, and to it what was not signed, or is of another job, is no job.
+    With `mac_of`, a digest by a key that no account of Redis has, it signs requests and takes no others
+    (`workers.queue.signatures`).
     """
 
     def __init__(self, connection: Redis, mac_of: Callable[[str], str] | None = None) -> None:
         self._redis = connection
-        self._mac_of = mac_of
+        self._signed = SignedRecords(mac_of)
 
     def enqueue(
         self,
@@ -120,7 +117,7 @@ class JobQueue:
             request.owner,
             request.operation,
             text,
-            self._signed(text),
+            self._signed.mac(text),
             json.dumps(sorted(set(request.inputs.values()))),
             repr(request.result_ttl),
             "" if request.deadline is None else repr(request.deadline),
@@ -169,7 +166,7 @@ class JobQueue:
         with self._redis.pipeline(transaction=False) as pipe:
             for job_id in job_ids:
                 pipe.hgetall(job_key(job_id))
-            found = [_text(fields) for fields in pipe.execute()]
+            found = [text_fields(fields) for fields in pipe.execute()]
         return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
 
     def checked(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
@@ -182,7 +179,7 @@ class JobQueue:
             (seconds, microseconds), *found = pipe.execute()
         now, records = seconds + microseconds / 1e6, list[JobRecord | None]()
         for job_id, fields, closed in zip(job_ids, found[::2], found[1::2], strict=True):
-            record = self._read(job_id, _text(fields))
+            record = self._signed.record(job_id, text_fields(fields))
             if record is not None and (closed or (record.request.deadline or inf) <= now):
                 record = replace(record, closed=True)
             records.append(record)
@@ -196,7 +193,7 @@ class JobQueue:
             return None
         if not isinstance(fields, dict):
             return None
-        return self._read(job_id, {name: str(value) for name, value in fields.items()})
+        return self._signed.record(job_id, {name: str(value) for name, value in fields.items()})
 
     def sign_older(self, owners: Iterable[str]) -> None:
         """Sign the requests of these owners' jobs that have no MAC, as the release before wrote none."""
@@ -209,7 +206,7 @@ class JobQueue:
                         pipe.hget(job_key(job_id), "request")
                     for job_id, request in zip(some, pipe.execute(), strict=True):
                         if request is not None:
-                            pipe.hsetnx(job_key(job_id), "mac", self._signed(request.decode(errors="replace")))
+                            pipe.hsetnx(job_key(job_id), "mac", self._signed.mac(request.decode(errors="replace")))
                     pipe.execute()
 
     def position(self, job_id: str) -> int | None:
@@ -221,7 +218,7 @@ class JobQueue:
 
         What the API cancels it notes where no worker may write. Raises KeyError for a job that does not exist.
         """
-        closing = self._mac_of is not None and not by_worker
+        closing = self._signed.signs and not by_worker
         state = self._eval(scripts.CANCEL_AND_CLOSE if closing else scripts.CANCEL, job_id)
         if state is None:
             raise KeyError(job_id)
@@ -231,13 +228,13 @@ class JobQueue:
         """Cancel if live, and forget parameters, inputs, result, provenance and error; how it ended stays. Returns the
         result's name and the array ids that no other live job of the owner uses, for the store to delete: for a minute,
         so that a caller who was not told, or died before it deleted them, can ask again."""
-        record = self._read(job_id, self._fields(job_id))
+        record = self._signed.record(job_id, self._fields(job_id))
         if record is None:
             return None, ()
         nothing: dict[str, Any] = {"params": {}, "inputs": {}, "seed": None, "together": None, "work": 0.0, "size": 0}
         stripped = record.request.model_copy(update=nothing).model_dump_json()
         inputs = json.dumps(sorted(set(record.request.inputs.values())))
-        result, *arrays = self._eval(scripts.ERASE, job_id, stripped, self._signed(stripped), inputs)
+        result, *arrays = self._eval(scripts.ERASE, job_id, stripped, self._signed.mac(stripped), inputs)
         return (result.decode() or None), tuple(array.decode() for array in arrays)
 
     def jobs(self, owner: str, limit: int, before: str | None = None) -> Sequence[JobRecord]:
@@ -297,12 +294,12 @@ class JobQueue:
 
         Raises InputsGone where they were not kept because they are private.
         """
-        record = self._read(job_id, self._fields(job_id))
+        record = self._signed.record(job_id, self._fields(job_id))
         if record is None or not record.dead:
             return False
         request = record.request.model_copy(update={"deadline": None})
         text = request.model_dump_json()
-        done = int(self._eval(scripts.RERUN, job_id, text, self._signed(text), *self._for_rq(request)))
+        done = int(self._eval(scripts.RERUN, job_id, text, self._signed.mac(text), *self._for_rq(request)))
         if done < 0:
             raise InputsGone(*sorted(set(request.inputs.values())))
         return bool(done)
@@ -340,7 +337,7 @@ class JobQueue:
 
     def claim(self, claim: Claim) -> Batch | None:
         """Take jobs that run together; None when there is nothing to do. The same claim again has the same answer."""
-        return self._batch(self._eval(scripts.CLAIM, *_claim_arguments(claim)), claim)
+        return self._batch(self._eval(scripts.CLAIM, *claim_arguments(claim)), claim)
 
     def leave(self, claim: Claim) -> Batch | None:
         """Wait no more by this claim, which found nothing: what it was handed since, if anything."""
@@ -366,17 +363,17 @@ class JobQueue:
     ) -> Finished:
         """End attempts, each by itself: make an outcome visible, or give the job back. An attempt that is not the one
         that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip."""
-        told = [part for ending in endings for part in _ending_arguments(ending)]
+        told = [part for ending in endings for part in ending_arguments(ending)]
         if then is None:
-            return _finished(self._eval(scripts.FINISH, worker, 1, *told), None)
+            return finished(self._eval(scripts.FINISH, worker, 1, *told), None)
         with self._redis.pipeline(transaction=False) as pipe:
             try:
                 pipe.evalsha(digest_of(scripts.FINISH), 0, worker, 0, *told)
-                pipe.evalsha(digest_of(scripts.CLAIM), 0, *_claim_arguments(then))
-                finished, claimed = pipe.execute()
+                pipe.evalsha(digest_of(scripts.CLAIM), 0, *claim_arguments(then))
+                answer, claimed = pipe.execute()
             except NoScriptError:
-                return _finished(self._eval(scripts.FINISH, worker, 0, *told), self.claim(then))
-        return _finished(finished, self._batch(claimed, then))
+                return finished(self._eval(scripts.FINISH, worker, 0, *told), self.claim(then))
+        return finished(answer, self._batch(claimed, then))
 
     def progress(self, job_id: str, attempt: int, done: float) -> None:
         """How far a running job is, 0 to 1; nothing when the attempt is stale."""
@@ -400,7 +397,7 @@ class JobQueue:
         judged_until = repr(until if judge_leases else 0.0)
         given = judged_until, int(jumped), repr(LEASE_SECONDS), GIVEN_UP.model_dump_json(), most
         ended = self._eval(scripts.REAP, *given, *dead)
-        told = [(self._request(*_texts(signed)), attempt, how.decode()) for *signed, attempt, how in ended]
+        told = [(self._signed.request(*texts(signed)), attempt, how.decode()) for *signed, attempt, how in ended]
         return [Reaped(request, attempt, how) for request, attempt, how in told if request is not None]
 
     def count(self, tally: Tally, *, ask: bool = False) -> None:
@@ -474,34 +471,7 @@ class JobQueue:
         return seconds + microseconds / 1e6
 
     def _fields(self, job_id: str) -> dict[str, str]:
-        return _text(cast(dict[bytes, bytes], self._redis.hgetall(job_key(job_id))))
-
-    def _signed(self, request: str) -> str:
-        return "" if self._mac_of is None else self._mac_of(request)
-
-    def _request(self, job_id: str, request: str, mac: str) -> JobRequest | None:
-        """What a job asks for; None where nobody who has the key wrote that, or it is another job's."""
-        if self._mac_of is None or hmac.compare_digest(self._mac_of(request).encode(), mac.encode()):
-            try:
-                read = JobRequest.model_validate_json(request)
-            except ValidationError as error:
-                _tell_odd(job_id, f"its request cannot be read at {error.errors()[0]['loc']}")
-                return None
-            if read.id == job_id:
-                return read
-        _tell_odd(job_id, "its request is not what this service wrote")
-        return None
-
-    def _read(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
-        """The record with these fields, if it is one."""
-        if not fields:
-            return None
-        request = self._request(job_id, fields.get("request", ""), fields.get("mac", ""))
-        try:
-            return None if request is None else _record(request, fields)
-        except (ValueError, KeyError) as error:  # of another release, or a worker's account wrote it
-            _tell_odd(job_id, repr(error))
-            return None
+        return text_fields(cast(dict[bytes, bytes], self._redis.hgetall(job_key(job_id))))
 
     def _batch(self, claimed: list[Any], claim: Claim) -> Batch | None:
         """None also where a repeated claim finds that all its jobs were taken from it meanwhile."""
@@ -509,8 +479,8 @@ class JobQueue:
         ahead = time.monotonic() - float(at)  # of Redis' clock
         held, odd = list[Held](), list[tuple[str | int, ...]]()
         for *signed, attempt, strikes, submitted, started in jobs:
-            job_id, text, mac = _texts(signed)
-            request = self._request(job_id, text, mac)
+            job_id, text, mac = texts(signed)
+            request = self._signed.request(job_id, text, mac)
             if request is None:
                 odd.append((job_id, attempt, claim.digest, "failed", _ODD.model_dump_json(), "", "", ""))
                 continue
@@ -518,13 +488,13 @@ class JobQueue:
             held.append(Held(request, attempt, strikes, ahead, *times, claim.token))
         if odd:  # whoever claims it next would find the same
             self._eval(scripts.FINISH, "", 0, *(part for ending in odd for part in ending))
-        return Batch(tuple(held), _texts([reason])[0]) if held else None
+        return Batch(tuple(held), texts([reason])[0]) if held else None
 
     def _current(self, job_id: str, fields: dict[str, str]) -> JobRecord | None:
         if fields.get("state") == State.QUEUED and "deadline" in fields:
             self._eval(scripts.EXPIRE_IF_OVERDUE, job_id)
             fields = self._fields(job_id)
-        return self._read(job_id, fields)
+        return self._signed.record(job_id, fields)
 
     def _for_rq(self, request: JobRequest) -> list[Any]:
         """RQ's own record of a queued job, as field, value, field, value."""
@@ -556,12 +526,6 @@ def _readable(report: bytes) -> WorkerReport | None:
         return None
 
 
-@lru_cache(maxsize=1024)
-def _tell_odd(job_id: str, why: str) -> None:
-    """Once of each: who waits for a job asks every few seconds."""
-    log.error("the record of %s is taken for none: %s", job_id, why)
-
-
 @cache
 def _tell_unreadable(where: tuple[int | str, ...]) -> None:
     """Once of each place: reports come every few seconds."""
@@ -570,68 +534,3 @@ def _tell_unreadable(where: tuple[int | str, ...]) -> None:
 
 def lane_of(request: JobRequest) -> str:
     return f"{request.priority}-gpu" if request.backend == "gpu" else request.priority
-
-
-def _claim_arguments(claim: Claim) -> tuple[Any, ...]:
-    kinds = "any gpu" if claim.gpu else "any"
-    lease = repr(LEASE_SECONDS)
-    return (
-        *(claim.worker, claim.process, claim.digest, lease, kinds, utcformat(now())),
-        *(int(claim.waits), claim.only, claim.items, claim.bytes),
-    )
-
-
-def _ending_arguments(ending: Ending) -> tuple[Any, ...]:
-    if isinstance(ending.outcome, Succeeded):
-        how, value = "succeeded", ending.outcome.result
-        provenance = ending.outcome.provenance.model_dump_json()
-    elif isinstance(ending.outcome, Failed):
-        how, value, provenance = "failed", ending.outcome.model_dump_json(), ""
-    else:
-        how, value, provenance = ending.how, ending.failure.model_dump_json(), ""
-    delays = " ".join(f"{delay:g}" for delay in ending.delays)
-    return *ending.job.fence, how, value, provenance, ending.reason, delays
-
-
-def _finished(told: tuple[list[bytes], bytes, list[list[bytes]]], then: Batch | None) -> Finished:
-    answers, at, shared = told
-    followed = [Followed(queue.decode(), state.decode(), *map(float, times)) for queue, state, *times in shared]
-    return Finished([cast(Finish, answer.decode()) for answer in answers], then, float(at), followed)
-
-
-def _texts(told: Sequence[bytes | str]) -> list[str]:
-    """Redis tells bytes, and a list that was handed over text."""
-    return [part if isinstance(part, str) else part.decode(errors="replace") for part in told]
-
-
-def _text(fields: dict[bytes, bytes]) -> dict[str, str]:
-    """What is no text, which a worker's account may write, becomes text that is not what was meant."""
-    return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
-
-
-def _record(request: JobRequest, fields: dict[str, str]) -> JobRecord:
-    def number(name: str) -> float | None:
-        return float(fields[name]) if name in fields else None
-
-    submitted_at, started_at = float(fields["submitted_at"]), number("started_at")
-    provenance = Provenance.model_validate_json(fields["provenance"]) if "provenance" in fields else None
-    if provenance is not None and started_at is not None:
-        waited = max(0.0, round(started_at - submitted_at, 6))
-        provenance = provenance.model_copy(update={"queue_seconds": waited, "coalesced": "coalesced" in fields})
-    return JobRecord(
-        request=request,
-        state=State(fields["state"]),
-        attempt=int(fields["attempt"]),
-        submitted_at=submitted_at,
-        started_at=started_at,
-        ended_at=number("ended_at"),
-        progress=number("progress"),
-        result=fields.get("result"),
-        result_expires_at=number("result_expires_at"),
-        erased="erased" in fields,
-        strikes=int(fields.get("strikes", 0)),
-        dead="dead" in fields,
-        error=Failed.model_validate_json(fields["error"]) if "error" in fields else None,
-        provenance=provenance,
-        claim=fields.get("claim", ""),
-    )

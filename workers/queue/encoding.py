@@ -1,0 +1,83 @@
+"""The encoding of the queue's data for its Lua scripts, and the decoding of what Redis answers."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from rq.utils import now, utcformat
+
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, State, Succeeded
+from warpdesk_server.workers.queue.records import (
+    LEASE_SECONDS,
+    Batch,
+    Claim,
+    Ending,
+    Finish,
+    Finished,
+    Followed,
+    JobRecord,
+)
+
+
+def claim_arguments(claim: Claim) -> tuple[Any, ...]:
+    kinds = "any gpu" if claim.gpu else "any"
+    lease = repr(LEASE_SECONDS)
+    return (
+        *(claim.worker, claim.process, claim.digest, lease, kinds, utcformat(now())),
+        *(int(claim.waits), claim.only, claim.items, claim.bytes),
+    )
+
+
+def ending_arguments(ending: Ending) -> tuple[Any, ...]:
+    if isinstance(ending.outcome, Succeeded):
+        how, value = "succeeded", ending.outcome.result
+        provenance = ending.outcome.provenance.model_dump_json()
+    elif isinstance(ending.outcome, Failed):
+        how, value, provenance = "failed", ending.outcome.model_dump_json(), ""
+    else:
+        how, value, provenance = ending.how, ending.failure.model_dump_json(), ""
+    delays = " ".join(f"{delay:g}" for delay in ending.delays)
+    return *ending.job.fence, how, value, provenance, ending.reason, delays
+
+
+def finished(told: tuple[list[bytes], bytes, list[list[bytes]]], then: Batch | None) -> Finished:
+    answers, at, shared = told
+    followed = [Followed(queue.decode(), state.decode(), *map(float, times)) for queue, state, *times in shared]
+    return Finished([cast(Finish, answer.decode()) for answer in answers], then, float(at), followed)
+
+
+def texts(told: Sequence[bytes | str]) -> list[str]:
+    """Redis tells bytes, and a list that was handed over text."""
+    return [part if isinstance(part, str) else part.decode(errors="replace") for part in told]
+
+
+def text_fields(fields: dict[bytes, bytes]) -> dict[str, str]:
+    """What is no text, which a worker's account may write, becomes text that is not what was meant."""
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
+
+
+def job_record(request: JobRequest, fields: dict[str, str]) -> JobRecord:
+    def number(name: str) -> float | None:
+        return float(fields[name]) if name in fields else None
+
+    submitted_at, started_at = float(fields["submitted_at"]), number("started_at")
+    provenance = Provenance.model_validate_json(fields["provenance"]) if "provenance" in fields else None
+    if provenance is not None and started_at is not None:
+        waited = max(0.0, round(started_at - submitted_at, 6))
+        provenance = provenance.model_copy(update={"queue_seconds": waited, "coalesced": "coalesced" in fields})
+    return JobRecord(
+        request=request,
+        state=State(fields["state"]),
+        attempt=int(fields["attempt"]),
+        submitted_at=submitted_at,
+        started_at=started_at,
+        ended_at=number("ended_at"),
+        progress=number("progress"),
+        result=fields.get("result"),
+        result_expires_at=number("result_expires_at"),
+        erased="erased" in fields,
+        strikes=int(fields.get("strikes", 0)),
+        dead="dead" in fields,
+        error=Failed.model_validate_json(fields["error"]) if "error" in fields else None,
+        provenance=provenance,
+        claim=fields.get("claim", ""),
+    )
