@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpdesk_server.kernels.cpu.cores import share
+from warpdesk_server.kernels.shamir.combine_loops import STRIP, combine
 from warpdesk_server.kernels.shamir.field import DTYPE
-from warpdesk_server.kernels.shamir.loops import STRIP, TILE31, TILE61, combine, share31, share61
 from warpdesk_server.kernels.shamir.recover import Found, as_numbers, recover, scale_of, shared, together
+from warpdesk_server.kernels.shamir.share_loops import TILE31, TILE61, share31, share61
 from warpdesk_server.kernels.shamir.spec import ShamirReconstruct, ShamirShare, refused_values
 
 

@@ -1,12 +1,13 @@
-// Share values by Shamir's scheme over 2^31 - 1 or 2^61 - 1, and put shares together again; the twin of loops.py.
+// Share values by Shamir's scheme over 2^31 - 1 or 2^61 - 1, and put shares together again.
+// Twins: share_loops.py and combine_loops.py.
 //
 //   share         out[x - 1][i] = value_i + c_1 x + c_2 x^2 + ... + c_{t-1} x^{t-1}   (mod p), x = 1 ... n
 //   reconstruct   values[i] = sum_{r < t} weights[0][r] shares[r][i], and for q = 1 ... extra the same with weights[q]
 //                 must be shares[t + q - 1][i]   (mod p)
 //
-// A value is a signed integer below p / 2 in magnitude, or a float64 times `scale`, rounded ties to even; -v is p - v. The
-// coefficients are words of ChaCha20 (RFC 8439), drawn again where they are p (loops.py says which word is whose). Integers
-// mod p, and of floats one product and one quotient: any order of the work gives the CPU's bytes.
+// A value is a signed integer below p / 2 in magnitude, or a float64 times `scale`, rounded ties to even; -v is p - v.
+// The coefficients are words of ChaCha20 (RFC 8439), drawn again where they are p (share_loops.py says which word is
+// whose). Integers mod p, and of floats one product and one quotient: any order of the work gives the CPU's bytes.
 //
 // Layout: values[n] u64 (bits of an int64 or a float64), key[8] u32, out[shares][n] and shares[rows][n] of type Word,
 // weights[1 + extra][t] Word. refused[1] u64 counts values that do not fit; found[2 + rows] u64: elements

@@ -14,8 +14,8 @@ from tests.kernels.shamir.conftest import Run
 from tests.kernels.shamir.plain import evaluate, interpolate
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.shamir import gpu
+from warpdesk_server.kernels.shamir.combine_loops import combine
 from warpdesk_server.kernels.shamir.field import DTYPE, PRIME, weights, wrong_words
-from warpdesk_server.kernels.shamir.loops import combine
 
 REFERENCE = ROOT.parent / "shared" / "reference" / "privacy_reference_cases.json"
 
