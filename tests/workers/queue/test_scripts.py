@@ -53,3 +53,12 @@ def test_a_constant_that_is_not_known_is_an_error() -> None:
     definitions, own = read("forbid")
     with pytest.raises(KeyError, match="FORBIDEN"):
         link(definitions, own.replace("const.FORBIDDEN ", "const.FORBIDEN "))
+
+
+@pytest.mark.parametrize(
+    "call", ["'jobs_dead_total'", "'jobs_dead_total', a, b(c)", "'jobs_of_the_dead', a", "name, a"]
+)
+def test_a_count_that_does_not_fit_its_metric_is_an_error(call: str) -> None:
+    assert link([], "count('jobs_dead_total', b(c)) end") == "count('jobs_dead_total', b(c)) end"
+    with pytest.raises(ValueError, match="a script calls count"):
+        link([], f"count({call})")

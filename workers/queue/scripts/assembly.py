@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue.scripts.constants import CONSTANTS, Constant
 
 _FOLDER = Path(__file__).parent
@@ -41,9 +42,20 @@ def link(definitions: Sequence[str], own: str) -> str:
             kept.append(definition)
             names |= _names(definition)
     text = "\n".join(reversed(kept))
+    _check_counts(text)
     used = sorted(set(re.findall(r"\bconst\.(\w+)", text)))
     table = ", ".join(f"{name} = {_lua(CONSTANTS[name])}" for name in used)
     return f"local const = {{{table}}}\n{text}" if used else text
+
+
+def _check_counts(lua: str) -> None:
+    """A ValueError where a metric is counted that is not declared, or with other labels than it has."""
+    for call in re.findall(r"(?<!function )\bcount\((.*?\)?)\)(?=\s|$)", lua):
+        name, *labels = (argument.strip() for argument in call.split(","))
+        metric = COUNTED.get(name.strip("'"))
+        if metric is None or metric.source != "transition" or len(labels) != len(metric.labels):
+            known = "which is not declared" if metric is None else f"which has the labels {metric.labels}"
+            raise ValueError(f"a script calls count({call}), {known}")
 
 
 def _collect(source: str, parts: dict[str, None]) -> None:

@@ -41,7 +41,7 @@ local function finish(id, attempt, digest, how, value, provenance, reason, delay
   if how == 'returned' or how == 'apart' then return give_back(id, reason, value) end
   if how == 'struck' then
     redis.call('HINCRBY', key, 'strikes', 1)
-    count('job_strikes_total|' .. operation_of(id))
+    count('job_strikes_total', operation_of(id))
     return again(id, 0, reason, value)
   end
   if how == 'retry' then

@@ -169,7 +169,7 @@ local function claim(wish, rq_now)
     redis.call('ZADD', const.LEASES, seconds(at + tonumber(wish.lease)), id)
     mirror_started(id, lane, job.owner, worker, at, rq_now)
     tell(id, const.RUNNING)
-    if attempt > 1 and claims(id) > 1 then count('job_retries_total|' .. operation_of(id)) end
+    if attempt > 1 and claims(id) > 1 then count('job_retries_total', operation_of(id)) end
     table.insert(answer, claimed(id, attempt))
     table.insert(ids, id)
     table.insert(attempts, tostring(attempt))

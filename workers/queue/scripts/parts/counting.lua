@@ -3,7 +3,9 @@
 -- What this script counts, by field. It is kept where the next COUNT finds it: one hash costs each job half of what two
 -- cost, and a small one less than a large one.
 local counted = {}
-local function count(field)
+-- The metric's name, then the values of its labels: the assembly compares their number with the declaration.
+local function count(...)
+  local field = table.concat({...}, '|')
   counted[field] = (counted[field] or 0) + 1
 end
 
@@ -18,5 +20,5 @@ local function queue_of(lane)
 end
 
 local function count_enqueued(lane, operation)
-  count('jobs_enqueued_total|' .. queue_of(lane) .. '|' .. operation)
+  count('jobs_enqueued_total', queue_of(lane), operation)
 end

@@ -10,9 +10,9 @@
 local function count_ending(lane, operation, state, dead, failure)
   local queue, reason = queue_of(lane), ''
   if state == const.FAILED and failure then reason = cjson.decode(failure).code or '' end
-  count('jobs_finished_total|' .. queue .. '|' .. operation .. '|' .. state .. '|' .. reason)
-  if state == const.FAILED then count('job_failures_total|' .. queue .. '|' .. reason) end
-  if dead then count('jobs_dead_total|' .. operation) end
+  count('jobs_finished_total', queue, operation, state, reason)
+  if state == const.FAILED then count('job_failures_total', queue, reason) end
+  if dead then count('jobs_dead_total', operation) end
 end
 
 -- Of jobs that another one was computed for: queue, state, submission, start. Its worker counts their times with its
@@ -91,7 +91,7 @@ local function settle(id, state, dead)
       end
       redis.call('HSET', const.JOB .. follower, unpack(given))
       if result then redis.call('SADD', const.SHARED .. result, id, follower) end
-      count('jobs_coalesced_total|' .. operation_of(follower))
+      count('jobs_coalesced_total', operation_of(follower))
       settle_one(follower, state, false)
       if not dead then tell_times(follower, state) end
     end
