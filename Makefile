@@ -5,7 +5,7 @@
 # make bench EXTRAS=torch, or EXTRAS=gpu,torch, measures beside torch too.
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test lint types kernels sanitize soak chaos bench peers release-check audit locks dashboards tables test-gpu bench-gpu
+.PHONY: help install run demo check test lint types kernels sanitize soak chaos bench peers release-check audit locks dashboards tables test-gpu bench-gpu
 
 PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13 python3.14; do \
 	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -38,6 +38,10 @@ run: $(RUN) ## start the service and stay up; PORT=8000, state in .warpdesk
 
 demo: $(DEMO) ## send one job of each operation over HTTP on real prices; prints a table, saves demo.png
 	@exec env WARPDESK_HOME=$${WARPDESK_HOME:-.warpdesk} $(BIN)/python -m examples.demo
+
+# Both marks are set by tests/tiers.py. Tests of a GPU are skipped without one: make test-gpu.
+check: $(DEV) lint types ## while you work: lint, types, and each test that needs neither a whole service nor the emulated GPU
+	@$(BIN)/pytest --quiet --numprocesses=2 --dist=loadfile -m "not (service or emulated or gpu or sanitize or chaos)"
 
 # Most tests wait for processes they started: three files at a time keep two cores busy. Each has its own Redis and service.
 test: $(DEV) $(TOOLS) lint types kernels ## lint, types, every kernel compiled, every test

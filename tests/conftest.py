@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import tiers
 from tests.waiting import wait_until
 from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.service.processes import free_port as free_port  # for tests below
@@ -29,6 +30,13 @@ ROOT = Path(__file__).resolve().parent.parent
 # Before anything imports Numba: compiled code is kept between test runs, and never beside the sources.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".cache" / "numba" / fingerprint()))
 os.environ.setdefault("WARPDESK_KERNEL_CACHE", str(ROOT / ".cache" / "kernels"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function):
+            tiers.mark(item)
 
 
 @dataclass(frozen=True)

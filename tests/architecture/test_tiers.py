@@ -1,0 +1,60 @@
+"""The marks of tests/tiers.py: what starts services or runs the emulated GPU has them, and nothing else."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests import conftest
+from tests.cudasim import device
+from tests.cudasim.device import EmulatedDevice
+from tests.tiers import marks
+from tests.workers.conftest import Desk
+
+
+class Slower(EmulatedDevice):
+    pass
+
+
+class Holder:
+    @property
+    def device(self) -> EmulatedDevice:
+        return EmulatedDevice()
+
+
+def through_a_helper() -> Any:
+    return Slower()
+
+
+@cache
+def kept() -> Any:
+    return through_a_helper()
+
+
+def in_a_function_within() -> Any:
+    return [lambda: Holder()]
+
+
+def by_its_module() -> Any:
+    return device.EmulatedDevice()
+
+
+def both(desk: Desk) -> Any:
+    with conftest.serve(desk.home):
+        return kept()
+
+
+@pytest.mark.parametrize(
+    ("used", "expected"),
+    [
+        (through_a_helper, {"emulated"}),
+        (kept, {"emulated"}),
+        (in_a_function_within, {"emulated"}),
+        (by_its_module, {"emulated"}),
+        (both, {"service", "emulated"}),
+        (Desk.wait, set()),
+        (len, set()),
+    ],
+)
+def test_a_mark_is_found_however_far_down_what_gives_it_is_used(used: Any, expected: set[str]) -> None:
+    assert marks(used) == expected

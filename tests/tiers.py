@@ -1,0 +1,84 @@
+"""Tiers of the tests. What a test needs is read from its fixtures, and from the code of `tests` that it calls.
+
+`service`: it starts processes of the service, or an API of its own. `emulated`: it runs kernels on the emulated GPU.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from types import CodeType, ModuleType
+from typing import Any
+
+import pytest
+
+# The marks of whoever uses these, by module and name.
+_MARKS = {
+    ("tests.app.conftest", "live"): "service",
+    ("tests.chaos.world", "World"): "service",
+    ("tests.conftest", "serve"): "service",
+    ("tests.deploy.image", "Builder"): "service",
+    ("tests.workers.conftest", "Desk"): "service",
+    ("warpdesk_server.service.processes", "spawn"): "service",
+    ("tests.cudasim.build", "compile_source"): "emulated",
+    ("tests.cudasim.build", "load"): "emulated",
+    ("tests.cudasim.device", "EmulatedDevice"): "emulated",
+    ("tests.cudasim.sanitized", "run_sanitized"): "emulated",
+}
+# A fixture of the whole session costs each of its tests little.
+_SHARED = {"running"}
+
+
+def mark(item: pytest.Function) -> None:
+    """Give a test the marks of all that it uses."""
+    test = getattr(item.function, "hypothesis", None)
+    used = {item.function if test is None else test.inner_test}
+    fixtures = item._fixtureinfo.name2fixturedefs.items()
+    used |= {definitions[-1].func for name, definitions in fixtures if name not in _SHARED}
+    for name in set().union(*map(marks, used)):
+        item.add_marker(name)
+
+
+@cache
+def marks(value: Any) -> frozenset[str]:
+    """The marks of a function or class, and of what it uses, however far down."""
+    found, seen, left = set(), set(), [value]
+    while left:
+        value = left.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if (name := _MARKS.get((value.__module__, value.__qualname__))) is not None:
+            found.add(name)
+        elif value.__module__.startswith("tests."):
+            left += _used(value)
+    return frozenset(found)
+
+
+def _used(value: Any) -> Iterator[Any]:
+    """The functions and classes that a function or class names, and the bases of a class."""
+    if isinstance(value, type):
+        yield from value.__bases__
+    members = vars(value).values() if isinstance(value, type) else [value]
+    for member in members:
+        member = getattr(member, "fget", getattr(member, "__func__", member))
+        function = getattr(member, "__wrapped__", member)
+        if (code := getattr(function, "__code__", None)) is None:
+            continue
+        names = set(_names(code))
+        for name in names:
+            named = function.__globals__.get(name)
+            if isinstance(named, ModuleType) and named.__name__.startswith("tests."):
+                yield from (vars(named)[other] for other in names if _is_code(vars(named).get(other)))
+            elif _is_code(named):
+                yield named
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _is_code(value: Any) -> bool:
+    """Whether it is a function, also a cached one, or a class."""
+    return callable(value) and hasattr(value, "__qualname__") and isinstance(getattr(value, "__module__", None), str)
