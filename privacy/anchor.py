@@ -1,7 +1,8 @@
 """The anchor: the last entry of each budget's chain, kept outside the ledger's database.
 
 A database that lacks an anchored entry is an older copy or another database, and nothing may be charged to it. The
-anchor is written after the database and before the caller is answered: a crash leaves the database ahead, never behind.
+anchor is written after the database and before the caller is answered. So a crash leaves the database ahead, never
+behind.
 Rows are sealed with the ledger's key. The anchor is an SQL database of its own, so that several API hosts can share it.
 """
 
@@ -53,7 +54,7 @@ _HEADS = Table(
 
 
 class WrongAnchor(WrongKey, DatabaseUnavailable):
-    """A row was not written with the ledger's key. While the service runs that is a ledger which cannot be used."""
+    """A row was not written with the ledger's key. To a running service the ledger is unavailable then."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Head:
-    """The last known entry of a chain; seq 0 and the hash of `created` where there is none yet."""
+    """The last entry of a chain; seq 0 and the hash of `created` where there is none yet."""
 
     budget_id: str
     created: str
@@ -91,9 +92,9 @@ def begin(engine: Engine) -> Mark:
         _TABLES.create_all(connection)
         mine = {"name": "ledger", "ledger": f"ledger_{secrets.token_hex(16)}", "seal": ""}
         connection.execute(_insert(engine, _MARK).values(mine).on_conflict_do_nothing())
-    found = mark(engine)
-    assert found is not None  # noqa: S101
-    return found
+    made = mark(engine)
+    assert made is not None  # noqa: S101
+    return made
 
 
 class Anchor:
@@ -112,7 +113,7 @@ class Anchor:
             raise self._wrong()
 
     def bind(self) -> None:
-        """The ledger's database has been made: from now on it may not be missing."""
+        """Seal the mark: the ledger's database exists, and may not be missing from now on."""
         with writing(self._engine) as connection:
             connection.execute(update(_MARK).values(ledger=self._ledger, seal=self._seal_of_mark()))
 
@@ -127,11 +128,11 @@ class Anchor:
         return None if row is None else self._head(row)
 
     def note(self, budget: Row) -> None:
-        """Write the head of a budget's row, on the disk when this returns. A later head that is there stays."""
+        """Write the head of a budget's row, on the disk when this returns. A later head stays."""
         with reading(self._engine) as connection:
-            found = connection.scalar(select(_HEADS.c.seq).where(_HEADS.c.budget_id == budget["id"]))
-        if found is not None and found >= budget["seq"]:
-            return  # of many at once one writes for several: its head follows theirs
+            noted = connection.scalar(select(_HEADS.c.seq).where(_HEADS.c.budget_id == budget["id"]))
+        if noted is not None and noted >= budget["seq"]:
+            return  # of several writers at once one has noted a later head, which covers this one
         values = self._row(budget)
         with writing(self._engine) as connection:
             statement = _insert(self._engine, _HEADS).values(values)
@@ -145,7 +146,7 @@ class Anchor:
             )
 
     def replace(self, budgets: Sequence[Row]) -> None:
-        """Forget all heads and write these: the database was accepted as it is."""
+        """Replace all heads by those of a database that was accepted."""
         with writing(self._engine) as connection:
             connection.execute(delete(_HEADS))
             for budget in budgets:

@@ -34,7 +34,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 TABLES = MetaData()  # ledger and rounds add theirs
 
-# What is known of the database as a whole: the version of its tables, and what shows that a key fits it.
+# Facts about the database as a whole: the version of its tables, a digest by its key, the id of its ledger.
 FACTS = Table(
     "facts", TABLES, Column("name", String(40), primary_key=True), Column("value", String(200), nullable=False)
 )
@@ -45,19 +45,19 @@ _BUSY_SECONDS = 30  # how long a writer of SQLite waits for the others
 _CHECKPOINT_SECONDS = 1  # how long emptying its log does
 _ANSWER_SECONDS = 10  # how long PostgreSQL may take to connect, to lock a row, to answer
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_CREATING = 8172645  # the advisory lock of PostgreSQL of whoever makes tables or budgets
+_CREATING = 8172645  # key of the advisory lock in PostgreSQL for making tables and budgets
 
 
 class UnusableDatabase(ValueError):
-    """The URL names a database this cannot be kept in, or one of a newer release; the message says what to do."""
+    """A URL of a database that cannot hold a ledger, or holds one of a newer release. The message says what to do."""
 
 
 class DatabaseUnavailable(Exception):
-    """The database did not answer in time. What was being written is there whole or not at all: ask again."""
+    """The database did not answer in time. A write is done whole or not at all: try again."""
 
 
 class DamagedDatabase(DatabaseUnavailable):
-    """The file is no SQLite database any more; the message says which file and what to do."""
+    """A file that is no SQLite database any more. The message says which file and what to do."""
 
     def __init__(
         self, file: str, cause: str, remedy: str = "put its newest backup in its place, with the service stopped"
@@ -85,7 +85,7 @@ def connect(url: str, setting: str = "WARPDESK_LEDGER_URL") -> Engine:
             )
         return _sqlite(parsed)
     if backend == "postgresql":
-        # A client that stands still within a transaction must not keep a budget from all others.
+        # A client that hangs within a transaction must not lock a budget for all others.
         limits = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
         options = " ".join(f"-c {limit}={_ANSWER_SECONDS}s" for limit in limits)
         network = {"keepalives_idle": _ANSWER_SECONDS, "keepalives_interval": 2, "keepalives_count": 3}
@@ -110,18 +110,18 @@ def create_tables(engine: Engine) -> None:
     """
     with writing(engine) as connection:
         one_at_a_time(connection)
-        found = None
+        version = None
         if inspect(connection).has_table(FACTS.name):
-            found = connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "schema"))
-        if found is not None and int(found) > SCHEMA:
+            version = connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "schema"))
+        if version is not None and int(version) > SCHEMA:
             raise UnusableDatabase(
-                f"the database holds tables of version {found}, this release knows {SCHEMA} and older ones: "
+                f"the database holds tables of version {version}, this release knows {SCHEMA} and older ones: "
                 "run the release that wrote it, or a newer one"
             )
         TABLES.create_all(connection)
-        if found is None:
+        if version is None:
             connection.execute(insert(FACTS).values(name="schema", value=str(SCHEMA)))
-        elif int(found) < SCHEMA:  # chains of 1 have no entry of the kind "close", those of 2 none of "rules"
+        elif int(version) < SCHEMA:  # version 1 has no entries of the kind "close", version 2 none of "rules"
             for table in TABLES.tables.values():
                 for index in table.indexes:
                     index.create(connection, checkfirst=True)
@@ -129,7 +129,7 @@ def create_tables(engine: Engine) -> None:
 
 
 def one_at_a_time(connection: Connection) -> None:
-    """Wait for whoever else makes tables or budgets. SQLite has one writer anyway."""
+    """Hold the lock for making tables and budgets until the transaction ends. SQLite has one writer anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATING})"))
 
@@ -140,7 +140,7 @@ def exists(engine: Engine) -> bool:
 
 
 def identity(engine: Engine) -> tuple[str, ...]:
-    """What tells a database from any other of its kind, however their URLs are written. Creates nothing."""
+    """A value that is equal for two URLs of the same database, and for no others. Creates nothing."""
     if engine.dialect.name == "sqlite":
         return (str(Path(str(engine.url.database)).resolve()),)
     with reading(engine) as connection:
@@ -170,7 +170,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """One consistent look, beside writers. Raises DatabaseUnavailable."""
+    """One transaction that reads one consistent state, beside writers. Raises DatabaseUnavailable."""
     level = {"isolation_level": "REPEATABLE READ"} if engine.dialect.name == "postgresql" else {}
     with (
         _answering(engine),
@@ -181,10 +181,10 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 def truncate_log(engine: Engine) -> bool:
-    """Move what was written into the database file and empty the write-ahead log, so that what was erased is in
-    neither. Whether that was done: somebody who reads at the time prevents it, and the next call does it then.
+    """Move the write-ahead log into the database file and empty it, so that erased rows are in neither. Returns
+    whether that was done: a reader prevents it, and the next call does it.
 
-    PostgreSQL has nothing that could be called: its log and dead rows are the server's.
+    PostgreSQL has no such call: its log and dead rows are the server's.
     """
     if engine.dialect.name != "sqlite":
         return True
@@ -239,13 +239,13 @@ def _sqlite(url: URL) -> Engine:
     file = str(url.database)
 
     @event.listens_for(engine, "do_connect")
-    def own(*_: Any) -> None:
+    def create_private(*_: Any) -> None:
         # SQLite gives its log the mode of the file, and the file that of the umask. A file that is there must not be
         # opened here: to close it again would end every lock this process has on it (POSIX), SQLite's too.
         try:
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
-            _keep_to_ourselves(file)
+            _make_private(file)
         except OSError as error:
             raise DatabaseUnavailable(f"{file} cannot be opened: {error.strerror}") from error
 
@@ -254,7 +254,7 @@ def _sqlite(url: URL) -> Engine:
         connection.isolation_level = None  # begin is ours, below: Python's module would begin without a lock
         cursor = connection.cursor()
         try:
-            _keep_a_log(cursor)
+            _use_write_ahead_log(cursor)
             for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
                 cursor.execute(f"PRAGMA {pragma}")
         except sqlite3.DatabaseError as error:
@@ -266,14 +266,14 @@ def _sqlite(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A transaction that reads first and writes then would fail where another wrote in between.
+        # A transaction that reads before it writes would fail where another wrote in between.
         reads = connection.get_execution_options().get("reads", False)
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 
     return engine
 
 
-def _keep_to_ourselves(file: str) -> None:
+def _make_private(file: str) -> None:
     try:
         if Path(file).stat().st_mode & 0o077:
             Path(file).chmod(0o600)
@@ -281,9 +281,9 @@ def _keep_to_ourselves(file: str) -> None:
         raise DatabaseUnavailable(f"others may read the ledger's file, and that cannot be changed: {error}") from error
 
 
-def _keep_a_log(cursor: sqlite3.Cursor) -> None:
-    """Have the file written through a write-ahead log. Two who turn a new file to it at once do not wait for each
-    other: one is told that it is locked."""
+def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
+    """Switch the file to a write-ahead log. Of two processes that switch a new file at once, one fails without a wait:
+    it tries again."""
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The opening of a ledger: its key, its database and its anchor belong together, or a sentence says what to do."""
+"""Opening a ledger. A key, a database and an anchor that do not belong together are refused, with what to do."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ LEDGER_ERRORS = (UnusableDatabase, UnusableKey, WrongKey, DatabaseUnavailable)  
 
 @dataclass(frozen=True)
 class Place:
-    """Where a ledger is kept. `note` is a file that is there once there was a ledger, whatever became of the rest."""
+    """Where a ledger is kept. The file `note` exists from the first start on, whatever becomes of the rest."""
 
     database: str
     anchor: str
@@ -38,8 +38,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What is there before anything is created."""
+class _Inventory:
+    """The parts of a ledger that exist before anything is created."""
 
     mark: Mark | None
     facts: dict[str, str]
@@ -51,19 +51,20 @@ class _Found:
 
 
 def open_ledger(place: Place) -> Ledger:
-    """The ledger of an API process: created at the first start, compared with its anchor at every later one.
+    """Open the ledger of an API process: created at the first start, compared with its anchor at every later one.
 
     Raises LedgerBehind and all of LEDGER_ERRORS.
     """
     # Several processes of a host may start at once.
     with _connected(place) as (database, anchored), alone(place.key_file.parent):
-        found = _Found(anchor.mark(anchored), facts(database), place.key_file.exists())
-        _check_key(place.key_file, found)
-        if (wrong := _missing(place, found)) is not None:
-            raise LedgerBehind(wrong)
-        if found.mark is None and "key" in found.facts:
+        inventory = _Inventory(anchor.mark(anchored), facts(database), place.key_file.exists())
+        _check_key(place.key_file, inventory)
+        if (missing := _missing(place, inventory)) is not None:
+            raise LedgerBehind(missing)
+        if inventory.mark is None and "key" in inventory.facts:
             log.warning("the ledger gets its anchor: from now on an older copy of its database is noticed")
-        mark = found.mark or anchor.begin(anchored)  # before the key: a start that is cut off here goes on as the first
+        # Before the key: after a crash here the next start is the first again.
+        mark = inventory.mark or anchor.begin(anchored)
         ring = Ring(place.key_file)
         heads = Anchor(anchored, Secrets(ring), mark.ledger)
         heads.check()
@@ -78,21 +79,21 @@ def open_ledger(place: Place) -> Ledger:
 
 
 def examine(place: Place) -> Ledger | None:
-    """The ledger as it is, compared with its anchor; None before the first start. Changes nothing.
+    """The ledger, compared with its anchor; None before the first start. Changes nothing.
 
     Raises LedgerBehind and all of LEDGER_ERRORS.
     """
     with _connected(place) as (database, anchored):
-        found = _Found(anchor.mark(anchored), facts(database), place.key_file.exists())
-        _check_key(place.key_file, found)
-        if (wrong := _missing(place, found)) is not None:
-            raise LedgerBehind(wrong)
-        if "key" not in found.facts:
+        inventory = _Inventory(anchor.mark(anchored), facts(database), place.key_file.exists())
+        _check_key(place.key_file, inventory)
+        if (missing := _missing(place, inventory)) is not None:
+            raise LedgerBehind(missing)
+        if "key" not in inventory.facts:
             return None
         ring = Ring(place.key_file)
-        heads = Anchor(anchored, Secrets(ring), found.mark.ledger) if found.mark is not None else None
+        heads = Anchor(anchored, Secrets(ring), inventory.mark.ledger) if inventory.mark is not None else None
         ledger = Ledger(database, ring, heads)
-        ledger.check_key(found.facts["key"])
+        ledger.check_key(inventory.facts["key"])
         if heads is not None:
             heads.check()
             ledger.compare(note=False)
@@ -100,48 +101,49 @@ def examine(place: Place) -> Ledger | None:
 
 
 def examine_as_worker(database: str, key_file: Path) -> Ledger | None:
-    """The ledger without an anchor, which workers have none of; None before the first start. Changes nothing.
+    """The ledger without an anchor, as workers use it; None before the first start. Changes nothing.
 
     Raises all of LEDGER_ERRORS.
     """
     engine = connect(database)
     try:
-        found = _Found(None, facts(engine), key_file.exists())
-        _check_key(key_file, found)
-        if "key" not in found.facts:
+        inventory = _Inventory(None, facts(engine), key_file.exists())
+        _check_key(key_file, inventory)
+        if "key" not in inventory.facts:
             engine.dispose()
             return None
         ledger = Ledger(engine, Ring(key_file))
-        ledger.check_key(found.facts["key"])
+        ledger.check_key(inventory.facts["key"])
     except BaseException:
         engine.dispose()
         raise
     return ledger
 
 
-def accept_database(place: Place, by: str, tell: Callable[[list[str]], None]) -> list[str]:
-    """Take the database as it is, though it is older than its anchor, new or another: the ids of the budgets that were
-    closed, since what else was charged to them is not known. They are told before anything is accepted: where `tell`
-    raises, or the process ends, nothing is. Raises all of LEDGER_ERRORS."""
+def accept_database(place: Place, by: str, announce: Callable[[list[str]], None]) -> list[str]:
+    """Accept a database that is older than its anchor, new or another. Returns the ids of the budgets that it closes,
+    since later charges to them may be lost. `announce` is given the ids first: where it raises, or the process ends,
+    nothing is accepted. Raises all of LEDGER_ERRORS."""
     with _connected(place) as (database, anchored), alone(place.key_file.parent):
-        found = _Found(anchor.mark(anchored), facts(database), place.key_file.exists())
-        _check_key(place.key_file, found)
+        inventory = _Inventory(anchor.mark(anchored), facts(database), place.key_file.exists())
+        _check_key(place.key_file, inventory)
         mark = anchor.begin(anchored)
         ring = Ring(place.key_file)
         earlier = Anchor(anchored, Secrets(ring), mark.ledger)
         earlier.check()
-        known = found.facts.get("ledger")
-        name = known or mark.ledger
+        ledger_id = inventory.facts.get("ledger")
+        name = ledger_id or mark.ledger
         ledger = Ledger(database, ring, Anchor(anchored, Secrets(ring), name))
         ledger.prepare()
-        closed = ledger.accept(earlier.heads(), name, by, tell, others=not found.bound or known != mark.ledger)
+        others = not inventory.bound or ledger_id != mark.ledger
+        closed = ledger.accept(earlier.heads(), name, by, announce, others=others)
         _remember(place)
         ledger.dispose()
     return closed
 
 
 def _remember(place: Place) -> None:
-    """Note that there is a ledger."""
+    """Write the note that a ledger exists."""
     if not place.note.exists():
         try:
             place.note.touch(mode=0o600)
@@ -152,7 +154,7 @@ def _remember(place: Place) -> None:
 
 @contextmanager
 def _connected(place: Place) -> Iterator[tuple[Engine, Engine]]:
-    """The engines of database and anchor, without a connection left where the block raises."""
+    """The engines of database and anchor. Their connections are closed where the block raises."""
     engines = database, anchored = connect(place.database), connect(place.anchor, "WARPDESK_LEDGER_ANCHOR_URL")
     try:
         _check_apart(database, anchored)
@@ -167,7 +169,7 @@ def _connected(place: Place) -> Iterator[tuple[Engine, Engine]]:
 
 
 def _check_apart(database: Engine, anchored: Engine) -> None:
-    """What goes back with the ledger's database is no anchor of it, and neither is one that each host has."""
+    """Refuse an anchor that is restored together with the ledger's database, and one that each host has of its own."""
     if database.dialect.name == "postgresql" != anchored.dialect.name:
         raise UnusableDatabase(
             "the ledger is in PostgreSQL, which API hosts share, and its anchor is a file: set "
@@ -177,23 +179,23 @@ def _check_apart(database: Engine, anchored: Engine) -> None:
         raise UnusableDatabase("WARPDESK_LEDGER_ANCHOR_URL is the ledger's own database: an anchor is kept elsewhere")
 
 
-def _check_key(key_file: Path, found: _Found) -> None:
-    if not found.key and (found.bound or "key" in found.facts):
+def _check_key(key_file: Path, inventory: _Inventory) -> None:
+    if not inventory.key and (inventory.bound or "key" in inventory.facts):
         raise UnusableKey(
             f"the ledger's key {key_file} is missing, and the ledger cannot be used without it: put the key file "
             "back, or set WARPDESK_LEDGER_KEY_FILE to where it is"
         )
 
 
-def _missing(place: Place, found: _Found) -> str | None:
-    """Which part of a ledger that was used is not there, or None."""
-    ledger, mark = found.facts.get("ledger"), found.mark
+def _missing(place: Place, inventory: _Inventory) -> str | None:
+    """The sentence for a part of a used ledger that does not exist or is another's; None where all fit."""
+    ledger, mark = inventory.facts.get("ledger"), inventory.mark
     if mark is not None and mark.bound:
-        if "key" not in found.facts:
+        if "key" not in inventory.facts:
             return "the ledger's database is missing or empty, and its anchor is not"
         return None if ledger == mark.ledger else "the ledger's database is another than the one its anchor is of"
-    noted = place.note.exists()  # an anchor that is not bound was begun after that
-    if (ledger is not None and (mark is None or ledger != mark.ledger)) or (noted and "key" in found.facts):
+    noted = place.note.exists()  # an anchor that is not bound is younger than the note
+    if (ledger is not None and (mark is None or ledger != mark.ledger)) or (noted and "key" in inventory.facts):
         return "the ledger's anchor is missing (ledger.anchor, or WARPDESK_LEDGER_ANCHOR_URL), and its database is not"
     if noted:
         return f"the ledger's database and anchor are missing or empty, and there was a ledger ({place.note} says so)"

@@ -1,4 +1,4 @@
-"""The worker's side of the ledger: no noise without a charge, and one answer for each, whoever computed it."""
+"""The claims of a worker on charges: no noise without a charge, and one answer for each, whoever computed it."""
 
 import logging
 import threading
@@ -22,10 +22,10 @@ log = logging.getLogger("warpdesk.worker")
 
 T = TypeVar("T")
 
-PATIENCE = 15.0  # seconds that the ledger is waited for; the job may wait longer, and other jobs run meanwhile
+PATIENCE = 15.0  # seconds of one call of the ledger; the job may wait longer, and other jobs run meanwhile
 
-# Whose sentences say what an operator can do, and hold nothing private.
-_TOLD = (DatabaseUnavailable, UnusableDatabase, UnusableKey, WrongKey, OSError)
+# Errors whose sentences say what an operator can do, and hold nothing private.
+_FOR_OPERATORS = (DatabaseUnavailable, UnusableDatabase, UnusableKey, WrongKey, OSError)
 
 
 class Claims:
@@ -36,23 +36,23 @@ class Claims:
         self._operations = operations
 
     def claim(self, jobs: Sequence[Held]) -> tuple[dict[str, bytes], list[Ending]]:
-        """The noise keys of charged jobs by id, and how those end that must not be computed: the answer of an earlier
-        attempt is theirs, or their charge is none any more."""
+        """The noise keys of charged jobs by id, and the endings of those that must not be computed: an earlier attempt
+        has answered, or nothing may be released on their charge."""
         keys: dict[str, bytes] = {}
         endings = []
         for job in jobs:
             if job.request.charge is None:
                 continue
-            found = self._claim(job)
-            if isinstance(found, bytes):
-                keys[job.id] = found
+            claim = self._claim(job)
+            if isinstance(claim, bytes):
+                keys[job.id] = claim
             else:
-                endings.append(Ending(job, found))
+                endings.append(Ending(job, claim))
         return keys, endings
 
     def commit(self, ending: Ending) -> Ending:
-        """Have the ledger take an answer for that of its charge, and forget the seed. An earlier answer of the same
-        charge stays; without the ledger there is none yet."""
+        """Record an answer in the ledger as that of its charge, which deletes the seed. An earlier answer of the same
+        charge stays; without the ledger the job has no answer yet."""
         charge, outcome = ending.job.request.charge, ending.outcome
         if charge is None or not isinstance(outcome, Succeeded) or outcome.digest is None:  # adopted: committed before
             return ending
@@ -60,7 +60,7 @@ class Claims:
         try:
             digest = bytes.fromhex(outcome.digest)
             _in_time(lambda: self._charges.release(charge.id, outcome_text, digest))
-        except Exception as error:  # noqa: BLE001 (the ledger's troubles are no reason to end the worker)
+        except Exception as error:  # noqa: BLE001 (an error of the ledger must not end the worker)
             return Ending(ending.job, _failure(error))
         return ending
 
@@ -72,7 +72,7 @@ class Claims:
             message = "this worker has no ledger: give every worker WARPDESK_LEDGER_URL"
             return Failed(code="ledger-unavailable", message=message, retryable=True)
         try:
-            found = _in_time(
+            claim = _in_time(
                 lambda: self._charges.claim(
                     charge.id,
                     operation=request.operation,
@@ -83,11 +83,11 @@ class Claims:
             )
         except Exception as error:  # noqa: BLE001 (as in commit)
             return _failure(error)
-        if isinstance(found, Released):
-            told = about(request, job.attempt)
-            log.info("%s attempt %d: an earlier one has answered its charge", request.id, job.attempt, extra=told)
-            return Succeeded.model_validate_json(found.outcome)
-        return found.key
+        if isinstance(claim, Released):
+            labels = about(request, job.attempt)
+            log.info("%s attempt %d: an earlier one has answered its charge", request.id, job.attempt, extra=labels)
+            return Succeeded.model_validate_json(claim.outcome)
+        return claim.key
 
     @cached_property
     def _charges(self) -> Charges:
@@ -97,18 +97,18 @@ class Claims:
         return ledger.charges
 
 
-def _in_time(question: Callable[[], T]) -> T:
-    """The ledger's answer; DatabaseUnavailable where none comes, as from a server that stands still, whose own limits
-    end nothing then. What is given up may be done later all the same: asked again, the ledger says so."""
+def _in_time(call: Callable[[], T]) -> T:
+    """The answer of a call of the ledger. Raises DatabaseUnavailable after `PATIENCE`: the limits of a server that
+    hangs end nothing. The call may succeed later all the same, and the next one finds that."""
     answer: Future[T] = Future()
 
-    def ask() -> None:
+    def run() -> None:
         try:
-            answer.set_result(question())
-        except BaseException as error:  # noqa: BLE001 (it is raised where it was asked)
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001 (raised to the caller below)
             answer.set_exception(error)
 
-    threading.Thread(target=ask, name="ledger", daemon=True).start()
+    threading.Thread(target=run, name="ledger", daemon=True).start()
     try:
         return answer.result(PATIENCE)
     except TimeoutError:
@@ -118,6 +118,6 @@ def _in_time(question: Callable[[], T]) -> T:
 def _failure(error: Exception) -> Failed:
     if isinstance(error, NoRelease):
         return Failed(code=error.code, message=str(error))
-    why = f": {error}" if isinstance(error, _TOLD) else ""
+    why = f": {error}" if isinstance(error, _FOR_OPERATORS) else ""
     log.warning("the ledger cannot be used: %s%s", type(error).__name__, why)
     return Failed(code="ledger-unavailable", message="the ledger of privacy budgets cannot be reached", retryable=True)
