@@ -98,7 +98,7 @@ class Placed:
 
 
 async def place(services: Services, envelope: Envelope, *, positioned_too: bool) -> Placed:
-    """Take a submission through all stages. `positioned_too`: find its place in the queue as well."""
+    """Take a submission through all stages. With `positioned_too` its place in the queue is looked up as well."""
     submission, owner = envelope.submission, envelope.owner
     placement = Placement(services, envelope, positioned_too=positioned_too)
     ledger_thread = partial(services.ledger_threads.run, owner) if envelope.names_budget else None
@@ -121,8 +121,7 @@ async def place(services: Services, envelope: Envelope, *, positioned_too: bool)
 
 
 class Placement:
-    """The stages of one submission from `checked` on, and what undoes them. Reads and writes files, and waits for the
-    ledger: for a thread."""
+    """The stages of one submission from `checked` on, with what undoes them. They block: run them in a thread."""
 
     _checked: Checked
     _kept: dict[str, StoredArray]  # inputs that came with it
@@ -223,8 +222,8 @@ class Placement:
         )
         try:
             reservation = services.ledger.charges.reserve(budget, checked.spend, request)
-        except Refused as refused:  # where the database did not answer, it may have been charged, and will run
-            if isinstance(refused, OverBudget):
+        except Refused as error:  # nothing is undone for DatabaseUnavailable: it may have been charged, and will run
+            if isinstance(error, OverBudget):
                 services.metrics.charged(budget, "refused")
             self._undo("its charge was refused")
             raise
@@ -238,8 +237,8 @@ class Placement:
     def _resume(self, jobs: JobQueue, charge: Charge) -> Placed:
         """The job that this request was charged for, however long ago. Where a crash left it in no queue, or Redis
         forgot it, it is queued: if it was answered, whoever takes it finds that answer."""
-        record = jobs.get(charge.job_id)
-        if record is None and self._compensations and charge.state not in ("failed", "void"):
+        record, stored = jobs.get(charge.job_id), bool(self._compensations)
+        if record is None and stored and charge.state not in ("failed", "void"):
             self._job = with_charge(self._job.model_copy(update={"id": charge.job_id}), charge)
             try:
                 self._enqueue(jobs)
@@ -333,8 +332,7 @@ class Placement:
 
     def _request(self) -> JobRequest:
         settings, checked, envelope = self._services.settings, self._checked, self._envelope
-        submission = envelope.submission
-        deadline_s = submission.deadline_s
+        submission, deadline_s = envelope.submission, envelope.submission.deadline_s
         return JobRequest(
             id=envelope.job_id,
             owner=envelope.owner,
@@ -358,8 +356,7 @@ class Placement:
         """Under which digest an identical live job of the owner may answer for this one; None where none may."""
         checked, submission = self._checked, self._envelope.submission
         operation = checked.operation
-        drawn = operation.randomness == "seed" and submission.seed is None
-        if not operation.coalescible or drawn:
+        if not operation.coalescible or (operation.randomness == "seed" and submission.seed is None):
             return None
         params = checked.params.model_dump(mode="json")
         wishes = [submission.backend, submission.priority, submission.result_ttl_s, checked.seed]

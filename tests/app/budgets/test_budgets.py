@@ -202,6 +202,28 @@ def test_a_job_that_is_refused_after_the_charge_costs_nothing_and_leaves_its_key
         wait_until(lambda: submit(api.http, release(budget), "second").status_code == 202)
 
 
+def test_a_refused_job_that_could_not_be_refunded_keeps_its_inputs_and_is_queued_later(
+    redis_url: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refund(*_: Any, **__: Any) -> bool:
+        raise DatabaseUnavailable("the connection was lost")
+
+    with live(tmp_path / "home", redis_url, OPERATIONS, ledger_every=3600.0, max_live_jobs=1) as api:
+        budget = create(api.http)["id"]
+        first = queued(api.http, release(budget), "first")
+        body = {**release(budget), "inputs": {"values": {"data": [4.25, 7.5], "dtype": "float64"}}}
+        charges = api.app.state.services.ledger.charges
+        with monkeypatch.context() as patch:
+            patch.setattr(charges, "refund", refund)
+            assert submit(api.http, body, "second").json()["code"] == "quota-reached"
+        [second] = [charge.job_id for charge in charges.open(0, 9) if charge.job_id != first]
+        assert api.queue.get(second) is None
+        _look_once(api)
+        request = _request_of(api, second)
+        assert api.store.find(request.owner, request.inputs["values"]) is not None
+        assert budget_of(api.http, budget)["spent"]["epsilon"] == "0.2"
+
+
 def test_a_job_for_a_gpu_that_nobody_has_is_refused_before_it_is_charged(desk: Live) -> None:
     budget = create(desk.http)["id"]
     refused = submit(desk.http, {**release(budget), "backend": "gpu"}, "gpu")
