@@ -17,7 +17,7 @@ from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.arrays import csv_upload, table
 from warpdesk_server.app.http import bodies
 from warpdesk_server.app.jobs import operations
-from warpdesk_server.app.jobs.operations import check
+from warpdesk_server.app.jobs.operations import submission
 from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
@@ -369,7 +369,7 @@ def test_no_more_problems_are_built_than_are_told(api: Live) -> None:
     body = {**SCALE, **{f"k{number}": 0 for number in range(900)}}
 
     with pytest.raises(Refusal) as refusal:
-        check(api.app.state.services, "local", body)
+        submission(body)
 
     assert len(refusal.value.problems) == MOST_LISTED
     assert refusal.value.detail.startswith("900 things are wrong: ")
