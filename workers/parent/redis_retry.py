@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import redis
 from redis.backoff import AbstractBackoff
 from redis.retry import Retry
-from rq.exceptions import StopRequested
 
 log = logging.getLogger("warpdesk.worker")
 
@@ -24,6 +23,10 @@ _PASSES = re.compile(
     r"|BUSY \w+ is busy",
     re.IGNORECASE,
 )
+
+
+class StopRequested(Exception):
+    """The worker was told to stop, and Redis does not answer."""
 
 
 class StoppableBackoff(AbstractBackoff):

@@ -1,0 +1,125 @@
+"""A launch: the jobs that the child computes now, when they have to end, and what becomes of each."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from enum import Enum
+
+from warpdesk_server.workers.pipe import Answer, Assignment
+from warpdesk_server.workers.queue.protocol import MAX_STRIKES, Failed, Succeeded
+from warpdesk_server.workers.queue.records import Ending, Held
+
+# How long the child may go on with jobs that nobody wants any more, since a new one takes longer to start than most
+# jobs to end; and with a launch in which others are still wanted.
+_UNWANTED_SECONDS, _COMPANY_SECONDS = 0.3, 1.0
+STOPPED = "its worker stopped"
+
+
+class LaunchEnd(Enum):
+    """Why a launch ended without an answer."""
+
+    CANCELED = "canceled"
+    TIMEOUT = "timed out"
+    DEADLINE = "past its deadline"
+    DIED = "died"
+    HUNG = "given to a GPU that hung"
+    RELEASED = "released"
+
+
+@dataclass
+class Launch:
+    """Jobs in the order in which the child answers them."""
+
+    work: Assignment
+    jobs: tuple[Held, ...]
+    since: float  # time.monotonic()
+    sent: bool = False  # else the child was gone before it got it
+    gone: dict[Held, float] = field(default_factory=dict)  # jobs that are not wanted any more, since when
+    overdue: set[Held] = field(default_factory=set)  # those of them whose deadline passed
+
+    @property
+    def live(self) -> list[Held]:
+        return [job for job in self.jobs if job not in self.gone]
+
+    def leave_out(self, revoked: Collection[Held], now: float) -> None:
+        """Note which jobs are not wanted any more."""
+        for job in self.live:
+            if job in revoked:
+                self.gone[job] = now
+            elif job.due is not None and job.due <= now:
+                self.gone[job] = now
+                self.overdue.add(job)
+
+    def limit(self, stop_at: float | None) -> tuple[float, LaunchEnd | None]:
+        """Until when it may run, and why it ends then; None where it is to be looked at again then."""
+        end: LaunchEnd | None
+        until, end = self.since + min(job.request.timeout for job in self.jobs), LaunchEnd.TIMEOUT
+        live = self.live
+        if self.gone:
+            grace = min(self.gone.values()) + (_COMPANY_SECONDS if live else _UNWANTED_SECONDS)
+            if grace < until:
+                until, end = grace, LaunchEnd.DEADLINE if self.overdue == set(self.gone) else LaunchEnd.CANCELED
+        if (due := min((job.due for job in live if job.due is not None), default=until)) < until:
+            until, end = due, None
+        if stop_at is not None and stop_at < until:
+            until, end = stop_at, LaunchEnd.RELEASED
+        return until, end
+
+    def answered(
+        self, answer: Answer, reason: str, kept_off: Callable[[Succeeded | Failed], str | None]
+    ) -> list[Ending]:
+        """What was answered, and why the launch was as large as it was; late jobs are expired all the same.
+
+        `kept_off` tells what kept an outcome off the GPU.
+        """
+        endings = []
+        for job, outcome in zip(self.jobs, answer.outcomes, strict=True):
+            if job in self.overdue:
+                endings.append(Ending(job, how="expired"))
+                continue
+            if isinstance(outcome, Succeeded) and job.request.together is not None:
+                how = outcome.provenance.model_copy(update={"batch_reason": reason})
+                outcome = outcome.model_copy(update={"provenance": how})
+            endings.append(Ending(job, outcome, kept_off=kept_off(outcome) or ""))
+        return endings
+
+    def killed(self, end: LaunchEnd, why: str) -> list[Ending]:
+        """The child was killed for one of the jobs.
+
+        Of several jobs it is not known which took too long: each runs alone next time. What a cancel or a deadline of
+        one ended for the others is no fault of theirs.
+        """
+        endings = []
+        for job in self.jobs:
+            if job in self.overdue:
+                endings.append(Ending(job, how="expired"))
+            elif job in self.gone:
+                endings.append(given_back(job))  # stale: what it wrote is deleted
+            elif end is not LaunchEnd.TIMEOUT:
+                endings.append(given_back(job, why if end is not LaunchEnd.RELEASED else STOPPED))
+            elif len(self.jobs) > 1:
+                endings.append(Ending(job, how="apart", reason="its launch took too long"))
+            else:
+                late = f"an attempt may run {job.request.timeout:g} s, and this one ran longer"
+                endings.append(Ending(job, Failed(code="timeout", message=late)))
+        return endings
+
+    def died(self, kind: str, why: str) -> list[Ending]:
+        """The child ended in the middle of it.
+
+        Who of several ended it is not known: alone, each shows, on whatever worker is free. One more death tells, where
+        halving the batch would take one for each halving.
+        """
+        endings = []
+        for job in self.jobs:
+            if job in self.gone or not self.sent:
+                endings.append(given_back(job, why))
+            elif len(self.jobs) > 1:
+                endings.append(Ending(job, how="apart", reason=why))  # not in whose company
+            else:
+                failure = Failed(code=kind, message=f"{why}, {MAX_STRIKES} times; the job was given up", retryable=True)
+                endings.append(Ending(job, how="struck", reason=why, failure=failure))
+        return endings
+
+
+def given_back(job: Held, reason: str = STOPPED) -> Ending:
+    return Ending(job, how="returned", reason=reason)

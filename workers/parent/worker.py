@@ -1,0 +1,431 @@
+"""The worker: claims jobs, has one warm child compute them, and commits what became of them.
+
+The parent, this process, claims jobs and commits outcomes. It never touches the device or a kernel, so it can end a job
+at any moment, native code or not, by killing the child, and a crash of the child never costs more than an attempt.
+What it waits for (jobs and the queue's bell, the child, signals, commands) it waits for in one place at a time, by
+`WakePipe.wait`.
+"""
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Collection, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import redis
+
+from warpdesk_server.workers import logs
+from warpdesk_server.workers.parent.blocking_pop import BlockingPop
+from warpdesk_server.workers.parent.child_process import ChildProcess
+from warpdesk_server.workers.parent.claims import Claims
+from warpdesk_server.workers.parent.endings import Endings
+from warpdesk_server.workers.parent.examples import Examples
+from warpdesk_server.workers.parent.heartbeat import Heartbeat
+from warpdesk_server.workers.parent.launch import STOPPED, Launch, LaunchEnd, given_back
+from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StopRequested
+from warpdesk_server.workers.parent.rq_presence import RqPresence
+from warpdesk_server.workers.parent.stopping import StopRequest, WakePipe
+from warpdesk_server.workers.parent.supervisor import ChildSupervisor
+from warpdesk_server.workers.pipe import Answer, Checked, Lost, Progressed, send
+from warpdesk_server.workers.process import identity
+from warpdesk_server.workers.queue.counts import Tally
+from warpdesk_server.workers.queue.jobs import JobQueue, connect
+from warpdesk_server.workers.queue.keys import BELL, handed_key
+from warpdesk_server.workers.queue.records import Batch, Claim, Ending, Held
+from warpdesk_server.workers.queue.reports import WorkerReport, WorkerState
+from warpdesk_server.workers.settings import WorkerSettings
+from warpdesk_server.workers.store.choice import open_store
+
+log = logging.getLogger("warpdesk.worker")
+
+_REDIS_SECONDS = 5.0  # how long one answer of Redis may take; it is asked again then
+# How long to wait for a job before looking after the GPU: less than the canary may take to answer, so that the parent
+# waits for the answer, and not for a job, when its time is over; and less than Redis holds its claim meanwhile.
+WAIT_SECONDS = 1
+_LOOK_SECONDS = 0.01  # how often a launch that waits for company looks for it
+
+
+class Worker:
+    """One parent and one child on one device. `work()` returns when it was asked to stop."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.process = identity()
+        self._wake = WakePipe()
+        self._stop = StopRequest(settings.drain_seconds, self._wake)
+        self._held: tuple[Held, ...] = ()  # every attempt that is claimed and not ended
+        self._waits: Claim | None = None  # by which Redis may hand it more
+        self._revoked: set[Held] = set()  # those of them that are this worker's no more
+        self._stopped_in_rq: set[Held] = set()  # those of them that RQ's stop-job command names
+        self._kill_wanted = False
+        self._idle_since: float | None = None  # None until it could take a job, and while it has one
+        self._started_at = time.time()
+        self._suspension_seen_at = 0.0
+        self._others_have_gpu = False
+        self.undelivered = False
+        operations = settings.catalogue()
+        self._store = open_store(settings)
+        self._examples = Examples(operations, self._store)
+        # First of all: it warms up while Redis may still be away.
+        self._supervisor = ChildSupervisor(settings, self._examples, self)
+
+        connection = connect(settings.redis_url, RetryUntilStopped(self._stop.backoff), timeout=_REDIS_SECONDS)
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        self._rq = RqPresence(self.name, connection, self)
+        self._jobs = JobQueue(connection, self._store.mac_of)
+        self._pop = BlockingPop(connection, WAIT_SECONDS)
+        self._claims = Claims(settings, operations)
+        self._endings = Endings(self._jobs, self._store, operations, settings.retry_delays, self._claims, self.tally)
+        self._heartbeat = Heartbeat(
+            settings.redis_url, self, lambda queue: Endings(queue, self._store, operations), self._store.mac_of
+        )
+
+    def work(self) -> None:
+        """Claim and run jobs until asked to stop."""
+        self._rq.register()
+        self.look_around(self._jobs)
+        self._heartbeat.start()
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, self._stop.on_signal)
+        signal.signal(signal.SIGALRM, lambda *_: self._stop.drain())  # WARPDESK_MAX_SECONDS, see `run`
+        try:
+            batch: Batch | None = None
+            while not self._stop.requested:
+                if batch is None:
+                    self._wait_while_suspended()
+                    self._supervisor.await_ready()
+                self._supervisor.look_after_gpu()
+                if batch is None:  # else it came with the end of the one before, and waits for nothing
+                    if self._stop.requested or not self._child.ready:
+                        continue
+                    batch = self._wait_for_work() or self._leave_if_idle()
+                    if batch is None:
+                        continue
+                self._idle_since = None
+                batch = self._run(batch)
+            self.release(STOPPED)
+        except StopRequested:
+            self.undelivered = bool(self._held)
+            raise
+        finally:
+            self._held = ()
+            self._tear_down()
+
+    def _claim(self, **only: Any) -> Claim:
+        return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), **only)
+
+    def _wait_for_work(self) -> Batch | None:
+        """Jobs, unless none come within a second, the child says something, or there is something else to do."""
+        gpu = not self._leaves_gpu_jobs()
+        if self._waits is not None and self._waits.gpu is not gpu:
+            self.release("its worker waits for other jobs from now on")
+        claim = self._waits or self._claim(waits=True)
+        batch = self._jobs.claim(claim)
+        if batch is None:
+            self._waits = claim
+            bells = [f"{BELL}any", *([f"{BELL}gpu"] if gpu else [])]
+            rope = self._pop.listen([handed_key(self.name), *bells])
+            ready = self._wake.wait([*rope, self._child.pipe], WAIT_SECONDS)
+            heard = self._pop.hear() if rope and rope[0] in ready else None
+            if heard is not None and heard[0] not in bells:
+                batch = self._jobs.handed(claim, heard[1])
+            if self._child.pipe in ready and (not self._supervisor.listen() or self._child.lost is not None):
+                self._take(batch)
+                self.release("the worker process ended before the job began")
+                self._supervisor.died_idle()
+                return None
+        self._take(batch)
+        if batch is not None and (trouble := self._store.trouble()) is not None:  # since it began to wait
+            self.release(trouble)
+            return None
+        return batch
+
+    def _leave_if_idle(self) -> Batch | None:
+        """Stop after too long without a job, unless one was handed over in the last moment: then it is run."""
+        now, longest = time.monotonic(), self.settings.idle_exit_seconds
+        if self._idle_since is None:
+            self._idle_since = now
+        if longest is None or now - self._idle_since < longest:
+            return None
+        waits, self._waits = self._waits, None
+        batch = self._jobs.leave(waits) if waits is not None else None
+        self._take(batch)
+        if batch is None:
+            log.info("no job for %g s (WARPDESK_IDLE_EXIT_SECONDS): the worker stops", now - self._idle_since)
+            self._stop.drain()
+        return batch
+
+    def _take(self, batch: Batch | None) -> None:
+        """What it has now is its own to end, and it waits no more."""
+        if batch is not None:
+            self._held, self._waits = batch.jobs, None
+
+    def release(self, why: str) -> None:
+        """Give back what it holds and what it may be handed, before it does something that takes long."""
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            self._take(self._jobs.leave(waits))
+        if self._held:
+            self._end([given_back(job, why) for job in self._held])
+
+    def _end(self, endings: Sequence[Ending]) -> None:
+        self._endings.end(endings, self.name)
+        self._let_go([ending.job for ending in endings])
+
+    def _run(self, batch: Batch) -> Batch | None:
+        """Run what was claimed; returns what was claimed in the step in which it ended."""
+        self._supervisor.await_canary()
+        if not self._held:  # given back, as the child was replaced
+            return None
+        if not self._child.ready:  # the jobs need not wait for the next child
+            self.release("the worker process ended before the job began")
+            return None
+        batch = self._with_company(batch)
+        keys, refused = self._claims.claim(batch.jobs)
+        if refused:
+            ended = {ending.job for ending in refused}
+            batch = Batch(tuple(job for job in batch.jobs if job not in ended), batch.reason)
+            self._endings.end(refused, self.name)
+            self._let_go([*ended], batch)
+            if not batch.jobs:
+                return None
+        launch = self._start(batch.jobs, keys)
+        end = self._watch(launch)
+        if isinstance(end, Answer):
+            self._supervisor.answered(launch.work, end)
+            return self._commit(launch, self._supervisor.costed(launch.work, end, launch.since), batch.reason)
+        self._conclude(launch, end)
+        return None
+
+    def _with_company(self, batch: Batch) -> Batch:
+        """Wait for more jobs of the same key, as long as their operation wants to."""
+        first = batch.jobs[0].request
+        if first.together is None or not first.together.wait or batch.reason != "drained":
+            return batch
+        until = time.monotonic() + first.together.wait
+        room = first.together.bytes - sum(job.request.size for job in batch.jobs)
+        while not self._stop.requested and (left := until - time.monotonic()) > 0:
+            items = first.together.items - len(batch.jobs)
+            more = self._jobs.claim(self._claim(only=first.together.key, items=items, bytes=room))
+            if more is None:
+                self._wake.wait([], min(left, _LOOK_SECONDS))  # the bell rings for other jobs too
+                continue
+            room -= sum(job.request.size for job in more.jobs)
+            batch = Batch((*batch.jobs, *more.jobs), more.reason)
+            self._held = batch.jobs
+            if more.reason != "drained":
+                return batch
+        return Batch(batch.jobs, "waited")
+
+    def _start(self, jobs: tuple[Held, ...], keys: Mapping[str, bytes]) -> Launch:
+        """Hand jobs to the child, with the keys of their noise."""
+        self._kill_wanted = False
+        launch = Launch(self._supervisor.assignment(jobs, keys), jobs, time.monotonic())
+        self._rq.state = "busy"  # as the claim wrote it
+        try:
+            send(self._child.pipe, launch.work)
+            launch.sent = True
+        except OSError:
+            told = logs.about(jobs[0].request, jobs[0].attempt)
+            log.warning("%s: the child was gone before it got the job", jobs[0].request.id, extra=told)
+        return launch
+
+    def _wait_while_suspended(self) -> None:
+        """Take no job while `rq suspend` holds or arrays cannot be had, and look after the GPU meanwhile."""
+        if self._store.trouble() is None and time.monotonic() - self._suspension_seen_at <= 1:
+            return
+        while not self._stop.requested and (self._store.trouble() or self._rq.suspended()):
+            self.release("its worker was suspended")
+            self._rq.set_state("suspended")
+            self._supervisor.await_ready()
+            if self._child.has_died():
+                self._supervisor.died_idle()
+            self._supervisor.look_after_gpu()
+            if not self._stop.requested:  # else there may be no child any more
+                self.pause(1.0, self._child.pipe)
+        if self._rq.state == "suspended":
+            self._rq.set_state("idle")
+        self._suspension_seen_at = time.monotonic()
+
+    def _tear_down(self) -> None:
+        backoff = self._stop.backoff
+        backoff.end_by = time.monotonic() + 3 if backoff.end_by is None else backoff.end_by
+        self._heartbeat.stop()
+        self._supervisor.end()
+        self._pop.close()
+        self._store.close()
+        self._rq.unregister()
+        self._heartbeat.join(timeout=2)
+        self._jobs.unregister(self.name)
+
+    # What the children ask.
+
+    @property
+    def _child(self) -> ChildProcess:
+        return self._supervisor.child
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop.requested
+
+    def pause(self, seconds: float, *readable: Connection) -> bool:
+        """Wait so long at most, until one of these can be read, or until there is something else to do."""
+        ready = self._wake.wait(readable, seconds)
+        return any(connection in ready for connection in readable)
+
+    def news(self) -> None:
+        self._heartbeat.beat()
+
+    # What the heartbeat asks.
+
+    @property
+    def tally(self) -> Tally:
+        return self._supervisor.tally
+
+    def held(self) -> Sequence[Held]:
+        return self._held
+
+    def revoke(self, jobs: Collection[Held]) -> None:
+        self._revoked.update(jobs)
+        self._wake.wake()
+
+    def look_around(self, queue: JobQueue) -> None:
+        self._others_have_gpu = any(
+            report.device is not None and report.device.backend == "gpu"
+            for report in queue.workers()
+            if report.name != self.name
+        )
+
+    def report(self) -> WorkerReport:
+        state: WorkerState
+        if self._child.ready:
+            state = "busy" if self._held else "ready"
+        else:
+            state = "starting" if self._child.starts <= 1 else "restarting"
+        return WorkerReport(
+            name=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            child_pid=self._child.pid,
+            state=state,
+            device=self._child.device,
+            started_at=self._started_at,
+            reported_at=float(int(time.time())),  # news is reported as a private job ends
+            restarts=max(0, self._child.starts - 1),
+            last_fault=self._supervisor.last_fault,
+            failed_examples=self._examples.failed,
+            gpu=self._supervisor.gpu(),
+            fallbacks=dict(self._supervisor.fallbacks),
+            dollars_per_hour=self._supervisor.dollars_per_hour,
+        )
+
+    def keep_registered(self, connection: redis.Redis) -> None:
+        self._rq.keep_registered(connection)
+
+    # What RQ's commands ask.
+
+    def end_launch(self) -> None:
+        self._kill_wanted = True
+        self._wake.wake()
+
+    def stop_job(self, job_id: str) -> None:
+        named = [job for job in self._held if job.request.id == job_id]
+        self._stopped_in_rq.update(named)
+        self.revoke(named)
+
+    # A launch.
+
+    def _watch(self, launch: Launch) -> Answer | LaunchEnd:
+        """Until the child answers, a time is over, or nobody wants the answer any more."""
+        while True:
+            now = time.monotonic()
+            launch.leave_out(self._revoked, now)
+            if self._kill_wanted:
+                return LaunchEnd.DIED  # RQ's kill-horse command
+            until, end = launch.limit(self._stop.ends_at)
+            left = until - now
+            if (canary_left := self._child.canary_left) is not None and canary_left < left:
+                left, end = canary_left, LaunchEnd.HUNG
+            ready = self._wake.wait([self._child.pipe], max(0.0, left))
+            if self._child.pipe in ready:
+                try:
+                    message = self._child.hear()
+                except (EOFError, OSError):
+                    return LaunchEnd.DIED
+                if isinstance(message, Answer):
+                    return message
+                if isinstance(message, Progressed):
+                    self._heartbeat.progress(message.job, launch.jobs[0].attempt, message.done)
+                elif isinstance(message, Checked):
+                    self._supervisor.condition.told(message)
+                elif isinstance(message, Lost):
+                    return LaunchEnd.DIED
+            elif not ready and end is not None and not (end is LaunchEnd.HUNG and (self._child.canary_left or 0.0) > 0):
+                return end
+
+    def _commit(self, launch: Launch, answer: Answer, reason: str) -> Batch | None:
+        """End what was answered and claim the next in the same round trip, if there may be a next."""
+        then = None
+        if not self._stop.requested and self._child.ready and time.monotonic() - self._suspension_seen_at <= 1:
+            then = self._claim()
+        endings = launch.answered(
+            answer, reason, lambda outcome: self._supervisor.kept_off(launch.work, answer, outcome)
+        )
+        batch = self._endings.end(endings, self.name, then=then, transfers=answer.transfers)
+        self._let_go(launch.jobs, batch)
+        return batch
+
+    def _let_go(self, jobs: Sequence[Held], batch: Batch | None = None) -> None:
+        """These have ended; `batch` is what the worker holds now."""
+        self._held = () if batch is None else batch.jobs
+        self._stopped_in_rq.difference_update(jobs)
+        # What the heartbeat was told while they ended, too: it asks of jobs that have ended by the time it says so.
+        self._revoked.difference_update(set(self._revoked).difference(self._held))
+        if not self._held:
+            self._rq.state = "idle"  # as every ending writes it
+
+    def _conclude(self, launch: Launch, end: LaunchEnd) -> None:
+        """Jobs go back to the queue, or end, before anything else is done."""
+        if end is LaunchEnd.DIED:
+            self._died(launch)
+        elif end is LaunchEnd.HUNG:  # before a job began: no strike against it
+            why = self._supervisor.hung()
+            self._end([given_back(job, why) for job in launch.jobs])
+            self._supervisor.respawn(why)
+        else:
+            self._killed(launch, end)
+
+    def _killed(self, launch: Launch, end: LaunchEnd) -> None:
+        """The child is of no use any more. What it was writing is deleted after its death."""
+        first, attempt = launch.jobs[0].request, launch.jobs[0].attempt
+        why = f"a job was {end.value}, and its process ended with it"
+        if end is not LaunchEnd.RELEASED:
+            ran = time.monotonic() - launch.since
+            self._supervisor.ended_in_job(first, f"was {end.value}", ran, timed_out=end is LaunchEnd.TIMEOUT)
+        self._supervisor.kill(why)
+        fields = logs.about(first, attempt)
+        log.warning("%s attempt %d: %s, the child was killed", first.id, attempt, end.value, extra=fields)
+        for job in self._stopped_in_rq.intersection(launch.gone).difference(launch.overdue):
+            self._jobs.cancel(job.id, by_worker=True)  # unchanged, unless RQ's command stopped it
+        self._end(launch.killed(end, why))
+        if end is not LaunchEnd.RELEASED:
+            self._supervisor.respawn(why, fault=False)
+
+    def _died(self, launch: Launch) -> None:
+        """The child ended in the middle of a launch."""
+        lost = self._child.lost
+        # One that lost its device does nothing any more but end, which may take the driver a while.
+        why = f"the device was lost ({lost.message})" if lost is not None else self._child.reap()
+        self._end(launch.died("worker-died" if self._child.lost is None else "device-fault", why))
+        if lost is not None:
+            self._supervisor.lost(launch.jobs[0].request, lost)
+            self._child.reap()
+        self._supervisor.respawn(why)
+
+    def _leaves_gpu_jobs(self) -> bool:
+        """A worker without a GPU leaves jobs that insist on one to a worker that has one, as long as there is one."""
+        return self._others_have_gpu and not self._supervisor.use_gpu
