@@ -86,7 +86,7 @@ async def keep_going(name: str, loop: Loop) -> None:
 
 async def _follow_up(services: Services, record: JobRecord) -> None:
     """What every part of the service does at the end of a job."""
-    services.admission.drain.ended(record)
+    services.admission.throughput.ended(record)
     storage.ended(services.store, record)
     if record.state.final:  # a worker erases them too, but a job that went back to the queue may have none
         await results.erase_secrets(services, record)

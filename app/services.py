@@ -20,7 +20,7 @@ from warpdesk_server.app.kit.amounts import Amounts
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Limits, Shares
 from warpdesk_server.app.kit.places import Places
-from warpdesk_server.app.kit.single_flight import Turns
+from warpdesk_server.app.kit.single_flight import SingleFlight
 from warpdesk_server.app.kit.threads import Threads
 from warpdesk_server.app.metrics.exposition import Metrics
 from warpdesk_server.app.metrics.performance import History
@@ -42,15 +42,15 @@ class Services:
     completions: Completions
     metrics: Metrics
     history: History
-    limits: Limits  # of submissions
-    requests: Limits  # of all that comes with a key or a join token
+    submission_rate: Limits
+    request_rate: Limits  # of all that comes with a key or a join token
     under_way: Shares  # requests of a key, but a worker's
     under_way_of_workers: Shares
     waits: Shares
     streams: Shares
     admission: Admission
     watchdog: Watchdog
-    keys: Turns[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
+    idempotency: SingleFlight[tuple[str, str]]  # Idempotency-Keys in use now, with their job and what was sent for it
     threads: ThreadPoolExecutor  # in which uploads are written
     amounts: Amounts
     database: Engine  # of budgets and rounds

@@ -14,13 +14,13 @@ from warpdesk_server.app.http.memory import keep_freed_memory
 from warpdesk_server.app.jobs.admission import Admission
 from warpdesk_server.app.jobs.completions import Completions
 from warpdesk_server.app.jobs.queue import Queue
-from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.app.jobs.watchdog import Watchdog
 from warpdesk_server.app.kit import limits
 from warpdesk_server.app.kit.amounts import Amounts
 from warpdesk_server.app.kit.limits import Limits, Shares
 from warpdesk_server.app.kit.places import Places
-from warpdesk_server.app.kit.single_flight import Turns
+from warpdesk_server.app.kit.single_flight import SingleFlight
 from warpdesk_server.app.kit.threads import Threads
 from warpdesk_server.app.metrics import privacy as privacy_metrics
 from warpdesk_server.app.metrics.collector import Collector
@@ -53,7 +53,7 @@ async def opened(
     seen_of_redis = RedisCollector(settings.redis_url, settings.redis_patience)
     places = most_connections(settings.max_connections)
     of_workers = max(2, places // limits.WORKERS_PART)
-    admission = Admission(settings, Drain())
+    admission = Admission(settings, ThroughputEstimate())
     watchdog = Watchdog(settings.redis_url, settings.redis_patience)
 
     rounds_kept = Rounds(database)
@@ -69,10 +69,10 @@ async def opened(
         completions=Completions(settings.redis_url, queue),
         metrics=metrics,
         history=History(),
-        limits=Limits(
+        submission_rate=Limits(
             settings.submissions_per_second, settings.submission_burst, "A key may submit so many jobs and arrays"
         ),
-        requests=Limits(
+        request_rate=Limits(
             settings.requests_per_second, settings.request_burst, "A key or a member of a round may ask so often"
         ),
         under_way=Shares(
@@ -83,7 +83,7 @@ async def opened(
         streams=Shares("Event streams", each=settings.max_streams, whole=limits.OWNERS * settings.max_streams),
         admission=admission,
         watchdog=watchdog,
-        keys=Turns(),
+        idempotency=SingleFlight(),
         threads=threads,
         amounts=Amounts(operations),
         database=database,

@@ -39,8 +39,8 @@ class AuditUnavailable(Exception):
 
 
 @dataclass
-class Deed:
-    """Something an admin does. `target` may be told later, of what is made by it."""
+class AuditEntry:
+    """An act of an admin. `target` may be set later, to what the act made."""
 
     who: Mapping[str, str | int]
     action: str
@@ -54,40 +54,40 @@ class Audit:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def begin(self, deed: Deed) -> None:
-        """Write that it is going to be done. Raises AuditUnavailable."""
-        self._write(deed, "begun")
+    def begin(self, entry: AuditEntry) -> None:
+        """Write that the act is about to happen. Raises AuditUnavailable."""
+        self._write(entry, "begun")
 
-    def end(self, deed: Deed, outcome: str) -> None:
-        """Write what came of it: "succeeded", or the code it was refused with. It is done: where this cannot be
-        written the entry stays without an end, and the service's log says how it ended."""
+    def end(self, entry: AuditEntry, outcome: str) -> None:
+        """Write the outcome: "succeeded", or the code of a refusal. The act has happened already: where this cannot be
+        written, the entry stays without an end, and the service's log has the outcome."""
         try:
-            self._write(deed, outcome)
+            self._write(entry, outcome)
         except AuditUnavailable as error:
-            log.error("%s %s of %s: %s, but %s", deed.id, deed.action, deed.target, outcome, error)
+            log.error("%s %s of %s: %s, but %s", entry.id, entry.action, entry.target, outcome, error)
 
     @contextmanager
-    def of(self, deed: Deed) -> Iterator[Deed]:
-        """What is done in the block. Raises AuditUnavailable before it."""
-        self.begin(deed)
+    def record(self, entry: AuditEntry) -> Iterator[AuditEntry]:
+        """Record the act that the block does. Raises AuditUnavailable before it."""
+        self.begin(entry)
         try:
-            yield deed
+            yield entry
         except BaseException as error:
-            self.end(deed, f"failed: {type(error).__name__}")
+            self.end(entry, f"failed: {type(error).__name__}")
             raise
-        self.end(deed, "succeeded")
+        self.end(entry, "succeeded")
 
-    def read(self, deed: Deed) -> None:
-        """Write that an admin looks at what belongs to others: one line. Raises AuditUnavailable."""
-        self._write(deed, "read")
+    def read(self, entry: AuditEntry) -> None:
+        """Write that an admin reads what belongs to others: one line. Raises AuditUnavailable."""
+        self._write(entry, "read")
 
-    def _write(self, deed: Deed, outcome: str) -> None:
+    def _write(self, entry: AuditEntry, outcome: str) -> None:
         told = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "entry": deed.id,
-            "who": deed.who,
-            "action": deed.action,
-            "target": deed.target,
+            "entry": entry.id,
+            "who": entry.who,
+            "action": entry.action,
+            "target": entry.target,
             "outcome": outcome,
             "request_id": logs.request_id.get(),
         }
@@ -153,7 +153,7 @@ class Audited(APIRoute):
 
 async def begin(request: Request, caller: Key) -> None:
     """Write down what this request is going to do for others than its caller, who is an admin."""
-    deed = Deed(
+    entry = AuditEntry(
         {"key": caller.id, "name": caller.name},
         f"{request.method} {request.scope['route'].path}",
         "/".join(request.path_params.values()) or None,
@@ -161,27 +161,27 @@ async def begin(request: Request, caller: Key) -> None:
     audit: Audit = request.app.state.audit
     reads = request.method in _READS
     try:
-        await anyio.to_thread.run_sync(audit.read if reads else audit.begin, deed)
+        await anyio.to_thread.run_sync(audit.read if reads else audit.begin, entry)
     except AuditUnavailable as error:
-        log.error("%s of key %s was refused: %s", deed.action, caller.id, error)
+        log.error("%s of key %s was refused: %s", entry.action, caller.id, error)
         sentence = "What an admin does is written down first, and that cannot be written now: nothing was done"
         raise Refusal("audit-unavailable", sentence, headers={"Retry-After": "60"}) from None
     if not reads:
-        request.state.deed = deed
+        request.state.audit_entry = entry
 
 
 def about(request: Request, target: str) -> None:
     """What the request made."""
-    deed: Deed = request.state.deed
-    deed.target = target
+    entry: AuditEntry = request.state.audit_entry
+    entry.target = target
 
 
 async def _end(request: Request, outcome: str) -> None:
-    deed: Deed | None = getattr(request.state, "deed", None)
-    if deed is not None:
+    entry: AuditEntry | None = getattr(request.state, "audit_entry", None)
+    if entry is not None:
         audit: Audit = request.app.state.audit
         with anyio.CancelScope(shield=True):  # its caller may have gone
-            await anyio.to_thread.run_sync(audit.end, deed, outcome)
+            await anyio.to_thread.run_sync(audit.end, entry, outcome)
 
 
 _administrator = Needs("admin")

@@ -141,7 +141,7 @@ class Needs:
         request.state.owner = key.id
         services, worker = request.app.state.services, "worker" in key.scopes
         if not worker:  # how often workers ask is set by the jobs they are given
-            services.requests.take(key.id)
+            services.request_rate.take(key.id)
         if not hasattr(request.state, "shares"):
             under_way = services.under_way_of_workers if worker else services.under_way
             request.state.shares = [under_way.take(key.id)]  # until the request ends (`observe`)

@@ -73,7 +73,7 @@ async def upload(
     stored as it comes. `text/csv` becomes float64: one column of shape (rows,), several of shape (columns, rows); the
     first row may be a header; an empty cell is NaN. The same content gives the same id, and another key cannot use or
     guess it."""
-    services.limits.take(caller.id)
+    services.submission_rate.take(caller.id)
     media_type = bodies.require_media_type(request, NPY, CSV)
     if media_type == NPY and columns is not None:
         sentence = f"columns chooses from a CSV; this body is {NPY}, which has none"

@@ -164,12 +164,12 @@ def negotiate(request: Request, *offered: str) -> str:
     header = ", ".join(request.headers.getlist("accept"))
     if not header.strip():
         return offered[0]
-    wishes = [_wish(part) for part in header.split(",") if part.strip()]
+    accepted = [_accepted_type(part) for part in header.split(",") if part.strip()]
 
     def quality(media_type: str) -> tuple[float, int]:
         kind = media_type.partition("/")[0]
         for specificity, pattern in enumerate((media_type, f"{kind}/*", "*/*")):
-            matching = [q for wished, q in wishes if wished == pattern]
+            matching = [q for name, q in accepted if name == pattern]
             if matching:
                 return max(matching), -specificity
         return 0.0, 0
@@ -180,7 +180,7 @@ def negotiate(request: Request, *offered: str) -> str:
     return best
 
 
-def _wish(part: str) -> tuple[str, float]:
+def _accepted_type(part: str) -> tuple[str, float]:
     media_type, *parameters = (piece.strip().lower() for piece in part.split(";"))
     for parameter in parameters:
         name, _, value = parameter.partition("=")

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from warpdesk_server.app.access.keys import LOCAL
-from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.app.kit import durability, limits
 from warpdesk_server.app.kit.durability import Durability
 from warpdesk_server.app.kit.errors import Refusal
@@ -77,9 +77,9 @@ class View:
 class Admission:
     """The view of one API process, and the decisions taken from it."""
 
-    def __init__(self, settings: Settings, drain: Drain) -> None:
+    def __init__(self, settings: Settings, throughput: ThroughputEstimate) -> None:
         self._settings = settings
-        self.drain = drain
+        self.throughput = throughput
         self._redis = connect(settings.redis_url, retry=Retry(NoBackoff(), 0), timeout=settings.redis_patience)
         self._jobs = JobQueue(self._redis)
         self._thread = anyio.CapacityLimiter(1)
@@ -139,7 +139,7 @@ class Admission:
 
         `wait`: seconds until the job's turn; None when that has come, and the job itself is among those on their way.
         """
-        rate = self.drain.least
+        rate = self.throughput.recent_lower_bound
         if rate is None:
             return
         earlier = PRIORITIES[: PRIORITIES.index(priority) + 1]
@@ -157,7 +157,7 @@ class Admission:
             f"{own} jobs of the key wait before it, and its deadline would pass before it is computed: that is "
             f"{deadline_s:.3g} seconds away"
         )
-        after = self.drain.retry_after(ahead + 1 - left / MARGIN * rate)
+        after = self.throughput.retry_after(ahead + 1 - left / MARGIN * rate)
         raise Refusal("deadline-unreachable", sentence, headers={"Retry-After": after})
 
     @asynccontextmanager
@@ -197,12 +197,12 @@ class Admission:
 
     def retry_after(self, queued: tuple[str, Priority] | None) -> str:
         """When to ask for a job again, as the value of a header. `queued`: whose newest job of which priority it is."""
-        return self.drain.retry_after(1 if queued is None else self._view.ahead(*queued))
+        return self.throughput.retry_after(1 if queued is None else self._view.ahead(*queued))
 
     def full(self, waiting: int) -> Refusal:
         most = self._settings.max_queue
         sentence = f"The queue is full: {most} jobs may wait"
-        after = self.drain.retry_after(waiting - most + max(1, most // _ROOM))
+        after = self.throughput.retry_after(waiting - most + max(1, most // _ROOM))
         return Refusal("queue-full", sentence, headers={"Retry-After": after})
 
     def quota(self, live: int, free: int | None) -> Refusal:
@@ -211,7 +211,7 @@ class Admission:
         limit = f"the limit is {most}" if free is None else f"that is its share of a queue of {whole} as things are"
         turns = max(1, sum(len(owners) for owners in self._view.by_owner.values()))  # owners are served in turn
         sentence = f"{live} jobs of the key are queued or running; {limit}"
-        after = self.drain.retry_after((live - most + 1) * turns)
+        after = self.throughput.retry_after((live - most + 1) * turns)
         return Refusal("quota-reached", sentence, headers={"Retry-After": after})
 
     def was_full(self, waiting: int) -> None:
@@ -286,7 +286,7 @@ class Admission:
             self._able, self._workers_at = {**kept, **able}, now + WORKERS_SECONDS
         if now >= self._durability_at:
             self._redis_durability, self._durability_at = durability.of_redis(self._redis), now + DURABILITY_SECONDS
-        self.drain.look(view.waiting, sum(now - at < 2 * WORKERS_SECONDS for at, _ in self._able.values()))
+        self.throughput.look(view.waiting, sum(now - at < 2 * WORKERS_SECONDS for at, _ in self._able.values()))
         return view
 
     def _memory(self) -> tuple[int, int]:

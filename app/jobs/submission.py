@@ -75,12 +75,12 @@ async def submit(request: Request, caller: Submitter, services: ServicesDep) -> 
     first one makes the job, and all get it in its current state. With another body the key is refused.
     """
     idempotency_key = idempotency.key_of(request)
-    services.limits.take(caller.id)
+    services.submission_rate.take(caller.id)
     services.require_redis()
     services.admission.require_turn(caller.id)
     name = idempotency_key and idempotency.digest(services, caller.id, "idempotency-key", idempotency_key)
     earlier = None
-    if name is None or name not in services.keys:  # else it waits below for what another with its key becomes
+    if name is None or name not in services.idempotency:  # else it waits below for what another with its key becomes
         earlier = None if name is None else await services.queue(lambda jobs: jobs.replay(caller.id, name))
         if earlier is None:
             services.admission.admit(caller.id)
@@ -93,14 +93,14 @@ async def submit(request: Request, caller: Submitter, services: ServicesDep) -> 
             return await _replayed(services, request, caller, key, earlier, wait)
     job_id = new_job_id()
     with services.completions.watch(job_id, auth.still(request)) as watch:
-        async with services.keys.take(name or job_id) as turn:  # let go of before the wait
-            earlier = turn.told
+        async with services.idempotency.take(name or job_id) as flight:  # let go of before the wait
+            earlier = flight.outcome
             if earlier is None:
                 envelope = Envelope.of(services, caller, job_id, body, key, idempotency_key)
                 placed = await place(services, envelope, positioned_too=wait is None and caller.allows("read"))
                 if key is not None:
-                    turn.told = placed.job_id, key.fingerprint
-                    earlier = turn.told if placed.replayed else None
+                    flight.outcome = placed.job_id, key.fingerprint
+                    earlier = flight.outcome if placed.replayed else None
         if key is not None and earlier is not None:
             return await _replayed(services, request, caller, key, earlier, wait)
         headers = {durability.HEADER: services.admission.durability}

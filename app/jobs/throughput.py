@@ -1,4 +1,4 @@
-"""How fast the queue drains: what a Retry-After says, and whether a deadline can be met."""
+"""Estimate of the queue's throughput: it gives the Retry-After, and tells whether a deadline can be met."""
 
 import math
 import time
@@ -21,7 +21,7 @@ _FORGOTTEN = 2.0
 _JOBS = 1000
 
 
-class Drain:
+class ThroughputEstimate:
     """Jobs a second, of all workers together.
 
     While jobs wait, what ends in a second is what the workers can do. A rate over all time would say how many jobs
@@ -40,7 +40,7 @@ class Drain:
         self._ended = 0
         self._workers = 1
         self.rate: float | None = None  # None: nothing has run yet
-        self.least: float | None = None  # the rate of the last seconds, where it is lower
+        self.recent_lower_bound: float | None = None  # the rate of the last seconds, where it is lower
 
     def ended(self, record: JobRecord) -> None:
         """Count a job that a worker has ended."""
@@ -64,7 +64,7 @@ class Drain:
         self._looked_at, self._waited, self._workers = now, waiting > 0, max(1, workers)
         self.rate = self._measured(_REMEMBERED, _TRUSTED) or self._reckoned()
         known = [rate for rate in (self.rate, self._measured(_LATELY, _DOUBTED)) if rate is not None]
-        self.least = min(known, default=None)
+        self.recent_lower_bound = min(known, default=None)
 
     def _waited_for(self) -> float:
         return sum(seconds for _, seconds, _ in self._spans)

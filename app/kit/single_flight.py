@@ -1,4 +1,4 @@
-"""Requests of this process that are about the same thing: the first does the work, the others wait and are told."""
+"""Single flight: of requests for the same thing one works at a time, and leaves its outcome to the next."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,31 +10,31 @@ T = TypeVar("T")
 
 
 @dataclass
-class Turn(Generic[T]):
-    """One that has its turn may leave what the next ones need not find out again."""
+class Flight(Generic[T]):
+    """The requests with one name: who holds the lock works, and may set `outcome` for those that wait."""
 
-    told: T | None = None
+    outcome: T | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     present: int = 0
 
 
-class Turns(Generic[T]):
-    """One at a time for each name."""
+class SingleFlight(Generic[T]):
+    """One request at a time for each name."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, Turn[T]] = {}
+        self._flights: dict[str, Flight[T]] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._turns
+        return name in self._flights
 
     @asynccontextmanager
-    async def take(self, name: str) -> AsyncIterator[Turn[T]]:
-        turn = self._turns.setdefault(name, Turn())
-        turn.present += 1
+    async def take(self, name: str) -> AsyncIterator[Flight[T]]:
+        flight = self._flights.setdefault(name, Flight())
+        flight.present += 1
         try:
-            async with turn.lock:
-                yield turn
+            async with flight.lock:
+                yield flight
         finally:
-            turn.present -= 1
-            if not turn.present:
-                del self._turns[name]
+            flight.present -= 1
+            if not flight.present:
+                del self._flights[name]

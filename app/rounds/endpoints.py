@@ -53,7 +53,7 @@ B = TypeVar("B", bound=Body)
 )
 async def create(request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """The clients' join tokens are in the answer and nowhere else. Refused where the sum could overflow."""
-    services.limits.take(caller.id)
+    services.submission_rate.take(caller.id)
     asked = await _body(request, services, schemas.RoundRequest)
     new = NewRound(
         owner=caller.id,
@@ -355,7 +355,7 @@ async def _member(request: Request, services: Services, round_id: str) -> Member
         if refusal.code in ("unknown-member", "unknown-round"):
             gate.count_failure(request)
         raise
-    services.requests.take(f"{round_id} {member.client}")
+    services.request_rate.take(f"{round_id} {member.client}")
     return member
 
 

@@ -18,7 +18,7 @@ import uvicorn
 from tests.app.computations import COMPUTATIONS
 from tests.conftest import emptied, free_port, redis_of_its_own
 from warpdesk_server.app.http.reception import reception
-from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.kernels.operation import Operation
@@ -107,7 +107,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def api(running: Live) -> Live:
     """The shared API with an empty Redis, which has not measured what the jobs of other tests took."""
     emptied(running.redis_url)
-    running.app.state.services.admission.drain = Drain()
+    running.app.state.services.admission.throughput = ThroughputEstimate()
     return running
 
 

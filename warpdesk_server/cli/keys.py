@@ -13,7 +13,7 @@ from warpdesk_server.cli.audit import audit_log, not_written
 from warpdesk_server.cli.environment import read
 
 if TYPE_CHECKING:
-    from warpdesk_server.app.access.audit import Deed
+    from warpdesk_server.app.access.audit import AuditEntry
     from warpdesk_server.app.settings import Settings
 
 
@@ -68,9 +68,9 @@ def _create_key(chosen: argparse.Namespace) -> int:
 
     settings = read(Settings)
 
-    def create(deed: "Deed") -> str:
+    def create(entry: "AuditEntry") -> str:
         token = create_key(settings.home, chosen.name, chosen.scopes.split(","), file=settings.keys_path)
-        deed.target = token.split("_")[1]
+        entry.target = token.split("_")[1]
         return token
 
     return _show_token(settings, f"keys create {chosen.scopes}", None, create)
@@ -85,13 +85,13 @@ def _rotate_key(chosen: argparse.Namespace) -> int:
     return _show_token(settings, action, chosen.id, lambda _: rotate_key(settings.keys_path, chosen.id, chosen.overlap))
 
 
-def _show_token(settings: "Settings", action: str, target: str | None, make: "Callable[[Deed], str]") -> int:
-    from warpdesk_server.app.access.audit import AuditUnavailable, Deed, user
+def _show_token(settings: "Settings", action: str, target: str | None, make: "Callable[[AuditEntry], str]") -> int:
+    from warpdesk_server.app.access.audit import AuditEntry, AuditUnavailable, user
     from warpdesk_server.app.access.keys import UnknownKey, UnusableKeys
 
     try:
-        with audit_log(settings).of(Deed(user(), action, target)) as deed:
-            token = make(deed)
+        with audit_log(settings).record(AuditEntry(user(), action, target)) as entry:
+            token = make(entry)
     except (AuditUnavailable, UnusableKeys, UnknownKey, ValueError) as error:
         return fail(str(error))
     except OSError as error:
@@ -120,13 +120,13 @@ def _list_keys(_: argparse.Namespace) -> int:
 
 
 def _revoke_key(chosen: argparse.Namespace) -> int:
-    from warpdesk_server.app.access.audit import AuditUnavailable, Deed, user
+    from warpdesk_server.app.access.audit import AuditEntry, AuditUnavailable, user
     from warpdesk_server.app.access.keys import UnknownKey, UnusableKeys, revoke_key
     from warpdesk_server.app.settings import Settings
 
     settings = read(Settings)
     try:
-        with audit_log(settings).of(Deed(user(), "keys revoke", chosen.id)):
+        with audit_log(settings).record(AuditEntry(user(), "keys revoke", chosen.id)):
             if not revoke_key(settings.keys_path, chosen.id):
                 raise UnknownKey(f"there is no key {chosen.id}")
     except (AuditUnavailable, UnusableKeys, UnknownKey) as error:
@@ -137,13 +137,13 @@ def _revoke_key(chosen: argparse.Namespace) -> int:
 
 
 def _open_service(_: argparse.Namespace) -> int:
-    from warpdesk_server.app.access.audit import AuditUnavailable, Deed, user
+    from warpdesk_server.app.access.audit import AuditEntry, AuditUnavailable, user
     from warpdesk_server.app.access.keys import UnusableKeys, serve_without_keys
     from warpdesk_server.app.settings import Settings
 
     settings = read(Settings)
     try:
-        with audit_log(settings).of(Deed(user(), "keys open", str(settings.keys_path))):
+        with audit_log(settings).record(AuditEntry(user(), "keys open", str(settings.keys_path))):
             serve_without_keys(settings.keys_path, settings.home)
     except (AuditUnavailable, UnusableKeys) as error:
         return fail(str(error))

@@ -22,18 +22,18 @@ def add(commands: Subcommands) -> None:
 
 
 def _accept_ledger(_: argparse.Namespace) -> int:
-    from warpdesk_server.app.access.audit import AuditUnavailable, Deed, user
+    from warpdesk_server.app.access.audit import AuditEntry, AuditUnavailable, user
     from warpdesk_server.app.settings import Settings
     from warpdesk_server.privacy.journal import LedgerBehind
     from warpdesk_server.privacy.opening import LEDGER_ERRORS, accept_database, examine
 
     settings = read(Settings)
     place, who = settings.ledger_place, user()
-    deed = Deed(who, "ledger accept", None)
+    entry = AuditEntry(who, "ledger accept", None)
 
     def begin(closed: list[str]) -> None:
-        deed.target = ",".join(closed) or None
-        audit_log(settings).begin(deed)
+        entry.target = ",".join(closed) or None
+        audit_log(settings).begin(entry)
 
     try:
         with suppress(LedgerBehind):
@@ -44,7 +44,7 @@ def _accept_ledger(_: argparse.Namespace) -> int:
             print("the ledger fits its anchor: there is nothing to accept")
             return 0
         closed = accept_database(place, f"user {who.get('user', who['uid'])}", begin)
-        audit_log(settings).end(deed, "succeeded")
+        audit_log(settings).end(entry, "succeeded")
     except (AuditUnavailable, *LEDGER_ERRORS) as error:
         return fail(str(error))
     except OSError as error:

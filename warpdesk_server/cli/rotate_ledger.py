@@ -24,7 +24,7 @@ def add(keys: Subcommands) -> None:
 
 
 def _rotate_ledger(chosen: argparse.Namespace) -> int:
-    from warpdesk_server.app.access.audit import AuditUnavailable, Deed, user
+    from warpdesk_server.app.access.audit import AuditEntry, AuditUnavailable, user
     from warpdesk_server.app.settings import Settings
     from warpdesk_server.privacy.opening import LEDGER_ERRORS, open_ledger
     from warpdesk_server.privacy.seeds import Ring
@@ -38,13 +38,13 @@ def _rotate_ledger(chosen: argparse.Namespace) -> int:
         if chosen.to is not None:
             if os.path.lexists(chosen.to):
                 return fail(f"{chosen.to} exists: the new keys are written to a new file, and none is replaced")
-            with audit_log(settings).of(Deed(user(), "keys rotate-ledger --to", str(chosen.to))):
+            with audit_log(settings).record(AuditEntry(user(), "keys rotate-ledger --to", str(chosen.to))):
                 ring.grow(chosen.to, forget=False)
             print(f"{chosen.to} has a new key: copy it to {path} of the workers' hosts first, then of the API's")
             return 0
         books = open_ledger(settings.ledger_place)
         try:
-            with audit_log(settings).of(Deed(user(), "keys rotate-ledger", str(path))):
+            with audit_log(settings).record(AuditEntry(user(), "keys rotate-ledger", str(path))):
                 wrapped = books.charges.rewrap()  # after it no seed needs a key but the first and the newest
                 if not chosen.rewrap:
                     ring.grow(path, forget=True)

@@ -12,7 +12,7 @@ import pytest
 from tests.app.access.test_auth import bearer
 from tests.app.conftest import SCALE, Live
 from tests.app.jobs.test_dead_letters import dead
-from warpdesk_server.app.access.audit import Audit, AuditUnavailable, Deed
+from warpdesk_server.app.access.audit import Audit, AuditEntry, AuditUnavailable
 from warpdesk_server.app.access.keys import create_key
 
 BUDGET = {"name": "a", "dataset": "orders", "accountant": "pure", "neighbouring": "add_remove", "epsilon": "1"}
@@ -116,7 +116,7 @@ def test_a_line_after_one_that_a_full_disk_cut_off_is_whole(tmp_path: Path) -> N
     file = tmp_path / "audit.jsonl"
     file.write_text('{"at":"2026-')
 
-    Audit(file).begin(Deed({"user": "root"}, "keys revoke", "abc"))
+    Audit(file).begin(AuditEntry({"user": "root"}, "keys revoke", "abc"))
 
     torn, line = file.read_text().splitlines()
     assert torn == '{"at":"2026-'
@@ -126,14 +126,14 @@ def test_a_line_after_one_that_a_full_disk_cut_off_is_whole(tmp_path: Path) -> N
 def test_a_log_that_was_renamed_goes_on_in_a_new_file(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     audit = Audit(file)
-    with audit.of(Deed({"user": "root"}, "keys create", None)) as deed:
+    with audit.record(AuditEntry({"user": "root"}, "keys create", None)) as entry:
         file.rename(tmp_path / "audit.jsonl.1")
-        deed.target = "abc"
+        entry.target = "abc"
 
     assert [line["outcome"] for line in told(tmp_path / "audit.jsonl.1")] == ["begun"]
     assert [(line["outcome"], line["target"]) for line in told(file)] == [("succeeded", "abc")]
     with pytest.raises(AuditUnavailable, match="cannot be written: Is a directory"):
-        Audit(tmp_path).begin(deed)
+        Audit(tmp_path).begin(entry)
 
 
 def test_the_first_line_of_a_file_forces_its_name_to_the_disk_too(
@@ -145,5 +145,5 @@ def test_the_first_line_of_a_file_forces_its_name_to_the_disk_too(
     )
     audit = Audit(tmp_path / "audit.jsonl")
     for _ in range(2):
-        audit.begin(Deed({"user": "root"}, "keys revoke", "abc"))
+        audit.begin(AuditEntry({"user": "root"}, "keys revoke", "abc"))
     assert forced == [False, True, False]

@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.jobs.admission import LOOK_SECONDS, Admission, View
-from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.service.redis_server import RedisServer
@@ -103,9 +103,9 @@ def test_a_job_whose_deadline_passes_while_it_waits_for_its_turn_is_refused_and_
 ) -> None:
     monkeypatch.setattr("warpdesk_server.app.kit.limits.TURNS", 1)
     monkeypatch.setattr("warpdesk_server.app.kit.limits.SPARE_TURNS", 0)
-    drain = Drain()
-    drain.least = 1000.0
-    admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
+    estimate = ThroughputEstimate()
+    estimate.recent_lower_bound = 1000.0
+    admission = Admission(Settings(home=tmp_path, redis_url=redis_url), estimate)
 
     async def late() -> None:
         async with admission.turn("a", "batch", 0.3):
@@ -131,9 +131,9 @@ def test_a_job_that_has_its_turn_is_not_refused_for_those_that_came_after_it(
 ) -> None:
     monkeypatch.setattr("warpdesk_server.app.kit.limits.TURNS", 1)
     monkeypatch.setattr("warpdesk_server.app.kit.limits.SPARE_TURNS", 0)
-    drain = Drain()
-    drain.least = 10.0
-    admission = Admission(Settings(home=tmp_path, redis_url=redis_url), drain)
+    estimate = ThroughputEstimate()
+    estimate.recent_lower_bound = 10.0
+    admission = Admission(Settings(home=tmp_path, redis_url=redis_url), estimate)
 
     async def take(deadline_s: float | None) -> None:
         async with admission.turn("a", "batch", deadline_s):
@@ -308,12 +308,12 @@ def test_a_redis_that_is_back_for_one_is_back_for_all(tmp_path: Path, serve_api:
 def test_a_deadline_that_passes_while_others_are_computed_is_refused(serve_api: Callable[..., Any]) -> None:
     with serve_api() as api:
         done = api.queue.get(api.submit(**unlike()))
-        drain = api.app.state.services.admission.drain
+        estimate = api.app.state.services.admission.throughput
         for _ in range(20):
-            drain.ended(replace(done, state=State.SUCCEEDED, started_at=100.0, ended_at=102.0))
+            estimate.ended(replace(done, state=State.SUCCEEDED, started_at=100.0, ended_at=102.0))
         for _ in range(20):
             submitted(api, priority="batch")
-        wait_until(lambda: drain.rate is not None)
+        wait_until(lambda: estimate.rate is not None)
 
         late, patient = submitted(api, deadline_s=5), submitted(api, deadline_s=600_000)
         first, last = (

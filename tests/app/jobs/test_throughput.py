@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from warpdesk_server.app.jobs.throughput import Drain
+from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, State
 from warpdesk_server.workers.queue.records import JobRecord
 
@@ -20,83 +20,92 @@ class Clock:
         return self.now
 
 
-def drained(*, seconds: float, each_look: int, waiting: int = 5, record: JobRecord = DONE) -> tuple[Drain, Clock]:
+def drained(
+    *, seconds: float, each_look: int, waiting: int = 5, record: JobRecord = DONE
+) -> tuple[ThroughputEstimate, Clock]:
     """What is known after so many seconds, looked at five times a second, while so many jobs end before each look."""
     clock = Clock()
-    drain = Drain(clock)
-    drain.look(waiting, 1)
+    estimate = ThroughputEstimate(clock)
+    estimate.look(waiting, 1)
     for _ in range(round(seconds / 0.2)):
         clock.now += 0.2
         for _ in range(each_look):
-            drain.ended(record)
-        drain.look(waiting, 1)
-    return drain, clock
+            estimate.ended(record)
+        estimate.look(waiting, 1)
+    return estimate, clock
 
 
 def test_nothing_is_known_before_a_job_has_run() -> None:
-    drain = Drain()
-    drain.look(100, 3)
+    estimate = ThroughputEstimate()
+    estimate.look(100, 3)
 
-    assert (drain.rate, drain.least, drain.retry_after(5)) == (None, None, "1")
+    assert (estimate.rate, estimate.recent_lower_bound, estimate.retry_after(5)) == (None, None, "1")
 
 
 def test_while_jobs_wait_the_rate_is_what_ends() -> None:
-    drain, _ = drained(seconds=4, each_look=20)
+    estimate, _ = drained(seconds=4, each_look=20)
 
-    assert drain.rate == pytest.approx(100)
-    assert [drain.retry_after(jobs) for jobs in (1, 100, 110, 400, 1000, 100_000)] == ["1", "1", "2", "4", "16", "64"]
+    assert estimate.rate == pytest.approx(100)
+    assert [estimate.retry_after(jobs) for jobs in (1, 100, 110, 400, 1000, 100_000)] == [
+        "1",
+        "1",
+        "2",
+        "4",
+        "16",
+        "64",
+    ]
 
 
 @pytest.mark.parametrize("idle", [5.0, 40.0])
 def test_the_time_of_an_empty_queue_does_not_count(idle: float) -> None:
-    drain, clock = drained(seconds=4, each_look=20)
+    estimate, clock = drained(seconds=4, each_look=20)
     for _ in range(round(idle / 0.2)):
         clock.now += 0.2
-        drain.look(0, 1)
+        estimate.look(0, 1)
 
-    assert drain.rate == pytest.approx(100, rel=0.1)
+    assert estimate.rate == pytest.approx(100, rel=0.1)
 
 
 def test_an_idle_service_is_as_quick_as_its_workers() -> None:
-    drain, _ = drained(seconds=1, each_look=1, waiting=0)
+    estimate, _ = drained(seconds=1, each_look=1, waiting=0)
 
-    assert drain.rate == pytest.approx(4)
-    drain.look(0, 3)
-    assert drain.rate == pytest.approx(12)
+    assert estimate.rate == pytest.approx(4)
+    estimate.look(0, 3)
+    assert estimate.rate == pytest.approx(12)
 
 
 def test_jobs_of_one_launch_share_its_time() -> None:
     together = replace(DONE, provenance=CPU.model_copy(update={"batch_size": 50}))
-    drain, _ = drained(seconds=1, each_look=1, waiting=0, record=together)
+    estimate, _ = drained(seconds=1, each_look=1, waiting=0, record=together)
 
-    assert drain.rate == pytest.approx(200)
+    assert estimate.rate == pytest.approx(200)
 
 
 def test_a_queue_of_which_nothing_ends_is_slow_and_not_unknown() -> None:
-    drain, _ = drained(seconds=10, each_look=0)
+    estimate, _ = drained(seconds=10, each_look=0)
 
-    assert drain.rate == pytest.approx(0.1)
-    assert drain.retry_after(5) == "64"
+    assert estimate.rate == pytest.approx(0.1)
+    assert estimate.retry_after(5) == "64"
 
 
 def test_a_queue_that_became_slower_is_known_to_be_at_worst_as_slow_as_lately() -> None:
-    drain, clock = drained(seconds=10, each_look=20)
+    estimate, clock = drained(seconds=10, each_look=20)
     for _ in range(20):
         clock.now += 0.2
-        drain.ended(DONE)
-        drain.look(5, 1)
+        estimate.ended(DONE)
+        estimate.look(5, 1)
 
-    assert drain.least == pytest.approx(5)
-    assert drain.rate == pytest.approx(100 * 10 / 14 + 5 * 4 / 14)
+    assert estimate.recent_lower_bound == pytest.approx(5)
+    assert estimate.rate == pytest.approx(100 * 10 / 14 + 5 * 4 / 14)
 
 
 def test_what_was_measured_a_minute_ago_no_longer_counts() -> None:
-    drain, clock = drained(seconds=4, each_look=0)
+    estimate, clock = drained(seconds=4, each_look=0)
     clock.now += 100
-    drain.ended(DONE)
-    drain.look(0, 1)
+    estimate.ended(DONE)
+    estimate.look(0, 1)
 
-    assert drain.rate == pytest.approx(4)
+    assert estimate.rate == pytest.approx(4)
 
 
 @pytest.mark.parametrize(
@@ -109,21 +118,21 @@ def test_what_was_measured_a_minute_ago_no_longer_counts() -> None:
     ids=["canceled", "expired", "coalesced"],
 )
 def test_what_no_worker_computed_is_no_work_done(record: JobRecord) -> None:
-    drain, _ = drained(seconds=1, each_look=1, waiting=0, record=record)
+    estimate, _ = drained(seconds=1, each_look=1, waiting=0, record=record)
 
-    assert drain.rate is None
+    assert estimate.rate is None
 
 
 def test_a_failed_job_took_its_worker_as_long() -> None:
     failed = replace(DONE, state=State.FAILED, provenance=None, error=Failed(code="timeout", message="late"))
-    drain, _ = drained(seconds=1, each_look=1, waiting=0, record=failed)
+    estimate, _ = drained(seconds=1, each_look=1, waiting=0, record=failed)
 
-    assert drain.rate == pytest.approx(4)
+    assert estimate.rate == pytest.approx(4)
 
 
 def test_what_a_private_job_took_is_told_to_nobody() -> None:
-    drain = Drain()
-    drain.ended(replace(DONE, request=REQUEST.model_copy(update={"private": True})))
-    drain.look(1, 1)
+    estimate = ThroughputEstimate()
+    estimate.ended(replace(DONE, request=REQUEST.model_copy(update={"private": True})))
+    estimate.look(1, 1)
 
-    assert (drain.rate, drain.least) == (None, None)
+    assert (estimate.rate, estimate.recent_lower_bound) == (None, None)
