@@ -25,6 +25,7 @@ DEV := .venv/installed-dev$(addprefix -,$(EXTRAS))
 TOOLS := .venv/tools/ready
 AUDIT := .venv/audit/bin/pip-audit
 UV := .venv/uv/bin/uv
+RELEASE := .venv/release/bin/twine
 BENCHED := .venv/installed-bench$(addprefix -,$(EXTRAS))
 
 help: ## list the commands
@@ -76,7 +77,7 @@ bench: $(BENCHED) ## benchmarks beside named peers in the same run; BENCH="opera
 
 peers: release-check ## the heavy checks that CI leaves out
 
-release-check: $(DEV) ## build both distributions, look into them, install each into fresh environments, upgrade an old home
+release-check: $(DEV) $(RELEASE) ## build both distributions, look into them, install each into fresh environments, upgrade an old home
 	@$(BIN)/pytest --quiet -rP -p no:randomly -m release tests/release
 
 audit: $(DEV) $(AUDIT) ## ask whether a package we need has a known hole; exit code 2 where nobody can be asked
@@ -125,6 +126,10 @@ $(TOOLS): .ci/tools | $(BIN)/python
 $(AUDIT): | $(BIN)/python
 	@$(BIN)/python -m venv .venv/audit
 	@.venv/audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+
+$(RELEASE): | $(BIN)/python
+	@$(BIN)/python -m venv .venv/release
+	@.venv/release/bin/python -m pip install --quiet --disable-pip-version-check build check-wheel-contents twine
 
 $(UV): | $(BIN)/python
 	@$(BIN)/python -m venv .venv/uv

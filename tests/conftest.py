@@ -114,6 +114,9 @@ def client(service: Service) -> "Iterator[Client]":
 class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
     """Run `warpdesk serve` as a user would, wait until it is ready, stop it and check that nothing of it is left."""
 
+    python: str | Path = sys.executable
+    cwd = ROOT
+
     def __init__(self, home: Path, *arguments: str, ready: bool = True, **environment: str) -> None:
         self.home = home
         self.arguments = arguments
@@ -134,8 +137,8 @@ class serve:  # noqa: N801 (used as a verb: `with serve(home) as service`)
         modules = (*through(self.environment), "warpdesk")
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", *modules, "serve", "--port", str(port), *self.arguments],
-                cwd=ROOT,
+                [self.python, "-m", *modules, "serve", "--port", str(port), *self.arguments],
+                cwd=self.cwd,
                 env={
                     **clean,
                     "WARPDESK_HOME": str(self.home),
