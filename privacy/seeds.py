@@ -128,9 +128,9 @@ class Secrets:
         return self.wrap(self.unwrap(wrapped, charge_id), charge_id)
 
 
-def noise_key(seed: bytes, *told: str) -> bytes:
+def noise_key(seed: bytes, *parts: str) -> bytes:
     """The 32 bytes that all noise of one release is drawn from: HKDF-SHA256 over everything its bytes depend on."""
-    return _derive(seed, json.dumps(["warpdesk/noise/v1", *told], separators=(",", ":")).encode())
+    return _derive(seed, json.dumps(["warpdesk/noise/v1", *parts], separators=(",", ":")).encode())
 
 
 def _derive(key: bytes, info: bytes) -> bytes:

@@ -131,5 +131,5 @@ def _fits(entry: Entry, row: Row, secrets: Secrets) -> bool:
         return bool(charge["forgotten"])
     if charge["forgotten"]:
         return False
-    asked = (row["request.owner"], row["idempotency_key"], row["fingerprint"])
-    return entry.owner == asked[0] and entry.request == secrets.digest("request", *asked)
+    request = (row["request.owner"], row["idempotency_key"], row["fingerprint"])
+    return entry.owner == request[0] and entry.request == secrets.digest("request", *request)

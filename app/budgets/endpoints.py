@@ -50,13 +50,13 @@ _BODY = ("malformed-json", "duplicate-key", "body-too-large", "unsupported-media
 async def create(request: Request, caller: Admin, services: ServicesDep) -> Response:
     """What a budget holds is never changed afterwards. A dataset has one open budget at a time, whoever uses it: two
     would add up for those who can charge both."""
-    asked = await bodies.read_json(
+    body = await bodies.read_json(
         request,
         services.settings.max_body,
         lambda sent: bodies.fitted(models.NewBudget, amounts.of_body(sent, models.NewBudget.model_json_schema())),
     )
-    given = asked.model_dump(exclude={"charge_keys", "arrays"})
-    made = NewBudget(**given, created_by=caller.id, rules=_rules(asked))
+    given = body.model_dump(exclude={"charge_keys", "arrays"})
+    made = NewBudget(**given, created_by=caller.id, rules=_rules(body))
     budget = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.open(made))
     audit.about(request, budget.id)
     return _answer(_budget(budget), 201, {"Location": f"/v1/budgets/{budget.id}"})
@@ -131,13 +131,13 @@ async def rules(budget_id: str, caller: Admin, services: ServicesDep) -> Respons
 )
 async def change_rules(budget_id: str, request: Request, caller: Admin, services: ServicesDep) -> Response:
     """Both lists are replaced. It is an entry of the budget's chain; what was charged before stays."""
-    asked = await bodies.read_json(
+    body = await bodies.read_json(
         request, services.settings.max_body, lambda sent: bodies.fitted(schemas.BudgetRules, bodies.parse(sent))
     )
     await services.ask_ledger(
-        caller.id, lambda: services.ledger.budgets.change_rules(budget_id, _rules(asked), caller.id)
+        caller.id, lambda: services.ledger.budgets.change_rules(budget_id, _rules(body), caller.id)
     )
-    return Response(asked.model_dump_json(), media_type="application/json")
+    return Response(body.model_dump_json(), media_type="application/json")
 
 
 @router.post(
@@ -159,10 +159,10 @@ async def quote(budget_id: str, request: Request, caller: Reader, services: Serv
         return job.spend, list(job.stored.values())
 
     spend, stored = await bodies.read_json(request, services.settings.max_body, checked, small=0)  # it reads files
-    told = await services.ask_ledger(
+    offer = await services.ask_ledger(
         caller.id, lambda: services.ledger.budgets.quote(budget_id, spend, caller.id, stored)
     )
-    return _answer(schemas.Quote(fits=told.fits, cost=_amounts(told.cost), remaining=_amounts(told.remaining)))
+    return _answer(schemas.Quote(fits=offer.fits, cost=_amounts(offer.cost), remaining=_amounts(offer.remaining)))
 
 
 @router.get(
@@ -194,10 +194,14 @@ async def history(
 async def verify(budget_id: str, caller: Reader, services: ServicesDep) -> Response:
     """Replay the whole chain: every hash, and whether what was spent is the sum of its entries. A head that was noted
     before, from any answer, proves that nothing before it was changed since."""
-    told = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.verify(budget_id))
+    verdict = await services.ask_ledger(caller.id, lambda: services.ledger.budgets.verify(budget_id))
     return _answer(
         schemas.Verified(
-            valid=told.ok, entries=told.entries, head=told.head, first_bad=told.first_bad, reason=told.reason
+            valid=verdict.ok,
+            entries=verdict.entries,
+            head=verdict.head,
+            first_bad=verdict.first_bad,
+            reason=verdict.reason,
         )
     )
 
@@ -242,8 +246,8 @@ def _budget(found: Budget) -> models.Budget:
     )
 
 
-def _rules(asked: models.NewBudget | schemas.BudgetRules) -> Rules:
-    lists = (asked.charge_keys, asked.arrays)
+def _rules(body: models.NewBudget | schemas.BudgetRules) -> Rules:
+    lists = (body.charge_keys, body.arrays)
     return Rules(*(None if given is None else tuple(dict.fromkeys(given)) for given in lists))
 
 
