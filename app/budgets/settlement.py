@@ -20,9 +20,9 @@ from warpdesk_server.workers.store.protocol import Store
 
 log = logging.getLogger("warpdesk_server.service.api")
 
-# Charges looked at in one turn: the oldest. More than a queue holds, or those that wait would hide one that was lost.
+# The oldest charges of one look. They are more than a queue holds: waiting jobs must not hide a lost one.
 _MOST = 20_000
-_AT_ONCE = 500  # of their records
+_AT_ONCE = 500  # records read in one step
 
 
 def with_charge(job: JobRequest, charge: Charge) -> JobRequest:
@@ -40,7 +40,7 @@ def settle(ledger: Ledger, record: JobRecord) -> None:
 
 
 async def ended(services: Services, record: JobRecord) -> None:
-    """Settle at once; `look` does it otherwise."""
+    """Settle the charge of a job that has just ended. What fails here is done by `look`."""
     if record.request.charge is not None:
         with suppress(Refusal):
             await ledger_calls.in_time(
@@ -49,7 +49,7 @@ async def ended(services: Services, record: JobRecord) -> None:
 
 
 async def look(services: Services) -> None:
-    """Run for as long as the API does: queue what was charged and is in no queue, settle what has ended."""
+    """Look after charged jobs for as long as the API runs."""
     every = services.settings.ledger_every
     while True:
         await asyncio.sleep(every)
@@ -62,26 +62,27 @@ async def look(services: Services) -> None:
 
 
 def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
-    """A crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else."""
+    """Queue charged jobs that are in no queue, and settle those that ended. So a crash between charge and queue, or a
+    Redis that lost its memory, costs a charged job time and nothing else."""
     ledger.compare()  # nothing is queued for a charge that is not in the anchor
     ledger.charges.erase()
-    pending = ledger.charges.open(older_than, _MOST)
-    for first in range(0, len(pending), _AT_ONCE):
-        some = pending[first : first + _AT_ONCE]
-        for one, record in zip(some, queue.records([one.job_id for one in some]), strict=True):
+    charges = ledger.charges.open(older_than, _MOST)
+    for first in range(0, len(charges), _AT_ONCE):
+        step = charges[first : first + _AT_ONCE]
+        for charge, record in zip(step, queue.records([charge.job_id for charge in step]), strict=True):
             try:
                 if record is None:
-                    _queue_again(ledger, queue, store, one)
+                    _queue_again(ledger, queue, store, charge)
                 elif record.state.final:
                     settle(ledger, record)
             except (RedisError, DatabaseUnavailable):
                 raise
-            except Exception as error:  # noqa: BLE001 - one that cannot be helped must not keep the others waiting
-                log.error("%s cannot be looked after: %s", one.charge_id, type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - one broken charge must not block the others
+                log.error("%s cannot be looked after: %s", charge.charge_id, type(error).__name__)
 
 
-def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, one: OpenCharge) -> None:
-    job = with_charge(JobRequest.model_validate_json(one.job), ledger.charges.get(one.charge_id))
+def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, charge: OpenCharge) -> None:
+    job = with_charge(JobRequest.model_validate_json(charge.job), ledger.charges.get(charge.charge_id))
     try:
         # A worker would ask for the noise key before it missed them, and the charge would stay spent.
         if gone := [array for array in job.inputs.values() if store.known(job.owner, array) is None]:
@@ -89,5 +90,5 @@ def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, one: OpenCharge)
         queue.enqueue(job)
         log.warning("%s was charged and in no queue: it is queued", job.id)
     except InputsGone:
-        ledger.charges.settle(one.charge_id, "its inputs are gone, and it was in no queue", forget_key=True)
+        ledger.charges.settle(charge.charge_id, "its inputs are gone, and it was in no queue", forget_key=True)
         log.error("%s was charged, and its inputs are gone", job.id)
