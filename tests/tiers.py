@@ -40,12 +40,12 @@ def mark(item: pytest.Function) -> None:
 @cache
 def marks(value: Any) -> frozenset[str]:
     """The marks of a function or class, and of what it uses, however far down."""
-    found, seen, left = set(), set(), [value]
+    found, visited, left = set(), set(), [value]
     while left:
         value = left.pop()
-        if id(value) in seen:
+        if id(value) in visited:
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         if (name := _MARKS.get((value.__module__, value.__qualname__))) is not None:
             found.add(name)
         elif value.__module__.startswith("tests."):
