@@ -57,7 +57,6 @@ NOT_YET_CLEAN = {
     "tests/stand_ins",
     "tests/warpdesk_server",
     "tests/workers",
-    "warpdesk_server/cli",
     "workers",
     "workers/child",
     "workers/gpu",
