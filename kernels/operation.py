@@ -178,14 +178,14 @@ class Operation:
         return parsed
 
     def _input_problems(self, inputs: Mapping[str, ArrayInfo]) -> list[Problem]:
-        known = {expected.name: expected for expected in self.inputs}
+        by_name = {expected.name: expected for expected in self.inputs}
         problems = [
             Problem(
                 f"/inputs/{name}",
-                f"{self.name} has no input {name!r}; it takes {', '.join(known) or 'none'}",
+                f"{self.name} has no input {name!r}; it takes {', '.join(by_name) or 'none'}",
             )
             for name in inputs
-            if name not in known
+            if name not in by_name
         ]
         for expected in self.inputs:
             info = inputs.get(expected.name)

@@ -90,10 +90,10 @@ def _sentence(kind: str, message: str, context: Mapping[str, Any], got: Any, pla
         numbers = {key: str(value).removesuffix(".0") for key, value in context.items()}
         should = _SHOULD[kind].format(**numbers).replace(" 1 items", " 1 item").replace(" 1 characters", " 1 character")
         return f"{name} should {should}, got {_shown(kind, got)}"
-    told = message.removeprefix("Input should be ")
-    if told != message:
-        told = {"True": "true", "False": "false"}.get(told, told)  # a Literal of Python, whose words are quoted
-        return f"{name} should be {told.removeprefix('a valid ')}, got {_shown(kind, got)}"
+    rest = message.removeprefix("Input should be ")
+    if rest != message:
+        rest = {"True": "true", "False": "false"}.get(rest, rest)  # a Literal of Python, whose words are quoted
+        return f"{name} should be {rest.removeprefix('a valid ')}, got {_shown(kind, got)}"
     # A sentence of our own has its subject; what else there is begins with the value.
     return message.removeprefix("Value error, ") if kind == "value_error" else f"{name} {message}"
 

@@ -25,12 +25,12 @@ def telling(tell: Callable[[float], None] | None) -> Iterator[None]:
 
     It is called often, in this thread, and should return at once.
     """
-    told = 0.0
+    latest = 0.0
 
     def hear(done: float) -> None:
-        nonlocal told
-        if tell is not None and told < done <= 1.0:
-            told = done
+        nonlocal latest
+        if tell is not None and latest < done <= 1.0:
+            latest = done
             tell(done)
 
     token = _stage.set(None if tell is None else _Stage(hear))
@@ -55,7 +55,7 @@ def stage(first: float, end: float) -> Iterator[None]:
         _stage.reset(token)
 
 
-def heard() -> bool:
+def has_listener() -> bool:
     """Whether anyone listens."""
     return _stage.get() is not None
 

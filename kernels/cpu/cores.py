@@ -10,7 +10,7 @@ import numba
 
 from warpdesk_server.kernels import progress
 
-_TOLD = 32  # parts at least where somebody listens how far the tasks are
+_LEAST_PARTS = 32  # parts at least where somebody listens how far the tasks are
 
 
 def share(tasks: int, run: Callable[[int, int], None], at_least: int = 1) -> None:
@@ -20,11 +20,11 @@ def share(tasks: int, run: Callable[[int, int], None], at_least: int = 1) -> Non
     nobody up, as it would at the barrier of an OpenMP loop; and Numba compiles a plain loop several times faster than
     a parallel one. What is done is reported in the thread of the caller (kernels.progress).
     """
-    threads, heard = min(numba.get_num_threads(), -(-tasks // at_least)), progress.heard()
-    if threads <= 1 and not heard:
+    threads, listener = min(numba.get_num_threads(), -(-tasks // at_least)), progress.has_listener()
+    if threads <= 1 and not listener:
         run(0, tasks)
         return
-    part = max(at_least, -(-tasks // max(8 * threads, _TOLD * heard)))
+    part = max(at_least, -(-tasks // max(8 * threads, _LEAST_PARTS * listener)))
     starts, lock, done = iter(range(0, tasks, part)), threading.Lock(), 0
 
     def work() -> None:

@@ -128,11 +128,11 @@ class DpNoise(Params):
             needed = {"bins" if self.query == "histogram" else "clip", "neighbouring"}
         elif self.query != "sum":
             raise ValueError(f"mode aggregate does not take query {self.query}: its values are the statistic")
-        asked = f"mode {self.mode}" + (f" with query {self.query}" if self.query != "sum" else "")
+        form = f"mode {self.mode}" + (f" with query {self.query}" if self.query != "sum" else "")
         given = {name for name in ("clip", "bins", "neighbouring", "sensitivity") if getattr(self, name) is not None}
         if given != needed:
             missing, foreign = sorted(needed - given), sorted(given - needed)
-            raise ValueError(f"{asked} {'needs' if missing else 'does not take'} {' and '.join(missing or foreign)}")
+            raise ValueError(f"{form} {'needs' if missing else 'does not take'} {' and '.join(missing or foreign)}")
         if self.query == "identity" and self.neighbouring == "add_remove":
             raise ValueError(
                 "query identity needs neighbouring replace_one: the answer has one row per record, so its shape tells "

@@ -171,18 +171,18 @@ def _noise(
         size, steps = _size(reach, laplace, budget, k)
         if size >= wanted:
             break
-    place, asked = f"/params/{_given(params)}", _asked(params)
+    place, amount = f"/params/{_amount_name(params)}", _amount(params)
     if size < least:
         raise refuse(
             place,
-            f"{asked} over {reach.width} coordinates leaves {max(size, 0)} grid steps for the sensitivity even with a "
+            f"{amount} over {reach.width} coordinates leaves {max(size, 0)} grid steps for the sensitivity even with a "
             f"noise scale of 2**{highest} steps, the largest 64 bits are safe with; {least} are needed",
         )
     sensitivity_squared = _sensitivity_squared(reach, laplace, size)
     if sensitivity_squared > MAX_SENSITIVITY**2:
         raise refuse(
             place,
-            f"{asked} makes the sensitivity {isqrt(sensitivity_squared)} grid steps at a noise scale of 2**{k}, "
+            f"{amount} makes the sensitivity {isqrt(sensitivity_squared)} grid steps at a noise scale of 2**{k}, "
             f"above {MAX_SENSITIVITY}, the largest the 64-bit sampler is safe with",
         )
     saturation = 2 ** min(50, 62 - reach.width.bit_length())
@@ -261,10 +261,10 @@ def approximate(params: DpNoise, made: Plan) -> tuple[Fraction, Fraction] | None
     return epsilon_of_rho(spent(params, made), delta), delta
 
 
-def _given(params: DpNoise) -> str:
+def _amount_name(params: DpNoise) -> str:
     return next(name for name in ("epsilon", "rho", "scale") if getattr(params, name) is not None)
 
 
-def _asked(params: DpNoise) -> str:
-    given = f"{_given(params)} {getattr(params, _given(params))}"
-    return given if params.delta is None or params.epsilon is None else f"{given} and delta {params.delta}"
+def _amount(params: DpNoise) -> str:
+    amount = f"{_amount_name(params)} {getattr(params, _amount_name(params))}"
+    return amount if params.delta is None or params.epsilon is None else f"{amount} and delta {params.delta}"

@@ -55,7 +55,7 @@ def plan(params: FederatedAverage, clients: int, width: int) -> Plan:
     """Choose grid and clip bound; raise InvalidRequest where none is safe."""
     dp = params.dp
     assert dp is not None  # noqa: S101 (the callers have seen to it)
-    most = isqrt(int(2 * asked(dp) * 4**LOG2_SCALE))
+    most = isqrt(int(2 * rho_asked_for(dp) * 4**LOG2_SCALE))
     if most > MAX_SENSITIVITY:
         raise refuse(
             f"/params/dp/{dp.given}",
@@ -106,7 +106,7 @@ def _of_round(dp: Noise, given: Round, width: int, most: int) -> Plan:
     return Plan(mantissa, exponent, 0, most, 1 / (steps * scale * Fraction(dp.expected_weight)))
 
 
-def asked(dp: Noise) -> Fraction:
+def rho_asked_for(dp: Noise) -> Fraction:
     """Return rho of the noise that is asked for."""
     if dp.rho is not None:
         return Fraction(dp.rho)
@@ -128,7 +128,7 @@ def charged(params: FederatedAverage, clients: int, width: int) -> Spend:
     dp = params.dp
     assert dp is not None  # noqa: S101
     plan(params, clients, width)
-    return Spend(None, _approximate(dp, asked(dp)), asked(dp), dp.neighbouring)
+    return Spend(None, _approximate(dp, rho_asked_for(dp)), rho_asked_for(dp), dp.neighbouring)
 
 
 def describe(params: FederatedAverage, made: Plan, width: int) -> dict[str, Any]:
@@ -195,10 +195,10 @@ def _statement(params: FederatedAverage, made: Plan, width: int, spent: dict[str
             f"client sent; what the noise protects depends on it. {accounted}"
         )
     change = "adding or removing one client" if params.dp.neighbouring == "add_remove" else "replacing one client"
-    told = {name: digits(Fraction(amount["exact"]), ROUND_CEILING) for name, amount in spent.items()}
-    notion = f"rho-zero-concentrated differentially private with rho = {told['rho']}"
-    if len(told) > 1:
-        notion = f"(epsilon, delta)-differentially private with epsilon = {told['epsilon']} and delta = {told['delta']}"
+    cost = {name: digits(Fraction(amount["exact"]), ROUND_CEILING) for name, amount in spent.items()}
+    notion = f"rho-zero-concentrated differentially private with rho = {cost['rho']}"
+    if len(cost) > 1:
+        notion = f"(epsilon, delta)-differentially private with epsilon = {cost['epsilon']} and delta = {cost['delta']}"
     return (
         f"The average of clipped updates is {notion} for {change}: {noise}, and a fixed divisor. This "
         "protects clients from readers of the average and of the model, not from this service, which sees every "

@@ -14,7 +14,7 @@ CANARY = Source(Path(__file__).resolve().parents[1] / "device" / "canary.cu")
 THREADS = 128
 STEPS = 64
 # Random123's known answer of Philox4x32-10 for the counter and the key 0 (Salmon et al. 2011, kat_vectors).
-KNOWN = (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
+KNOWN_WORDS = (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
 
 Answers = tuple["np.ndarray[tuple[int], np.dtype[np.uint32]]", "np.ndarray", "np.ndarray"]
 
@@ -52,7 +52,7 @@ def answers(blocks: int) -> Answers:
     taken = np.arange(THREADS * blocks, dtype=np.uint64).reshape(blocks, THREADS)[:, ::-1].ravel()
     zero = np.uint64(0)
     drawn = np.stack(philox4x32.py_func(taken, zero, zero, zero, zero, zero), axis=1)
-    assert tuple(drawn[THREADS - 1]) == KNOWN  # noqa: S101
+    assert tuple(drawn[THREADS - 1]) == KNOWN_WORDS  # noqa: S101
     x = drawn[:, 0].astype(np.float64) * 2.0**-32
     y = (drawn[:, 1] >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)
     for _ in range(STEPS):

@@ -23,7 +23,7 @@ PATIENCE = 0.5  # seconds to wait for memory that others have: about what a job 
 # The least a part is worth a copy of its own beside the next one's, in bytes: 2 ms of a PCIe 4 link, where a part costs
 # some 0.1 ms to begin and to end.
 PART = 64 << 20
-_TOLD = 20  # parts, as far as there are chunks, where somebody listens how far the job is
+_LEAST_PARTS = 20  # parts, as far as there are chunks, where somebody listens how far the job is
 _TICK = 0.01  # seconds between looks at what other processes have left
 
 
@@ -55,7 +55,7 @@ class _Job:
         self._work = work
         self._todo = [(0, grid.chunks)] if grid.chunks else []
         # Where the job is heard, as many parts as do not spend their time on what each of them needs beside its chunks.
-        parts = min(_TOLD, grid.chunks * grid.each // max(4 * grid.fixed, 1)) if progress.heard() else 1
+        parts = min(_LEAST_PARTS, grid.chunks * grid.each // max(4 * grid.fixed, 1)) if progress.has_listener() else 1
         self._most = -(-grid.chunks // max(parts, 1))
         self._resident = self._most  # at most so many chunks are in one part
         self._done = 0

@@ -25,8 +25,8 @@ _LONGEST_WRITE = 3600  # seconds; what is older was left by a process that was k
 
 def default_directory() -> Path:
     """Where cubins are kept: WARPDESK_KERNEL_CACHE, else with the user's caches (XDG Base Directory Specification)."""
-    if told := os.environ.get("WARPDESK_KERNEL_CACHE"):
-        return Path(told)
+    if folder := os.environ.get("WARPDESK_KERNEL_CACHE"):
+        return Path(folder)
     caches = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(caches) if caches.startswith("/") else Path.home() / ".cache") / "warpdesk" / "kernels"
 
@@ -66,7 +66,7 @@ class Cubins:
         self._found = 0
         self._failed = 0
         self._counting = threading.Lock()
-        self._told = False
+        self._warned = False
 
     @property
     def counts(self) -> CubinCounts:
@@ -185,11 +185,11 @@ class Cubins:
             raise PermissionError(errno.EPERM, f"{refused.reason}; to mend it: {refused.remedy}")
 
     def _tell(self, error: OSError) -> None:
-        if not self._told:
+        if not self._warned:
             log.warning(
                 "compiled kernels cannot be kept in %s (%s): every start compiles them again", self.directory, error
             )
-        self._told = True
+        self._warned = True
 
 
 def _age(path: Path) -> float:

@@ -233,9 +233,9 @@ def let_go(error: BaseException | None) -> None:
     A bug's lines stay for the log. Those of a device's fault, which its words tell, go as well: the frame of a nested
     function holds what that sees of the function around it, and clearing does not drop that.
     """
-    told = isinstance(error, DeviceFault)
+    is_fault = isinstance(error, DeviceFault)
     while error is not None:
         traceback.clear_frames(error.__traceback__)
-        if told:
+        if is_fault:
             error.__traceback__ = None
         error = error.__cause__ or error.__context__

@@ -78,10 +78,10 @@ class Nvrtc:
         """What to compile for where a GPU of `architecture` is to run it: that, or, where this NVRTC does not know it,
         the nearest older one of the same major version, whose machine code it runs (CUDA C++ Programming Guide, binary
         compatibility, which Tegra's are without). Raises CompileError where there is none."""
-        known, wanted = self.architectures(), int(architecture.removeprefix("sm_"))
-        if architecture in known:
+        supported, wanted = self.architectures(), int(architecture.removeprefix("sm_"))
+        if architecture in supported:
             return architecture
-        numbers = {int(name.removeprefix("sm_")) for name in known} - _TEGRA
+        numbers = {int(name.removeprefix("sm_")) for name in supported} - _TEGRA
         older = [number for number in numbers if number // 10 == wanted // 10 and number < wanted]
         if not older or wanted in _TEGRA:
             raise CompileError(f"NVRTC {self.version} makes no code for {architecture}", remedy(architecture))
@@ -193,8 +193,8 @@ def _preference(file: Path) -> tuple[bool, list[int]]:
 def _toolkits() -> Iterator[Path]:
     """NVRTC libraries of CUDA toolkits: where the usual variables say, where they usually are, or where cuda.pathfinder
     (which comes with CuPy, and can tell only by loading it) finds one."""
-    said = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX") if os.environ.get(name)]
-    folders = [root / lib for root in (*said, Path("/usr/local/cuda")) for lib in ("lib64", "lib")]
+    roots = [Path(os.environ[name]) for name in ("CUDA_PATH", "CUDA_HOME", "CONDA_PREFIX") if os.environ.get(name)]
+    folders = [root / lib for root in (*roots, Path("/usr/local/cuda")) for lib in ("lib64", "lib")]
     folders += [Path(text) for text in os.environ.get("LD_LIBRARY_PATH", "").split(":") if text]
     folders += [Path("/usr/lib/x86_64-linux-gnu"), Path("/usr/lib/aarch64-linux-gnu"), Path("/usr/lib64")]
     for folder in folders:

@@ -32,7 +32,7 @@ def inline(source: Source) -> str:
     The text is complete: it is what a compiled kernel is kept by (kernels.gpu.cubins). Marks (#line) keep the
     compiler's messages pointing at the files as they are written.
     """
-    seen: set[str] = set()
+    included: set[str] = set()
 
     def expand(path: Path, shown: str) -> str:
         text = path.read_text()
@@ -42,9 +42,9 @@ def inline(source: Source) -> str:
             name = match["what"][1:-1]
             if match["what"][0] == "<" or not re.fullmatch(r"device/\w+\.cuh", name):
                 raise ValueError(f'{shown}:{line} includes {match["what"]}; kernels include only "device/<name>.cuh"')
-            if name in seen:
+            if name in included:
                 return ""
-            seen.add(name)
+            included.add(name)
             return f'#line 1 "{name}"\n{expand(_KERNELS / name, name)}\n#line {line + 1} "{shown}"'
 
         return _INCLUDE.sub(include, text)

@@ -27,8 +27,8 @@ def close_gaps(prices: NDArray[Any], policy: NanPolicy) -> NDArray[Any]:
         latest = np.maximum.accumulate(np.where(missing, 0, np.arange(prices.shape[1])), axis=1)
         return np.take_along_axis(prices, latest, axis=1)
     packed = np.full_like(prices, np.nan)
-    for row, known, out in zip(prices, ~missing, packed, strict=True):
-        out[: np.count_nonzero(known)] = row[known]
+    for row, present, out in zip(prices, ~missing, packed, strict=True):
+        out[: np.count_nonzero(present)] = row[present]
     return packed
 
 
@@ -36,11 +36,11 @@ def reopen_gaps(result: NDArray[Any], prices: NDArray[Any], policy: NanPolicy) -
     """Put results of packed prices back on the bars that had a price; the others get NaN."""
     if policy != "skip":
         return result
-    known = ~np.isnan(prices)
-    if known.all():
+    present = ~np.isnan(prices)
+    if present.all():
         return result
     spread = np.full_like(result, np.nan)
-    for row, where, out in zip(result, known, spread, strict=True):
+    for row, where, out in zip(result, present, spread, strict=True):
         out[where] = row[: np.count_nonzero(where)]
     return spread
 

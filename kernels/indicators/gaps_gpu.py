@@ -10,7 +10,7 @@ from warpdesk_server.kernels.indicators.series import Series
 
 
 @dataclass(frozen=True)
-class Known:
+class PriceCounts:
     """Of a series whose rows have several tiles: the prices before each tile, the bar of the latest one before it, and
     the prices of each row. The rows of a single tile are each seen whole by a block, and nothing is read here."""
 
@@ -19,11 +19,11 @@ class Known:
     total: Any
 
 
-def known(series: Series) -> Known:
+def count_prices(series: Series) -> PriceCounts:
     device = series.device
     if series.tiles == 1:
         nothing = device.empty(1, np.int64)
-        return Known(nothing, nothing, nothing)
+        return PriceCounts(nothing, nothing, nothing)
     count, latest = (device.empty(series.tasks, np.int64) for _ in range(2))
     total = device.empty(series.rows, np.int64)
     shape = np.int64(series.time), np.int64(series.tiles)
@@ -31,17 +31,17 @@ def known(series: Series) -> Known:
     blocks = -(-series.rows // (SEGMENTS // 32))  # a warp per row
     rows = np.int64(series.rows), np.int64(series.tiles)
     series.launch("gaps.cu", "carry_prices", blocks, SEGMENTS, *rows, count, latest, total)
-    return Known(count, latest, total)
+    return PriceCounts(count, latest, total)
 
 
-def packed(series: Series, before: Known) -> Series:
+def packed(series: Series, before: PriceCounts) -> Series:
     """The prices of each row moved to its left end, NaN behind them."""
     out = series.empty()
     _launch(series, "pack", series.prices, *_shape(series), before.count, before.total, series.nan, out)
     return series.with_prices(out)
 
 
-def spread(series: Series, before: Known, result: Any) -> Any:
+def spread(series: Series, before: PriceCounts, result: Any) -> Any:
     """A result of packed prices, back on the bars of `series` that have one, NaN on the others."""
     out = series.empty()
     args = before.count, before.total, series.nan, out
@@ -52,7 +52,7 @@ def spread(series: Series, before: Known, result: Any) -> Any:
 def filled(series: Series) -> Series:
     """The prices, the latest one before it in place of each that is missing."""
     out = series.empty()
-    _launch(series, "fill_forward", series.prices, *_shape(series), known(series).latest, series.nan, out)
+    _launch(series, "fill_forward", series.prices, *_shape(series), count_prices(series).latest, series.nan, out)
     return series.with_prices(out)
 
 

@@ -158,9 +158,9 @@ def _whole_rows(indicator: _Windows | _Recursion, prices: Array, policy: NanPoli
     rows, time = prices.shape
     series = Series(device, device.to_device(prices.reshape(-1)), rows, time, prices.dtype)
     if policy == "skip":
-        known = gaps_gpu.known(series)
-        results = indicator.rows(gaps_gpu.packed(series, known))
-        return [gaps_gpu.spread(series, known, results.pop(0)) for _ in range(len(results))]
+        counts = gaps_gpu.count_prices(series)
+        results = indicator.rows(gaps_gpu.packed(series, counts))
+        return [gaps_gpu.spread(series, counts, results.pop(0)) for _ in range(len(results))]
     if policy == "ffill":
         series = gaps_gpu.filled(series)
     return indicator.rows(series)

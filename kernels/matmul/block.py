@@ -23,8 +23,8 @@ def _shape(itemsize: int) -> tuple[int, int, int]:
     more, and some go through memory in each step. Where registers are narrower, LLVM takes several for one. No byte of
     a product depends on this.
     """
-    told = config.CPU_FEATURES
-    features = get_host_cpu_features().flatten() if told is None else told
+    configured = config.CPU_FEATURES
+    features = get_host_cpu_features().flatten() if configured is None else configured
     rows, vectors, nbytes = (8, 3, 64) if "+avx512f" in features.split(",") else (6, 2, 32)
     return rows, vectors, nbytes // itemsize
 

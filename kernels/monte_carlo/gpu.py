@@ -43,11 +43,11 @@ def monte_carlo(params: MonteCarloParams, *, seed: int, device: Device) -> dict[
         shared = [device.to_device(table) for table in tables]
         counted, partials = device.zeros(BINS, np.uint32), device.empty((blocks, SUMS), np.float64)
         kernel((blocks,), (BLOCK,), (np.int64(start), np.int64(paths), *scalars, *shared, partials, counted))
-        summed, seen = device.to_host(partials), device.to_host(counted)
+        summed, histogram = device.to_host(partials), device.to_host(counted)
         for chunk in range(first, end):
             from_block = (chunk - first) * blocks_of_chunk
             sums[chunk] = pairwise_sum(summed[from_block : from_block + blocks_of_chunk])
-        np.add(counts, seen, out=counts)  # last, since nothing can fail any more: these chunks are counted once
+        np.add(counts, histogram, out=counts)  # last, since nothing can fail any more: these chunks are counted once
 
     chunks.run(device, grid, work)
     return estimate(params, job, pairwise_sum(sums), counts)

@@ -38,9 +38,9 @@ def warnings(
     if params.volatility == 0.0 or knocked_out or _worthless(params) or _is_its_control(params):
         return []
     if variance == 0.0:
-        seen = "no path paid" if paying == 0 else "every path paid the same"
+        outcome = "no path paid" if paying == 0 else "every path paid the same"
         return [
-            f"Of {params.paths:,} paths {seen}: a standard error of 0 is no evidence here, since a payment that is "
+            f"Of {params.paths:,} paths {outcome}: a standard error of 0 is no evidence here, since a payment that is "
             "rarer than one path in so many was not seen. Take more paths"
         ]
     found = []

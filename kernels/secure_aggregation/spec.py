@@ -163,7 +163,7 @@ def _needed(params: SecureAggregation) -> Iterator[tuple[int, int]]:
 def _pairs(params: SecureAggregation) -> list[Problem]:
     survivors, dropped = set(params.survivors), set(params.dropped)
     needed = None if params.degree is None else set(_needed(params))
-    seen: set[tuple[int, int]] = set()
+    named: set[tuple[int, int]] = set()
     problems = []
     for row, pair in enumerate(params.pairs):
         gone, stayed = pair
@@ -178,18 +178,18 @@ def _pairs(params: SecureAggregation) -> list[Problem]:
             problems.append(Problem(at, f"client {stayed} is not among the survivors: its mask is in no vector summed"))
         elif needed is not None and pair not in needed:
             problems.append(Problem(at, f"clients {gone} and {stayed} are no neighbours on the ring"))
-        elif pair in seen:
+        elif pair in named:
             problems.append(Problem(at, f"the pair ({gone}, {stayed}) is named more than once"))
-        seen.add(pair)
+        named.add(pair)
         if len(problems) >= 10:
             return problems
     count = len(dropped) * len(survivors) if needed is None else len(needed)
-    if not problems and len(seen) < count:
-        gone, stayed = next(pair for pair in _needed(params) if pair not in seen)
+    if not problems and len(named) < count:
+        gone, stayed = next(pair for pair in _needed(params) if pair not in named)
         problems.append(
             Problem(
                 "/params/pairs",
-                f"{len(seen)} of {count} pairs of a dropped client and a survivor are named; "
+                f"{len(named)} of {count} pairs of a dropped client and a survivor are named; "
                 f"({gone}, {stayed}) is missing",
             )
         )

@@ -107,13 +107,13 @@ def _statement(params: ShamirReconstruct, named: int) -> str:
             f"{params.threshold} shares of threshold {params.threshold}: nothing was checked, and one wrong share "
             "makes the values wrong. The service that computed this saw the values."
         )
-    told = (
+    claim = (
         f"Every element of {params.threshold + extra} shares lies on one polynomial of degree below {params.threshold}"
     )
     if named:
-        told += f", without the {named} that {'does' if named == 1 else 'do'} not"
+        claim += f", without the {named} that {'does' if named == 1 else 'do'} not"
     return (
-        f"{told}: the values are right unless more than {extra if not named else params.nameable} of the shares given "
+        f"{claim}: the values are right unless more than {extra if not named else params.nameable} of the shares given "
         "are wrong in agreement. The service that computed this saw the values."
     )
 
@@ -133,13 +133,13 @@ def _refuse_outside(params: ShamirReconstruct, outside: NDArray[np.int64]) -> No
 
 def _disagreement(params: ShamirReconstruct, inconsistent: int, size: int, named: list[int]) -> InvalidRequest:
     rows, threshold = len(params.x), params.threshold
-    told = f"the {rows} shares disagree at {inconsistent} of {size} elements: "
+    sentence = f"the {rows} shares disagree at {inconsistent} of {size} elements: "
     if len(named) == 1:
-        told += f"the share of x = {named[0]} is corrupted; with correct it is left out"
+        sentence += f"the share of x = {named[0]} is corrupted; with correct it is left out"
     elif named:
-        told += f"the shares of x = {', '.join(map(str, named))} are corrupted; with correct they are left out"
+        sentence += f"the shares of x = {', '.join(map(str, named))} are corrupted; with correct they are left out"
     elif params.nameable:
-        told += f"more than {params.nameable} are corrupted, and {rows} of threshold {threshold} name no more"
+        sentence += f"more than {params.nameable} are corrupted, and {rows} of threshold {threshold} name no more"
     else:
-        told += f"at least one is corrupted; to name one takes {threshold + 2} shares of threshold {threshold}"
-    return refuse("/inputs/shares", told)
+        sentence += f"at least one is corrupted; to name one takes {threshold + 2} shares of threshold {threshold}"
+    return refuse("/inputs/shares", sentence)

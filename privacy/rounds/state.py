@@ -347,10 +347,10 @@ class Rounds:
     def submitted(self, round_id: str, job_id: str | None, inputs: Mapping[str, str]) -> bool:
         """Remember the arrays that were made for the job, and the job once it is queued; False where the round does not
         aggregate. Another process may have queued it: what is known of the job is never forgotten."""
-        known = {"inputs": json.dumps(dict(inputs)), **({} if job_id is None else {"job_id": job_id})}
+        columns = {"inputs": json.dumps(dict(inputs)), **({} if job_id is None else {"job_id": job_id})}
         with writing(self._engine) as connection:
             here = and_(rounds.c.id == round_id, rounds.c.phase == "aggregating")
-            return connection.execute(update(rounds).where(here).values(**known)).rowcount == 1
+            return connection.execute(update(rounds).where(here).values(**columns)).rowcount == 1
 
     def end(self, round_id: str, phase: Literal["done", "aborted"], why: str | None = None) -> bool:
         """End a round that aggregates; False where somebody has ended it."""

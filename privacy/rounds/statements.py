@@ -66,8 +66,8 @@ def survivors(connection: Connection, round_id: str) -> tuple[list[int], list[in
 
 
 def publics(connection: Connection, round_id: str) -> dict[int, tuple[bytes, bytes]]:
-    known = and_(members.c.round == round_id, members.c.mask_public.is_not(None))
-    rows = connection.execute(select(members).where(known).order_by(members.c.client))
+    present = and_(members.c.round == round_id, members.c.mask_public.is_not(None))
+    rows = connection.execute(select(members).where(present).order_by(members.c.client))
     return {row.client: (row.mask_public, row.share_public) for row in rows}
 
 

@@ -35,10 +35,10 @@ def assert_forward(told: list[float], at_least: int) -> None:
 
 
 def test_where_nobody_listens_a_report_is_nothing() -> None:
-    assert not progress.heard()
+    assert not progress.has_listener()
     progress.report(0.5)
     with progress.telling(None), progress.stage(0.0, 0.5):
-        assert not progress.heard()
+        assert not progress.has_listener()
         progress.report(0.5)
 
 
@@ -102,7 +102,7 @@ def test_chunks_are_told_as_they_end_on_a_device(lanes: int, monkeypatch: pytest
         chunks.run(device, Grid(50, 1000, 0), work, overlap=True)
     assert done.tolist() == [1] * 50
     if lanes == 1:
-        assert_forward(told, chunks._TOLD - 4)
+        assert_forward(told, chunks._LEAST_PARTS - 4)
     else:
         assert told == sorted(set(told))
 
