@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import ROOT
 from tests.stand_ins.nvml import Replay
 from warpdesk_server.app.metrics.gpu import collect
-from warpdesk_server.workers.gpu.nvml import clock_reasons, look
+from warpdesk_server.workers.gpu.nvml import look
+from warpdesk_server.workers.gpu.session import clock_reasons
 from warpdesk_server.workers.queue.reports import (
     CLOCK_REASONS,
     BreakerReport,

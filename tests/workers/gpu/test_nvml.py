@@ -12,8 +12,9 @@ import pynvml
 import pytest
 
 from tests.stand_ins.nvml import A100, Replay, play
-from warpdesk_server.workers.gpu import diagnosis, nvml
-from warpdesk_server.workers.gpu.nvml import Gpu, Monitor, clock_reasons, gpus, library, look, visible, within
+from warpdesk_server.workers.gpu import diagnosis, nvml, session
+from warpdesk_server.workers.gpu.nvml import Gpu, Monitor, gpus, library, look, visible, within
+from warpdesk_server.workers.gpu.session import clock_reasons
 from warpdesk_server.workers.gpu.xid import meaning
 from warpdesk_server.workers.queue.reports import GpuReport, MigSlice
 from warpdesk_server.workers.settings import WorkerSettings
@@ -373,8 +374,8 @@ def test_recovery_actions_are_nvmls_numbers() -> None:
         "NONE", "GPU_RESET", "NODE_REBOOT", "DRAIN_P2P", "DRAIN_AND_RESET", "RECOVER_IMEX_DOMAIN", "BUS_RESET",
         "SYSTEM_REBOOT",
     )}  # fmt: skip
-    assert list(numbers.values()) == sorted(nvml._ACTIONS)
-    assert nvml._ACTIONS[numbers["DRAIN_AND_RESET"]] == "drain-and-reset"
+    assert list(numbers.values()) == sorted(session._ACTIONS)
+    assert session._ACTIONS[numbers["DRAIN_AND_RESET"]] == "drain-and-reset"
 
 
 def test_the_catalogue_of_xids_asks_for_what_nvidia_asks() -> None:
