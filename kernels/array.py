@@ -1,4 +1,4 @@
-"""Describe an array by what a validator needs to know, without holding it and without NumPy."""
+"""Descriptions of arrays: dtype, shape and what validation needs, without the numbers and without NumPy."""
 
 from dataclasses import dataclass
 from math import prod

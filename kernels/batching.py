@@ -1,4 +1,4 @@
-"""How jobs of one operation run together: which may, how many, and the one call that computes them all."""
+"""Batching rules of an operation: which jobs may run together, how many, and the one call that computes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Batching:
     Otherwise jobs of whatever parameters share a claim and run one after another, each as if alone.
 
     A job of more than `steps` elementary steps (Cost.steps) runs alone. What company saves is a claim, a commit and a
-    launch, a few milliseconds; so `steps` are what one core does in about 10 ms, and whoever comes next waits for less
+    launch, a few milliseconds; so `steps` are what one core does in about 10 ms, and the next job waits for less
     than a second behind the largest batch. `wait` is how long an idle device waits for company, in seconds.
     """
 

@@ -1,4 +1,4 @@
-"""Name the state of the sources, so that compiled code of another state is never taken for theirs."""
+"""A fingerprint of the sources, by which compiled code of other sources is never used for them."""
 
 import functools
 import hashlib

@@ -1,4 +1,4 @@
-"""What to type to install what is missing, for the Python that runs this."""
+"""The pip command that installs a missing package for the Python that runs this."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""What can be computed: an operation's name, parameters, inputs, outputs, limits and two implementations."""
+"""The contract of an operation: its name, parameters, inputs, outputs, limits and two implementations."""
 
 import importlib
 import json

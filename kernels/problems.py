@@ -1,4 +1,4 @@
-"""What is wrong with a request: places and sentences, also of what pydantic finds."""
+"""Problems of a request: a place and a sentence each, also made from pydantic's findings."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Tell how far a job is, from wherever it is computed: whoever started it listens, and most code knows of neither."""
+"""Progress of a job: code that computes reports a fraction, and a listener of the thread that runs the job gets it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,13 +15,13 @@ class _Stage:
     end: float = 1.0
 
 
-# A new thread begins without one: what helps with a job reports to nobody, and `tell` is called in one thread alone.
+# A new thread begins without one: threads that help with a job report nothing, and `tell` is called in one thread.
 _stage: ContextVar[_Stage | None] = ContextVar("stage", default=None)
 
 
 @contextmanager
 def telling(tell: Callable[[float], None] | None) -> Iterator[None]:
-    """Within it `tell` hears what fraction of the job is done, never less than before; None hears nothing.
+    """Within it `tell` is called with the fraction of the job that is done, never less than before; None: no listener.
 
     It is called often, in this thread, and should return at once.
     """
@@ -42,7 +42,7 @@ def telling(tell: Callable[[float], None] | None) -> Iterator[None]:
 
 @contextmanager
 def stage(first: float, end: float) -> Iterator[None]:
-    """Within it what is reported is a part of the job, or of the stage around it: from one fraction to another."""
+    """Within it reports count for one part of the job, or of the stage around it: from one fraction to another."""
     whole = _stage.get()
     if whole is None:
         yield
@@ -56,11 +56,11 @@ def stage(first: float, end: float) -> Iterator[None]:
 
 
 def has_listener() -> bool:
-    """Whether anyone listens."""
+    """Whether this thread's job has a listener."""
     return _stage.get() is not None
 
 
 def report(done: float) -> None:
-    """This fraction of the stage is done. Costs a tenth of a microsecond where nobody listens."""
+    """Report that this fraction of the stage is done. Costs a tenth of a microsecond without a listener."""
     if (now := _stage.get()) is not None:
         now.tell(now.first + done * (now.end - now.first))

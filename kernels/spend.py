@@ -1,4 +1,4 @@
-"""What one release costs, exactly, in the terms of each accountant."""
+"""The privacy cost of one release, exact, for each accountant."""
 
 from dataclasses import dataclass
 from fractions import Fraction

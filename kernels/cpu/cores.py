@@ -1,4 +1,4 @@
-"""Share the tasks of a compiled loop among the cores: whoever is free takes the next few."""
+"""A work queue over the cores: each free thread takes the next few tasks of a compiled loop."""
 
 import os
 import threading
@@ -10,7 +10,7 @@ import numba
 
 from warpdesk_server.kernels import progress
 
-_LEAST_PARTS = 32  # parts at least where somebody listens how far the tasks are
+_LEAST_PARTS = 32  # parts at least where progress has a listener
 
 
 def share(tasks: int, run: Callable[[int, int], None], at_least: int = 1) -> None:

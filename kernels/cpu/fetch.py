@@ -1,4 +1,4 @@
-"""Ask for a cache line before it is needed, in Numba's loops that read where no processor would look ahead."""
+"""Prefetch of a cache line for Numba's loops, where the processor's own prefetcher does not follow."""
 
 from llvmlite import ir
 from numba import types

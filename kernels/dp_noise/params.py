@@ -1,4 +1,4 @@
-"""The parameters of dp_noise: a budget or a scale, and what it is released of."""
+"""The parameters of dp_noise: its budget or scale, its query, and what bounds the influence of a record."""
 
 from decimal import Decimal
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Exact amounts: rounded to what a grid holds, and told so that no promise grows in the telling."""
+"""Exact amounts: rounded to a grid, and printed with rounding that never makes a promise larger."""
 
 from decimal import Context, Decimal
 from fractions import Fraction

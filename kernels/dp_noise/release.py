@@ -1,4 +1,4 @@
-"""What both backends share: the bits of the values, and refusals that only the data can show."""
+"""The part of a release that both backends share: the bits of values, and refusals that depend on the data."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What both backends share: how clients' numbers become integers, refusals only the data shows, and the answer.
+"""The part of an average that both backends share: numbers to integers, refusals by the data, and the answer.
 
 A number x of client i enters the sum as
 

@@ -132,7 +132,7 @@ def charged(params: FederatedAverage, clients: int, width: int) -> Spend:
 
 
 def describe(params: FederatedAverage, made: Plan, width: int) -> dict[str, Any]:
-    """What is told of the noise."""
+    """The outputs that describe the noise."""
     assert params.dp is not None  # noqa: S101
     spent = {"rho": at_least(made.rho)}
     approximate = _approximate(params.dp, made.rho)
@@ -158,7 +158,7 @@ def describe(params: FederatedAverage, made: Plan, width: int) -> dict[str, Any]
 
 
 def undescribed(params: FederatedAverage, clients: int) -> dict[str, Any]:
-    """What is told of an average without noise."""
+    """The same outputs for an average without noise."""
     names = ("mechanism", "scale", "grid", "sensitivity", "sensitivity_source", "neighbouring", "spent", "accuracy_95")
     return {
         **dict.fromkeys(names),

@@ -1,4 +1,4 @@
-"""Ask a device what is known: a kernel whose every answer is right or proves that the device computes wrongly."""
+"""The canary: a kernel with known answers, so that any other answer proves that the device computes wrongly."""
 
 from functools import cache
 from pathlib import Path

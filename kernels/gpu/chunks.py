@@ -23,7 +23,7 @@ PATIENCE = 0.5  # seconds to wait for memory that others have: about what a job 
 # The least a part is worth a copy of its own beside the next one's, in bytes: 2 ms of a PCIe 4 link, where a part costs
 # some 0.1 ms to begin and to end.
 PART = 64 << 20
-_LEAST_PARTS = 20  # parts, as far as there are chunks, where somebody listens how far the job is
+_LEAST_PARTS = 20  # parts, as far as there are chunks, where progress has a listener
 _TICK = 0.01  # seconds between looks at what other processes have left
 
 
@@ -36,7 +36,7 @@ def run(device: Device, grid: Grid, work: Work, *, overlap: bool = False) -> Non
 
     Parts whose calls share nothing that they change may `overlap`: on a device with lanes a large job then runs in
     several threads, one part's copies beside another's, in any order, and the parts are smaller than memory asks for.
-    They are also smaller where somebody listens how far the job is (kernels.progress).
+    They are also smaller where progress has a listener (kernels.progress).
 
     Raises OutOfMemory where one chunk does not fit, with the bytes, and what the device said as its cause. Any other
     failure of a part ends the job: it is raised once, when no lane is at work any more.
@@ -54,7 +54,7 @@ class _Job:
         self._grid = grid
         self._work = work
         self._todo = [(0, grid.chunks)] if grid.chunks else []
-        # Where the job is heard, as many parts as do not spend their time on what each of them needs beside its chunks.
+        # With a listener, as many parts as do not spend their time on what each of them needs beside its chunks.
         parts = min(_LEAST_PARTS, grid.chunks * grid.each // max(4 * grid.fixed, 1)) if progress.has_listener() else 1
         self._most = -(-grid.chunks // max(parts, 1))
         self._resident = self._most  # at most so many chunks are in one part

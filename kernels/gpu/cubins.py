@@ -1,4 +1,4 @@
-"""Compiled kernels kept between processes: a cubin is made once for everything it depends on, and never for less."""
+"""A cache of compiled kernels on disk: a cubin is reused only where all that it depends on is the same."""
 
 import errno
 import hashlib

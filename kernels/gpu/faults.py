@@ -2,10 +2,10 @@
 
 
 class DeviceFault(Exception):
-    """A device could not do what was asked; `code` is the CUDA error number where there is one.
+    """A device failed at a call; `code` is the CUDA error number where there is one.
 
     `suspects` are the kernels that may have done it, in the order of their launches. Errors of a kernel surface at a
-    later wait, so there can be several: those launched and not seen to end. One alone did it.
+    later wait, so there can be several: those launched and not known to have ended. Where there is one, it did it.
     """
 
     def __init__(self, message: str, code: int | None = None, suspects: tuple[str, ...] = ()) -> None:

@@ -1,4 +1,4 @@
-"""NVRTC, NVIDIA's compiler of CUDA text, through ctypes: found and named without being loaded, loaded to compile."""
+"""NVRTC, NVIDIA's compiler of CUDA text, through ctypes. It is found without being loaded, and loaded to compile."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Overwrite what a private job had in a device's memory, which a pool would hand to the next job as it is."""
+"""Erasure of a private job's device memory, which a pool would pass to the next job with its content."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,4 +1,4 @@
-"""Indicators of several jobs in one call: their prices are rows of one array, and no row sees another."""
+"""Indicators of several jobs in one call: their prices are rows of one array, and rows do not affect each other."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What bars without a price mean: close the gaps before an indicator runs and reopen them in its result."""
+"""Gaps, bars without a price: close the gaps before an indicator runs and reopen them in its result."""
 
 from typing import Any
 

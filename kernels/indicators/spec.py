@@ -1,4 +1,4 @@
-"""What the indicators take and give: sma, ema, rsi and bollinger of one price series or of many."""
+"""The indicators' parameters, inputs and outputs: sma, ema, rsi and bollinger of one price series or of many."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What `matmul` takes and gives: a @ b, one product or a batch of them."""
+"""Parameters, inputs and outputs of `matmul`: a @ b, one product or a batch of them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Secure aggregation of one round: what the server may be told, and when it must refuse to unmask."""
+"""Secure aggregation of one round: its inputs, and every reason to refuse to unmask."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

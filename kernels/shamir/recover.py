@@ -1,4 +1,4 @@
-"""What both backends share: values as numbers of 64 bits, and which shares are believed, named or refused."""
+"""The part of Shamir's scheme that both backends share: 64-bit values, and which shares are used, named or refused."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

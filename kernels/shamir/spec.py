@@ -1,4 +1,4 @@
-"""Shamir's secret sharing of arrays: any `threshold` of the shares give the values back, fewer say nothing."""
+"""Shamir's secret sharing of arrays: any `threshold` of the shares give the values back, fewer reveal nothing."""
 
 from collections import Counter
 from collections.abc import Mapping

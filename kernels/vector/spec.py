@@ -1,4 +1,4 @@
-"""What the vector operations take and give: add, multiply, axpy of two arrays; dot, sum, norm, min, max of one."""
+"""The vector operations: add, multiply and axpy of two arrays; dot, sum, norm, min and max of one."""
 
 from collections.abc import Mapping
 from math import prod

@@ -1,4 +1,4 @@
-"""What is left to compute of a round: the order of its vectors, the sum's parameters, and the shares revealed."""
+"""The aggregation of a round, as a job: the order of its vectors, the sum's parameters, and the revealed shares."""
 
 import json
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Why a message to a round is refused: one class for each code that a program reads."""
+"""The errors of rounds: one class for each code that a program reads."""
 
 from warpdesk_server.privacy.errors import Refused
 
@@ -8,7 +8,7 @@ class UnknownRound(Refused):
 
 
 class UnknownMember(Refused):
-    """The join token is nobody's in this round."""
+    """The join token belongs to no member of this round."""
 
     code = "unknown-member"
 

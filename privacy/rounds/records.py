@@ -1,4 +1,4 @@
-"""What is known of a round: its phase, its members, and what is left to compute. Data alone."""
+"""The records of a round: its status, roster, members, and what they receive. Data alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,9 @@
 """Rounds of secure aggregation: who takes part, who sent what, and which phase it is. Nothing is computed here.
 
 A round goes keys -> shares -> masked -> unmask -> aggregating -> done, or at any point to aborted, and never back.
-A message and the end of its phase lock the round's row, so a message is counted whole or refused whole; whoever finds
-a phase complete, or its time over, moves the round on by compare-and-set, and a crash leaves that to the next.
+A message and the end of its phase lock the round's row, so a message is counted whole or refused whole.
+Any process that finds a phase complete, or its time over, moves the round on by compare-and-set. After a crash the next
+one does.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning" (CCS 2017), over the graph of
 Bell et al. (CCS 2020): `warpdesk.secagg.graph`. For each client the server learns at most one of its two secrets: the
@@ -144,7 +145,7 @@ class Rounds:
         return Member(round_id, int(match[2]), owner)
 
     def send_keys(self, member: Member, mask_public: bytes, share_public: bytes) -> None:
-        """Take part. Raises UnusableKey for a public key that cannot be used, or that somebody else sent."""
+        """Take part. Raises UnusableKey for a public key that cannot be used, or that another client sent."""
         for name, key in (("mask_public", mask_public), ("share_public", share_public)):
             messages.check_key(name, key)
         if mask_public == share_public:
@@ -353,12 +354,12 @@ class Rounds:
             return connection.execute(update(rounds).where(here).values(**columns)).rowcount == 1
 
     def end(self, round_id: str, phase: Literal["done", "aborted"], why: str | None = None) -> bool:
-        """End a round that aggregates; False where somebody has ended it."""
+        """End a round that aggregates; False where it has ended already."""
         with writing(self._engine) as connection:
             return phases.end(connection, round_id, "aggregating", phase, self._clock(), why)
 
     def cancel(self, round_id: str) -> bool:
-        """End a round before its sum is made; False where it has ended. Members are told that it was aborted."""
+        """End a round before its sum is made; False where it has ended. Members get `round-aborted`."""
         with writing(self._engine) as connection:
             phase: Phase = statements.round_row(connection, round_id, "alone").phase
             if phase in ("done", "aborted"):

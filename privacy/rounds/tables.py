@@ -68,7 +68,7 @@ reveals = Table(
     TABLES,
     Column("round", String(38), primary_key=True),
     Column("owner", Integer, primary_key=True),  # whose secret it is a share of; the key leaves out the kind:
-    Column("holder", Integer, primary_key=True),  # nobody can give shares of both
+    Column("holder", Integer, primary_key=True),  # no holder can give shares of both
     Column("kind", String(9), nullable=False),
     Column("share", LargeBinary(secret_sharing.SHARE_BYTES), nullable=False),
 )

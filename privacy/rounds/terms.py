@@ -21,7 +21,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class NewRound:
-    """What the creator asks for. Times in seconds, one for each of the four phases in which clients send something."""
+    """The terms that a creator chooses. Times are in seconds, one for each of the four phases in which clients send."""
 
     owner: str
     clients: int
@@ -41,7 +41,7 @@ class NewRound:
 
 
 def problems(new: NewRound) -> list[tuple[str, str]]:
-    """What is wrong with a round that is asked for: names of fields, and a sentence each."""
+    """The problems of the terms: names of fields, and a sentence each."""
     found = list[tuple[str, str]]()
     if not graph.FEWEST_CLIENTS <= new.clients <= MOST_CLIENTS:
         found.append(("clients", f"{new.clients} clients are outside {graph.FEWEST_CLIENTS} to {MOST_CLIENTS}"))

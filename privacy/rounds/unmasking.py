@@ -1,4 +1,4 @@
-"""What the server of a round works out of the shares it was given: the seeds of the masks that are left in the sum."""
+"""Recovery of the mask seeds that are left in a round's sum, from the shares that clients revealed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
