@@ -52,13 +52,13 @@ def test_the_client_is_small_and_brings_httpx_numpy_and_pydantic_alone(
 def test_the_client_alone_talks_to_a_service(client_alone: Environment, service: Service, tmp_path: Path) -> None:
     program = (
         "import sys, warpdesk\n"
-        f"with warpdesk.Client({service.url!r}) as client: print(client.run('sum', values=[1.0, 2.0, 3.5])['sum'])\n"
+        f"with warpdesk.Client({service.url!r}) as client: print(client.run('sum', x=[1.0, 2.0, 3.5])['sum'])\n"
         "assert not any(name.startswith('warpdesk_server') for name in sys.modules)\n"
     )
     ran = client_alone.run("python", "-c", program)
     assert (ran.returncode, ran.stdout) == (0, "6.5\n"), ran.stderr
     np.save(tmp_path / "values.npy", np.array([1.0, 2.0, 3.5]))
-    ran = client_alone.run("warpdesk", "submit", "sum", "-i", f"values={tmp_path}/values.npy", "--url", service.url)
+    ran = client_alone.run("warpdesk", "submit", "sum", "-i", f"x={tmp_path}/values.npy", "--url", service.url)
     assert (ran.returncode, ran.stdout.split()[:2]) == (0, ["sum", "6.5"]), ran.stderr
 
 
@@ -75,7 +75,7 @@ def test_the_client_alone_says_how_to_get_the_service_and_the_rounds(client_alon
 def test_types_of_the_installed_client_are_seen(client_alone: Environment, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        'from warpdesk import Client\n\nwith Client() as client:\n    reveal_type(client.submit("sum", values=[1.0]))\n'
+        'from warpdesk import Client\n\nwith Client() as client:\n    reveal_type(client.submit("sum", x=[1.0]))\n'
     )
     output = run(
         ROOT / ".venv/bin/mypy", "--strict", "--python-executable", client_alone.python,
