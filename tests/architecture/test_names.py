@@ -38,7 +38,6 @@ NOT_YET_CLEAN = {
     "app/metrics",
     "app/remote",
     "app/rounds",
-    "clients/python",
     "tests/app",
     "tests/clients",
     "tests/kernels",

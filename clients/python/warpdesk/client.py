@@ -239,7 +239,7 @@ class Client:
     def events(self, job: AnyJob, timeout: float | None = None) -> Iterator[JobEvent]:
         """What happened to a job and what happens, in order, until its end; JobTimeout after `timeout` seconds.
 
-        A connection that is lost is opened again: no event is missed or told twice.
+        A connection that is lost is opened again: no event is missed or given twice.
         """
         reading = self._exchange.events(job, timeout)
         while not reading.over:
@@ -298,12 +298,12 @@ class Client:
         """A budget as it is now: exact decimals of what was spent and what remains, and the head of its chain."""
         return self._send(self._exchange.budget(budget))
 
-    def secagg_round(self, **asked: Unpack[AskedRound]) -> Round:
+    def secagg_round(self, **fields: Unpack[AskedRound]) -> Round:
         """Make a round in which `clients` vectors (dimension,) are summed; give each client one of its tokens.
 
         A client takes part with `warpdesk.secagg`. Raises WarpdeskError, also where the sum could overflow.
         """
-        return self._send(self._exchange.secagg_round(asked))
+        return self._send(self._exchange.secagg_round(fields))
 
     def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
         """Wait until a round of this key is done, and fetch the sum; RoundTimeout after `timeout` seconds.
@@ -344,7 +344,7 @@ class Client:
 
 
 def _fields(job: JobDescription) -> dict[str, Any]:
-    """What is told of a job, but its answer."""
+    """The fields of a job, without its answer."""
     return {name: getattr(job, name) for name in JobDescription.model_fields}
 
 
@@ -452,7 +452,7 @@ class AsyncClient:
     async def events(self, job: AnyJob, timeout: float | None = None) -> AsyncIterator[JobEvent]:
         """What happened to a job and what happens, in order, until its end; JobTimeout after `timeout` seconds.
 
-        A connection that is lost is opened again: no event is missed or told twice.
+        A connection that is lost is opened again: no event is missed or given twice.
         """
         reading = self._exchange.events(job, timeout)
         while not reading.over:
@@ -513,12 +513,12 @@ class AsyncClient:
         """A budget as it is now: exact decimals of what was spent and what remains, and the head of its chain."""
         return await self._send(self._exchange.budget(budget))
 
-    async def secagg_round(self, **asked: Unpack[AskedRound]) -> Round:
+    async def secagg_round(self, **fields: Unpack[AskedRound]) -> Round:
         """Make a round in which `clients` vectors (dimension,) are summed; give each client one of its tokens.
 
         A client takes part with `warpdesk.secagg`. Raises WarpdeskError, also where the sum could overflow.
         """
-        return await self._send(self._exchange.secagg_round(asked))
+        return await self._send(self._exchange.secagg_round(fields))
 
     async def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
         """Wait until a round of this key is done, and fetch the sum; RoundTimeout after `timeout` seconds.

@@ -135,7 +135,7 @@ class Round:
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The sum of the survivors' vectors, and what making it told the service."""
+    """The sum of the survivors' vectors, and what the service learned while it was made."""
 
     sum: AnyArray
     survivors: list[int]
@@ -254,12 +254,12 @@ class Exchange:
     def events(self, job: JobDescription | str, timeout: float | None) -> "Reading":
         return Reading(self, job, _deadline(timeout), self._timeout)
 
-    def secagg_round(self, asked: AskedRound) -> Steps[Round]:
-        fewest = max(asked.get("threshold", 0), asked["clients"] // 2 + 1, 3)
-        body = {"min_clients": fewest, **asked, "quantisation": asked["quantisation"].model_dump()}
+    def secagg_round(self, fields: AskedRound) -> Steps[Round]:
+        fewest = max(fields.get("threshold", 0), fields["clients"] // 2 + 1, 3)
+        body = {"min_clients": fewest, **fields, "quantisation": fields["quantisation"].model_dump()}
         response = yield from self.ask("POST", "/v1/secagg/rounds", json=body)
-        told = response.json()
-        return Round(told["id"], told["join_tokens"], told["overflow_proof"])
+        made = response.json()
+        return Round(made["id"], made["join_tokens"], made["overflow_proof"])
 
     def secagg_result(self, made: Round | str, timeout: float | None) -> Steps[RoundResult]:
         name = made.id if isinstance(made, Round) else made
@@ -274,16 +274,16 @@ class Exchange:
                 if (left := _seconds_left(deadline)) <= 0:
                     raise RoundTimeout(name) from None
                 pause = min(2 * pause, LONGEST_PAUSE, left)
-        told = response.json()
-        array = yield from self.ask("GET", f"/v1/jobs/{told['job']}/result/sum", headers={"Accept": NPY})
+        result = response.json()
+        array = yield from self.ask("GET", f"/v1/jobs/{result['job']}/result/sum", headers={"Accept": NPY})
         return RoundResult(
             from_npy(array.content),
-            told["survivors"],
-            told["dropped"],
-            told["overflow_proof"],
-            told["statement"],
-            Provenance.model_validate(told["provenance"]),
-            told["job"],
+            result["survivors"],
+            result["dropped"],
+            result["overflow_proof"],
+            result["statement"],
+            Provenance.model_validate(result["provenance"]),
+            result["job"],
         )
 
     def ask(
@@ -491,7 +491,7 @@ class Reading:
 
     @property
     def stale(self) -> bool:
-        """Whether this connection would wait well beyond the deadline. Another one is told to wait less."""
+        """Whether this connection would wait well beyond the deadline. Another one will wait less."""
         if self._deadline is None or self._read_timeout <= 1.25 * self._left():
             return False
         self._pause = 0.0
@@ -503,8 +503,8 @@ class Reading:
 
 def _retry_after(response: httpx.Response) -> float | None:
     """The seconds after which the service says the same request may be taken."""
-    told = response.headers.get("Retry-After", "")
-    return float(told) if response.status_code in TRY_LATER and told.isascii() and told.isdigit() else None
+    seconds = response.headers.get("Retry-After", "")
+    return float(seconds) if response.status_code in TRY_LATER and seconds.isascii() and seconds.isdigit() else None
 
 
 def _checked(response: httpx.Response) -> httpx.Response:

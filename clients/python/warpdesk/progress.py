@@ -15,7 +15,7 @@ TICK = 1.0  # seconds between two looks at the clock, and at the job's place in 
 
 
 class ProgressBar:
-    """Draws what it is told of a job, and for how long that goes on.
+    """One line that draws a job's last event, and for how long that has been.
 
         with ProgressBar() as bar:
             client.run("monte_carlo", ..., progress=bar)
@@ -81,13 +81,13 @@ def line(event: JobEvent, before: int | None, seconds: float) -> str:
     """What is known of a job, in some words."""
     if event.event == "progress" and event.progress is not None:
         done = round(WIDTH * event.progress)
-        told = f"[{'#' * done}{'-' * (WIDTH - done)}] {100 * event.progress:3.0f} %"
+        phase = f"[{'#' * done}{'-' * (WIDTH - done)}] {100 * event.progress:3.0f} %"
     elif event.event == "queued":
         places = "" if before is None else ", next of yours" if before == 0 else f", {before} of yours before it"
         reason = "".join(letter for letter in event.reason or "" if letter.isprintable())
         again = f" again ({reason})" if reason else ""
-        told = f"queued{again}{places}"
+        phase = f"queued{again}{places}"
     else:
-        told = event.event
+        phase = event.event
     attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
-    return f"{told}{attempt}, {seconds:.0f} s"
+    return f"{phase}{attempt}, {seconds:.0f} s"

@@ -80,7 +80,7 @@ def _submit(chosen: argparse.Namespace) -> int:
     except Unreachable as error:
         return fail(f"{error}; is `warpdesk serve` running there? Another address is named by --url or WARPDESK_URL")
     except WarpdeskError as error:
-        return fail(_told(error))
+        return fail(_refusal(error))
     except (OSError, EOFError, TypeError, ValueError) as error:
         return fail(str(error))
     outputs = {name: listed(value) for name, value in result.outputs.items()}
@@ -101,14 +101,14 @@ def _canceled(client: "Client", job: "Job") -> int:
     from warpdesk.client import WarpdeskError
 
     try:
-        told = f"the job {job.id} is {client.cancel(job).status}"
+        outcome = f"the job {job.id} is {client.cancel(job).status}"
     except WarpdeskError as error:
-        told = f"the job {job.id} goes on: {error}"
-    print(f"warpdesk: {told}", file=sys.stderr)
+        outcome = f"the job {job.id} goes on: {error}"
+    print(f"warpdesk: {outcome}", file=sys.stderr)
     return INTERRUPTED
 
 
-def _told(error: "WarpdeskError") -> str:
+def _refusal(error: "WarpdeskError") -> str:
     """A refusal with each of its places, none twice."""
     places = [f"{place.pointer}: {place.detail}" for place in error.errors]
     about = f"({error.code}, HTTP {error.status})"
