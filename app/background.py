@@ -24,7 +24,7 @@ from warpdesk_server.app.services import Services
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.workers.queue.records import JobRecord
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 Loop = Callable[[], Coroutine[Any, Any, None]]
 

@@ -96,7 +96,7 @@ def process_of_api(home: Path) -> int:
             command, own = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
         except OSError:  # no process, another's, or gone
             continue
-        if b"\0warpdesk.api\0" in command and f"WARPDESK_HOME={home}".encode() in own.split(b"\0"):
+        if b"\0warpdesk_server.service.api\0" in command and f"WARPDESK_HOME={home}".encode() in own.split(b"\0"):
             return int(folder.name)
     raise SystemExit(f"there is no API process of {home}")
 

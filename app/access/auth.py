@@ -27,7 +27,7 @@ from warpdesk_server.app.access.local import is_loopback, require_local
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import Limits, network
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 
 class Gate:

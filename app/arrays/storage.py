@@ -18,7 +18,7 @@ from warpdesk_server.workers.store.protocol import Store, attempt_of
 from warpdesk_server.workers.store.spool import SpoolStore
 from warpdesk_server.workers.store.usage import BLOCK, Quota, QuotaPassed, StoreFull, on_disk
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 SYNC_SECONDS = 1.0
 

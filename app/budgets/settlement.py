@@ -18,7 +18,7 @@ from warpdesk_server.workers.queue.protocol import ChargeRef, JobRequest, State
 from warpdesk_server.workers.queue.records import InputsGone, JobRecord
 from warpdesk_server.workers.store.protocol import Store
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 # The oldest charges of one look. They are more than a queue holds: waiting jobs must not hide a lost one.
 _MOST = 20_000

@@ -8,7 +8,7 @@ from typing import Protocol
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.limits import FEWEST_CONNECTIONS, FILES_OF_OTHERS, REFUSED_CONNECTIONS, Share, Shares
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 _MOST_FILES = 1 << 20  # some systems allow so many that a program that counts them does not end
 _TOLD_EVERY = 60.0

@@ -31,7 +31,7 @@ from warpdesk_server.workers.queue.protocol import PRIORITIES, Priority
 from warpdesk_server.workers.queue.records import Bounds
 from warpdesk_server.workers.queue.reports import WorkerReport
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 LOOK_SECONDS = 0.2
 WORKERS_SECONDS = 1.0

@@ -21,7 +21,7 @@ from warpdesk_server.workers.queue.keys import EVENTS
 from warpdesk_server.workers.queue.protocol import Event
 from warpdesk_server.workers.queue.records import JobRecord
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 # Seconds between two reads of a job that is waited for, and until a reader that could not read tries again. The
 # subscription tells all else; where no worker is alive, a queued job's deadline passes for whoever asks.

@@ -50,7 +50,7 @@ from warpdesk_server.workers.queue.records import (
 from warpdesk_server.workers.store.arrays import size_of
 from warpdesk_server.workers.store.protocol import StoredArray
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 _REFUSALS_OF_QUEUE = (QueueFull, QuotaReached, KeyReused, InputsGone, ResponseError)
 

@@ -15,7 +15,7 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import PROBE, PROBE_SECONDS
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 T = TypeVar("T")
 

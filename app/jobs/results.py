@@ -26,7 +26,7 @@ from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument, State
 from warpdesk_server.workers.queue.records import JobRecord
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 

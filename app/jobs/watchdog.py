@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from warpdesk_server.workers.queue import lua
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 LOOK_SECONDS = 1.0
 BUSY_SECONDS = 2.0  # of BUSY before a script is ended; ours take some milliseconds

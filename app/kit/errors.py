@@ -22,7 +22,7 @@ from warpdesk_server.privacy.journal import LedgerBehind
 from warpdesk_server.privacy.seeds import WrongKey
 from warpdesk_server.workers.store.disk import Reserved
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 MEDIA_TYPE = "application/problem+json"
 

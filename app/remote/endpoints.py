@@ -33,7 +33,7 @@ from warpdesk_server.workers.queue.protocol import (
 )
 from warpdesk_server.workers.queue.records import JobRecord
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 router = APIRouter(prefix="/v1/worker", include_in_schema=False)
 

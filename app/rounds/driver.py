@@ -27,7 +27,7 @@ from warpdesk_server.privacy.rounds.unmasking import Unrecoverable
 from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.store.npy import read_header
 
-log = logging.getLogger("warpdesk_server.service.api")
+log = logging.getLogger("warpdesk.api")
 
 OPERATION = "secure_aggregation"
 EVERY = 0.5  # seconds between two looks, where nothing tells that there is something to do

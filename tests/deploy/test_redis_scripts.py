@@ -139,7 +139,7 @@ def test_where_a_script_has_written_the_log_says_what_to_do_and_that_keeps_the_j
 ) -> None:
     with live(tmp_path, each.url("api"), OPERATIONS) as api:
         job = api.submit(**DOUBLE)
-        with caplog.at_level(logging.ERROR, "warpdesk_server.service.api"):
+        with caplog.at_level(logging.ERROR, "warpdesk.api"):
             ends = runaway(each, "redis.call('set', 'warpdesk:probe', 'half') while true do end")
             wait_until(lambda: "run SHUTDOWN NOSAVE as `operator`" in caplog.text)
         with each.client("operator") as operator:

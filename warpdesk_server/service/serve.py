@@ -28,7 +28,7 @@ from warpdesk_server.workers.gpu.nvml import gpus, library, visible
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.secret import UnusableStore, known_secret
 
-log = logging.getLogger("warpdesk_server.service.serve")
+log = logging.getLogger("warpdesk.serve")
 
 TICK = 0.1  # seconds between two looks at the children
 FIRST_DELAY, LONGEST_DELAY = 0.1, 10.0  # seconds before a child that died is started again; doubles each time

@@ -115,6 +115,6 @@ def test_a_redis_that_goes_and_comes_back_is_written_once_each(
 
 
 def test_a_path_makes_no_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR, "warpdesk_server.service.api"):
+    with caplog.at_level(logging.ERROR, "warpdesk.api"):
         errors.unforeseen("GET", "/v1/jobs/x\nwarpdesk.audit: nothing happened", RuntimeError())
     assert caplog.messages == ["GET /v1/jobs/x%0Awarpdesk.audit:%20nothing%20happened failed"]
