@@ -70,7 +70,7 @@ def worker_of(pid: int) -> str:
     return f"{socket.gethostname()}-{pid}"
 
 
-def configure(form: LogFormat, level: LogLevel = "info", worker: str | None = None) -> None:
+def configure(form: LogFormat, level: LogLevel = "warning", worker: str | None = None) -> None:
     """Write to stderr what every logger of this process says, RQ's and uvicorn's too, and what ends it.
 
     `level` is that of ours; others have warnings. `worker` is what lines are told to come from.

@@ -176,6 +176,7 @@ class World:
             environment = {
                 "WARPDESK_OPERATIONS": OPERATIONS,
                 "WARPDESK_DEVICE": "cpu",
+                "WARPDESK_LOG_LEVEL": "info",
                 "NUMBA_NUM_THREADS": "1",
                 "WARPDESK_REDIS_URL": self._redis_url(number),
             }

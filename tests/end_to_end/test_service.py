@@ -1,6 +1,7 @@
 """A whole service over HTTP: every operation answers, and what is killed, missing or restarted costs no job."""
 
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -39,6 +40,14 @@ def answer(url: str, operation: str, **changes: Any) -> dict[str, Any]:
     assert response.status_code == 200, response.text
     job: dict[str, Any] = response.json()
     return job
+
+
+def test_a_start_prints_what_a_person_needs_and_no_line_of_info(service: Service, client: Client) -> None:
+    wait_until(lambda: re.search(r"^Device: \S", service.log.read_text(), re.M), service.log.read_text)
+    printed = service.log.read_text()
+    assert f"Warpdesk is starting at {service.url}, its state is in {service.home}\n" in printed
+    assert f"Ready. Documentation to click through: {service.url}/docs\n" in printed
+    assert " INFO " not in printed
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

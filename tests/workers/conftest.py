@@ -75,6 +75,7 @@ class Desk:
                     "WARPDESK_DEVICE": "cpu",
                     "WARPDESK_AUTO": "gpu",  # a stand-in's times say nothing
                     "WARPDESK_RETRY_DELAYS": "[]",
+                    "WARPDESK_LOG_LEVEL": "info",
                     **environment,
                 },
                 stdin=subprocess.DEVNULL,

@@ -27,7 +27,7 @@ def _serve(chosen: argparse.Namespace) -> int:
     settings = read(Settings)
     if settings.redis_url:  # else the service starts one
         require_redis_url(settings.redis_url)
-    logs.configure(settings.log_format)
+    logs.configure(settings.log_format, settings.log_level)
 
     options = Options(chosen.host, chosen.port, not chosen.no_worker, chosen.workers)
     try:

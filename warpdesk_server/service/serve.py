@@ -12,8 +12,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 from warpdesk_server.app.access.keys import UnusableKeys, read_keys, require_key_file
 from warpdesk_server.app.access.local import is_loopback
@@ -246,15 +248,10 @@ class _Announcement:
     def look(self) -> None:
         if self.made:
             return
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=2)
         try:
-            connection.request("GET", self.path)
-            response = connection.getresponse()
-            status, health = response.status, response.read()
+            status, health = self._get(self.path)
         except (OSError, http.client.HTTPException):
             return
-        finally:
-            connection.close()
         self.answered = True
         if status == 200:
             self.made = True
@@ -267,7 +264,20 @@ class _Announcement:
                 )
             for reason in json.loads(health)["reasons"]:
                 self.say(f"Not everything works: {reason}")
+            with suppress(OSError, http.client.HTTPException):
+                status, found = self._get("/gpu-health")
+                if status == 200:  # else it takes a key
+                    self.say(_devices_of(json.loads(found)))
             self.say(f"API keys of this service:\n  {own}\nDevice and Redis of this machine:\n  {look}")
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=2)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
 
     def _curl(self) -> str:
         parts = ["curl", "-s", f"{self.url}/v1/jobs", "-H", "Content-Type: application/json", "-H", "Prefer: wait=10"]
@@ -277,6 +287,12 @@ class _Announcement:
         shown = OPERATIONS.get("rsi") or next(iter(OPERATIONS.values()))
         body = {"operation": shown.name, **asdict(shown.example)}
         return f"{line} -d {shlex.quote(json.dumps(body))}"
+
+
+def _devices_of(health: Mapping[str, Any]) -> str:
+    """Where jobs are computed and why, from the body of `/gpu-health`."""
+    names = [device["name"] for device in health["devices"] if device["state"] != "absent"]
+    return f"Device: {', '.join(names) or 'the CPU'}" + "".join(f"; {reason}" for reason in health["reasons"])
 
 
 def _watch(stopping: threading.Event, children: list[_Child], api: _Child, announcement: _Announcement) -> None:

@@ -73,7 +73,7 @@ def main(descriptor: int, calls: int, parent: int) -> int:
     os.close(calls)
     settings = WorkerSettings()
     os.environ.update(settings.cache_environment())
-    logs.configure(settings.log_format, worker=logs.worker_of(parent))
+    logs.configure(settings.log_format, settings.log_level, worker=logs.worker_of(parent))
     try:
         _Child(pipe, settings, receive_orders(pipe), told).serve()
     except DeviceLost as fault:

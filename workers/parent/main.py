@@ -19,8 +19,7 @@ def run(settings: WorkerSettings | None = None) -> int:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
         signal.signal(signum, lambda *_: sys.exit(0))  # nothing has begun: there is nothing to finish
     settings = settings or WorkerSettings()
-    logs.configure(settings.log_format, worker=logs.worker_of(os.getpid()))
-    logging.getLogger("warpdesk.jobs").setLevel(settings.log_level.upper())
+    logs.configure(settings.log_format, settings.log_level, worker=logs.worker_of(os.getpid()))
     signal.setitimer(signal.ITIMER_REAL, settings.max_seconds or 0)  # 0: never
     worker = Worker(settings)
     gc.collect()
