@@ -79,7 +79,7 @@ class Services:
         deleted again since."""
         if self.admission.away is None:
             with suppress(RedisError, OSError), self.store.alone(owner):
-                if self.store.known(owner, array_id) is not None:
+                if self.store.info_of(owner, array_id) is not None:
                     self.queue.jobs.allow(owner, array_id)
 
     def delete_unread(self, owner: str, array_id: str) -> bool:

@@ -33,7 +33,7 @@ class Calls:
 
     def __init__(self, descriptor: int) -> None:
         """The descriptor may be closed afterwards: the mapping has its own."""
-        self._told = memoryview(mmap.mmap(descriptor, _BYTES)).cast("d")  # since when and until when; 0: in none
+        self._window = memoryview(mmap.mmap(descriptor, _BYTES)).cast("d")  # since when and until when; 0: in none
         self._running: dict[int, tuple[float, float]] = {}  # since when and until when, by number
         self._numbers = itertools.count()
         self._changing = threading.Lock()
@@ -55,12 +55,12 @@ class Calls:
 
     def seconds(self) -> float | None:
         """For how long the call that is due first has run; None where there is none."""
-        since = self._told[0]
+        since = self._window[0]
         return time.monotonic() - since if since else None
 
     def late(self) -> bool:
         """Whether it runs for longer than it should, and did so a moment ago."""
-        now, until = time.monotonic(), self._told[1]
+        now, until = time.monotonic(), self._window[1]
         if not until or now < until:
             return False
         if self._late != until:
@@ -68,4 +68,4 @@ class Calls:
         return now - self._late_at >= _MOMENT
 
     def _tell(self) -> None:
-        self._told[0], self._told[1] = min(self._running.values(), key=itemgetter(1), default=(0.0, 0.0))
+        self._window[0], self._window[1] = min(self._running.values(), key=itemgetter(1), default=(0.0, 0.0))

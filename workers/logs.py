@@ -60,9 +60,9 @@ def scrub(text: str) -> str:
 
 def about(request: JobRequest, attempt: int | None = None) -> dict[str, Any]:
     """The `extra` of a line about a job."""
-    told = {"request_id": request.request_id, "job": request.id, "attempt": attempt, "operation": request.operation}
-    told |= {"private": request.private or None}
-    return {name: value for name, value in told.items() if value is not None}
+    fields = {"request_id": request.request_id, "job": request.id, "attempt": attempt, "operation": request.operation}
+    fields |= {"private": request.private or None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def worker_of(pid: int) -> str:
@@ -113,11 +113,11 @@ class _Text(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        known = _request_id(record)
+        request_id = _request_id(record)
         text = super().format(record)
-        if known is not None:
+        if request_id is not None:
             head, line, rest = text.partition("\n")
-            text = f"{head} id={known}{line}{rest}"
+            text = f"{head} id={request_id}{line}{rest}"
         return scrub(text)
 
 
@@ -129,7 +129,7 @@ class _Json(logging.Formatter):
         self._worker = worker
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -139,15 +139,15 @@ class _Json(logging.Formatter):
         for name in FIELDS:
             value = getattr(record, name, None)
             if value is not None:
-                told[name] = scrub(value) if isinstance(value, str) else value
-        if (known := _request_id(record)) is not None:
-            told["request_id"] = scrub(known)
+                fields[name] = scrub(value) if isinstance(value, str) else value
+        if (request_id := _request_id(record)) is not None:
+            fields["request_id"] = scrub(request_id)
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1]))
-            told["exception"] = scrub(trace)[-_TOO_LONG:]  # its end is what was raised
-        return json.dumps({name: value for name, value in told.items() if value is not None})
+            fields["exception"] = scrub(trace)[-_TOO_LONG:]  # its end is what was raised
+        return json.dumps({name: value for name, value in fields.items() if value is not None})
 
 
 def _request_id(record: logging.LogRecord) -> str | None:
-    told: str | None = getattr(record, "request_id", None)
-    return told or request_id.get()
+    noted: str | None = getattr(record, "request_id", None)
+    return noted or request_id.get()

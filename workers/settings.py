@@ -135,8 +135,8 @@ class WorkerSettings(SecretsOfFiles):
         Numba's is in a directory named by `kernels.fingerprint` there too. Our kernels' needs none, since each is kept
         by all it is made from, and neither does CuPy's, where it keeps what it compiles around cuBLAS.
         """
-        told = os.environ.get("NUMBA_CACHE_DIR")
-        numba = Path(told) if told else self.home / "cache" / "numba"
+        chosen = os.environ.get("NUMBA_CACHE_DIR")
+        numba = Path(chosen) if chosen else self.home / "cache" / "numba"
         if fingerprint() not in numba.parts:  # it is there when a process of ours told this one
             numba /= fingerprint()
         places = {"NUMBA_CACHE_DIR": str(numba)}

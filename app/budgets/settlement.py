@@ -85,7 +85,7 @@ def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, charge: OpenChar
     job = with_charge(JobRequest.model_validate_json(charge.job), ledger.charges.get(charge.charge_id))
     try:
         # A worker would ask for the noise key before it missed them, and the charge would stay spent.
-        if gone := [array for array in job.inputs.values() if store.known(job.owner, array) is None]:
+        if gone := [array for array in job.inputs.values() if store.info_of(job.owner, array) is None]:
             raise InputsGone(*gone)
         queue.enqueue(job)
         log.warning("%s was charged and in no queue: it is queued", job.id)

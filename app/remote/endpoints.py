@@ -175,7 +175,7 @@ def _known(services: Services, record: JobRecord, name: str) -> ArrayInfo | None
     """What is known of an input; None where it is gone, or is not what a budget was charged for, which a worker of
     another host cannot see. Reads files: call it in a thread."""
     owner, array_id = _place(record, name)
-    info = services.store.known(owner, array_id) if array_id else None
+    info = services.store.info_of(owner, array_id) if array_id else None
     if info is not None and record.request.charge is not None and not services.store.intact(owner, array_id):
         log.error("%s: the content of an input is not what a budget was charged for", record.request.id)
         return None

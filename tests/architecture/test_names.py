@@ -45,12 +45,7 @@ NOT_YET_CLEAN = {
     "tests/stand_ins",
     "tests/warpdesk_server",
     "tests/workers",
-    "workers",
-    "workers/child",
-    "workers/gpu",
-    "workers/parent",
     "workers/queue",
-    "workers/store",
 }
 
 

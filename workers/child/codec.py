@@ -28,11 +28,11 @@ _DOCUMENT = "result.json"
 _DTYPES = {np.dtype(dtype): dtype for dtype in DTYPES}
 
 # Parameters that were found valid before, by their JSON and the descriptions of the inputs.
-Known = dict[tuple[Any, ...], Params]
+ParamsCache = dict[tuple[Any, ...], Params]
 
 
 def decode(
-    operation: Operation, request: JobRequest, store: WorkerStore, known: Known
+    operation: Operation, request: JobRequest, store: WorkerStore, cache: ParamsCache
 ) -> tuple[Params, dict[str, np.ndarray]]:
     """The parsed parameters and the inputs; jobs of one batch share `known`.
 
@@ -53,9 +53,9 @@ def decode(
             raise refuse(f"/inputs/{name}", error.strerror or "it cannot be had") from None
         described[name] = info if stored is None else stored.info
     key = operation.name, json.dumps(request.params), *described.items()
-    params = known.get(key)
+    params = cache.get(key)
     if params is None:
-        params = known[key] = operation.validate(request.params, described)
+        params = cache[key] = operation.validate(request.params, described)
     return params, arrays
 
 

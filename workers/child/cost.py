@@ -73,8 +73,8 @@ class Line:
     def seconds(self, work: float) -> float:
         """The prediction. Outside the sizes that ran, time is taken to go with the work: above them it takes no longer,
         so that nobody is caught by a job without end, and below them no less, so that it is tried there."""
-        known = min(max(work, self._least / _BEYOND), self._most * _BEYOND)
-        return self.fitted(known) * self._correction(known) * (work / known)
+        bounded = min(max(work, self._least / _BEYOND), self._most * _BEYOND)
+        return self.fitted(bounded) * self._correction(bounded) * (work / bounded)
 
     def fitted(self, work: float) -> float:
         return self.a + self.b * work
@@ -221,10 +221,10 @@ class Costs:
         on_gpu, left = gpu.seconds(job.work), _SHARE * self._total - self._spent
         if cpu is None:
             if gpu.jobs >= _TRUSTED and on_gpu <= _SMALL and left >= 0:
-                return Pick("cpu", f"to measure it: {_told(on_gpu)} on the GPU, not known on the CPU")
+                return Pick("cpu", f"to measure it: {_rounded(on_gpu)} on the GPU, not known on the CPU")
             return Pick("gpu", None)
         on_cpu = cpu.seconds(job.work)
-        predicted = f"{_told(on_cpu)} on the CPU, {_told(on_gpu)} on the GPU"
+        predicted = f"{_rounded(on_cpu)} on the CPU, {_rounded(on_gpu)} on the GPU"
         if on_cpu > on_gpu > cpu.fitted(job.work) and not cpu.covers(job.work) and on_cpu - on_gpu <= left:
             return Pick("cpu", f"to measure it at this size: predicted at most {predicted}")
         quicker, slower = _ordered(on_cpu, on_gpu)
@@ -324,5 +324,5 @@ def _ordered(on_cpu: float, on_gpu: float) -> tuple[Backend, Backend]:
     return ("cpu", "gpu") if on_cpu < on_gpu else ("gpu", "cpu")
 
 
-def _told(seconds: float) -> str:
+def _rounded(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

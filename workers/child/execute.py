@@ -169,10 +169,10 @@ class _Batch:
 
     def run(self, items: Sequence[_Item]) -> None:
         """Give each item its outcome."""
-        known: codec.Known = {}
+        cache: codec.ParamsCache = {}
         for item in items:
             try:
-                item.params, item.inputs = codec.decode(item.operation, item.request, self.store, known)
+                item.params, item.inputs = codec.decode(item.operation, item.request, self.store, cache)
                 _require_charge(item, self.store)
             except Exception as error:  # noqa: BLE001 (as in _attempt)
                 item.fail(error)
@@ -317,8 +317,8 @@ def _failed(operation: Operation, request: JobRequest, error: Exception) -> Fail
         return Failed(code="storage-full", message="the disk that holds results is full", retryable=True)
     # Where it failed is logged; what it failed on is not: a message may quote the caller's data.
     places = "".join(traceback.format_tb(error.__traceback__))
-    name, told = type(error).__name__, about(request)
-    log.error("%s of %s failed with %s\n%s", operation.name, request.id, name, places, extra=told)
+    name, log_fields = type(error).__name__, about(request)
+    log.error("%s of %s failed with %s\n%s", operation.name, request.id, name, places, extra=log_fields)
     return Failed(code="operation-error", message=f"{operation.name} failed with {type(error).__name__}")
 
 

@@ -69,13 +69,13 @@ def main(descriptor: int, calls: int, parent: int) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.set_inheritable(descriptor, False)
     pipe = Connection(descriptor)
-    told = Calls(calls)
+    current_call = Calls(calls)
     os.close(calls)
     settings = WorkerSettings()
     os.environ.update(settings.cache_environment())
     logs.configure(settings.log_format, settings.log_level, worker=logs.worker_of(parent))
     try:
-        _Child(pipe, settings, receive_orders(pipe), told).serve()
+        _Child(pipe, settings, receive_orders(pipe), current_call).serve()
     except DeviceLost as fault:
         send(pipe, Lost(message=str(fault), kernel=fault.kernel or "", wrong=isinstance(fault, Miscomputed)))
         return LOST_DEVICE
@@ -213,7 +213,7 @@ class _Child:
         if self._device is None:
             return {}
         memory = DeviceMemory(**asdict(self._device.memory.report()))
-        told: dict[str, Any] = {"canary_at": self._canary_at, "memory": memory}
+        status: dict[str, Any] = {"canary_at": self._canary_at, "memory": memory}
         if self._cubins is not None and (now := self._cubins.counts) != (before := self._compiled):
             self._compiled = now
             since = {
@@ -221,8 +221,8 @@ class _Child:
                 "miss": now.compiled - before.compiled,
                 "error": now.failed - before.failed,
             }
-            told["compilations"] = {kind: count for kind, count in since.items() if count}
-        return told
+            status["compilations"] = {kind: count for kind, count in since.items() if count}
+        return status
 
 
 def _transfers(launches: Sequence[Times]) -> Transfers | None:

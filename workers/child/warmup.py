@@ -61,15 +61,15 @@ def variants(operations: Iterable[Operation]) -> Iterator[Trial]:
     """What the documented examples leave out: the variants, and every example whose inputs may be float32 in that."""
     for operation in operations:
         for example in (operation.example, *operation.variants):
-            told = ", ".join(
+            failures = ", ".join(
                 f"{name} {value if isinstance(value, str) else json.dumps(value)}"
                 for name, value in example.params.items()
                 if operation.example.params.get(name) != value
             )
             if example is not operation.example:
-                yield Trial(operation, example, told or "another input")
+                yield Trial(operation, example, failures or "another input")
             if (single := _in_single_precision(operation, example)) is not None:
-                yield Trial(operation, single, f"{told}, float32" if told else "float32")
+                yield Trial(operation, single, f"{failures}, float32" if failures else "float32")
 
 
 def choices(trial: Trial) -> dict[str, bool | str]:

@@ -90,7 +90,7 @@ class Condition:
         self._kernels: dict[str, Breaker] = {}
         self._examples: dict[str, Breaker] = {}
         self._absent = told_no_gpu
-        self._known: DeviceReport | None = None  # the GPU, once a child has opened it
+        self._device: DeviceReport | None = None  # the GPU, once a child has opened it
         self._suspicion: str | None = None
         self._spoke_at = self._listened_at = self._proved_at = 0.0
         self._canary_at: float | None = None
@@ -100,7 +100,7 @@ class Condition:
         self._last_fault: tuple[str, float] | None = None
         self._starts = 0
         self._is_lost = False
-        self._told: tuple[ConditionState, float] | None = None
+        self._reported: tuple[ConditionState, float] | None = None
 
     # What happened.
 
@@ -109,10 +109,10 @@ class Condition:
         now = self._clock()
         self._suspicion = None
         if device.backend == "gpu":
-            if self._known is not None and self._known.uuid != device.uuid:
+            if self._device is not None and self._device.uuid != device.uuid:
                 self._kernels.clear()
                 self._examples.clear()
-            self._known, self._absent, self._memory, self._stuck_jobs = device, None, None, 0
+            self._device, self._absent, self._memory, self._stuck_jobs = device, None, None, 0
             self._is_lost, self._canary_trouble, self._proved_at = False, None, now
             self._gpu.success(now)
         elif not self.quarantined:
@@ -123,7 +123,7 @@ class Condition:
                 self._note("opening", reason, now)
                 self._gpu.open(reason, now)
 
-    def told(self, by: OfDevice) -> None:
+    def note_report(self, by: OfDevice) -> None:
         """What a child that serves says of its device."""
         self._spoke_at = self._clock()
         self._canary_at = by.canary_at or self._canary_at
@@ -139,7 +139,7 @@ class Condition:
     def answered(self, answer: Answer) -> bool:
         """A job's answer: its kernels, its faults and what it left on the device. True when there is news to tell."""
         now, news = self._clock(), False
-        self.told(answer)
+        self.note_report(answer)
         for fault in answer.faults:
             if fault.kind == "kept-off":
                 continue
@@ -310,15 +310,15 @@ class Condition:
         state, reason = self._state(phase, breakers, failed, driver, why, call)
         if state is None:
             return None
-        if self._told is None or self._told[0] != state:
-            self._told = state, self._gpu.since if self.quarantined else now
-        known = self._known
+        if self._reported is None or self._reported[0] != state:
+            self._reported = state, self._gpu.since if self.quarantined else now
+        device = self._device
         return GpuCondition(
             state=state,
             reason=reason,
-            since=self._told[1],
-            name=known.name if known is not None else None,
-            uuid=known.uuid if known is not None else None,
+            since=self._reported[1],
+            name=device.name if device is not None else None,
+            uuid=device.uuid if device is not None else None,
             next_probe=self._gpu.next_probe if self.quarantined else None,
             breakers=breakers,
             canary_at=self._canary_at,
@@ -348,8 +348,8 @@ class Condition:
         if phase != "serving":
             if phase == "gone" and self._is_lost:
                 return "lost", self._last_fault[0] if self._last_fault else None
-            return (None, None) if self._known is None and why is None else ("restarting", why)
-        if self._known is None:
+            return (None, None) if self._device is None and why is None else ("restarting", why)
+        if self._device is None:
             return None, None
         reasons = [f"{breaker.what} is kept off the GPU: {breaker.reason}" for breaker in breakers]
         examples = sum(failure.backend == "gpu" and not failure.lost_the_device for failure in failed)

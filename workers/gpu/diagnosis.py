@@ -47,19 +47,19 @@ class Slowdown:
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
-        self._seen: dict[str, float] = {}
+        self._first_at: dict[str, float] = {}
         self.reasons: tuple[str, ...] = ()
 
     def see(self, reasons: tuple[str, ...] | None, now: float) -> None:
         for reason in _TROUBLE.intersection(reasons or ()):
             self._began.setdefault(reason, now)
-            self._seen[reason] = now
+            self._first_at[reason] = now
         lasting = []
         for reason, began in list(self._began.items()):
-            seen = self._seen[reason]
-            if seen < now and (reason not in self.reasons or now - seen >= HYSTERESIS):
+            first_at = self._first_at[reason]
+            if first_at < now and (reason not in self.reasons or now - first_at >= HYSTERESIS):
                 del self._began[reason]  # it had not lasted, or is over
-            elif reason in self.reasons or seen - began >= HYSTERESIS:
+            elif reason in self.reasons or first_at - began >= HYSTERESIS:
                 lasting.append(reason)
         self.reasons = tuple(sorted(lasting))
 

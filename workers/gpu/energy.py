@@ -57,10 +57,10 @@ class Energy:
         """What it took between two moments, the later of them now or lately; None where nobody can tell."""
         with self._lock:
             first = max(0, bisect_right(self._points, since, key=_when) - 1)
-            concerned, known = self._points[first:], self._points[max(0, first - 1) :]
-        if not known or until <= since or until - known[-1].at > self._patience:
+            concerned, around = self._points[first:], self._points[max(0, first - 1) :]
+        if not around or until <= since or until - around[-1].at > self._patience:
             return None
-        before, after = _so_far(known, since), _so_far(known, until)
+        before, after = _so_far(around, since), _so_far(around, until)
         if before is None or after is None or not all(point.alone for point in concerned):
             return None
         return max(0.0, after - before)

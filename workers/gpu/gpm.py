@@ -61,15 +61,15 @@ class Gpm:
 
     def _between(self, before: Any, after: Any) -> dict[str, float | None]:
         nvml = self._nvml
-        asked = nvml.c_nvmlGpmMetricsGet_t()
-        asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(_RATIOS)
-        asked.sample1, asked.sample2 = before, after
-        for metric, name in zip(asked.metrics, _RATIOS.values(), strict=False):
+        query = nvml.c_nvmlGpmMetricsGet_t()
+        query.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        query.numMetrics = len(_RATIOS)
+        query.sample1, query.sample2 = before, after
+        for metric, name in zip(query.metrics, _RATIOS.values(), strict=False):
             metric.metricId = getattr(nvml, name)
-        nvml.nvmlGpmMetricsGet(asked)
-        told = zip(_RATIOS, asked.metrics, strict=False)
-        return {name: _ratio(metric.value) for name, metric in told if metric.nvmlReturn == nvml.NVML_SUCCESS}
+        nvml.nvmlGpmMetricsGet(query)
+        values = zip(_RATIOS, query.metrics, strict=False)
+        return {name: _ratio(metric.value) for name, metric in values if metric.nvmlReturn == nvml.NVML_SUCCESS}
 
 
 def _ratio(percent: float) -> float | None:

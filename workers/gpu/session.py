@@ -167,18 +167,18 @@ class NvmlSession:
 
     def _processes(self, pid: int | None) -> dict[str, int | None]:
         """How many compute on it, and the memory of ours and of all others; no number of a process leaves this."""
-        told = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses_v3, self._device)
-        if told is None:
+        processes = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses_v3, self._device)
+        if processes is None:
             return {}
-        found = {process.pid: process.usedGpuMemory for process in told}
+        found = {process.pid: process.usedGpuMemory for process in processes}
         # In a container NVML may count processes as the host does: where there is one only, it is ours by that number.
         ours = next(iter(found)) if len(found) == 1 and pid is not None else pid
         others = [memory for process, memory in found.items() if process != ours]
-        known = None not in others and (ours is None or ours in found or not found)
+        certain = None not in others and (ours is None or ours in found or not found)
         return {
             "processes": len(found),
             "process_memory": found.get(ours),
-            "other_memory": sum(others) if known else None,
+            "other_memory": sum(others) if certain else None,
         }
 
     def _open_gpm(self, clock: Callable[[], float]) -> Gpm | None:

@@ -22,19 +22,19 @@ class BlockingPop:
         self._pool = connection.connection_pool
         self._seconds = seconds
         self._connection: Any = None
-        self._asked: tuple[str, ...] = ()  # the lists Redis has been asked for and has not answered yet
+        self._pending: tuple[str, ...] = ()  # the lists Redis has been asked for and has not answered yet
 
     def listen(self, lists: Sequence[str]) -> list[socket]:
         """What becomes readable when one of the lists gets an entry; nothing while Redis is away."""
         try:
-            if self._asked != tuple(lists):
-                if self._asked:
+            if self._pending != tuple(lists):
+                if self._pending:
                     self.close()
                 if self._connection is None:
                     self._connection = self._pool.make_connection()
                     self._connection.connect()
                 self._connection.send_command("BLPOP", *lists, self._seconds)
-                self._asked = tuple(lists)
+                self._pending = tuple(lists)
         except (redis.RedisError, OSError):
             self.close()
             return []
@@ -42,7 +42,7 @@ class BlockingPop:
 
     def hear(self) -> tuple[str, bytes] | None:
         """Take the answer, once there is one: a list and its first entry."""
-        self._asked, answer = (), None
+        self._pending, answer = (), None
         try:
             answer = self._connection.read_response()
         except (redis.RedisError, OSError):
@@ -54,4 +54,4 @@ class BlockingPop:
         if self._connection is not None:
             with suppress(redis.RedisError, OSError):
                 self._connection.disconnect()
-        self._connection, self._asked = None, ()
+        self._connection, self._pending = None, ()

@@ -117,23 +117,23 @@ class ChildProcess:
         withheld = ("WARPDESK_REDIS_URL", "WARPDESK_REDIS_URL_FILE")
         environment = {name: value for name, value in os.environ.items() if name not in withheld}
         environment.update(self._settings.cache_environment())
-        seen = calls.shared()
+        window = calls.shared()
         try:
-            self._calls = Calls(seen)
+            self._calls = Calls(window)
             self._process = subprocess.Popen(
                 [
                     *python(),
                     "-m",
                     "warpdesk_server.workers.child.main",
-                    *map(str, (theirs.fileno(), seen, os.getpid())),
+                    *map(str, (theirs.fileno(), window, os.getpid())),
                 ],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno(), seen],
+                pass_fds=[theirs.fileno(), window],
                 env=environment,
             )
         finally:
             theirs.close()
-            os.close(seen)
+            os.close(window)
         self.pipe = Connection(ours.detach())
         self.device = self.step = self.trial = self.lost = None
         self.opening_seconds = self._looking_since = self._answer_by = None

@@ -78,12 +78,12 @@ class Endings:
                     self._store.delete_result(result_name(request.id, attempt), ending.job.token)
                 log.info("%s attempt %d came too late", request.id, attempt, extra=about(request, attempt))
             elif how == "queued":
-                why, told = ending.reason, about(request, attempt)
-                log.warning("%s attempt %d: %s; the job is queued again", request.id, attempt, why, extra=told)
+                why, log_fields = ending.reason, about(request, attempt)
+                log.warning("%s attempt %d: %s; the job is queued again", request.id, attempt, why, extra=log_fields)
                 continue
             elif how == "dead":
-                why, told = ending.reason, about(request, attempt)
-                log.error("%s attempt %d: %s; the job was given up", request.id, attempt, why, extra=told)
+                why, log_fields = ending.reason, about(request, attempt)
+                log.error("%s attempt %d: %s; the job was given up", request.id, attempt, why, extra=log_fields)
             elif jobs_log.isEnabledFor(logging.INFO):
                 kind = ending.how if ending.outcome is None else ending.outcome.kind
                 jobs_log.info("%s attempt %d %s", request.id, attempt, kind, extra=about(request, attempt))
@@ -98,9 +98,13 @@ class Endings:
             if reaped.how != "queued":
                 self._erase_secrets(reaped.request)
             if reaped.how != "gone":
-                told = about(reaped.request, reaped.attempt)
+                log_fields = about(reaped.request, reaped.attempt)
                 log.warning(
-                    "%s attempt %d: its worker is gone; %s", reaped.request.id, reaped.attempt, reaped.how, extra=told
+                    "%s attempt %d: its worker is gone; %s",
+                    reaped.request.id,
+                    reaped.attempt,
+                    reaped.how,
+                    extra=log_fields,
                 )
 
     def _retried(self, ending: Ending) -> Ending:

@@ -138,9 +138,9 @@ class Heartbeat(threading.Thread):
             self._worker.look_around(self._queue)
             self._renew_at = now + RENEWAL_SECONDS
             self._count()
-        told, self._progress = self._progress, None
-        if told is not None:
-            self._queue.progress(*told)
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            self._queue.progress(*progress)
         if self._in_touch_since is None:
             self._in_touch_since = now
         if now >= self._recover_at:
@@ -165,5 +165,5 @@ class Heartbeat(threading.Thread):
 def _news(report: WorkerReport) -> object:
     """What is reported at once when it is another than before; the rest is reported every few seconds."""
     gpu = report.gpu
-    told = gpu and (gpu.state, gpu.breakers, gpu.last_fault_at, gpu.call_since is not None)
-    return report.state, report.last_fault, report.failed_examples, told
+    summary = gpu and (gpu.state, gpu.breakers, gpu.last_fault_at, gpu.call_since is not None)
+    return report.state, report.last_fault, report.failed_examples, summary

@@ -313,7 +313,7 @@ class ChildSupervisor:
             device = message.device
             self.dollars_per_hour = price_of(self._settings.prices, device.backend, device.name)
         self.condition.opened(message.device)
-        self.condition.told(message)
+        self.condition.note_report(message)
         log.info("ready on %s after %.1f s", message.device.name, message.seconds)
         self._parent.news()
 
@@ -349,7 +349,7 @@ class ChildSupervisor:
             while self.child.ready and self.child.pipe.poll():
                 message = self.child.hear()
                 if isinstance(message, Checked):
-                    self.condition.told(message)
+                    self.condition.note_report(message)
         except (EOFError, OSError):
             return False
         self.condition.listened()

@@ -130,9 +130,9 @@ class Worker:
             bells = [f"{BELL}any", *([f"{BELL}gpu"] if gpu else [])]
             rope = self._pop.listen([handed_key(self.name), *bells])
             ready = self._wake.wait([*rope, self._child.pipe], WAIT_SECONDS)
-            heard = self._pop.hear() if rope and rope[0] in ready else None
-            if heard is not None and heard[0] not in bells:
-                batch = self._jobs.handed(claim, heard[1])
+            message = self._pop.hear() if rope and rope[0] in ready else None
+            if message is not None and message[0] not in bells:
+                batch = self._jobs.handed(claim, message[1])
             if self._child.pipe in ready and (not self._supervisor.listen() or self._child.lost is not None):
                 self._take(batch)
                 self.release("the worker process ended before the job began")
@@ -230,8 +230,8 @@ class Worker:
             send(self._child.pipe, launch.work)
             launch.sent = True
         except OSError:
-            told = logs.about(jobs[0].request, jobs[0].attempt)
-            log.warning("%s: the child was gone before it got the job", jobs[0].request.id, extra=told)
+            log_fields = logs.about(jobs[0].request, jobs[0].attempt)
+            log.warning("%s: the child was gone before it got the job", jobs[0].request.id, extra=log_fields)
         return launch
 
     def _wait_while_suspended(self) -> None:
@@ -361,7 +361,7 @@ class Worker:
                 if isinstance(message, Progressed):
                     self._heartbeat.progress(message.job, launch.jobs[0].attempt, message.done)
                 elif isinstance(message, Checked):
-                    self._supervisor.condition.told(message)
+                    self._supervisor.condition.note_report(message)
                 elif isinstance(message, Lost):
                     return LaunchEnd.DIED
             elif not ready and end is not None and not (end is LaunchEnd.HUNG and (self._child.canary_left or 0.0) > 0):

@@ -53,7 +53,7 @@ class ArrayFiles:
         stored = self._there(owner, array_id)
         return stored if stored is not None and stored.expires_at > time.time() else None
 
-    def known(self, owner: str, array_id: str) -> ArrayInfo | None:
+    def info_of(self, owner: str, array_id: str) -> ArrayInfo | None:
         """What an array holds that is there, its time over or not."""
         stored = self._there(owner, array_id)
         return None if stored is None else stored.info

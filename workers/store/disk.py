@@ -144,7 +144,7 @@ def _dirty() -> int:
     except OSError:
         return _LITTLE + 1
     try:  # in one call: it is asked once for each result, and each call makes the kernel count anew
-        told = os.read(descriptor, 1 << 14)
+        size_answer = os.read(descriptor, 1 << 14)
     finally:
         os.close(descriptor)
-    return 1024 * sum(map(int, _WAITING.findall(told)))
+    return 1024 * sum(map(int, _WAITING.findall(size_answer)))

@@ -110,7 +110,7 @@ class Store(WorkerStore, Protocol):
         """Begin an array. A unique one gets an id of its own, also where the same content is there already. Raises
         QuotaPassed, StoreFull and OSError where there is no room for it."""
 
-    def known(self, owner: str, array_id: str) -> ArrayInfo | None:
+    def info_of(self, owner: str, array_id: str) -> ArrayInfo | None:
         """What an array holds that is there, its time over or not: a live job reads it as long as it is."""
 
     def there(self, owner: str, array_id: str) -> bool:

@@ -97,7 +97,7 @@ class Usage:
         folder.mkdir(mode=0o700, exist_ok=True)
         self._folder, self.quota = folder, quota
         self._lock = threading.RLock()  # of what is in memory
-        self._known: dict[str, int] = {}  # bytes by owner, of the table
+        self._by_owner: dict[str, int] = {}  # bytes by owner, of the table
         self._added: Counter[str] = Counter()  # and those that are not in it yet, or are on their way
         self._changes: list[_Change] = []  # of arrays
         self._jobs: dict[str, _Job] = {}
@@ -111,11 +111,11 @@ class Usage:
     def used(self, owner: str) -> int:
         """Bytes that the owner stores, is storing, or has been promised room for."""
         with self._lock:
-            return self._known.get(owner, 0) + self._added[owner]
+            return self._by_owner.get(owner, 0) + self._added[owner]
 
     def used_by_all(self) -> int:
         with self._lock:
-            return sum(self._known.values()) + self._added.total()
+            return sum(self._by_owner.values()) + self._added.total()
 
     def begin(self, owner: str, size: int) -> None:
         """Count bytes that are about to be written. Raises QuotaPassed and StoreFull. Never waits for the table."""
@@ -182,7 +182,7 @@ class Usage:
             try:
                 table = self._opened()
                 self._apply(table, changes, jobs.values(), ends)
-                known = dict(table.execute("SELECT owner, bytes FROM used WHERE bytes").fetchall())
+                by_owner = dict(table.execute("SELECT owner, bytes FROM used WHERE bytes").fetchall())
             except BaseException as error:
                 with self._lock:
                     self._changes = changes + self._changes
@@ -193,7 +193,7 @@ class Usage:
                     raise self._unusable(error) from None
                 raise
             with self._lock:
-                self._known = known
+                self._by_owner = by_owner
                 for statement, row in changes:
                     if statement is _ADD_ARRAY:
                         self._added[row[0]] -= row[2]
@@ -250,11 +250,11 @@ class Usage:
         self._take_over(looked_at)
         before, changes, ends = looked_at - _YOUNG, list[_Change](), dict[str, int | None]()
         rows = self._read("SELECT owner, id, bytes, created_at FROM arrays")
-        known = {(owner, array_id): (size, created_at) for owner, array_id, size, created_at in rows}
+        rows_by_array = {(owner, array_id): (size, created_at) for owner, array_id, size, created_at in rows}
         for (owner, array_id), (size, created_at) in arrays.items():
-            if known.get((owner, array_id), (None, 0))[0] != size:
+            if rows_by_array.get((owner, array_id), (None, 0))[0] != size:
                 changes.append((_ADD_ARRAY, (owner, array_id, size, created_at, 0)))
-        changes += [(_REMOVE_ARRAY, key) for key, (_, at) in known.items() if key not in arrays and at < before]
+        changes += [(_REMOVE_ARRAY, key) for key, (_, at) in rows_by_array.items() if key not in arrays and at < before]
         noted = self._read("SELECT id, bytes, created_at, inputs ISNULL FROM jobs")
         found: list[_Job] = [
             (job_id, whose, results[job_id], looked_at, None)

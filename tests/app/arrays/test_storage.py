@@ -220,14 +220,14 @@ def test_without_redis_what_outlived_its_time_is_swept_but_no_array_that_a_live_
         assert api.http.post("/v1/jobs", json=body).status_code == 202
         server.stop()
         try:
-            wait_until(lambda: api.store.known("local", unread) is None)
+            wait_until(lambda: api.store.info_of("local", unread) is None)
             wait_until(lambda: not list((api.settings.store_directory / "results").iterdir()))
-            assert api.store.known("local", read) is not None
+            assert api.store.info_of("local", read) is not None
         finally:
             server.start()
         try:
             wait_until(lambda: api.http.get("/v1/jobs").status_code == 200)
-            assert api.store.known("local", read) is not None
+            assert api.store.info_of("local", read) is not None
         finally:
             server.stop()
 

@@ -225,23 +225,23 @@ def test_what_the_process_has_outside_its_pool_follows_from_what_the_driver_says
 
 
 def test_a_child_that_says_nothing_while_it_waits_for_work_is_told(condition: Condition, clock: Clock) -> None:
-    condition.told(Checked(canary_at=clock.now))
+    condition.note_report(Checked(canary_at=clock.now))
     clock.now += 182
     condition.listened()
     silent = "its process has said nothing for 182 s, not even that it asks the canary"
     assert state(condition) == ("degraded", silent)
-    condition.told(Checked(canary_at=clock.now))
+    condition.note_report(Checked(canary_at=clock.now))
     assert state(condition) == ("healthy", None)
 
 
 def test_a_parent_that_has_not_listened_takes_no_child_for_silent(condition: Condition, clock: Clock) -> None:
-    condition.told(Checked(canary_at=clock.now))
+    condition.note_report(Checked(canary_at=clock.now))
     clock.now += 600  # in which it waited for Redis
     assert state(condition) == ("healthy", None)
 
 
 def test_a_long_job_is_no_silence(condition: Condition, clock: Clock) -> None:
-    condition.told(Checked(canary_at=clock.now))
+    condition.note_report(Checked(canary_at=clock.now))
     condition.listened()
     asked, clock.now = clock.now, clock.now + 600
     condition.answered(answer("job", canary_at=asked))
@@ -254,7 +254,7 @@ def test_the_canary_is_asked_before_a_job_that_comes_after_a_pause(condition: Co
     assert not condition.canary_wanted()  # it has just been opened
     clock.now += 1.1
     assert condition.canary_wanted()
-    condition.told(Checked(canary_at=clock.now))
+    condition.note_report(Checked(canary_at=clock.now))
     assert not condition.canary_wanted()
     clock.now += 1.1
     condition.answered(answer("on the CPU"))
@@ -264,9 +264,9 @@ def test_the_canary_is_asked_before_a_job_that_comes_after_a_pause(condition: Co
 
 
 def test_a_canary_that_cannot_be_asked_is_told_until_it_answers(condition: Condition, clock: Clock) -> None:
-    condition.told(Checked(trouble="needed 4096 bytes"))
+    condition.note_report(Checked(trouble="needed 4096 bytes"))
     assert state(condition) == ("degraded", "the canary could not be asked: needed 4096 bytes")
-    condition.told(Checked(canary_at=clock.now))
+    condition.note_report(Checked(canary_at=clock.now))
     assert state(condition) == ("healthy", None)
 
 

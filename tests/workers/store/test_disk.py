@@ -131,7 +131,7 @@ def test_a_small_array_of_which_a_power_cut_left_something_else_does_not_exist(
     assert store.find(A, lost.id) is None
     assert not file.exists()
     assert store.find(A, kept.id) == kept
-    assert store.known(A, kept.id) == kept.info
+    assert store.info_of(A, kept.id) == kept.info
     again = put(store, array + 1)
     assert store.find(A, lost.id) == again
     np.testing.assert_array_equal(np.load(file), array + 1)

@@ -180,7 +180,7 @@ class ApiClient:
         return answer
 
     def _patiently(self, step: Callable[[], T]) -> T:
-        delay, told = _FIRST, -_TOLD_EVERY
+        delay, logged_at = _FIRST, -_TOLD_EVERY
         while True:
             try:
                 return step()
@@ -188,8 +188,8 @@ class ApiClient:
                 away = self._no_answer(error)
             except ApiAway as error:
                 away = error
-            if time.monotonic() - told >= _TOLD_EVERY:
-                told = time.monotonic()
+            if time.monotonic() - logged_at >= _TOLD_EVERY:
+                logged_at = time.monotonic()
                 log.warning("%s; trying on", away)
             time.sleep(random.uniform(0.5, 1.0) * delay)  # noqa: S311 (so that workers do not come all at once)
             delay = min(_LONGEST, 2 * delay)
