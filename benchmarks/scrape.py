@@ -108,7 +108,7 @@ def _fill(queue: JobQueue) -> dict[str, float]:
                     one = family, labels, chance.choice(devices), 10 ** chance.uniform(-4, 2)
                     tally.later(_times, one)
     queue.count(tally, ask=True)
-    fields = tally.known() or {}
+    fields = tally.totals() or {}
     assert named("jobs_finished_total", "batch", "rsi", "succeeded", "") in fields
     return fields
 

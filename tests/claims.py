@@ -65,5 +65,5 @@ def computed(queue: JobQueue, endings: Sequence[Ending]) -> None:
     finished = queue.finish(endings)
     assert set(finished.how) == {"done"}
     tally = Tally()
-    note_endings(tally, endings, finished.at, finished.followed)
+    note_endings(tally, endings, finished.at, finished.followers)
     queue.count(tally)

@@ -254,7 +254,7 @@ class Completions:
         for feed in self._feeds.get(event.job, ()):
             feed.put(event)
         if event.final:
-            ended = self._queue.jobs.told(event.job, record) if record else None
+            ended = self._queue.jobs.published_record(event.job, record) if record else None
             if ended is None or not ended.state.final:  # whoever may publish may say anything: it is looked up
                 self._ended[event.job] = None
                 self._any_to_read.set()

@@ -90,7 +90,7 @@ class Metrics(Registered):
 
     def told(self, *, budgets: bool) -> Iterator[Metric]:
         seen, fresh = self._redis.ask(PATIENCE)
-        counts = self._redis.tally.known()
+        counts = self._redis.tally.totals()
         kept, fresh_ledger = self._ledger.last(privacy_metrics.OLD_SECONDS)
         yield from families(
             {

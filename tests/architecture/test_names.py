@@ -45,7 +45,6 @@ NOT_YET_CLEAN = {
     "tests/stand_ins",
     "tests/warpdesk_server",
     "tests/workers",
-    "workers/queue",
 }
 
 

@@ -1,10 +1,10 @@
-"""Times counted by value: one fixed table of preferred numbers, and what can be said from the counts.
+"""Buckets of times: one fixed table of preferred numbers, and the quantiles and histograms of counts in it.
 
-Bucket `i` counts what is above the bound before it and at most `BOUNDS[i]`, as `le` of a Prometheus histogram does, so
-a histogram over some of the bounds is exact. A bound is at most 1.125 times the one before: a quantile, told as the
-geometric middle of its bucket, is within `RELATIVE_ERROR` of the value of that rank (`numpy.quantile` with
-`method="inverted_cdf"`). What is no more than the first bound is told as it, and what is above the last as that: 10 us
-and 28 hours.
+Bucket `i` counts times above the bound before it and at most `BOUNDS[i]`, as `le` of a Prometheus histogram does. So a
+histogram over some of the bounds is exact. A bound is at most 1.125 times the one before, and a quantile is given as
+the geometric middle of its bucket. That is within `RELATIVE_ERROR` of the value of that rank (`numpy.quantile` with
+`method="inverted_cdf"`). A time below the first bound, 10 us, is given as that bound, and one above the last, 28 hours,
+as the last.
 
 Counts are kept in Redis by index, for days: another table needs other names there.
 """
@@ -27,7 +27,7 @@ RELATIVE_ERROR = math.sqrt(1.125) - 1  # 6.1 %
 
 
 def index(seconds: float) -> int:
-    """The bucket of a time: 0 of a negative one too, as after a clock was set back; `len(BOUNDS)` above all."""
+    """The bucket of a time: 0 for a negative one, as after a clock was set back; `len(BOUNDS)` above all bounds."""
     return bisect_left(BOUNDS, seconds)
 
 
@@ -37,7 +37,7 @@ def bound(index: int) -> float:
 
 
 def quantile(counts: Mapping[int, int], share: float) -> float | None:
-    """Seconds that this share of what was counted does not exceed, within RELATIVE_ERROR; None where nothing was."""
+    """The quantile in seconds, within RELATIVE_ERROR; None where nothing was counted."""
     rank = max(1, math.ceil(share * sum(counts.values())))
     for bucket in sorted(counts):
         rank -= counts[bucket]
@@ -55,7 +55,7 @@ def _middle(bucket: int) -> float:
 
 
 def cumulative(counts: Mapping[int, int], bounds: Iterable[float]) -> list[int]:
-    """How many were at most each of these bounds. Raises ValueError for one that is not in the table."""
+    """The number of times at or below each of these bounds. Raises ValueError for one that is not in the table."""
     totals = list(accumulate(counts.get(bucket, 0) for bucket in range(len(BOUNDS) + 1)))
     at_most = []
     for value in bounds:

@@ -1,22 +1,23 @@
-"""What is counted of every job and request: one hash in Redis, which every API process shows alike.
+"""The counts of jobs and requests: one hash in Redis, which every API process shows alike.
 
-A field is a metric's name and its labels' values, joined by "|", and what it holds is a number:
+A field is a metric's name and the values of its labels, joined by "|". Its value is a number:
 
-    jobs_finished_total|batch|rsi|succeeded|           how many
-    job_run_seconds|rsi|gpu|114                        how many took a time of this bucket (workers.queue.buckets)
-    job_run_seconds|rsi|gpu|sum                        seconds
+    jobs_finished_total|batch|rsi|succeeded|           jobs
+    job_run_seconds|rsi|gpu|114                        times in this bucket (workers.queue.buckets)
+    job_run_seconds|rsi|gpu|sum                        seconds of all times
     batch_size|rsi|12                                  launches of 12 jobs
     since                                              Unix seconds: when the hash was begun
 
-What is counted of computing names the device behind a tab, a GPU's UUID or a CPU's name. The hours keep it; the hash of
-all time has the sum, as a fleet may see any number of GPUs.
+Counts of computing name the device behind a tab, by a GPU's UUID or a CPU's name. The hours keep the device. The hash
+of all time has the sum, since a fleet may have any number of GPUs over time.
 
-Jobs are counted by the script that makes the transition (workers.queue.scripts), so each of them once, whatever reply
-is lost and whoever dies. Its counts wait until any process adds or asks, about a second while a worker lives; after an
-outage they fall into the hour in which the service came back. What a process knows alone it adds by a Tally every
-second: an API process its requests, a worker where, how and how fast it computed what it ended (`note_endings`), which
-would cost each job more than a hundredth if it went with its end. One that is killed takes the last second of these
-with it, and no end of a job.
+Jobs are counted by the script that makes the transition (workers.queue.scripts): each of them once, whatever reply is
+lost and whatever process dies. These counts wait until any process adds or reads counts, about a second while a worker
+lives. After an outage they fall into the hour in which the service came back.
+
+A process adds its own counts by a Tally every second: an API process those of requests, a worker those of computing
+(`note_endings`). With each job's end they would cost more than a hundredth of the job. A process that is killed loses
+its last second of them, and no end of a job.
 """
 
 import logging
@@ -32,23 +33,25 @@ from typing import Any, TypeVar
 from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue import buckets
 from warpdesk_server.workers.queue.protocol import Succeeded, Transfers
-from warpdesk_server.workers.queue.records import Ending, Followed
+from warpdesk_server.workers.queue.records import Ending, Follower
 
-DEVICE = "\t"  # between what is counted and the device that computed it
+DEVICE = "\t"  # between a field and the device that computed
 
 T = TypeVar("T")
 
 log = logging.getLogger("warpdesk.queue")
 
-# What is kept of each hour too, for `/performance-metrics` and its trend.
+# The metrics that are kept of each hour too, for `/performance-metrics` and its trend.
 HOURLY = tuple(name for name, metric in COUNTED.items() if metric.hourly)
 
 SIZE_CLASSES = ("small", "medium", "large", "huge")
 
 
 def size_class(work: float) -> str:
-    """Of a launch, by its elementary steps: below 10^6, 10^8, 10^10, or more. A core makes some 10^8 to 10^9 a second,
-    a GPU 10^11 to 10^13."""
+    """The class of a launch by its elementary steps: below 10^6, 10^8, 10^10, or more.
+
+    A core makes some 10^8 to 10^9 a second, a GPU 10^11 to 10^13.
+    """
     return SIZE_CLASSES[sum(work >= bound for bound in (1e6, 1e8, 1e10))]
 
 
@@ -58,14 +61,16 @@ def named(family: str, *labels: str) -> str:
 
 
 class Amounts(defaultdict[tuple[str | int, ...], float]):
-    """What is to be added, by device, family and labels. The fields' names are made when they are sent: most are added
-    to many times before."""
+    """Amounts to add, by device, family and labels.
+
+    The names of fields are made when amounts are sent: most are added to many times before.
+    """
 
     def __init__(self) -> None:
         super().__init__(float)
 
     def add(self, amount: float, family: str, *labels: str | int, device: str = "") -> None:
-        """Of sizes the last label is the size. A ValueError where the metric has other labels."""
+        """Add an amount; of sizes the last label is the size. Raises ValueError where the metric has other labels."""
         metric = COUNTED[family]
         if len(labels) != len(metric.labels) + (metric.kind == "sizes"):
             raise ValueError(f"{family} has the labels {metric.labels}, got {labels}")
@@ -98,12 +103,14 @@ def note_endings(
     tally: "Tally",
     endings: Iterable[Ending],
     at: float,
-    followed: Iterable[Followed] = (),
+    followers: Iterable[Follower] = (),
     transfers: Transfers | None = None,
 ) -> None:
-    """Count what a worker knows of jobs that ended in one step, `at` by Redis' clock, of those that they were computed
-    for too, and of their launches, each once. The times of private jobs are in nothing here: a sampler's time tells of
-    its noise, and a sum over one job is that job's."""
+    """Count jobs that ended in one step, `at` by Redis' clock, their followers, and their launches, each once.
+
+    The times of private jobs are in no count: a sampler's time depends on its noise, and a sum over one job is that
+    job's time.
+    """
     answers: list[_Answer] = []
     waits: list[_Wait] = []
     for ending in endings:
@@ -120,7 +127,7 @@ def note_endings(
                 tally.add("fallbacks_total", request.operation, ending.kept_off)
         elif not (isnan(job.submitted_at) or request.private) and (outcome is not None or ending.how == "retry"):
             waits.append((request.priority, job.started_at - job.submitted_at, nan))
-    for queue, state, submitted_at, started_at in followed:
+    for queue, state, submitted_at, started_at in followers:
         waits.append((queue, started_at - submitted_at, at - submitted_at if state == "succeeded" else nan))
     tally.later(_answers, *answers)
     tally.later(_waits, *waits)
@@ -165,10 +172,12 @@ def _launches(
     size: int,
     reason: str | None,
 ) -> None:
-    """Launches that differ in their jobs' times, works and costs alone. What computed is a GPU by the UUID that
-    `/gpu-health` has too, a CPU by its name."""
+    """Count launches that differ only in the times, works and costs of their jobs.
+
+    The device is a GPU's UUID, as in `/gpu-health`, or a CPU's name.
+    """
     device = device.replace(DEVICE, " ")[:100]
-    # Private jobs have no times that tell their launches apart: so many of them were at least so many launches.
+    # Private jobs have no times that distinguish their launches. So this is the fewest launches that they can be.
     number = sum(ceil(len(jobs) / size) for _, _, jobs in launches)
     counted.add(number, "batch_size", operation, size)
     counted.add(number, "batches_total", operation, reason or "alone")
@@ -177,15 +186,15 @@ def _launches(
     kernels: dict[str, list[float]] = defaultdict(list)
     kernel_work = kernel_bytes = joules = dollars = 0.0
     for compute_seconds, kernel_seconds, jobs in launches:
-        told = [job for job in jobs if job is not None]
-        if not told:
+        public = [job for job in jobs if job is not None]
+        if not public:
             continue
-        work, moved, *spent = map(sum, zip(*told, strict=True))
+        work, moved, *spent = map(sum, zip(*public, strict=True))
         joules, dollars = joules + spent[0], dollars + spent[1]
         if compute_seconds is not None:
-            runs += [compute_seconds] * len(told)
+            runs += [compute_seconds] * len(public)
         seconds = kernel_seconds if backend == "gpu" else compute_seconds
-        if seconds is not None and len(told) == len(jobs):
+        if seconds is not None and len(public) == len(jobs):
             kernels[size_class(work)].append(seconds)
             kernel_work, kernel_bytes = kernel_work + work, kernel_bytes + moved
     counted.times(runs, "job_run_seconds", operation, backend, device=device)
@@ -202,7 +211,7 @@ def _launches(
 
 @dataclass(frozen=True)
 class Timed:
-    """Times that were counted: how many are in each bucket, and their sum in seconds."""
+    """Counted times: how many are in each bucket, and their sum in seconds."""
 
     buckets: dict[int, int] = field(default_factory=dict)
     sum: float = 0.0
@@ -218,7 +227,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Counts:
-    """The hash as it was read: by family, then by labels' values. Of sizes the buckets are the sizes themselves."""
+    """The counts as they were read, by family, then by the values of labels. Buckets of sizes are the sizes."""
 
     since: float | None = None  # Unix seconds
     counters: Mapping[str, Mapping[tuple[str, ...], float]] = field(default_factory=dict)
@@ -226,7 +235,7 @@ class Counts:
 
     @classmethod
     def of(cls, fields: Mapping[str, float]) -> "Counts":
-        """Of all devices together. A metric that it does not know, as of a later release, it passes over."""
+        """The counts of all devices together. Metrics of a later release are left out."""
         counters: dict[str, dict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
         by_bucket: dict[tuple[str, tuple[str, ...]], dict[int, int]] = defaultdict(lambda: defaultdict(int))
         sums: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)
@@ -253,7 +262,7 @@ class Counts:
 
     @classmethod
     def by_device(cls, fields: Mapping[str, float]) -> dict[str, "Counts"]:
-        """What is counted of computing, of each device by itself."""
+        """The counts of computing, of each device by itself."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for name, amount in fields.items():
             kind, of_device, device = name.partition(DEVICE)
@@ -268,17 +277,17 @@ def _report_misfit(name: str) -> None:
     log.error("a count in Redis does not have its metric's labels, and is left out: %r", name)
 
 
-def numbers(told: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:
-    """The fields of such a hash, from HGETALL's answer by a client or from a script."""
-    pairs = told.items() if isinstance(told, Mapping) else zip(told[::2], told[1::2], strict=True)
+def numbers(answer: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, float]:
+    """The fields of a hash of counts, from the answer to HGETALL of a client or of a script."""
+    pairs = answer.items() if isinstance(answer, Mapping) else zip(answer[::2], answer[1::2], strict=True)
     return {name.decode(): float(amount) for name, amount in pairs}
 
 
 class Tally:
-    """What one process counts by itself, and the counts of all as it knows them. Any thread may add; one sends.
+    """The counts of one process that are not in Redis yet, and the totals as it read them last.
 
-    An addition has a number and stays as it is until its answer was heard, so that Redis counts it once however often
-    it is sent.
+    Any thread may add; one sends. An addition has a number and stays the same until it is confirmed, so that Redis
+    counts it once however often it is sent.
     """
 
     def __init__(self) -> None:
@@ -288,18 +297,19 @@ class Tally:
         self._noted: dict[Callable[[Amounts, list[Any]], None], list[Any]] = defaultdict(list)
         self._fresh = Amounts()
         self._sent: Mapping[str, float] = {}  # of the addition that has the number, by field
-        self._counts: dict[str, float] | None = None  # in Redis, when it was asked last, and what was added since
+        self._totals: dict[str, float] | None = None  # as Redis answered last, and what was added since
 
     def add(self, family: str, *labels: str | int, amount: float = 1, device: str = "") -> None:
         with self._lock:
             self._fresh.add(amount, family, *labels, device=device)
 
     def later(self, count: Callable[[Amounts, list[T]], None], *what: T) -> None:
-        """Have `count` count all that was noted for it when the next addition is made; what is noted in one call goes
-        with one addition. What would cost each request or job some tens of microseconds between other work takes a few
-        when it is done for a second's in one go, if each is noted as a tuple of numbers and names: more that lives on
-        for so long, as a closure or a job, costs as much again, by memory that is not used again at once and by looking
-        for garbage."""
+        """Note items that `count` counts when the next addition is made; those of one call go with one addition.
+
+        Counted one by one between other work they would cost some tens of microseconds each, and counted once a second
+        a few. That holds for tuples of numbers and names: larger objects that live so long, as closures or jobs, cost
+        as much again in memory that is not reused and in garbage collection.
+        """
         self._noted[count].extend(what)
 
     @property
@@ -307,7 +317,7 @@ class Tally:
         return not (self._sent or self._fresh or any(self._noted.values()))
 
     def addition(self) -> tuple[str, int, Mapping[str, float]]:
-        """What is to be sent now: the process, the number, the amounts. The same until `heard`."""
+        """The addition to send now: process, number, amounts. The same until `confirm`."""
         with self._lock:
             self._count_noted()
             if not self._sent and self._fresh:
@@ -321,31 +331,33 @@ class Tally:
                 del noted[: len(some)]  # another thread may have added to it
                 count(self._fresh, some)
 
-    def heard(self, counts: Mapping[str, float] | None) -> None:
-        """Redis has counted it, and has these counts now, if it was asked.
+    def confirm(self, counts: Mapping[str, float] | None) -> None:
+        """Note that Redis has counted the addition, and its totals if they were read.
 
-        A Redis that lost its last second has less than it had. A counter that falls is taken for one that began again
-        at 0, so it stands until it is passed.
+        A Redis that lost its last second has lower totals than before. Prometheus takes a counter that falls for one
+        that began again at 0, so each stays until Redis' total is above it.
         """
         with self._lock:
-            known = self._counts
-            if counts is None and known is not None:
+            totals = self._totals
+            if counts is None and totals is not None:
                 for name, amount in self._sent.items():
-                    known[name] = known.get(name, 0.0) + amount
-            elif counts is not None and known is not None and counts.get("since") == known.get("since"):
-                known.update((name, max(amount, known.get(name, 0.0))) for name, amount in counts.items())
+                    totals[name] = totals.get(name, 0.0) + amount
+            elif counts is not None and totals is not None and counts.get("since") == totals.get("since"):
+                totals.update((name, max(amount, totals.get(name, 0.0))) for name, amount in counts.items())
             elif counts is not None:
-                self._counts = dict(counts)
+                self._totals = dict(counts)
             self._sent = {}
 
-    def known(self) -> dict[str, float] | None:
-        """The counts of all, and what of its own may not be in them yet. None before they were heard: its own alone
-        would look like a service that began again."""
+    def totals(self) -> dict[str, float] | None:
+        """The totals, with the counts of this process that may not be in them yet.
+
+        None before they were read: the counts of this process alone would look like a service that began again.
+        """
         with self._lock:
             self._count_noted()
-            if self._counts is None:
+            if self._totals is None:
                 return None
-            counts = self._counts.copy()
+            counts = self._totals.copy()
             for part in (self._sent, self._fresh.fields()):
                 for name, amount in part.items():
                     counts[name] = counts.get(name, 0.0) + amount

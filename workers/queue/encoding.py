@@ -13,7 +13,7 @@ from warpdesk_server.workers.queue.records import (
     Ending,
     Finish,
     Finished,
-    Followed,
+    Follower,
     JobRecord,
 )
 
@@ -39,19 +39,19 @@ def ending_arguments(ending: Ending) -> tuple[Any, ...]:
     return *ending.job.fence, how, value, provenance, ending.reason, delays
 
 
-def finished(told: tuple[list[bytes], bytes, list[list[bytes]]], then: Batch | None) -> Finished:
-    answers, at, shared = told
-    followed = [Followed(queue.decode(), state.decode(), *map(float, times)) for queue, state, *times in shared]
-    return Finished([cast(Finish, answer.decode()) for answer in answers], then, float(at), followed)
+def finished(answer: tuple[list[bytes], bytes, list[list[bytes]]], then: Batch | None) -> Finished:
+    endings, at, shared = answer
+    followers = [Follower(queue.decode(), state.decode(), *map(float, times)) for queue, state, *times in shared]
+    return Finished([cast(Finish, ending.decode()) for ending in endings], then, float(at), followers)
 
 
-def texts(told: Sequence[bytes | str]) -> list[str]:
-    """Redis tells bytes, and a list that was handed over text."""
-    return [part if isinstance(part, str) else part.decode(errors="replace") for part in told]
+def texts(values: Sequence[bytes | str]) -> list[str]:
+    """Text of bytes, as Redis answers, or of the text in a batch that was handed to a worker."""
+    return [value if isinstance(value, str) else value.decode(errors="replace") for value in values]
 
 
 def text_fields(fields: dict[bytes, bytes]) -> dict[str, str]:
-    """What is no text, which a worker's account may write, becomes text that is not what was meant."""
+    """The fields of a record as text. A worker's account may write bytes that are none: they are replaced."""
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields.items()}
 
 

@@ -1,7 +1,7 @@
 """The job queue: every transition of a job is one call and one atomic script of `workers.queue.scripts`.
 
-The attempt number is a fence: a claim raises it, and whatever arrives with an older one is refused. A repeat of the
-same call after a lost reply changes nothing and answers the same.
+The attempt number is a fence: a claim raises it, and a call with an older one is refused. The same call again,
+after a lost reply, changes nothing and has the same answer.
 """
 
 import json
@@ -72,7 +72,7 @@ log = logging.getLogger("warpdesk.queue")
 
 _ENDLESS = 1e12  # a time that no clock shows
 
-# What a record ends with that this service did not write. Its owner is told of no such job.
+# The error of a record that this service did not write. To its owner there is no such job.
 _ODD = Failed(code="invalid-input", message="The job's request is not what this service wrote")
 
 
@@ -108,10 +108,10 @@ class JobQueue:
         """Write the record and queue the job, or find the one that the idempotency key had before.
 
         `same` is a digest under which an identical live job of the owner computes for this one too. Raises QueueFull,
-        QuotaReached, KeyReused and InputsGone, and has changed nothing then.
+        QuotaReached, KeyReused or InputsGone, and then has changed nothing.
         """
         together, text = request.together, request.model_dump_json()
-        outcome, *told = self._eval(
+        outcome, *details = self._eval(
             scripts.ENQUEUE,
             request.id,
             request.owner,
@@ -138,31 +138,31 @@ class JobQueue:
         )
         match outcome:
             case b"ok":
-                return Enqueued(told[0].decode())
+                return Enqueued(details[0].decode())
             case b"replayed":
-                return Enqueued(told[0].decode(), replayed=True)
+                return Enqueued(details[0].decode(), replayed=True)
             case b"reused":
-                raise KeyReused(told[0].decode())
+                raise KeyReused(details[0].decode())
             case b"full":
-                raise QueueFull(int(told[0]))
+                raise QueueFull(int(details[0]))
             case b"quota":
-                raise QuotaReached(*map(int, told))
-        raise InputsGone(*(array.decode() for array in told))
+                raise QuotaReached(*map(int, details))
+        raise InputsGone(*(array.decode() for array in details))
 
     def replay(self, owner: str, key: str) -> tuple[str, str] | None:
-        """The job an idempotency key has, and the fingerprint of what was sent with it."""
-        known = cast(bytes | None, self._redis.get(f"{keys.IDEMPOTENCY}{owner}:{key}"))
-        if known is None:
+        """The job of an idempotency key, and the fingerprint of the request that was sent with it."""
+        entry = cast(bytes | None, self._redis.get(f"{keys.IDEMPOTENCY}{owner}:{key}"))
+        if entry is None:
             return None
-        fingerprint, job_id = known.decode().split(" ")
+        fingerprint, job_id = entry.decode().split(" ")
         return job_id, fingerprint
 
     def get(self, job_id: str) -> JobRecord | None:
-        """The record; a queued job whose deadline has passed is turned into `expired` first."""
+        """The record of a job. A queued job whose deadline has passed expires first."""
         return self._current(job_id, self._fields(job_id))
 
     def records(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
-        """What `get` answers of each of them, in one round trip unless a deadline has to be looked at."""
+        """The records of several jobs, as `get` answers, in one round trip unless a deadline has to be checked."""
         with self._redis.pipeline(transaction=False) as pipe:
             for job_id in job_ids:
                 pipe.hgetall(job_key(job_id))
@@ -170,7 +170,7 @@ class JobQueue:
         return [self._current(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)]
 
     def checked(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
-        """The records as they are, with what no worker can take back: `closed`."""
+        """The records as they are, with `closed`, which no worker can undo."""
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.time()
             for job_id in job_ids:
@@ -185,7 +185,7 @@ class JobQueue:
             records.append(record)
         return records
 
-    def told(self, job_id: str, record: str) -> JobRecord | None:
+    def published_record(self, job_id: str, record: str) -> JobRecord | None:
         """The record that was published with a job's last event. None where it cannot be relied on."""
         try:
             fields = json.loads(record)
@@ -196,7 +196,7 @@ class JobQueue:
         return self._signed.record(job_id, {name: str(value) for name, value in fields.items()})
 
     def sign_older(self, owners: Iterable[str]) -> None:
-        """Sign the requests of these owners' jobs that have no MAC, as the release before wrote none."""
+        """Sign the requests of these owners' jobs that have no MAC: the release before wrote none."""
         for owner in owners:
             ids = [job_id.decode() for job_id in cast(list[bytes], self._redis.zrange(owner_key(owner), 0, -1))]
             for first in range(0, len(ids), 1000):
@@ -210,13 +210,13 @@ class JobQueue:
                     pipe.execute()
 
     def position(self, job_id: str) -> int | None:
-        """Jobs of its owner that will be claimed before a queued job as things are, None when it is not queued."""
+        """How many of its owner's jobs will be claimed before a job, as things are; None when it is not queued."""
         return cast(int | None, self._eval(scripts.POSITION, job_id))
 
     def cancel(self, job_id: str, *, by_worker: bool = False) -> State:
-        """Queued: canceled at once, never runs. Running: the same, and its worker is told to stop. Final: unchanged.
+        """Cancel a job and answer its state. A running job's worker gets a command to stop it; a final state stays.
 
-        What the API cancels it notes where no worker may write. Raises KeyError for a job that does not exist.
+        The API also notes the cancelation where no worker may write. Raises KeyError for a job that does not exist.
         """
         closing = self._signed.signs and not by_worker
         state = self._eval(scripts.CANCEL_AND_CLOSE if closing else scripts.CANCEL, job_id)
@@ -225,9 +225,11 @@ class JobQueue:
         return State(state.decode())
 
     def erase(self, job_id: str) -> tuple[str | None, tuple[str, ...]]:
-        """Cancel if live, and forget parameters, inputs, result, provenance and error; how it ended stays. Returns the
-        result's name and the array ids that no other live job of the owner uses, for the store to delete: for a minute,
-        so that a caller who was not told, or died before it deleted them, can ask again."""
+        """Cancel a live job, and erase its parameters, inputs, result, provenance and error; its state stays.
+
+        Returns the result's name and the array ids that no other live job of the owner uses, for the store to delete.
+        For a minute the same call has the same answer: the reply may be lost, or the caller die before it deletes them.
+        """
         record = self._signed.record(job_id, self._fields(job_id))
         if record is None:
             return None, ()
@@ -264,24 +266,24 @@ class JobQueue:
         return bool(self._redis.scard(uses_key(owner, array_id)))
 
     def is_shared(self, result: str) -> bool:
-        """Whether a result is the answer of jobs beside the one that was computed."""
+        """Whether a result is also the answer of followers of its job."""
         return bool(self._redis.exists(f"{keys.SHARED}{result}"))
 
     def forbid(self, owner: str, array_id: str) -> bool:
-        """Before an array is deleted: no job can be enqueued with it from now on, for a minute. False when one is."""
+        """Forbid for a minute to enqueue jobs with an array, before it is deleted. False when a live job reads it."""
         return bool(self._eval(scripts.FORBID, owner, array_id))
 
     def allow(self, owner: str, array_id: str) -> None:
-        """The array is there again."""
+        """Let jobs be enqueued with an array again, which is in the store."""
         self._redis.delete(f"{keys.FORBIDDEN}{owner}:{array_id}")
 
     def events(self, job_id: str, after: int = 0) -> list[Event]:
-        """What happened to a job beyond the event of that number, oldest first; the oldest of very many are gone."""
+        """The events of a job after the event of that number, oldest first. Of some 200 or more the oldest are gone."""
         entries = cast(list[Any], self._redis.xrange(events_key(job_id), min=f"({after}-0"))
         return [Event.model_validate_json(fields[b"event"]) for _, fields in entries]
 
     def dead_letters(self, limit: int, before: str | None = None) -> Sequence[JobRecord]:
-        """Jobs of every owner that were given up, the latest first, those after the id `before`."""
+        """The dead letters of every owner, the latest first, from behind the id `before`."""
         start = 0
         if before is not None:
             rank = cast(int | None, self._redis.zrevrank(keys.DEAD, before))
@@ -290,9 +292,9 @@ class JobQueue:
         return [record for record in self.records([entry.decode() for entry in ids]) if record is not None]
 
     def rerun(self, job_id: str) -> bool:
-        """Queue a dead letter again, its strikes and deadline forgotten; False when it is none.
+        """Queue a dead letter again, without its strikes and its deadline. False when it is no dead letter.
 
-        Raises InputsGone where they were not kept because they are private.
+        Raises InputsGone where its inputs were private, and so not kept.
         """
         record = self._signed.record(job_id, self._fields(job_id))
         if record is None or not record.dead:
@@ -305,7 +307,7 @@ class JobQueue:
         return bool(done)
 
     def workers(self) -> Sequence[WorkerReport]:
-        """The workers that reported within their time to live; those of this host that have ended are left out."""
+        """The reports that are within their time to live, without workers of this host that have ended."""
         names = [name for name, process in self.processes().items() if not is_dead(process)]
         if not names:
             return []
@@ -313,22 +315,24 @@ class JobQueue:
         return [read for report in reports if report is not None and (read := _readable(report)) is not None]
 
     def length(self) -> int:
-        """Jobs that wait for a worker."""
+        """The number of jobs that wait for a worker."""
         return self._redis.zcard(keys.WAITING)
 
     def waiting_by_owner(self) -> dict[Priority, dict[str, int]]:
-        """The same by priority and owner, without those that wait out a backoff."""
+        """The number of waiting jobs by priority and owner, without those in a backoff."""
         counts: dict[Priority, dict[str, int]] = {}
         for priority, owner, count in self._eval(scripts.WAITING_BY_OWNER):
             counts.setdefault(cast(Priority, priority.decode()), {})[owner.decode()] = count
         return counts
 
     def queues(self) -> tuple[dict[Priority, Backlog], int]:
-        """How many jobs wait and run by priority, and how many dead letters there are. Of those that run and of those
-        in a backoff 10,000 each are looked at."""
-        told, dead = self._eval(scripts.QUEUES, 10_000)
+        """The backlog of each priority, and the number of dead letters.
+
+        At most 10,000 jobs that run, and as many in a backoff, are looked at.
+        """
+        queues, dead = self._eval(scripts.QUEUES, 10_000)
         found = {}
-        for priority, queued, running, delayed, oldest in told:
+        for priority, queued, running, delayed, oldest in queues:
             at = float(oldest) if oldest else None
             found[cast(Priority, priority.decode())] = Backlog(queued, running, delayed, at)
         return found, dead
@@ -336,22 +340,22 @@ class JobQueue:
     # Called by a worker's parent process.
 
     def claim(self, claim: Claim) -> Batch | None:
-        """Take jobs that run together; None when there is nothing to do. The same claim again has the same answer."""
+        """Claim jobs that run together. None when there are none. The same claim again has the same answer."""
         return self._batch(self._eval(scripts.CLAIM, *claim_arguments(claim)), claim)
 
     def leave(self, claim: Claim) -> Batch | None:
-        """Wait no more by this claim, which found nothing: what it was handed since, if anything."""
+        """End the wait of a claim that found nothing, and answer what it was handed meanwhile, if anything."""
         return self._batch(self._eval(scripts.LEAVE, claim.worker, claim.digest), claim)
 
     def handed(self, claim: Claim, message: bytes) -> Batch | None:
-        """What a worker that waits finds in its list; None where that was for a claim it has left."""
-        told = json.loads(message)
-        return self._batch(told["batch"], claim) if told["token"] == claim.digest else None
+        """The batch in a message to a worker that waits. None where it was for an earlier claim."""
+        answer = json.loads(message)
+        return self._batch(answer["batch"], claim) if answer["token"] == claim.digest else None
 
     def renew(self, held: Sequence[Held]) -> list[Held]:
-        """Extend the claims; returns those that are no longer the worker's (canceled, expired, taken over)."""
-        told = [part for job in held for part in job.fence]
-        kept = self._eval(scripts.RENEW, repr(LEASE_SECONDS), repr(RENEW_SECONDS), *told)
+        """Renew leases, and answer the attempts that are no longer the worker's (canceled, expired, taken over)."""
+        fences = [part for job in held for part in job.fence]
+        kept = self._eval(scripts.RENEW, repr(LEASE_SECONDS), repr(RENEW_SECONDS), *fences)
         return [job for job, still in zip(held, kept, strict=True) if not still]
 
     def finish(
@@ -361,22 +365,25 @@ class JobQueue:
         *,
         then: Claim | None = None,
     ) -> Finished:
-        """End attempts, each by itself: make an outcome visible, or give the job back. An attempt that is not the one
-        that runs is "stale": the caller deletes what it wrote, unread. `then` claims in the same round trip."""
-        told = [part for ending in endings for part in ending_arguments(ending)]
+        """End attempts, each by itself: make an outcome visible, or give the job back.
+
+        An attempt that is not the one that runs is "stale": the caller deletes what it wrote, and nobody has read it.
+        `then` claims in the same round trip.
+        """
+        arguments = [part for ending in endings for part in ending_arguments(ending)]
         if then is None:
-            return finished(self._eval(scripts.FINISH, worker, 1, *told), None)
+            return finished(self._eval(scripts.FINISH, worker, 1, *arguments), None)
         with self._redis.pipeline(transaction=False) as pipe:
             try:
-                pipe.evalsha(digest_of(scripts.FINISH), 0, worker, 0, *told)
+                pipe.evalsha(digest_of(scripts.FINISH), 0, worker, 0, *arguments)
                 pipe.evalsha(digest_of(scripts.CLAIM), 0, *claim_arguments(then))
                 answer, claimed = pipe.execute()
             except NoScriptError:
-                return finished(self._eval(scripts.FINISH, worker, 0, *told), self.claim(then))
+                return finished(self._eval(scripts.FINISH, worker, 0, *arguments), self.claim(then))
         return finished(answer, self._batch(claimed, then))
 
     def progress(self, job_id: str, attempt: int, done: float) -> None:
-        """How far a running job is, 0 to 1; nothing when the attempt is stale."""
+        """Note how far a running job is, from 0 to 1. Nothing happens when the attempt is stale."""
         self._eval(scripts.PROGRESS, job_id, attempt, repr(round(done, 4)))
 
     def reap(
@@ -388,49 +395,54 @@ class JobQueue:
         jumped: bool = False,
         most: int = 256,
     ) -> list[Reaped]:
-        """Return the jobs of dead workers and, if leases may be judged, of late ones to the queue; expire queued jobs
-        past their deadline; wake those whose backoff is over; forget old dead letters. What was no job of this service
-        is not told.
+        """Maintain the queue, and answer the jobs that were taken from workers or have expired.
 
-        By a clock that shows more than `until` no lease is judged. Where it has `jumped` all backoffs are over.
+        Jobs of dead workers, and of late ones if leases may be judged, go back to the queue. Queued jobs past their
+        deadline expire. Backoffs that are over end. Old dead letters are deleted. Jobs that this service did not write
+        are left out of the answer.
+
+        After the time `until` no lease is judged. Where the clock has `jumped`, all backoffs are over.
         """
         judged_until = repr(until if judge_leases else 0.0)
         given = judged_until, int(jumped), repr(LEASE_SECONDS), GIVEN_UP.model_dump_json(), most
         ended = self._eval(scripts.REAP, *given, *dead)
-        told = [(self._signed.request(*texts(signed)), attempt, how.decode()) for *signed, attempt, how in ended]
-        return [Reaped(request, attempt, how) for request, attempt, how in told if request is not None]
+        taken = [(self._signed.request(*texts(signed)), attempt, how.decode()) for *signed, attempt, how in ended]
+        return [Reaped(request, attempt, how) for request, attempt, how in taken if request is not None]
 
     def count(self, tally: Tally, *, ask: bool = False) -> None:
-        """Add what a process counted by itself, once however often it is sent, and let it hear the counts of all if it
-        asks."""
+        """Add a process' counts, once however often they are sent; with `ask`, read the totals into its tally."""
         process, number, amounts = tally.addition()
-        told = [part for name, amount in amounts.items() for part in (name, repr(amount))]
-        counted = self._eval(scripts.COUNT, process, number, int(ask), *told)
-        tally.heard(numbers(counted) if ask else None)
+        fields = [part for name, amount in amounts.items() for part in (name, repr(amount))]
+        counted = self._eval(scripts.COUNT, process, number, int(ask), *fields)
+        tally.confirm(numbers(counted) if ask else None)
 
     def count_left(self, tally: Tally) -> None:
-        """Add all that is in it: first, if there is one, the addition whose answer was not heard."""
+        """Add all counts of a tally: first, if there is one, the addition that was not confirmed."""
         for _ in range(2):
             if not tally.empty:
                 self.count(tally)
 
     def counted(self, hours: Sequence[int] = ()) -> list[Mapping[str, float]]:
-        """All that was counted, and then what was in each of these Unix hours (`workers.queue.counts.Counts.of`). What
-        transitions counted since somebody added is moved there first, where Redis takes writes."""
+        """The counts of all time, then those of each of these Unix hours (`workers.queue.counts.Counts.of`).
+
+        Where Redis takes writes, the latest counts of transitions are moved there first.
+        """
         try:
             self._eval(scripts.COUNT, "", 0, 0)
         except ResponseError as error:
-            log.warning("what was counted of late is left out: %s", error)
+            log.warning("the latest counts of transitions are left out: %s", error)
         with self._redis.pipeline(transaction=False) as pipe:
             for key in (keys.COUNTS, *map(counts_key, hours)):
                 pipe.hgetall(key)
-            return [numbers(told) for told in pipe.execute()]
+            return [numbers(answer) for answer in pipe.execute()]
 
     def mean_launches(self, hour: int) -> dict[tuple[str, ...], float]:
-        """Seconds of a launch in this Unix hour, by device, operation, backend and size class, "" for all devices.
-        Redis adds them up: their counts are thousands in a busy hour."""
-        told = self._eval(scripts.LAUNCHES, hour)
-        kinds = zip(told[::4], told[1::4], told[2::4], told[3::4], strict=True)
+        """Mean seconds of a launch in this Unix hour, by device, operation, backend and size class; "" for all devices.
+
+        Redis adds them up, since a busy hour has thousands of counts.
+        """
+        answer = self._eval(scripts.LAUNCHES, hour)
+        kinds = zip(answer[::4], answer[1::4], answer[2::4], answer[3::4], strict=True)
         return {
             (device.decode(), *kind.decode().split("|")): float(seconds) / count
             for device, kind, seconds, count in kinds
@@ -443,7 +455,7 @@ class JobQueue:
             pipe.execute()
 
     def processes(self) -> dict[str, str]:
-        """Every registered worker's name and the identity of its process."""
+        """The name of every registered worker, with the identity of its process."""
         return {
             name.decode(): process.decode()
             for name, process in cast(dict[bytes, bytes], self._redis.hgetall(keys.WORKERS)).items()
@@ -454,7 +466,7 @@ class JobQueue:
         return bool(self._redis.exists(worker_key(name)))
 
     def unregister(self, name: str) -> bool:
-        """Forget a worker that has gone, in our records and in RQ's. False where somebody did already."""
+        """Delete a worker that has gone from our records and from RQ's. False where it was deleted already."""
         with self._redis.pipeline() as pipe:
             pipe.hdel(keys.WORKERS, name)
             pipe.hdel(keys.CLAIMS, name)
@@ -474,7 +486,7 @@ class JobQueue:
         return text_fields(cast(dict[bytes, bytes], self._redis.hgetall(job_key(job_id))))
 
     def _batch(self, claimed: list[Any], claim: Claim) -> Batch | None:
-        """None also where a repeated claim finds that all its jobs were taken from it meanwhile."""
+        """The batch of a claim. None where it has no jobs, or lost all of them before it was repeated."""
         reason, at, *jobs = claimed or ("drained", 0.0)
         ahead = time.monotonic() - float(at)  # of Redis' clock
         held, odd = list[Held](), list[tuple[str | int, ...]]()
@@ -486,7 +498,7 @@ class JobQueue:
                 continue
             times = float(submitted or nan), float(started or nan)
             held.append(Held(request, attempt, strikes, ahead, *times, claim.token))
-        if odd:  # whoever claims it next would find the same
+        if odd:  # the next claim would find the same
             self._eval(scripts.FINISH, "", 0, *(part for ending in odd for part in ending))
         return Batch(tuple(held), texts([reason])[0]) if held else None
 
@@ -509,7 +521,7 @@ class JobQueue:
             origin=f"{QUEUE}-{lane_of(request)}-{request.owner}",
             status=JobStatus.QUEUED,
         )
-        job.serializer = JSONSerializer  # told above, RQ would look at it anew for each job: a third of all this
+        job.serializer = JSONSerializer  # passed above, RQ would resolve it for each job, in a third of the whole time
         job.enqueued_at = now()
         return [part for pair in job.to_dict().items() for part in pair]
 
@@ -518,17 +530,17 @@ class JobQueue:
 
 
 def _readable(report: bytes) -> WorkerReport | None:
-    """None of one that a later release wrote and this one does not understand: what others say still counts."""
+    """A worker's report; None where a later release wrote it in a form that this one does not understand."""
     try:
         return WorkerReport.model_validate_json(report)
     except ValidationError as error:
-        _tell_unreadable(error.errors()[0]["loc"])
+        _log_once(error.errors()[0]["loc"])
         return None
 
 
 @cache
-def _tell_unreadable(where: tuple[int | str, ...]) -> None:
-    """Once of each place: reports come every few seconds."""
+def _log_once(where: tuple[int | str, ...]) -> None:
+    """Log once for each place: reports come every few seconds."""
     log.warning("a worker's report cannot be read at %s: it is left out", ".".join(map(str, where)))
 
 

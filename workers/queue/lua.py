@@ -1,8 +1,8 @@
-"""Lua scripts in Redis: each is called by its digest, and loaded by whoever may load scripts.
+"""Calls of Lua scripts: each by its digest, after a process that may load scripts has loaded it.
 
-A Redis that was restarted knows no script. The API's account may load them and does so at once; a worker's account may
-only call those that are there (deploy/redis/users.acl), so a worker asks again until an API process has loaded them.
-Without accounts, as in the embedded Redis, everybody may.
+A Redis that was restarted has no scripts. The API's account may load them, and does so at once. A worker's account may
+only call those that are loaded (deploy/redis/users.acl), so a worker tries again until an API process has loaded them.
+Without accounts, as in the embedded Redis, every process may load them.
 """
 
 import hashlib
@@ -19,18 +19,20 @@ from warpdesk_server.workers.queue.scripts import SCRIPTS
 
 
 class ScriptsMissing(redis.ConnectionError):
-    """Redis does not know the scripts of this release yet. It is tried again as if Redis were away."""
+    """Redis does not have the scripts of this release yet. Callers try again, as if Redis were away."""
 
 
 @cache
 def digest_of(script: str) -> str:
-    """What Redis calls a script that it has seen."""
+    """The name by which Redis calls a script."""
     return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
 
 
 def evaluate(connection: Redis, script: str, *arguments: Any) -> Any:
-    """Run a script. One that Redis does not know is loaded and tried again, as often as the connection's own retries
-    say; raises ScriptsMissing when it is not there then."""
+    """Run a script. One that Redis does not have is loaded and tried again, as often as the connection's own retries.
+
+    Raises ScriptsMissing when it is still not there.
+    """
 
     def call() -> Any:
         try:
@@ -51,7 +53,7 @@ def evaluate(connection: Redis, script: str, *arguments: Any) -> Any:
 
 
 def _nothing(_: Exception) -> None:
-    """There is no connection to close."""
+    """Do nothing: there is no connection to close."""
 
 
 def load(connection: Redis, scripts: Sequence[str] = SCRIPTS) -> None:
@@ -61,6 +63,6 @@ def load(connection: Redis, scripts: Sequence[str] = SCRIPTS) -> None:
 
 
 def missing(connection: Redis) -> list[str]:
-    """The scripts of this release that Redis does not know."""
-    known = connection.script_exists(*map(digest_of, SCRIPTS))
-    return [script for script, there in zip(SCRIPTS, known, strict=True) if not there]
+    """The scripts of this release that Redis does not have."""
+    loaded = connection.script_exists(*map(digest_of, SCRIPTS))
+    return [script for script, there in zip(SCRIPTS, loaded, strict=True) if not there]

@@ -24,18 +24,18 @@ CLAIM = "Warpdesk-Claim"  # header of a worker's request: the token of the claim
 
 
 def digest_of_claim(token: str) -> str:
-    """What Redis is told of a claim's token. Who can read Redis cannot present the token."""
+    """The digest of a claim's token, which Redis gets instead of the token: a reader of Redis cannot present it."""
     return hashlib.blake2b(token.encode(), digest_size=16).hexdigest()
 
 
 class Message(BaseModel):
-    """What it does not know it passes over: while a service is updated, processes of two releases read one Redis."""
+    """A message between processes. Unknown fields are ignored: during an update two releases read one Redis."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Together(Message):
-    """With which other jobs a job may run in one launch, and the limits of one."""
+    """The jobs with which a job may run in one launch, and the limits of the launch."""
 
     key: str  # digest of the operation's batch key, the backend wish and, for private operations, the owner
     items: int
@@ -44,7 +44,7 @@ class Together(Message):
 
 
 class JobRequest(Message):
-    """What a worker needs to run a job. Inputs are array ids in the owner's part of the store."""
+    """The request of a job, as a worker needs it. Inputs are array ids in the owner's part of the store."""
 
     id: str
     owner: str  # id of the API key
@@ -58,7 +58,7 @@ class JobRequest(Message):
     timeout: float  # seconds a single attempt may run
     work: float = 0.0  # elementary steps, about: `kernels.operation.Cost.steps`
     size: int = 0  # bytes, about: `kernels.operation.Cost.bytes`
-    private: bool = False  # has private random words, of which its times tell, or secret inputs, which nobody keeps
+    private: bool = False  # has private random words, which its times would leak, or secret inputs, which are not kept
     together: Together | None = None  # None: always alone
     result_ttl: float  # seconds
     charge: ChargeRef | None = None  # of a release that a budget pays for
@@ -75,7 +75,7 @@ class JobRequest(Message):
 
 
 class Event(Message):
-    """Something that happened to a job. Private jobs have no "running" and no "progress"."""
+    """An event of a job. Private jobs have no "running" and no "progress"."""
 
     job: str
     number: int  # 1, 2, ... of this job
@@ -93,11 +93,11 @@ class Event(Message):
 class Provenance(PublicProvenance):
     """Provenance as the worker knows it, of the whole launch (the owner's: `app.jobs.records.provenance`)."""
 
-    batch_own: int | None = None  # of `batch_size`, jobs of the same owner; a release before this one told none
+    batch_own: int | None = None  # of `batch_size`, jobs of the same owner; the release before wrote none
 
 
 class Transfers(Message):
-    """What was copied between the host and the device, in bytes, and for how many seconds it was."""
+    """The copies between host and device: bytes and seconds."""
 
     h2d_bytes: int = 0
     h2d_seconds: float = 0.0
@@ -150,10 +150,10 @@ class ValueOutput(Message):
 
 
 class ResultDocument(Message):
-    """What `result.json` holds; `outputs` is in the operation's order."""
+    """The content of `result.json`; `outputs` is in the operation's order."""
 
     job: str
-    owner: str = ""  # of the job; a release before this one told none
+    owner: str = ""  # of the job; the release before wrote none
     operation: str
     outputs: dict[str, ArrayOutput | ValueOutput]
     expires_at: float
@@ -168,8 +168,8 @@ class WantedInputs(Message):
 
 
 class SentInputs(Message):
-    """What begins its answer, after its length in four bytes (big-endian): what is known of each, None where it does
-    not follow."""
+    """The head of the answer, after its length in four bytes (big-endian): of each input its array, or None where the
+    array does not follow."""
 
     arrays: tuple[ArrayInfo | None, ...]
 
@@ -183,6 +183,6 @@ class SentResult(Message):
 
 
 class SentResults(Message):
-    """What begins `POST /v1/worker/results`, after its length in four bytes (big-endian)."""
+    """The head of `POST /v1/worker/results`, after its length in four bytes (big-endian)."""
 
     results: tuple[SentResult, ...]

@@ -23,14 +23,14 @@ RENEW_SECONDS = 5.0
 
 Finish = Literal["done", "queued", "dead", "stale"]
 
-# What a job ends with that was claimed too often, where nothing better is known.
+# The error of a job that was claimed too often, where no better one is given.
 GIVEN_UP = Failed(
     code="worker-died", message=f"{MAX_ATTEMPTS} workers took the job and were gone or gave it back", retryable=True
 )
 
 
 class QueueFull(Exception):
-    """So many jobs wait already."""
+    """The queue has as many jobs as it may have."""
 
     def __init__(self, waiting: int) -> None:
         super().__init__(f"{waiting} jobs are waiting")
@@ -38,7 +38,7 @@ class QueueFull(Exception):
 
 
 class QuotaReached(Exception):
-    """The owner has so many live jobs already; `free` places of the queue, where it has its share of them."""
+    """The owner has as many live jobs as it may have; `free` places are left where the queue is shared."""
 
     def __init__(self, live: int, free: int | None = None) -> None:
         super().__init__(f"{live} jobs of the owner are live")
@@ -47,7 +47,7 @@ class QuotaReached(Exception):
 
 
 class KeyReused(Exception):
-    """The idempotency key belongs to a job that was asked for otherwise."""
+    """The idempotency key belongs to a job of a different request."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"the key belongs to {job_id}")
@@ -55,7 +55,7 @@ class KeyReused(Exception):
 
 
 class InputsGone(Exception):
-    """Arrays that are being deleted, or were."""
+    """Inputs that are deleted, or about to be."""
 
     def __init__(self, *arrays: str) -> None:
         super().__init__(", ".join(arrays))
@@ -64,7 +64,7 @@ class InputsGone(Exception):
 
 @dataclass(frozen=True)
 class IdempotencyKey:
-    """Digests of the key and of what was sent with it."""
+    """Digests of an idempotency key and of the request that was sent with it."""
 
     key: str
     fingerprint: str
@@ -72,8 +72,11 @@ class IdempotencyKey:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The most jobs that may wait, and that the owner may have live, before this one. Where the queue is shared, an
-    owner may have as many live as there are free places, so that one who comes later finds some."""
+    """The most jobs that may wait, and that an owner may have live, for one more to be enqueued.
+
+    Where the queue is shared, an owner may have as many live jobs as there are free places, so that another owner who
+    comes later finds some.
+    """
 
     waiting: int
     of_owner: int
@@ -100,28 +103,27 @@ class JobRecord:
     result: str | None = None  # name in the store
     result_expires_at: float | None = None
     erased: bool = False
-    strikes: int = 0  # attempts the job itself ended its worker with
-    dead: bool = False  # given up, and kept to be looked at and run again
+    strikes: int = 0  # attempts in which the job ended its worker's process
+    dead: bool = False  # a dead letter: given up, and kept for an operator to look at and run again
     error: Failed | None = None
     provenance: Provenance | None = None
-    closed: bool = False  # the API canceled or erased it, or it is past its deadline; told by `JobQueue.checked` alone
-    claim: str = ""  # the attempt that was claimed last, and the digest of that claim's token
+    closed: bool = False  # the API canceled or erased it, or it is past its deadline; set by `JobQueue.checked` alone
+    claim: str = ""  # the latest claimed attempt, and the digest of that claim's token
 
     def is_held_by(self, token: str) -> bool:
-        """Whether the attempt was claimed by who has this token."""
+        """Whether the attempt was claimed with this token."""
         expected = f"{self.attempt} {digest_of_claim(token)}"
         return hmac.compare_digest(self.claim.encode(), expected.encode())
 
 
 @dataclass(frozen=True)
 class Held:
-    """An attempt that a worker has claimed. The job's id and the attempt tell it from others; that it is the one of
-    this claim is shown by the claim's token."""
+    """An attempt that a worker has claimed, identified by the job's id and the attempt. The claim's token proves it."""
 
     request: JobRequest = field(compare=False)
     attempt: int
     strikes: int = field(default=0, compare=False)
-    ahead: float | None = field(default=None, compare=False)  # of time.monotonic() before Redis' clock
+    ahead: float | None = field(default=None, compare=False)  # seconds that time.monotonic() is ahead of Redis' clock
     submitted_at: float = field(default=nan, compare=False)  # by Redis' clock; NaN where no times are counted
     started_at: float = field(default=nan, compare=False)
     token: str = field(default="", compare=False, repr=False)  # of its claim
@@ -132,12 +134,12 @@ class Held:
 
     @property
     def fence(self) -> tuple[str, int, str]:
-        """What tells Redis which attempt of which claim it is."""
+        """The attempt and its claim, as Redis compares them."""
         return self.id, self.attempt, digest_of_claim(self.token)
 
     @property
     def due(self) -> float | None:
-        """Its deadline by time.monotonic(): deadlines are Redis' time, which this host's need not be."""
+        """Its deadline by time.monotonic(): deadlines are by Redis' clock, and this host's may differ."""
         if self.request.deadline is None or self.ahead is None:
             return None
         return self.request.deadline + self.ahead
@@ -145,37 +147,37 @@ class Held:
 
 @dataclass(frozen=True)
 class Batch:
-    """Jobs that run in one launch, and why there are no more: "full", "bytes" or "drained"."""
+    """Jobs that run in one launch, and the reason why there are no more: "full", "bytes" or "drained"."""
 
     jobs: tuple[Held, ...]
     reason: str
 
 
-class Followed(NamedTuple):
-    """A job that an identical one was computed for, with times by Redis' clock; none where no times are counted."""
+class Follower(NamedTuple):
+    """A job that was answered with the result of an identical one. Times are by Redis' clock."""
 
     queue: str
     state: str
     submitted_at: float
-    started_at: float  # of the other one
+    started_at: float  # of the identical one
 
 
 class Finished(NamedTuple):
-    """How each attempt ended, what was claimed with that, when it was, by Redis' clock, and for whom else."""
+    """The answer to finish: how each attempt ended, the batch claimed with it, the time by Redis' clock, followers."""
 
     how: list[Finish]
     then: Batch | None
     at: float
-    followed: list[Followed]
+    followers: list[Follower]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A worker's wish for jobs. Of a batch that waits for company, `only` is the key and the rest what it may take.
+    """A worker's request for jobs. For a batch that waits for company, `only` is its key, with the most it may take.
 
-    With `waits`, a claim that finds nothing holds for two seconds, or until the worker takes it back by `leave`: the
-    next job is handed to it in the step in which it is enqueued, by the list `handed_key`. The same claim again holds
-    for two seconds more, or answers what it was handed.
+    With `waits`, a claim that finds nothing stays for two seconds, or until the worker ends it by `leave`. In that time
+    the next job is handed to the worker as it is enqueued, in the list `handed_key`. The same claim again stays for two
+    seconds more, or answers what was handed.
     """
 
     worker: str
@@ -185,7 +187,7 @@ class Claim:
     only: str = ""
     items: int = 0
     bytes: int = 0
-    # Nobody but the worker has it, and Redis its digest: who shows it to the API has made the claim.
+    # Only the worker has it; Redis has its digest. It proves to the API who made the claim.
     token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     @cached_property
@@ -195,12 +197,17 @@ class Claim:
 
 @dataclass(frozen=True)
 class Ending:
-    """How an attempt ends.
+    """The end of an attempt.
 
-    An outcome is committed. Without one the job's deadline has passed (`how` "expired"), or the job goes back to the
-    queue for `reason`: "returned" where that is no fault of its own, "apart" where it may be, so that it runs alone
-    next time, "struck" where it is, "retry" after the next of `delays` for a fault that may pass. `failure` is what it
-    ends with if it is given up.
+    With an outcome, the outcome is committed. Without one, `how` says what happens:
+
+        expired    the job's deadline has passed
+        returned   it goes back to the queue for `reason`, which is no fault of the job
+        apart      the same, and it may be the job's fault: it runs alone next time
+        struck     the same, and it is the job's fault
+        retry      it goes back after the next of `delays`, since the fault may pass
+
+    `failure` is the job's error if it is given up.
     """
 
     job: Held
@@ -209,7 +216,7 @@ class Ending:
     reason: str = ""
     failure: Failed = GIVEN_UP
     delays: Sequence[float] = ()
-    kept_off: str = ""  # of an answer of the CPU that was wanted from a GPU: what kept it off, to be counted
+    kept_off: str = ""  # the reason why the CPU answered a job that wanted a GPU, to be counted
 
     @property
     def succeeded(self) -> bool:
@@ -218,18 +225,17 @@ class Ending:
 
 @dataclass(frozen=True)
 class Backlog:
-    """Jobs of one priority: those in its lists, those that run, those that wait out a backoff. Jobs that an identical
-    one computes for are in none of them."""
+    """Jobs of one priority: in its lists, running, and in a backoff. Followers of an identical job are in none."""
 
     queued: int
     running: int
     delayed: int
-    oldest: float | None  # Unix seconds by Redis' clock: the submission of the first in a list
+    oldest: float | None  # submission of the oldest job in a list, in Unix seconds by Redis' clock
 
 
 @dataclass(frozen=True)
 class Reaped:
-    """An attempt that was ended because its worker is gone, or a job that expired in the queue ("gone")."""
+    """An attempt that was taken from a worker that is gone, or a job that expired in the queue ("gone")."""
 
     request: JobRequest
     attempt: int

@@ -1,4 +1,4 @@
-"""The reports of workers: their state, their device, and what is known of its GPU.
+"""The reports of workers: their state, their device, and the condition of its GPU.
 
 A worker's parent process writes a WorkerReport every few seconds, and the API reads those that are within their time to
 live.
@@ -14,7 +14,7 @@ WorkerState = Literal["starting", "ready", "busy", "restarting"]
 
 
 class DeviceReport(Message):
-    """What the probe found; `reason` says why there is no GPU when `backend` is "cpu"."""
+    """The device that the probe found; `reason` says why there is no GPU when `backend` is "cpu"."""
 
     backend: Literal["cpu", "gpu"]
     name: str
@@ -37,7 +37,7 @@ class MigSlice(Message):
     compute_instance: int | None = None
 
 
-# What may keep a GPU's clocks from being higher, by NVML's names for it.
+# Reasons why a GPU's clocks are not higher, by NVML's names.
 CLOCK_REASONS = (
     "idle",
     "application clocks",
@@ -52,7 +52,7 @@ CLOCK_REASONS = (
 
 
 class GpuReading(Message):
-    """What the driver says of one GPU. None is what this GPU or its driver does not tell, and is never 0.
+    """The driver's reading of one GPU. A value that the GPU or its driver does not give is None, and never 0.
 
     Of a MIG device, memory is that of the slice, the rest that of the whole GPU.
     """
@@ -90,8 +90,8 @@ class GpuReading(Message):
     remap_failed: bool | None = None
     pages_retired: int | None = None  # before Ampere, which remaps rows instead
     retirement_pending: bool | None = None
-    recovery_action: str | None = None  # what the driver asks for: "none", "reset", "reboot", "drain-and-reset", ...
-    # GPU performance monitoring, from Hopper on and where it was asked for; means since the reading before, 0 to 1.
+    recovery_action: str | None = None  # which the driver recommends: "none", "reset", "reboot", "drain-and-reset", ...
+    # GPU performance monitoring, from Hopper on and where it is switched on; means since the reading before, 0 to 1.
     sm_activity: float | None = None  # of the multiprocessors, how many had work
     sm_occupancy: float | None = None  # of the warps they can hold, how many they held
     tensor_activity: float | None = None  # of the tensor pipes' time
@@ -103,12 +103,12 @@ class XidEvent(Message):
 
     xid: int
     at: float  # Unix seconds
-    asks: str  # what NVIDIA's catalogue says to do: see workers.gpu.xid
+    asks: str  # the action in NVIDIA's catalogue: see workers.gpu.xid
     meaning: str
 
 
 class GpuFinding(Message):
-    """One thing that is wrong with a GPU, and what an operator can do about it."""
+    """A fault of a GPU, and its remedy for an operator."""
 
     state: GpuState
     reason: str
@@ -116,10 +116,10 @@ class GpuFinding(Message):
 
 
 class GpuReport(Message):
-    """What is known of a GPU from its driver. `state` is that of the worst finding.
+    """The report of a GPU by its driver. `state` is that of the worst finding.
 
-    degraded: it computes, slower or with a doubt. drain: finish what runs, start nothing on it. quarantine: what it
-    computes, or that it computes, cannot be relied on. unknown: the driver does not tell.
+    degraded: it computes, but slower, or there is a doubt. drain: finish what runs, start nothing on it. quarantine:
+    its results, or that it gives any, cannot be relied on. unknown: the driver does not say.
     """
 
     state: GpuState
@@ -131,7 +131,7 @@ class GpuReport(Message):
 
 
 class BreakerReport(Message):
-    """Something that is kept off a GPU because it failed there. Times are Unix seconds."""
+    """A circuit breaker: it keeps a kernel or an example off a GPU where it failed. Times are Unix seconds."""
 
     what: str  # a kernel's name, or an operation's example
     kind: Literal["kernel", "example"]
@@ -144,8 +144,8 @@ class BreakerReport(Message):
 class DeviceMemory(Message):
     """Bytes on a device, of the one process that uses it: its `kernels.gpu.memory.MemoryReport`, and `outside`.
 
-    `outside` is what the process has beside its pool: the context, modules, libraries. The parent tells it from the
-    driver's reading; None where that does not say.
+    `outside` is what the process has beside its pool: the context, modules, libraries. The parent takes it from
+    the driver's reading; None where that does not say.
     """
 
     used: int
@@ -160,9 +160,9 @@ ConditionState = Literal["healthy", "degraded", "quarantined", "lost", "restarti
 
 
 class GpuCondition(Message):
-    """How a worker's GPU is, in the judgement of the worker's parent process. Times are Unix seconds.
+    """The condition of a worker's GPU, as the worker's parent process judges it. Times are Unix seconds.
 
-    degraded: it serves, and something is wrong that `reason` tells. quarantined: jobs run on the CPU until it has
+    degraded: it serves, with a fault that is in `reason`. quarantined: jobs run on the CPU until it has
     passed its canary and the examples again. lost: its process has ended or is ending. restarting: a new process opens
     it. absent: there is none, or it is not to be used.
     """
@@ -174,7 +174,7 @@ class GpuCondition(Message):
     uuid: str | None = None
     next_probe: float | None = None  # of a quarantined GPU
     breakers: tuple[BreakerReport, ...] = ()
-    canary_at: float | None = None  # when it last answered right what is known
+    canary_at: float | None = None  # when its canary was last right
     call_since: float | None = None  # the running job has been in one call of it since, for a second or longer
     last_fault: str | None = None
     last_fault_at: float | None = None
@@ -187,12 +187,12 @@ class FailedExample(Message):
     """An example that failed when the worker warmed up, and has not been answered since."""
 
     operation: str
-    variant: str | None = None  # what tells it apart from the documented example
+    variant: str | None = None  # None is the documented example
     backend: Literal["cpu", "gpu"]
     error: str  # the exception's type
     message: str
     fallback: bool = False  # the CPU ran it instead, as it will run the operation's jobs
-    choices: dict[str, bool | str] = Field(default={})  # a variant's words among the parameters that tell it apart
+    choices: dict[str, bool | str] = Field(default={})  # a variant's parameters that are words or switches
     dtypes: dict[str, str] = Field(default={})  # a variant's inputs
     lost_the_device: bool = False  # at an earlier start; it was not tried on the GPU again
 
@@ -203,7 +203,7 @@ class FailedExample(Message):
 
     @property
     def disables(self) -> bool:
-        """Whether the worker has no evidence that it can run the operation at all."""
+        """Whether nothing shows that the worker can run the operation at all."""
         return self.variant is None and not self.fallback
 
 

@@ -1,7 +1,7 @@
-"""A small number for each live worker: what its metrics are labeled with, since names, hosts and processes are endless.
+"""Slots: a small number for each live worker, the label of its metrics. Names and hosts would be endless labels.
 
-A worker has the smallest number that was free when it came, and keeps it until it gives it back or is silent for the
-slot's time to live. So the numbers are fewer than the workers that ever lived at a time.
+A worker takes the smallest free number, and keeps it until it gives it back or does not renew it for `TTL`. So there
+are never more numbers than workers that lived at the same time.
 """
 
 from math import ceil
@@ -11,12 +11,12 @@ from redis import Redis
 from warpdesk_server.workers.queue.lua import evaluate
 from warpdesk_server.workers.queue.scripts import LEAVE_SLOT, TAKE_SLOT
 
-# Longer than a worker's report is believed after the slot was renewed last: no two live reports have one number.
+# Longer than a worker's report lives after the slot was renewed last, so that no two live reports have one number.
 TTL = 20.0
 
 
 class Slot:
-    """A worker's. `number` is None until it was kept for the first time."""
+    """The slot of a worker. `number` is None until `keep` was called."""
 
     def __init__(self, connection: Redis, worker: str) -> None:
         self.number: int | None = None
@@ -24,7 +24,7 @@ class Slot:
         self._worker = worker
 
     def keep(self) -> None:
-        """Take a slot, or have it for as long again; another one where somebody else has it after a long silence."""
+        """Take a slot, or renew it; take another one where another worker has it, after a long silence."""
         has = "" if self.number is None else self.number
         self.number = int(evaluate(self._connection, TAKE_SLOT, self._worker, has, ceil(TTL * 1000)))
 

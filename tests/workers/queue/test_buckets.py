@@ -1,4 +1,4 @@
-"""The table of preferred numbers, and what is told from counts by it."""
+"""The table of preferred numbers, and the quantiles of counts in it."""
 
 import math
 from collections import Counter
@@ -42,8 +42,8 @@ def test_what_is_out_of_the_table_is_counted_at_its_ends() -> None:
 
 @given(st.lists(st.floats(1e-5, 1e5), min_size=1, max_size=200), st.floats(0, 1))
 def test_a_quantile_is_within_its_error(values: list[float], share: float) -> None:
-    told = quantile(Counter(map(index, values)), share)
-    assert told == pytest.approx(np.quantile(values, share, method="inverted_cdf"), rel=RELATIVE_ERROR)
+    estimate = quantile(Counter(map(index, values)), share)
+    assert estimate == pytest.approx(np.quantile(values, share, method="inverted_cdf"), rel=RELATIVE_ERROR)
 
 
 def test_the_stated_error_is_that_of_the_widest_buckets() -> None:

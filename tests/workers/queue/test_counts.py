@@ -79,8 +79,8 @@ def test_a_launch_of_64_jobs_is_counted_as_one_and_in_few_commands(
         end(queue, tmp_path, [answered(job) for job in jobs], Transfers(h2d_bytes=6400, h2d_seconds=0.001))
         connection.echo("that was all")
         commands = []
-        while "that was all" not in (heard := monitor.next_command())["command"]:
-            commands.append(heard["command"])
+        while "that was all" not in (entry := monitor.next_command())["command"]:
+            commands.append(entry["command"])
     # At the end the one that the 64 have in common; a second later that and all that the worker knows go to the counts
     # of all time and of the hour.
     touched = [command.split()[0] for command in commands if COUNTS in command and not command.startswith("EVAL")]
@@ -144,7 +144,7 @@ def test_what_ended_within_a_second_is_counted_by_launch_and_by_size() -> None:
         "cost_dollars_total": {("rsi", "gpu"): pytest.approx(0.008)},
     }
     times = {
-        family: {labels: (of.count, of.sum) for labels, of in told.items()} for family, told in found.times.items()
+        family: {labels: (of.count, of.sum) for labels, of in times.items()} for family, times in found.times.items()
     }
     assert times == {
         "batch_size": {("rsi",): (6, 9)},
@@ -279,19 +279,19 @@ def test_the_hour_has_what_is_counted_of_jobs_and_is_forgotten_after_8_days(
     (key,) = connection.scan_iter(f"{COUNTS}:*")
     hour = int(key.decode().rpartition(":")[2])
     assert abs(queue.time() / 3600 - hour) < 1.1
-    told = numbers(connection.hgetall(key))  # type: ignore[arg-type]
+    fields = numbers(connection.hgetall(key))  # type: ignore[arg-type]
     total = numbers(connection.hgetall(COUNTS))  # type: ignore[arg-type]
-    of_devices = {name for name in told if name.endswith(f"{DEVICE}a GPU")}
+    of_devices = {name for name in fields if name.endswith(f"{DEVICE}a GPU")}
     assert {name.partition("|")[0] for name in of_devices} == {
         *("jobs_computed_total", "job_run_seconds", "job_energy_joules_total", "cost_dollars_total"),
         *("kernel_duration_seconds", "kernel_bytes_total", "kernel_work_total"),
     }
     assert not [name for name in total if DEVICE in name]
-    without = {name.partition(DEVICE)[0]: amount for name, amount in told.items()}
+    without = {name.partition(DEVICE)[0]: amount for name, amount in fields.items()}
     assert without == {
         name: amount for name, amount in total.items() if name.partition("|")[0] in HOURLY and name in without
     }
-    assert named("job_seconds", "batch", "sum") in told
+    assert named("job_seconds", "batch", "sum") in fields
     assert 8 * 86_400 - 5 < connection.ttl(key) <= 8 * 86_400
 
 
@@ -300,39 +300,39 @@ class Deaf(JobQueue):
 
     def __init__(self, connection: Redis) -> None:
         super().__init__(connection)
-        self.heard: set[Any] = set()
+        self.answered: set[Any] = set()
 
     def _eval(self, script: str, *arguments: Any) -> Any:
         answer = super()._eval(script, *arguments)
-        if script is scripts.COUNT and arguments[1] not in self.heard:
-            self.heard.add(arguments[1])
+        if script is scripts.COUNT and arguments[1] not in self.answered:
+            self.answered.add(arguments[1])
             raise ConnectionError("the reply was lost")
         return answer
 
 
 def test_an_addition_whose_reply_was_lost_counts_once_and_no_total_falls(redis_url: str, connection: Redis) -> None:
-    deaf, tally, seen = Deaf(connection), Tally(), []
+    deaf, tally, answers = Deaf(connection), Tally(), []
     for number in range(5):
         tally.add("jobs_replayed_total")
         with pytest.raises(ConnectionError):
             deaf.count(tally, ask=True)
         tally.add("jobs_replayed_total")  # goes with the next
-        seen.append(tally.known())
+        answers.append(tally.totals())
         deaf.count(tally, ask=number % 2 == 0)
-        seen.append(tally.known())
-    deaf.heard.add(6)
+        answers.append(tally.totals())
+    deaf.answered.add(6)
     deaf.count(tally)
     assert float(connection.hget(COUNTS, "jobs_replayed_total") or 0) == 10
-    told = [known["jobs_replayed_total"] for known in seen if known is not None]
-    assert told == sorted(told)
-    assert told[-1] == 10
+    totals = [answer["jobs_replayed_total"] for answer in answers if answer is not None]
+    assert totals == sorted(totals)
+    assert totals[-1] == 10
 
 
 def test_what_transitions_counted_is_added_once_by_whoever_adds_or_asks(redis_url: str, connection: Redis) -> None:
     queue, deaf, tallies = JobQueue(connection), Deaf(connection), [Tally() for _ in range(3)]
     for number in range(30):
         queue.enqueue(request(number))
-        deaf.heard.clear()
+        deaf.answered.clear()
         tally = tallies[number % 3]
         tally.add("jobs_replayed_total")
         if number % 4 == 0:
@@ -340,7 +340,7 @@ def test_what_transitions_counted_is_added_once_by_whoever_adds_or_asks(redis_ur
                 deaf.count(tally, ask=True)
         elif number % 4 == 1:
             queue.count(tally, ask=True)
-            assert (tally.known() or {})["jobs_enqueued_total|batch|rsi"] == number + 1
+            assert (tally.totals() or {})["jobs_enqueued_total|batch|rsi"] == number + 1
         elif number % 4 == 2:
             assert queue.counted()[0]["jobs_enqueued_total|batch|rsi"] == number + 1
     for tally in tallies:
@@ -373,8 +373,8 @@ def test_a_full_redis_counts_on(queue: JobQueue, connection: Redis) -> None:
             queue.count(tally, ask=True)
     finally:
         connection.config_set("maxmemory", 0)
-    known = tally.known() or {}
-    assert (known["refusals_total|queue-memory"], known["jobs_enqueued_total|batch|rsi"]) == (2, 1)
+    totals = tally.totals() or {}
+    assert (totals["refusals_total|queue-memory"], totals["jobs_enqueued_total|batch|rsi"]) == (2, 1)
 
 
 def test_several_threads_and_processes_lose_no_count(redis_url: str, connection: Redis) -> None:
@@ -413,13 +413,13 @@ def test_counters_stand_still_where_redis_lost_its_last_second_and_begin_again_w
     connection.hset(COUNTS, "jobs_replayed_total", 7)  # as an append-only file that was cut
     tally.add("jobs_replayed_total")
     queue.count(tally, ask=True)
-    assert (tally.known() or {})["jobs_replayed_total"] == 9
+    assert (tally.totals() or {})["jobs_replayed_total"] == 9
     connection.delete(COUNTS)
     for _ in range(2):
         tally.add("jobs_replayed_total")
     connection.hset(COUNTS, "since", 5)
     queue.count(tally, ask=True)
-    assert tally.known() == {"since": 5, "jobs_replayed_total": 2}
+    assert tally.totals() == {"since": 5, "jobs_replayed_total": 2}
 
 
 def test_a_dead_worker_takes_no_count_with_it_and_its_heir_goes_on(desk: Desk, connection: Redis) -> None:

@@ -312,11 +312,11 @@ def test_a_canceled_queued_job_never_starts(queue: JobQueue) -> None:
 def test_a_canceled_running_job_is_final_at_once_and_its_worker_is_told(queue: JobQueue, connection: Redis) -> None:
     queue.enqueue(request())
     job = take(queue, worker="w1")
-    with connection.pubsub() as heard:
-        heard.subscribe("rq:pubsub:w1")
-        assert heard.get_message(timeout=5)["type"] == "subscribe"
+    with connection.pubsub() as subscription:
+        subscription.subscribe("rq:pubsub:w1")
+        assert subscription.get_message(timeout=5)["type"] == "subscribe"
         assert queue.cancel("job_0001") is State.CANCELED
-        message = heard.get_message(timeout=5)
+        message = subscription.get_message(timeout=5)
     assert json.loads(message["data"]) == {"command": "stop-job", "job_id": "job_0001"}
     assert queue.renew([job]) == [job]
     assert finish(queue, job, succeeded(job)) == "stale"
@@ -415,9 +415,9 @@ def test_each_transition_is_an_event_with_the_next_number_and_all_but_the_first_
     queue: JobQueue, connection: Redis
 ) -> None:
     """Nobody knows a job's id before it is enqueued, so that nobody can wait for what that step tells."""
-    with connection.pubsub() as heard:
-        heard.subscribe(EVENTS)
-        heard.get_message(timeout=5)
+    with connection.pubsub() as subscription:
+        subscription.subscribe(EVENTS)
+        subscription.get_message(timeout=5)
         queue.enqueue(request())
         finish(queue, take(queue), how="struck", reason="it ended its worker")
         job = take(queue)
@@ -425,14 +425,14 @@ def test_each_transition_is_an_event_with_the_next_number_and_all_but_the_first_
         finish(queue, job, succeeded(job))
         finish(queue, job, succeeded(job))
         queue.cancel("job_0001")
-        said = []
-        while message := heard.get_message(timeout=0.2):
-            said.append(message["data"].decode().partition("\n"))
-    told = queue.events("job_0001")
-    assert [Event.model_validate_json(event) for event, _, _ in said] == told[1:]
-    assert [bool(record) for _, _, record in said] == [False] * 4 + [True]
-    assert queue.told("job_0001", said[-1][2]) == queue.get("job_0001")  # nobody has to ask for it
-    assert [(event.event, event.attempt, event.progress, event.reason) for event in told] == [
+        messages = []
+        while message := subscription.get_message(timeout=0.2):
+            messages.append(message["data"].decode().partition("\n"))
+    events = queue.events("job_0001")
+    assert [Event.model_validate_json(event) for event, _, _ in messages] == events[1:]
+    assert [bool(record) for _, _, record in messages] == [False] * 4 + [True]
+    assert queue.published_record("job_0001", messages[-1][2]) == queue.get("job_0001")  # nobody has to ask for it
+    assert [(event.event, event.attempt, event.progress, event.reason) for event in events] == [
         ("queued", 0, None, None),
         ("running", 1, None, None),
         ("queued", 1, None, "it ended its worker"),
@@ -440,9 +440,9 @@ def test_each_transition_is_an_event_with_the_next_number_and_all_but_the_first_
         ("progress", 2, 0.25, None),
         ("succeeded", 2, None, None),
     ]
-    assert [event.number for event in told] == [1, 2, 3, 4, 5, 6]
-    assert all(abs(event.at - queue.time()) < 60 for event in told)
-    assert queue.events("job_0001", after=4) == told[4:]
+    assert [event.number for event in events] == [1, 2, 3, 4, 5, 6]
+    assert all(abs(event.at - queue.time()) < 60 for event in events)
+    assert queue.events("job_0001", after=4) == events[4:]
     assert queue.events("job_0001", after=6) == []
     entries = [entry for entry, _ in Seen(connection).keys["warpdesk:events:job_0001"]]
     assert entries == [f"{number}-0" for number in range(1, 7)]
@@ -582,10 +582,10 @@ def test_to_who_has_the_key_what_was_not_signed_is_no_job(queue: JobQueue, conne
         assert [None if found is None else found.request.id for found in read(ids)] == [ids[0], *[None] * 4]
     assert [record.request.id for record in signed.jobs("key_a", 10)] == [ids[0]]
     text = json.dumps({name.decode(): value.decode() for name, value in copy.items()})
-    assert signed.told("job_0001", text) == signed.get("job_0001")
+    assert signed.published_record("job_0001", text) == signed.get("job_0001")
     for odd in ("", "[]", "{}", text.replace('"queued"', "[]")):
-        assert signed.told("job_0001", odd) is None
-    assert signed.told("job_0002", text) is None
+        assert signed.published_record("job_0001", odd) is None
+    assert signed.published_record("job_0002", text) is None
     assert signed.erase("job_0002") == (None, ())
 
 
