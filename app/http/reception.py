@@ -1,8 +1,18 @@
-"""The HTTP protocol of a connection: uvicorn's, which copies a body four times before a route has it, with one copy.
+"""The HTTP protocol of a connection: uvicorn's with httptools, plus limits of time and fewer copies of a body.
 
-A request that is no HTTP, whose head does not end, or that comes too slowly, is refused with a problem document as
-every other refusal is. What still comes of a body whose request was answered is read and dropped: a connection that is
-closed with bytes in it is reset, and whoever was sending would learn of that instead of the answer.
+Why it is here, and not left to a proxy: the service is often run without one. It does what uvicorn does not.
+- Time: a head must be whole within `head_seconds`. A body must keep `body_rate`. An answer must be read.
+- Number: connections are counted by address, and those beyond the limits are refused.
+- Answers: bytes that are no HTTP, and heads that are too long or malformed, are answered with a problem document.
+- Lingering close: the rest of a body whose request was answered is read and dropped for `DROP_SECONDS`. A connection
+  closed with unread bytes is reset, and its client would see the reset instead of the answer.
+- Speed: an upload is copied once before its route has it. uvicorn copies it four times.
+
+What it uses of uvicorn is private to it, so a release may take it away. `pyproject.toml` names the highest release that
+is let in, and `tests/app/http/test_uvicorn.py` lists every attribute and fails by name where one is missing:
+- of `HttpToolsProtocol` the parser's callbacks, the current `cycle`, its `pipeline`, and the keep-alive timer;
+- of `RequestResponseCycle` the `body` it gathers, the `transport` it answers on, and the flags of its progress;
+- of `FlowControl` whether reading is paused.
 """
 
 import asyncio
@@ -27,7 +37,7 @@ from warpdesk_server.app.settings import Settings
 BODY_AT_ONCE = 1 << 20
 HEAD_AT_ONCE = 64 << 10
 
-MAX_HEAD = 64 << 10  # bytes that may come without the parser having anything to tell
+MAX_HEAD = 64 << 10  # bytes that may come before the parser calls back
 
 LEAST_READ = 64 << 10  # bytes of an answer that is waited with, in the time of an idle connection
 
@@ -38,13 +48,13 @@ DROP_SECONDS = 10.0
 
 
 def reception(settings: Settings) -> Callable[..., "Reception"]:
-    """What uvicorn makes a connection's protocol with (its option `http`), one for each server."""
+    """The factory of protocols for uvicorn's option `http`, one for each server."""
     whole = most_connections(settings.max_connections)
     return partial(Reception, settings, Connections(settings.max_connections_per_address, whole))
 
 
 class Reception(asyncio.BufferedProtocol):
-    """What uvicorn makes for each connection: it reads into one buffer, and hands the parser a view of it.
+    """The protocol that uvicorn makes for each connection. It reads into one buffer, and gives the parser a view of it.
 
     Not a subclass of uvicorn's protocol, which is an `asyncio.Protocol`: uvloop gives those new bytes for each read.
     """
@@ -78,8 +88,8 @@ class Reception(asyncio.BufferedProtocol):
 
 
 class _Answering:
-    """What the answer to a request with a body is written to: its end does not end a connection that bytes still come
-    in by."""
+    """The transport for the answer to a request with a body. Closing it leaves a connection open on which bytes of the
+    body still come."""
 
     def __init__(self, http: "_Http", cycle: RequestResponseCycle) -> None:
         self._http, self._cycle = http, cycle
@@ -92,10 +102,10 @@ class _Answering:
 
 
 class _Http(HttpToolsProtocol):
-    _unfinished = 0  # bytes since the parser last had something to tell
-    _reason = ""  # why the parser was stopped, when it was not the parser that minded
+    _unfinished = 0  # bytes since the parser last called back
+    _reason = ""  # why this class stopped the parser; empty where the parser did
     _dropping: asyncio.TimerHandle | None = None  # until when what comes is dropped
-    _deaf = False  # what comes is no HTTP
+    _deaf = False  # whatever comes is ignored: the connection was refused
 
     _due: float | None = None  # when the head has to be whole, or the body too slow; None between requests
     _watch: asyncio.TimerHandle | None = None  # the next look at `_due`
@@ -130,7 +140,7 @@ class _Http(HttpToolsProtocol):
         return f"{host} {port} {id(self)}" if trusted or not host else network(host)
 
     def _turn_away(self, refusal: Refusal) -> None:
-        """Tell why, unless many are being told: then the connection is closed without a word."""
+        """Refuse with a reason, or close without one while many others are being refused."""
         try:
             self._place = self._all.refused.take("")
         except Refusal:
@@ -156,7 +166,7 @@ class _Http(HttpToolsProtocol):
         self._stop_awaiting_reader()
 
     def _await_reader(self) -> None:
-        """An answer that is not read is no reason to stay."""
+        """Close the connection of a client that reads too little of its answer in the time of an idle connection."""
         unread = self.transport.get_write_buffer_size()
         self._reading = self.loop.call_later(self.timeout_keep_alive, self._see_reader, unread)
 
@@ -196,7 +206,7 @@ class _Http(HttpToolsProtocol):
         self._keep_watch(len(data))
 
     def _keep_watch(self, received: int) -> None:
-        """A body may be as much later as what came of it would take at the least rate."""
+        """Set when the head or body is due. Each piece of a body puts that off by its time at the least rate."""
         if self._due is None:
             if not self._unfinished:
                 return
@@ -211,7 +221,7 @@ class _Http(HttpToolsProtocol):
         self._watch = self.loop.call_later(self._look_seconds, self._look)
 
     def _look(self) -> None:
-        """Refuse what is too slow. Time in which this side did not read is not the sender's."""
+        """Refuse a head or body that is too slow. Time in which this side did not read does not count."""
         self._watch = None
         if self._due is None or self._deaf or self._dropping is not None or self.transport.is_closing():
             return
@@ -250,7 +260,7 @@ class _Http(HttpToolsProtocol):
             self.cycle.transport = _Answering(self, self.cycle)  # type: ignore[assignment]  # all that it calls
 
     def _unusable(self, names: list[bytes], *, has_body: bool) -> str:
-        """Why a head that the parser takes is not taken, else nothing (RFC 9112, sections 3.2 and 6.1)."""
+        """Why a head that the parser accepts is refused; empty where it is not (RFC 9112, sections 3.2 and 6.1)."""
         version, hosts = self.parser.get_http_version(), names.count(b"host")
         if hosts > 1:
             return f"The request has {hosts} headers Host; it may have one"
@@ -264,7 +274,7 @@ class _Http(HttpToolsProtocol):
         return ""
 
     def _unsupported_upgrade_warning(self) -> None:
-        """An upgrade that is offered is not taken, and nothing is missing for it."""
+        """No warning: an upgrade that a client offers is ignored, and no library is missing."""
 
     def on_body(self, body: bytes) -> None:
         self._unfinished = 0
@@ -301,7 +311,7 @@ class _Http(HttpToolsProtocol):
             self.transport.close()
 
     def _drop(self, *, last: bool) -> None:
-        """Read on, for a while, and think nothing of it; after the last answer the other side is told that it was."""
+        """Discard the rest of the body for up to `DROP_SECONDS`. After the connection's last answer, half-close it."""
         self._unset_keepalive_if_required()
         if self.cycle is not None:
             self.cycle.body = bytearray()
@@ -315,7 +325,7 @@ class _Http(HttpToolsProtocol):
             self._dropping = None
 
     def _await_next(self) -> None:
-        """The body has ended after its answer: what follows is the next request, as after any answer."""
+        """Start the keep-alive timer: the body has ended after its answer, and the next request may come."""
         if not self.transport.is_closing():
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
