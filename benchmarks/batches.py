@@ -20,6 +20,7 @@ from rq import Queue
 from rq.suspension import resume, suspend
 
 from examples.prices import sp500
+from warpdesk.models import State
 from warpdesk_server.benchmarks.processes import compiled, redis, rq_worker, worker
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.kernels.catalogue import OPERATIONS
@@ -29,7 +30,7 @@ from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import JOB, LEASES, RQ_SUSPENDED
 from warpdesk_server.workers.queue.lua import digest_of
-from warpdesk_server.workers.queue.protocol import JobRequest, State, Together
+from warpdesk_server.workers.queue.protocol import JobRequest, Together
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.spool import SpoolStore
 

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from warpdesk.models import State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.benchmarks.processes import redis, service
 from warpdesk_server.benchmarks.report import Row, show
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.queue.records import JobRecord
 
 TIMES = 5

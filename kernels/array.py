@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-# A dtype is part of what travels.
-from warpdesk.models import DTYPES as DTYPES
-from warpdesk.models import DType as DType
+from warpdesk.models import DType
 
 ITEMSIZE: dict[str, int] = {
     "float64": 8,

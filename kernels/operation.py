@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.batching import Batching, Joint
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import InvalidRequest, Problem, problems_of

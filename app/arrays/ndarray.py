@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.protocol import Store, StoredArray
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from warpdesk.models import DType
 from warpdesk_server.app.arrays.ndarray import Numbers
 from warpdesk_server.app.kit.errors import refuse_at
-from warpdesk_server.kernels.array import DType
 from warpdesk_server.workers.store.npy import MAX_RANK
 
 

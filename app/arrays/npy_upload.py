@@ -7,9 +7,10 @@ from concurrent.futures import Future
 
 import numpy as np
 
+from warpdesk.models import DType
 from warpdesk_server.app.arrays.ndarray import Numbers, as_bytes, oddities
 from warpdesk_server.app.kit.errors import Refusal
-from warpdesk_server.kernels.array import ITEMSIZE, DType
+from warpdesk_server.kernels.array import ITEMSIZE
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.protocol import ArrayWriter, StoredArray
 

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from warpdesk.models import Array, Reply
-from warpdesk_server.kernels.array import DType
+from warpdesk.models import Array, DType, Reply
 
 DEFAULT_DTYPE: DType = "float64"
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 import anyio.to_thread
 from redis.exceptions import RedisError
 
+from warpdesk.models import ChargeRef, State
 from warpdesk_server.app.kit import errors, ledger_calls
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
@@ -14,7 +15,7 @@ from warpdesk_server.privacy.charging import Charge, OpenCharge
 from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.ledger import Ledger
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import ChargeRef, JobRequest, State
+from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.queue.records import InputsGone, JobRecord
 from warpdesk_server.workers.store.protocol import Store
 

@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
+from warpdesk.models import Priority
 from warpdesk_server.app.access.keys import LOCAL
 from warpdesk_server.app.jobs.throughput import ThroughputEstimate
 from warpdesk_server.app.kit import durability, limits
@@ -27,7 +28,7 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.kit.places import Places
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import PRIORITIES, Priority
+from warpdesk_server.workers.queue.protocol import PRIORITIES
 from warpdesk_server.workers.queue.records import Bounds
 from warpdesk_server.workers.queue.reports import WorkerReport
 

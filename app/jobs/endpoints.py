@@ -8,6 +8,7 @@ import pydantic_core
 from fastapi import APIRouter, Query, Request, Response
 
 from warpdesk import models
+from warpdesk.models import State
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Canceler, Reader
 from warpdesk_server.app.access.keys import Key
@@ -21,7 +22,6 @@ from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services, ServicesDep
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.queue.records import JobRecord
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)

@@ -21,6 +21,7 @@ from functools import partial
 import anyio
 from redis.exceptions import RedisError, ResponseError
 
+from warpdesk.models import State
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.arrays import ndarray, storage
@@ -37,7 +38,7 @@ from warpdesk_server.privacy.database import DatabaseUnavailable
 from warpdesk_server.privacy.errors import Refused
 from warpdesk_server.workers import logs
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import JobRequest, State, Together
+from warpdesk_server.workers.queue.protocol import JobRequest, Together
 from warpdesk_server.workers.queue.records import (
     Enqueued,
     IdempotencyKey,

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 
 from warpdesk import models
 from warpdesk.arrays import as_json
+from warpdesk.models import State
 from warpdesk_server.app.access.auth import Reader
 from warpdesk_server.app.arrays import ndarray
 from warpdesk_server.app.http import bodies, downloads
@@ -23,7 +24,7 @@ from warpdesk_server.app.jobs.records import own_job, pending, provenance
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument, State
+from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument
 from warpdesk_server.workers.queue.records import JobRecord
 
 log = logging.getLogger("warpdesk.api")

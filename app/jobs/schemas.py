@@ -6,11 +6,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from warpdesk.models import ARRAY_ID, Body, JobError, Reply
+from warpdesk.models import ARRAY_ID, BackendWish, Body, DType, JobError, Priority, Reply
 from warpdesk_server.app.arrays.schemas import DEFAULT_DTYPE
 from warpdesk_server.app.kit.schemas import WEEK
-from warpdesk_server.kernels.array import DType
-from warpdesk_server.workers.queue.protocol import BackendWish, Priority
 
 JOB_ID = r"^job_[0-9a-f]{32}$"
 U64_MAX = 2**64 - 1

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from warpdesk import models
+from warpdesk.models import State
 from warpdesk_server.app.access import auth
 from warpdesk_server.app.access.auth import Submitter
 from warpdesk_server.app.access.keys import Key
@@ -21,7 +22,6 @@ from warpdesk_server.app.jobs.records import own_job, pending
 from warpdesk_server.app.kit import durability, errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services, ServicesDep
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.queue.records import IdempotencyKey, JobRecord
 
 router = APIRouter(tags=["jobs"], route_class=DirectRoute)

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from warpdesk_server.workers.queue.protocol import State
+from warpdesk.models import State
 from warpdesk_server.workers.queue.records import JobRecord
 
 # From so many seconds of a queue that never was empty its rate is known. The last so many of a minute count.

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 
+from warpdesk.models import Priority
 from warpdesk_server.app.kit.schemas import moment
 from warpdesk_server.app.metrics import schemas
 from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue import buckets
 from warpdesk_server.workers.queue.counts import SIZE_CLASSES, Counts, Timed
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import PRIORITIES, Priority
+from warpdesk_server.workers.queue.protocol import PRIORITIES
 
 HOUR = 3600  # seconds
 BASELINE_HOURS = 7 * 24

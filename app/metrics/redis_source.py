@@ -14,12 +14,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
+from warpdesk.models import Priority
 from warpdesk_server.app.kit import durability
 from warpdesk_server.app.kit.durability import Durability
 from warpdesk_server.app.metrics.collector import Collector
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import Priority
 from warpdesk_server.workers.queue.records import Backlog
 from warpdesk_server.workers.queue.reports import WorkerReport
 

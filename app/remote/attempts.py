@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
+from warpdesk.models import State
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.queue.records import JobRecord
 from warpdesk_server.workers.store.protocol import attempt_of
 

@@ -14,17 +14,17 @@ from typing import Any
 
 import anyio.to_thread
 
+from warpdesk.models import DType, State
 from warpdesk_server.app.access.keys import Key
 from warpdesk_server.app.jobs import submission
 from warpdesk_server.app.kit import errors
 from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.services import Services
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.privacy.rounds import unmasking
 from warpdesk_server.privacy.rounds.aggregation import Aggregation
 from warpdesk_server.privacy.rounds.records import Status
 from warpdesk_server.privacy.rounds.unmasking import Unrecoverable
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.store.npy import read_header
 
 log = logging.getLogger("warpdesk.api")

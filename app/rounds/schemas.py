@@ -5,12 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from warpdesk.models import Body, Reply
+from warpdesk.models import BackendWish, Body, Reply
 from warpdesk.secagg.quantisation import Quantisation
 from warpdesk_server.app.kit.schemas import WEEK
 from warpdesk_server.privacy.rounds.records import Phase
 from warpdesk_server.privacy.rounds.terms import MOST_CLIENTS
-from warpdesk_server.workers.queue.protocol import BackendWish
 
 HOUR = 3600.0
 

@@ -6,7 +6,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.dp_noise.gpu import add_noise
 from warpdesk_server.kernels.federated_average import spec
 from warpdesk_server.kernels.federated_average.averaging import Averaging, prepare

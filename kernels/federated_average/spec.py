@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 from warpdesk_server.kernels.batching import Batching
 from warpdesk_server.kernels.federated_average.params import FederatedAverage
 from warpdesk_server.kernels.operation import Cost, Example, Grid, Input, Operation, Output

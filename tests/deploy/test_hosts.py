@@ -21,9 +21,9 @@ from tests.deploy.redis_of_deploy import Secured, secured_redis
 from tests.link import Link
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
+from warpdesk.models import State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.store.spool import SpoolStore
 
 _PREFIX = "warpdesk-test-"

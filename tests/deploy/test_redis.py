@@ -20,11 +20,12 @@ from tests.deploy.redis_of_deploy import DEPLOY, UNUSABLE, Secured, secured_redi
 from tests.redis_servers import KINDS, server
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
+from warpdesk.models import State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import EVENTS, job_key
-from warpdesk_server.workers.queue.protocol import CLAIM, JobRequest, State, digest_of_claim
+from warpdesk_server.workers.queue.protocol import CLAIM, JobRequest, digest_of_claim
 from warpdesk_server.workers.store.spool import SpoolStore
 
 DENIED = "[Nn]o permissions|can't (run|access)"

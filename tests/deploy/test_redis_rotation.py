@@ -15,10 +15,10 @@ from tests.deploy.redis_of_deploy import Secured, certificates, password, secure
 from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
+from warpdesk.models import State
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.doctor.broker import broker
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.store.spool import SpoolStore
 
 

@@ -17,11 +17,11 @@ from tests.redis_servers import KINDS, server
 from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
+from warpdesk.models import State
 from warpdesk_server.app.jobs import watchdog
 from warpdesk_server.workers.parent.redis_retry import RetryUntilStopped, StoppableBackoff
 from warpdesk_server.workers.queue import lua, scripts
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.queue.records import Claim
 from warpdesk_server.workers.store.spool import SpoolStore
 

@@ -20,10 +20,10 @@ from tests.deploy.fake_slurm import Run, Slurm, options_of, seconds
 from tests.deploy.tools import tool
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS
+from warpdesk.models import State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.spool import SpoolStore
 

@@ -31,8 +31,9 @@ from examples import prices
 from tests.conftest import Service, processes_of, serve
 from tests.waiting import wait_until
 from warpdesk import Client
+from warpdesk.models import DType
 from warpdesk_server.benchmarks import report
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "15"))

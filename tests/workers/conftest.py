@@ -19,8 +19,9 @@ from redis import Redis
 from tests.conftest import ROOT
 from tests.stand_ins import through
 from tests.waiting import wait_until
+from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import JobRequest, State
+from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.queue.records import JobRecord
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.store.spool import SpoolStore

@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from warpdesk.models import DType
 from warpdesk_server.doctor.check import Check
 from warpdesk_server.doctor.gpu import BROKEN
 from warpdesk_server.doctor.launches import Launch, largest_launches
 from warpdesk_server.kernels import install
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu import canary
 from warpdesk_server.kernels.gpu import compile as gate
 from warpdesk_server.kernels.gpu.compile import Usage, describe

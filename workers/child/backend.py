@@ -4,12 +4,12 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from warpdesk.models import BackendWish
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.faults import CompileFailed, LaunchFailed, NoDevice, OutOfMemory
 from warpdesk_server.kernels.operation import Backend, Operation
 from warpdesk_server.workers.child.cost import Pick
 from warpdesk_server.workers.child.device import Probe
-from warpdesk_server.workers.queue.protocol import BackendWish
 
 # After these the same job completes on the CPU. DeviceLost is not among them (its process must end), and anything else
 # is a bug and must be seen.

@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.gpu.faults import DeviceLost
 from warpdesk_server.kernels.operation import Backend, Example, Operation

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from warpdesk_server.kernels.array import DTYPES, ArrayInfo
+from warpdesk.models import DTYPES
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.kernels.params import Params
 from warpdesk_server.kernels.problems import refuse

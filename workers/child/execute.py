@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from warpdesk.models import DType
 from warpdesk_server.kernels import progress
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.gpu.contract import Device, Times
 from warpdesk_server.kernels.gpu.faults import DeviceLost, NoDevice, OutOfMemory
 from warpdesk_server.kernels.gpu.memory import let_go

@@ -24,7 +24,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.kernels.gpu.faults import DeviceLost, NoDevice
 from warpdesk_server.kernels.operation import Example, Operation

@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from rq.utils import now, utcformat
 
-from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, State, Succeeded
+from warpdesk.models import State
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, Succeeded
 from warpdesk_server.workers.queue.records import (
     LEASE_SECONDS,
     Batch,

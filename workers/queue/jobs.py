@@ -22,6 +22,7 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.utils import now, utcformat
 
+from warpdesk.models import Priority, State
 from warpdesk_server.workers.process import is_dead
 from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import Tally, numbers
@@ -37,14 +38,7 @@ from warpdesk_server.workers.queue.keys import (
     worker_key,
 )
 from warpdesk_server.workers.queue.lua import digest_of, evaluate
-from warpdesk_server.workers.queue.protocol import (
-    TASK,
-    Event,
-    Failed,
-    JobRequest,
-    Priority,
-    State,
-)
+from warpdesk_server.workers.queue.protocol import TASK, Event, Failed, JobRequest
 from warpdesk_server.workers.queue.records import (
     GIVEN_UP,
     LEASE_SECONDS,

@@ -6,14 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# The words that clients know too.
-from warpdesk.models import BackendWish as BackendWish
-from warpdesk.models import ChargeRef as ChargeRef
-from warpdesk.models import EventName as EventName
-from warpdesk.models import Priority as Priority
-from warpdesk.models import PublicProvenance as PublicProvenance
-from warpdesk.models import State as State
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import BackendWish, ChargeRef, DType, EventName, Priority, PublicProvenance
+from warpdesk_server.kernels.array import ArrayInfo
 
 PRIORITIES: tuple[Priority, ...] = ("realtime", "batch", "research")
 TASK = "workers.execute.run"  # the only function a job may name; a name in Redis, which older releases know

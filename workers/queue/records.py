@@ -8,12 +8,12 @@ from functools import cached_property
 from math import nan
 from typing import Literal, NamedTuple
 
+from warpdesk.models import State
 from warpdesk_server.workers.queue.protocol import (
     MAX_ATTEMPTS,
     Failed,
     JobRequest,
     Provenance,
-    State,
     Succeeded,
     digest_of_claim,
 )

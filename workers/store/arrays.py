@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.disk import boot, force, force_files, require_room
 from warpdesk_server.workers.store.files import alone_in, read_description, unlink

@@ -5,7 +5,8 @@ import secrets
 import shutil
 from pathlib import Path
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.queue.protocol import ArrayOutput, ResultDocument
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.files import alone_in

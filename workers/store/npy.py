@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from mmap import mmap
 
-from warpdesk_server.kernels.array import DTYPES, ITEMSIZE, ArrayInfo, DType
+from warpdesk.models import DTYPES, DType
+from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 
 MAX_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
 MAX_RANK = 8

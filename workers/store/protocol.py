@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.store.incoming import IncomingResult
 from warpdesk_server.workers.store.npy_writer import Scratch

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from warpdesk_server.kernels.array import DType
+from warpdesk.models import DType
 from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.disk import force, require_room
 

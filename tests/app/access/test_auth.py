@@ -19,12 +19,12 @@ from tests.app.computations import work
 from tests.app.conftest import SCALE, connected
 from tests.waiting import wait_until
 from warpdesk import Client, JobTimeout
+from warpdesk.models import State
 from warpdesk_server.app.access.keys import UnusableKeys, create_key, read_keys, revoke_key, serve_without_keys
 from warpdesk_server.app.access.local import is_loopback
 from warpdesk_server.app.access.peers import owner
 from warpdesk_server.app.main import create_app
 from warpdesk_server.app.settings import Settings
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.queue.records import Claim
 
 

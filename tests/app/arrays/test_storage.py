@@ -16,13 +16,13 @@ from tests.app.computations import fail, work
 from tests.app.conftest import SCALE, Live
 from tests.claims import request
 from tests.waiting import wait_until
+from warpdesk.models import DType, State
 from warpdesk_server.app import background
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.arrays.npy_upload import NpyUpload
 from warpdesk_server.app.arrays.storage import ended
-from warpdesk_server.kernels.array import DType
 from warpdesk_server.service.redis_server import RedisServer
-from warpdesk_server.workers.queue.protocol import JobRequest, State
+from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.queue.records import InputsGone, JobRecord
 from warpdesk_server.workers.store.protocol import ArrayWriter
 from warpdesk_server.workers.store.spool import SpoolStore

@@ -23,6 +23,7 @@ from tests.app.computations import work
 from tests.app.conftest import SCALE, Live, connected, unlike
 from tests.app.health.test_health import redis_pid
 from tests.waiting import wait_until
+from warpdesk.models import State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.jobs import operations
 from warpdesk_server.app.jobs.admission import LOOK_SECONDS, Admission, View
@@ -31,7 +32,6 @@ from warpdesk_server.app.kit.errors import Refusal
 from warpdesk_server.app.settings import Settings
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.jobs import connect
-from warpdesk_server.workers.queue.protocol import State
 
 
 def submitted(api: Live, **wishes: Any) -> Any:

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from warpdesk.models import Provenance as Told
+from warpdesk.models import State
 from warpdesk_server.app.access.keys import LOCAL
 from warpdesk_server.app.jobs.records import provenance
-from warpdesk_server.workers.queue.protocol import JobRequest, Provenance, State, Together
+from warpdesk_server.workers.queue.protocol import JobRequest, Provenance, Together
 from warpdesk_server.workers.queue.records import JobRecord
 
 TOGETHER = Together(key="alike", items=8, bytes=1000)

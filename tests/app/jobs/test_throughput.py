@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from warpdesk.models import State
 from warpdesk_server.app.jobs.throughput import ThroughputEstimate
-from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance, State
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Provenance
 from warpdesk_server.workers.queue.records import JobRecord
 
 REQUEST = JobRequest(id="job_1", owner="a", operation="scale", params={}, inputs={}, timeout=1, result_ttl=1)

@@ -31,6 +31,7 @@ from tests.link import Link
 from tests.waiting import wait_until
 from tests.workers.operations import OPERATIONS
 from tests.workers.queue.seen import Seen
+from warpdesk.models import ChargeRef, State
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.kit.limits import DOCUMENTS, INPUTS_AT_ONCE
 from warpdesk_server.app.remote.attempts import is_unwanted
@@ -40,16 +41,7 @@ from warpdesk_server.workers.child import codec, execute
 from warpdesk_server.workers.child.device import without_gpu
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.keys import job_key
-from warpdesk_server.workers.queue.protocol import (
-    CLAIM,
-    ChargeRef,
-    Failed,
-    Provenance,
-    State,
-    Succeeded,
-    WantedInputs,
-    digest_of_claim,
-)
+from warpdesk_server.workers.queue.protocol import CLAIM, Failed, Provenance, Succeeded, WantedInputs, digest_of_claim
 from warpdesk_server.workers.queue.records import Held
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.choice import open_store

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.cudasim.device import EmulatedDevice, EmulatedKernel
 from tests.kernels.indicators.cases import TILE
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu.source import Source
 from warpdesk_server.kernels.indicators import spec

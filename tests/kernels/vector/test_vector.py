@@ -14,7 +14,8 @@ from hypothesis.extra import numpy as hnp
 from tests.cudasim.device import EmulatedDevice
 from tests.kernels.parity import Case, assert_same
 from tests.kernels.vector.cases import ELEMENTWISE, REDUCTIONS, TILE, numbers
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.gpu.contract import Device
 from warpdesk_server.kernels.problems import InvalidRequest

@@ -4,7 +4,8 @@ import time
 from typing import Any
 
 from tests.workers.conftest import Desk
-from warpdesk_server.workers.queue.protocol import State, Together
+from warpdesk.models import State
+from warpdesk_server.workers.queue.protocol import Together
 from warpdesk_server.workers.queue.records import JobRecord
 
 

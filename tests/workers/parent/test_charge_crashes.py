@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import ROOT, free_port
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.parent.test_charges import Till, noisy
+from warpdesk.models import State
 from warpdesk_server.privacy.budgets import NewBudget
-from warpdesk_server.workers.queue.protocol import State
 
 WORKER_STEPS = ("before the claim", "after the claim", "before the release", "after the release", "after the finish")
 API_STEPS = ("before the charge", "after the charge", "after the queue")

@@ -18,6 +18,7 @@ from tests.claims import take
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import PAID
 from tests.workers.parent.test_private_jobs import everything
+from warpdesk.models import ChargeRef, State
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.kernels.spend import Spend
 from warpdesk_server.privacy.budgets import NewBudget
@@ -34,7 +35,7 @@ from warpdesk_server.workers.parent.claims import Claims
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.pipe import Assignment, Attempt
 from warpdesk_server.workers.queue.jobs import connect
-from warpdesk_server.workers.queue.protocol import ChargeRef, Failed, JobRequest, State, Succeeded
+from warpdesk_server.workers.queue.protocol import Failed, JobRequest, Succeeded
 from warpdesk_server.workers.queue.records import Claim, Ending, Held
 from warpdesk_server.workers.settings import WorkerSettings
 

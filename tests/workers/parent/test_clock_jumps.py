@@ -8,13 +8,13 @@ import pytest
 from tests.claims import claim, finish, ids, request, succeeded, take
 from tests.clocks import HOUR, Clock
 from tests.redis_servers import newest
+from warpdesk.models import State
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.heartbeat import REPORT_TTL
 from warpdesk_server.workers.parent.recovery import Recovery
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.queue.records import LEASE_SECONDS, Claim
 from warpdesk_server.workers.queue.reports import WorkerReport
 from warpdesk_server.workers.store.spool import SpoolStore

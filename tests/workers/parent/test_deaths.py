@@ -10,10 +10,10 @@ from rq import Worker
 from rq.registry import FailedJobRegistry
 
 from tests.workers.conftest import Desk, alive
+from warpdesk.models import State
 from warpdesk_server.kernels.fingerprint import fingerprint
 from warpdesk_server.workers.child.warmup import stamp
 from warpdesk_server.workers.queue.jobs import connect
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.settings import WorkerSettings
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.workers.conftest import Desk
-from warpdesk_server.workers.queue.protocol import State
+from warpdesk.models import State
 
 GPU = {"WARPDESK_DEVICE": "tests.workers.device:PaperDevice"}
 

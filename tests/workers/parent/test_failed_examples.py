@@ -1,7 +1,7 @@
 """A worker tells which operations failed their example, and serves the others."""
 
 from tests.workers.conftest import Desk
-from warpdesk_server.workers.queue.protocol import State
+from warpdesk.models import State
 from warpdesk_server.workers.queue.reports import FailedExample
 
 UNCOMPILED = {"WARPDESK_DEVICE": "tests.workers.device:UncompiledDevice"}

@@ -11,11 +11,11 @@ import pytest
 from rq.suspension import resume, suspend
 
 from tests.workers.conftest import Desk
+from warpdesk.models import State
 from warpdesk_server.workers.parent.child_process import ChildProcess
 from warpdesk_server.workers.pipe import Checked, Checking, Orders, send
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import connect
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.queue.reports import GpuCondition, WorkerReport
 from warpdesk_server.workers.settings import WorkerSettings
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.workers.conftest import Desk
-from warpdesk_server.workers.queue.protocol import State
+from warpdesk.models import State
 
 MIB = 1 << 20
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.workers.conftest import Desk, alive
+from warpdesk.models import State
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.store.spool import SpoolStore
 
 

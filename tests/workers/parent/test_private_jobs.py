@@ -9,12 +9,13 @@ from tests.claims import finish, take
 from tests.kernels.dp_noise.cases import AGGREGATE
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
+from warpdesk.models import State
 from warpdesk_server.kernels.catalogue import OPERATIONS
 from warpdesk_server.workers.child import execute
 from warpdesk_server.workers.child.device import without_gpu
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.queue.jobs import connect
-from warpdesk_server.workers.queue.protocol import Failed, State
+from warpdesk_server.workers.queue.protocol import Failed
 from warpdesk_server.workers.queue.records import Claim, Ending
 
 # Beyond what float64 holds exactly, so that dp_noise refuses it once it sees it.

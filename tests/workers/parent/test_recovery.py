@@ -6,13 +6,13 @@ from redis import Redis
 from tests.claims import claim, take
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.operations import OPERATIONS
+from warpdesk.models import State
 from warpdesk_server.workers.parent.endings import Endings
 from warpdesk_server.workers.parent.recovery import Recovery
 from warpdesk_server.workers.process import identity
 from warpdesk_server.workers.queue.counts import Tally
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.keys import job_key
-from warpdesk_server.workers.queue.protocol import State
 
 DEAD = "|".join([*identity().split("|")[:2], "1"])  # this process' number with another start time
 

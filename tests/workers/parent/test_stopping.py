@@ -4,8 +4,8 @@ import signal
 import time
 
 from tests.workers.conftest import Desk, alive
+from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import connect
-from warpdesk_server.workers.queue.protocol import State
 
 
 def test_a_stopped_worker_finishes_its_job_first(desk: Desk) -> None:

@@ -6,8 +6,9 @@ import pytest
 from rq.command import send_stop_job_command
 
 from tests.workers.conftest import Desk, alive
+from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import connect
-from warpdesk_server.workers.queue.protocol import Failed, State
+from warpdesk_server.workers.queue.protocol import Failed
 
 
 def test_a_time_out_ends_native_code_that_holds_the_interpreters_lock(desk: Desk) -> None:

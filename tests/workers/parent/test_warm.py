@@ -11,8 +11,9 @@ from rq.registry import StartedJobRegistry
 
 from tests.conftest import ROOT
 from tests.workers.conftest import OWNER, Desk
+from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import connect
-from warpdesk_server.workers.queue.protocol import Failed, State
+from warpdesk_server.workers.queue.protocol import Failed
 
 
 def test_jobs_are_answered_in_order_and_rq_shows_the_worker(desk: Desk) -> None:

@@ -4,8 +4,9 @@ import pytest
 from redis import Redis
 
 from tests.claims import claim, finish, request, succeeded, take
+from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import Failed, State
+from warpdesk_server.workers.queue.protocol import Failed
 from warpdesk_server.workers.queue.records import Claim, JobRecord
 
 BROKEN = Failed(code="operation-error", message="it failed after 3 steps")

@@ -7,8 +7,9 @@ from redis import Redis
 
 from tests.claims import ARRAY, claim, finish, request, succeeded, take
 from tests.workers.queue.seen import Seen
+from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
-from warpdesk_server.workers.queue.protocol import Failed, State
+from warpdesk_server.workers.queue.protocol import Failed
 from warpdesk_server.workers.queue.records import GIVEN_UP, InputsGone, JobRecord
 
 POISON = Failed(code="worker-died", message="it ended its worker", retryable=True)

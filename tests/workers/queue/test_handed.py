@@ -8,11 +8,11 @@ from rq.suspension import suspend
 
 from tests.claims import claim, finish, ids, request, succeeded
 from tests.workers.conftest import Desk
+from warpdesk.models import State
 from warpdesk_server.workers.queue import scripts
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.keys import LEASES, handed_key
 from warpdesk_server.workers.queue.lua import digest_of
-from warpdesk_server.workers.queue.protocol import State
 from warpdesk_server.workers.queue.records import LEASE_SECONDS, Batch, Claim, Ending
 
 FIRST = ["job_0001"]

@@ -10,9 +10,10 @@ from redis import Redis
 
 from tests.claims import ARRAY, OTHER, claim, finish, request, succeeded, take
 from tests.workers.queue.seen import Seen
+from warpdesk.models import State
 from warpdesk_server.workers.queue.jobs import JobQueue
 from warpdesk_server.workers.queue.keys import EVENTS, LEASES
-from warpdesk_server.workers.queue.protocol import Event, Failed, State, Together
+from warpdesk_server.workers.queue.protocol import Event, Failed, Together
 from warpdesk_server.workers.queue.records import (
     Bounds,
     Claim,

@@ -24,6 +24,7 @@ from redis import Redis
 
 from tests.workers.queue.model import FINAL, LIVE, Job, Model
 from tests.workers.queue.seen import Seen
+from warpdesk.models import BackendWish, Priority
 from warpdesk_server.workers.queue import keys, scripts
 from warpdesk_server.workers.queue.counts import HOURLY
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
@@ -32,11 +33,9 @@ from warpdesk_server.workers.queue.protocol import (
     MAX_ATTEMPTS,
     MAX_STRIKES,
     PRIORITIES,
-    BackendWish,
     Event,
     Failed,
     JobRequest,
-    Priority,
     Provenance,
     Succeeded,
     Together,

@@ -28,10 +28,11 @@ from tests.conftest import ROOT
 from tests.waiting import wait_until
 from tests.workers.conftest import OWNER, Desk
 from tests.workers.queue import plain_rq
+from warpdesk.models import State
 from warpdesk_server.service.redis_server import RedisServer
 from warpdesk_server.workers.queue.jobs import JobQueue, connect
 from warpdesk_server.workers.queue.keys import LEASES
-from warpdesk_server.workers.queue.protocol import Failed, State, Together
+from warpdesk_server.workers.queue.protocol import Failed, Together
 from warpdesk_server.workers.queue.records import Claim
 
 DIED = Failed(code="worker-died", message="gone")

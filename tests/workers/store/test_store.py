@@ -11,7 +11,8 @@ from threading import Event
 import numpy as np
 import pytest
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.store.arrays import SpoolWriter
 from warpdesk_server.workers.store.protocol import StoredArray, result_name
 from warpdesk_server.workers.store.secret import UnusableStore

@@ -5,9 +5,10 @@ A script reads them as `const.NAME`. `workers.queue.scripts.assembly` writes the
 
 from collections.abc import Mapping
 
+from warpdesk.models import State
 from warpdesk_server.workers.queue import keys
 from warpdesk_server.workers.queue.counts import DEVICE, HOURLY
-from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS, MAX_STRIKES, PRIORITIES, State
+from warpdesk_server.workers.queue.protocol import MAX_ATTEMPTS, MAX_STRIKES, PRIORITIES
 
 Constant = str | int | tuple[str, ...] | Mapping[str, int]
 

@@ -23,7 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from warpdesk_server.kernels.array import ArrayInfo, DType
+from warpdesk.models import DType
+from warpdesk_server.kernels.array import ArrayInfo
 from warpdesk_server.workers.queue.protocol import JobRequest
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.protocol import UNKNOWN_ID, StoredArray, attempt_of, result_name
