@@ -19,7 +19,7 @@ from warpdesk_server.workers.queue.scripts import assembly
 # Calls that count, alone on their line; what is left of a function that did nothing else is empty, or never called.
 _COUNTS = re.compile(
     r"^ *(?:if [^\n]* then )?"
-    r"(?:pcall\(keep_counts\)|count_(?:ending|enqueued)\(|count\('|tell_times\()[^\n]*\n",
+    r"(?:pcall\(keep_counts\)|count_(?:ending|enqueued)\(|count\('|note_times\()[^\n]*\n",
     re.MULTILINE,
 )
 

@@ -54,8 +54,8 @@ def _check_counts(lua: str) -> None:
         name, *labels = (argument.strip() for argument in call.split(","))
         metric = COUNTED.get(name.strip("'"))
         if metric is None or metric.source != "transition" or len(labels) != len(metric.labels):
-            known = "which is not declared" if metric is None else f"which has the labels {metric.labels}"
-            raise ValueError(f"a script calls count({call}), {known}")
+            problem = "which is not declared" if metric is None else f"which has the labels {metric.labels}"
+            raise ValueError(f"a script calls count({call}), {problem}")
 
 
 def _collect(source: str, parts: dict[str, None]) -> None:

@@ -20,8 +20,8 @@ local wish = {worker = worker, process = process, token = token, lease = lease, 
   items = items, bytes = bytes}
 local answer = claim(wish, rq_now)
 if #answer == 0 and waits == '1' then
-  local known = redis.call('HGET', const.WISHES, worker)
-  if not known or cjson.decode(known).token ~= token then
+  local waiting = redis.call('HGET', const.WISHES, worker)
+  if not waiting or cjson.decode(waiting).token ~= token then
     redis.call('HSET', const.WISHES, worker, cjson.encode(wish))
   end
   redis.call('ZADD', const.IDLE, seconds(now()), worker)

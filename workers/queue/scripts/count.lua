@@ -3,8 +3,8 @@
 -- Answer: the counts after it.
 --@include clock
 
-local process, number, asked = unpack(ARGV, 1, 3)
-local known, hour = const.TALLY .. process, const.COUNTS_OF_HOUR .. math.floor(now() / 3600)
+local process, number, with_totals = unpack(ARGV, 1, 3)
+local tally, hour = const.TALLY .. process, const.COUNTS_OF_HOUR .. math.floor(now() / 3600)
 local counted, hourly, families = {}, {}, {}
 for _, family in ipairs(const.HOURLY) do families[family] = true end
 
@@ -30,7 +30,7 @@ end
 
 local fresh = redis.call('HGETALL', const.COUNTS_FRESH)
 for at = 1, #fresh, 2 do add(fresh[at], tonumber(fresh[at + 1])) end
-local news = #ARGV > 3 and tonumber(redis.call('GET', known) or 0) < tonumber(number)
+local news = #ARGV > 3 and tonumber(redis.call('GET', tally) or 0) < tonumber(number)
 if news then
   for at = 4, #ARGV, 2 do add(ARGV[at], tonumber(ARGV[at + 1])) end
 end
@@ -38,7 +38,7 @@ end
 -- lost, and nothing is counted again by whoever is next. And Redis lets a script go on once it has deleted something,
 -- even if it is full.
 if next(counted) then redis.call('DEL', const.COUNTS_FRESH) end
-if news then redis.call('SET', known, number, 'EX', const.COUNTS_SECONDS) end
+if news then redis.call('SET', tally, number, 'EX', const.COUNTS_SECONDS) end
 if next(counted) then
   keep(const.COUNTS, counted)
   redis.call('HSETNX', const.COUNTS, 'since', math.floor(now()))
@@ -47,4 +47,4 @@ if next(hourly) then
   keep(hour, hourly)
   redis.call('EXPIRE', hour, const.COUNTS_SECONDS)
 end
-return asked == '1' and redis.call('HGETALL', const.COUNTS) or {}
+return with_totals == '1' and redis.call('HGETALL', const.COUNTS) or {}

@@ -8,13 +8,13 @@
 local id, owner, operation, request, mac, inputs, result_ttl, deadline, lane, key, items, bytes, size, private,
   idempotency, fingerprint, same, most, most_of_owner, shared, rq_now = unpack(ARGV, 1, 21)
 if redis.call('EXISTS', const.JOB .. id) == 1 then return {'ok', id} end  -- the same again, after a lost reply
-untold = id
+new_job = id
 local replayed = const.IDEMPOTENCY .. owner .. ':' .. idempotency
 if idempotency ~= '' then
   local before = redis.call('GET', replayed)
   if before then
-    local known, job = string.match(before, '^(%S+) (%S+)$')
-    return {known == fingerprint and 'replayed' or 'reused', job}
+    local earlier, job = string.match(before, '^(%S+) (%S+)$')
+    return {earlier == fingerprint and 'replayed' or 'reused', job}
   end
 end
 local arrays, gone = cjson.decode(inputs), {}
@@ -53,7 +53,7 @@ if same ~= '' then
     redis.call('HSET', const.JOB .. id, 'state', const.QUEUED, 'leader', leader)
     redis.call('SADD', const.FOLLOWERS .. leader, id)
     if deadline ~= '' then redis.call('ZADD', const.DEADLINES, deadline, id) end
-    tell(id, const.QUEUED, 'reason', 'an identical job of the same key computes for it')
+    add_event(id, const.QUEUED, 'reason', 'an identical job of the same key computes for it')
     pcall(keep_counts)
     return {'ok', id}
   end

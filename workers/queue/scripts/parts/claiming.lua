@@ -7,7 +7,7 @@
 --@include lanes
 --@include attempts
 
--- What a worker is told of an attempt. Of a dead letter that was run again no times are counted.
+-- An attempt, as a claim answers it. The times of a dead letter that was run again are not counted.
 local function claimed(id, attempt)
   local request, mac, strikes, submitted, started, forgiven = get(id, 'request', 'mac', 'strikes', 'submitted_at',
     'started_at', 'forgiven')
@@ -168,7 +168,7 @@ local function claim(wish, rq_now)
       'process', wish.process, 'claim', attempt .. ' ' .. wish.token)
     redis.call('ZADD', const.LEASES, seconds(at + tonumber(wish.lease)), id)
     mirror_started(id, lane, job.owner, worker, at, rq_now)
-    tell(id, const.RUNNING)
+    add_event(id, const.RUNNING)
     if attempt > 1 and claims(id) > 1 then count('job_retries_total', operation_of(id)) end
     table.insert(answer, claimed(id, attempt))
     table.insert(ids, id)

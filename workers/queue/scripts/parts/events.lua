@@ -2,11 +2,11 @@
 --@include clock
 --@include records
 
--- A job whose id nobody has been told yet: nobody can wait for what happens to it.
-local untold = nil
+-- A job that is being enqueued. Its id is not public yet, so nobody waits for its events: they are not published.
+local new_job = nil
 
--- Append to the job's events and publish. With the last comes the record, so that nobody has to ask for it.
-local function tell(id, name, field, value)
+-- Append an event of a job and publish it. With the last one comes the record, so that nobody has to read it.
+local function add_event(id, name, field, value)
   local private, attempt = get(id, 'private', 'attempt')
   if private == '1' and (name == const.RUNNING or name == 'progress') then return end
   local number = redis.call('HINCRBY', const.JOB .. id, 'events', 1)
@@ -14,7 +14,7 @@ local function tell(id, name, field, value)
   if field then event[field] = value end
   local text = cjson.encode(event)
   redis.call('XADD', const.EVENTS_OF .. id, 'MAXLEN', '~', 200, number .. '-0', 'event', text)
-  if id == untold then return end
+  if id == new_job then return end
   if name ~= const.QUEUED and name ~= const.RUNNING and name ~= 'progress' then
     local fields, record, size = redis.call('HGETALL', const.JOB .. id), {}, 0
     for at = 1, #fields, 2 do

@@ -44,7 +44,7 @@ local function enter_queue(id, front, delay, reason)
   else
     push(id, front)
   end
-  tell(id, const.QUEUED, reason and 'reason', reason)
+  add_event(id, const.QUEUED, reason and 'reason', reason)
 end
 
 local function wake_delayed(till)

@@ -19,7 +19,7 @@ end
 -- own. Of private jobs none is counted, since a sampler's tells of its noise, nor of dead letters that were run again,
 -- whose times are the operator's.
 local followed = {}
-local function tell_times(id, state)
+local function note_times(id, state)
   local lane, private, forgiven, submitted, started = get(id, 'lane', 'private', 'forgiven', 'submitted_at',
     'started_at')
   if private == '1' or forgiven or not started then return end
@@ -50,7 +50,7 @@ local function settle_one(id, state, dead)
   end
   if not dead or private == '1' then release_inputs(id) end
   if not dead then keep_for(id, math.ceil(tonumber(result_ttl)) + const.TOMBSTONE_SECONDS) end
-  tell(id, state)
+  add_event(id, state)
 end
 
 local function overdue(id)
@@ -93,7 +93,7 @@ local function settle(id, state, dead)
       if result then redis.call('SADD', const.SHARED .. result, id, follower) end
       count('jobs_coalesced_total', operation_of(follower))
       settle_one(follower, state, false)
-      if not dead then tell_times(follower, state) end
+      if not dead then note_times(follower, state) end
     end
   end
   if result then redis.call('EXPIRE', const.SHARED .. result, redis.call('TTL', const.JOB .. id)) end
