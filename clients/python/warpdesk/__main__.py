@@ -1,4 +1,4 @@
-"""`python -m warpdesk` is the command `warpdesk`."""
+"""The entry point of `python -m warpdesk`: runs the command `warpdesk`."""
 
 from warpdesk.cli.main import main
 

@@ -1,4 +1,4 @@
-"""A positive amount as a decimal string: what is written is what is meant, where a JSON number would be rounded."""
+"""The type of a positive amount of privacy budget: an exact decimal string, where a JSON number would be rounded."""
 
 import re
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Arrays as a client sends and receives them: made of what a caller gives, as JSON, and out of .npy."""
+"""Array conversions of the client: from a caller's value to NumPy, between NumPy and JSON, and from .npy."""
 
 import io
 import json
@@ -16,11 +16,11 @@ AnyArray = NDArray[Any]
 
 
 def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
-    """Numbers as one of the dtypes that are taken: unchanged where it is one of them, else exactly, or not at all.
+    """Convert an input array to one of the operation's `dtypes`: unchanged if it has one, else without rounding.
 
-    None within a list is a gap (NaN), and integers among floats are as exact as those alone. Raises TypeError for what
-    has labels, whose orientation an array does not tell, and for what is not numbers; ValueError where no dtype that is
-    taken holds the numbers exactly.
+    None within a list is a gap (NaN). Integers among floats are converted as exactly as integers alone.
+    Raises TypeError for a value with labels, whose orientation an array does not tell, and for a value that is not
+    numeric. Raises ValueError if none of `dtypes` holds the numbers exactly.
     """
     if isinstance(value, str | Path):
         kind = "string" if isinstance(value, str) else "path"
@@ -61,7 +61,7 @@ def _has_labels(value: Any) -> bool:
 
 
 def _of_list(name: str, value: Any) -> AnyArray:
-    """The numbers of a list of numbers, lists or arrays, with None for a gap."""
+    """Convert a list of numbers, lists or arrays to an array, where None is a gap."""
     try:
         array = np.asarray(value)
     except ValueError:  # NumPy names neither the list nor the fault
@@ -94,7 +94,7 @@ def _is_float(number: int) -> bool:
 
 
 def _exact(before: AnyArray, after: AnyArray) -> bool:
-    """Whether numbers are the same after their dtype was changed."""
+    """Whether an array has the same numbers after a change of its dtype."""
     if before.dtype.kind == after.dtype.kind == "f":  # whoever has more digits than are taken rounds them
         return np.can_cast(before.dtype, after.dtype, "safe")
     if after.dtype.kind == "f" and (after >= 2.0 ** (63 if before.dtype.kind == "i" else 64)).any():
@@ -104,7 +104,7 @@ def _exact(before: AnyArray, after: AnyArray) -> bool:
 
 
 def as_param(name: str, value: Any) -> Any:
-    """A parameter as JSON has it: NumPy's scalars are plain numbers. Raises TypeError for what JSON does not have."""
+    """Convert a parameter to a JSON value: NumPy's scalars become plain numbers. Raises TypeError for others."""
     if isinstance(value, np.generic):
         value = value.item()
     try:
@@ -117,17 +117,17 @@ def as_param(name: str, value: Any) -> Any:
 
 
 def plain(array: AnyArray) -> AnyArray:
-    """C order and little-endian, without a copy where it is so already."""
+    """The array in C order and little-endian, without a copy if it is so already."""
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def fits_json(array: AnyArray) -> bool:
-    """Few numbers, none of them an infinity, which JSON does not have."""
+    """Whether an input array is sent inside the JSON body: few numbers, and no infinity, which JSON does not have."""
     return array.size <= INLINE and not (array.dtype.kind == "f" and np.isinf(array).any())
 
 
 def as_json(array: AnyArray) -> Any:
-    """Nested lists; NaN becomes None and an infinity a string, which JSON has no numbers for."""
+    """Convert an array to nested lists. NaN becomes None and an infinity a string: JSON has no such numbers."""
     if array.dtype.kind != "f" or np.isfinite(array).all():
         return array.tolist()
     loose = array.astype(object)

@@ -1,4 +1,4 @@
-"""Bodies of requests that carry an array: .npy in chunks, and files as they are."""
+"""HTTP request bodies for array uploads: an .npy in chunks, or a file unchanged."""
 
 import io
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,7 +19,7 @@ MEDIA_TYPES = {".npy": NPY, ".csv": CSV}
 
 @dataclass(frozen=True)
 class ChunkedBody(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body that either client sends in chunks, so that a large array is never copied whole; `size` is in bytes."""
+    """A request body that both clients send in chunks: a large array is never copied whole. `size` is in bytes."""
 
     media_type: str
     size: int

@@ -1,11 +1,11 @@
-"""Talk to a Warpdesk service from Python, NumPy in and out.
+"""The HTTP clients of a Warpdesk service, with NumPy arrays in and out.
 
     with Client() as client:
         result = client.run("rsi", prices=closes, period=14)
         result["rsi"], result.provenance.backend
 
-`Client` and `AsyncClient` have the same methods. What is sent and in which order is written once, in exchange.py; the
-two clients differ only in how they send it.
+`Client` and `AsyncClient` have the same methods. The requests and their order are written once, in exchange.py; the
+two clients differ only in how they send them.
 """
 
 import asyncio
@@ -93,28 +93,28 @@ def _require_known(wish: OnTimeout) -> None:
 
 
 class Job(JobDescription):
-    """A job as it was last seen, with what its client can do with it."""
+    """A submitted job: its last fetched state, and methods to wait for it, cancel it and fetch its result."""
 
     _client: "Client" = PrivateAttr()
 
     def wait(self, timeout: float | None = None, progress: Progress | None = None) -> "Job":
-        """The job once it is final, whatever its end; JobTimeout after `timeout` seconds."""
+        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
         return self._client.wait(self, timeout, progress)
 
     def result(self, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for the job and fetch its answer; JobFailed where it has none."""
+        """Wait for the job and fetch its result. Raises JobFailed if it has none."""
         return self._client.result(self, timeout, progress)
 
     def events(self, timeout: float | None = None) -> Iterator[JobEvent]:
-        """What happened to the job and what happens, in order, until its end."""
+        """Iterate over the job's events, past and future, in order, until its end."""
         return self._client.events(self, timeout)
 
     def cancel(self) -> "Job":
-        """End the job; the job as it is then."""
+        """Cancel the job, and return its state after that."""
         return self._client.cancel(self)
 
     def refresh(self) -> "Job":
-        """The job as it is now."""
+        """Fetch the job's current state."""
         return self._client.job(self)
 
 
@@ -124,35 +124,35 @@ class AsyncJob(JobDescription):
     _client: "AsyncClient" = PrivateAttr()
 
     async def wait(self, timeout: float | None = None, progress: Progress | None = None) -> "AsyncJob":
-        """The job once it is final, whatever its end; JobTimeout after `timeout` seconds."""
+        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
         return await self._client.wait(self, timeout, progress)
 
     async def result(self, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for the job and fetch its answer; JobFailed where it has none."""
+        """Wait for the job and fetch its result. Raises JobFailed if it has none."""
         return await self._client.result(self, timeout, progress)
 
     def events(self, timeout: float | None = None) -> AsyncIterator[JobEvent]:
-        """What happened to the job and what happens, in order, until its end."""
+        """Iterate over the job's events, past and future, in order, until its end."""
         return self._client.events(self, timeout)
 
     async def cancel(self) -> "AsyncJob":
-        """End the job; the job as it is then."""
+        """Cancel the job, and return its state after that."""
         return await self._client.cancel(self)
 
     async def refresh(self) -> "AsyncJob":
-        """The job as it is now."""
+        """Fetch the job's current state."""
         return await self._client.job(self)
 
 
 class Client:
-    """A connection to one service. Close it, or use it as a context manager.
+    """The synchronous client of one service. Close it, or use it as a context manager.
 
-    `url` defaults to WARPDESK_URL or http://127.0.0.1:8000, `api_key` to WARPDESK_API_KEY. `timeout` is in seconds and
-    counts per request, beside the time the service is asked to wait.
+    `url` defaults to WARPDESK_URL or http://127.0.0.1:8000, `api_key` to WARPDESK_API_KEY. `timeout` is in seconds per
+    request; the time that the service is asked to wait comes on top.
 
     A request whose connection fails is sent up to five times within 1.5 seconds, then Unreachable is raised.
-    Where the service refuses a request for now and says when it may take it (429, 503), it is sent again then, within
-    the method's `timeout` where that is given, else the client's.
+    A request refused with a time to retry (429, 503 with `Retry-After`) is sent again at that time. The limit is the
+    method's `timeout` if given, else the client's.
     """
 
     def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0) -> None:
@@ -175,13 +175,14 @@ class Client:
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Result:
-        """Submit, wait and fetch the answer. `fields` are the operation's inputs (arrays) and parameters by name.
+        """Submit a job, wait for it and fetch its result. `fields` are the operation's inputs (arrays) and parameters.
 
-        `params` holds more of them, also any that is named like an argument of this method.
+        `params` holds further fields, also any that is named like an argument of this method.
 
-        `timeout` limits the whole wait in seconds: JobTimeout then, whose `job` goes on, or with `on_timeout="cancel"`
-        ends. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises RequestRefused when
-        the request is refused, JobFailed when the job has no answer and Unreachable when no service answers.
+        `timeout` limits the whole wait in seconds. After it JobTimeout is raised; its `job` goes on, or is canceled
+        with `on_timeout="cancel"`. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises
+        RequestRefused if the service refuses the request, JobFailed if the job has no result, and Unreachable if no
+        service answers.
         """
         _require_known(on_timeout)
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
@@ -215,31 +216,31 @@ class Client:
     ) -> Job:
         """Enqueue a job and return at once.
 
-        The service makes one job of all calls with the same `idempotency_key`, for a day, or for ever where a budget is
-        charged; without one, each call has its own.
+        The service makes one job of all calls with the same `idempotency_key`. It keeps the key for a day, or for ever
+        if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
         return self._own(self._send(self._exchange.submit(operation, options, values, idempotency_key)))
 
     def job(self, job: AnyJob) -> Job:
-        """The job as it is now."""
+        """Fetch the job's current state."""
         return self._own(self._send(self._exchange.job(job)))
 
     def wait(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Job:
-        """The job once it is final, whatever its end; JobTimeout after `timeout` seconds."""
+        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
         self._report(job, timeout, progress)
         return self._own(self._send(self._exchange.wait(job, timeout)))
 
     def result(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for a job and fetch its answer."""
+        """Wait for a job and fetch its result."""
         self._report(job, timeout, progress)
         return self._send(self._exchange.result(job, timeout))
 
     def events(self, job: AnyJob, timeout: float | None = None) -> Iterator[JobEvent]:
-        """What happened to a job and what happens, in order, until its end; JobTimeout after `timeout` seconds.
+        """Iterate over a job's events, past and future, in order, until its end; JobTimeout after `timeout` seconds.
 
-        A connection that is lost is opened again: no event is missed or given twice.
+        A lost connection is opened again, and no event is missed or repeated.
         """
         reading = self._exchange.events(job, timeout)
         while not reading.over:
@@ -255,60 +256,63 @@ class Client:
                             break
 
     def cancel(self, job: AnyJob) -> Job:
-        """End a job that waits or runs; the job as it is then. A final job stays as it is."""
+        """Cancel a queued or running job, and return its state after that. A job that has ended is not changed."""
         return self._own(self._send(self._exchange.cancel(job)))
 
     def delete(self, job: AnyJob) -> None:
-        """Erase a job's inputs and result; a live job is canceled first."""
+        """Erase a job's inputs and result. A queued or running job is canceled first."""
         self._send(self._exchange.delete(job))
 
     def list(self, limit: int | None = None) -> Iterator[Job]:
-        """Your jobs, newest first, all of them or the first `limit`; fetched page by page as you go."""
+        """Iterate over the API key's jobs, newest first, all or the first `limit`. Pages are fetched as needed."""
         place: Place | None = Place(None, limit)
         while place is not None:
             jobs, place = self._send(self._exchange.page(place))
             yield from map(self._own, jobs)
 
     def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
-        """Store an array, or the content of an .npy or .csv file, for jobs to use by its id.
+        """Upload an array, or the content of an .npy or .csv file, for jobs to use by its id.
 
-        `columns` names the columns of a .csv file to keep, in the order wanted; without it all are. One column has the
-        shape (rows,), several (columns, rows). Raises ValueError where there are no columns to choose from.
+        `columns` names the columns of a .csv file to keep, in the order wanted; without it all are kept. One column has
+        the shape (rows,), several (columns, rows). Raises ValueError if the input is not a .csv file.
         """
         return self._send(self._exchange.upload(array, columns))
 
     def download(self, array: Array | str) -> AnyArray:
-        """A stored array as NumPy."""
+        """Download a stored array as NumPy."""
         return self._send(self._exchange.download(array))
 
     def operations(self) -> dict[str, OperationDescription]:
-        """What the service can compute."""
+        """List the operations that the service can compute."""
         return self._send(self._exchange.operations())
 
     def create_budget(
         self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **more: Any
     ) -> Budget:
-        """Open the privacy budget of a dataset of epsilon= (pure), epsilon= and delta= (approx) or rho= (zcdp), each a
-        decimal string; charge_keys= and arrays= are lists of who may charge it, and what. Needs a key with the scope
-        admin. Raises WarpdeskError where the dataset has an open one."""
+        """Open a dataset's privacy budget. Needs an API key with the scope `admin`.
+
+        Its total is epsilon= (pure), epsilon= and delta= (approx) or rho= (zcdp), each a decimal string. The
+        lists charge_keys= and arrays= say which keys may charge it, and for which arrays. Raises WarpdeskError if the
+        dataset has an open budget.
+        """
         wanted = NewBudget(name=name, dataset=dataset, accountant=accountant, neighbouring=neighbouring, **more)
         return self._send(self._exchange.create_budget(wanted))
 
     def budget(self, budget: Budget | str) -> Budget:
-        """A budget as it is now: exact decimals of what was spent and what remains, and the head of its chain."""
+        """Fetch a privacy budget: exact decimals of what was spent and what remains, and the head of its hash chain."""
         return self._send(self._exchange.budget(budget))
 
     def secagg_round(self, **fields: Unpack[AskedRound]) -> Round:
-        """Make a round in which `clients` vectors (dimension,) are summed; give each client one of its tokens.
+        """Create a secure aggregation round that sums `clients` vectors (dimension,). Each client needs one token.
 
-        A client takes part with `warpdesk.secagg`. Raises WarpdeskError, also where the sum could overflow.
+        A client takes part with `warpdesk.secagg`. Raises WarpdeskError, for example if the sum could overflow.
         """
         return self._send(self._exchange.secagg_round(fields))
 
     def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
-        """Wait until a round of this key is done, and fetch the sum; RoundTimeout after `timeout` seconds.
+        """Wait for the end of a secure aggregation round and fetch its sum; RoundTimeout after `timeout` seconds.
 
-        Raises WarpdeskError where the round was aborted, with the reason.
+        The round must be one of this API key. Raises WarpdeskError with the reason if the round was aborted.
         """
         return self._send(self._exchange.secagg_result(made, timeout))
 
@@ -316,7 +320,7 @@ class Client:
         return f"Client({self._exchange.url!r})"
 
     def close(self) -> None:
-        """Close the connections to the service."""
+        """Close the client's connections to the service."""
         self._http.close()
 
     def __enter__(self) -> "Client":
@@ -344,12 +348,12 @@ class Client:
 
 
 def _fields(job: JobDescription) -> dict[str, Any]:
-    """The fields of a job, without its answer."""
+    """The fields of a job's description, without its result."""
     return {name: getattr(job, name) for name in JobDescription.model_fields}
 
 
 def send(http: httpx.Client, steps: Steps[T]) -> T:
-    """Carry the requests of an exchange, and return what it returns."""
+    """Send the requests of an exchange over HTTP, and return the exchange's result."""
     try:
         request = next(steps)
         while True:
@@ -388,13 +392,14 @@ class AsyncClient:
         params: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Result:
-        """Submit, wait and fetch the answer. `fields` are the operation's inputs (arrays) and parameters by name.
+        """Submit a job, wait for it and fetch its result. `fields` are the operation's inputs (arrays) and parameters.
 
-        `params` holds more of them, also any that is named like an argument of this method.
+        `params` holds further fields, also any that is named like an argument of this method.
 
-        `timeout` limits the whole wait in seconds: JobTimeout then, whose `job` goes on, or with `on_timeout="cancel"`
-        ends. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises RequestRefused when
-        the request is refused, JobFailed when the job has no answer and Unreachable when no service answers.
+        `timeout` limits the whole wait in seconds. After it JobTimeout is raised; its `job` goes on, or is canceled
+        with `on_timeout="cancel"`. `progress` is called with each event of the job; a `ProgressBar` draws them. Raises
+        RequestRefused if the service refuses the request, JobFailed if the job has no result, and Unreachable if no
+        service answers.
         """
         _require_known(on_timeout)
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
@@ -428,31 +433,31 @@ class AsyncClient:
     ) -> AsyncJob:
         """Enqueue a job and return at once.
 
-        The service makes one job of all calls with the same `idempotency_key`, for a day, or for ever where a budget is
-        charged; without one, each call has its own.
+        The service makes one job of all calls with the same `idempotency_key`. It keeps the key for a day, or for ever
+        if the job charges a privacy budget. Without an `idempotency_key` each call makes its own job.
         """
         options = Options(backend, priority, seed, deadline_s, result_ttl_s)
         values = {**(params or {}), **fields}
         return self._own(await self._send(self._exchange.submit(operation, options, values, idempotency_key)))
 
     async def job(self, job: AnyJob) -> AsyncJob:
-        """The job as it is now."""
+        """Fetch the job's current state."""
         return self._own(await self._send(self._exchange.job(job)))
 
     async def wait(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> AsyncJob:
-        """The job once it is final, whatever its end; JobTimeout after `timeout` seconds."""
+        """Wait until the job has ended, in success or not, and return it; JobTimeout after `timeout` seconds."""
         await self._report(job, timeout, progress)
         return self._own(await self._send(self._exchange.wait(job, timeout)))
 
     async def result(self, job: AnyJob, timeout: float | None = None, progress: Progress | None = None) -> Result:
-        """Wait for a job and fetch its answer."""
+        """Wait for a job and fetch its result."""
         await self._report(job, timeout, progress)
         return await self._send(self._exchange.result(job, timeout))
 
     async def events(self, job: AnyJob, timeout: float | None = None) -> AsyncIterator[JobEvent]:
-        """What happened to a job and what happens, in order, until its end; JobTimeout after `timeout` seconds.
+        """Iterate over a job's events, past and future, in order, until its end; JobTimeout after `timeout` seconds.
 
-        A connection that is lost is opened again: no event is missed or given twice.
+        A lost connection is opened again, and no event is missed or repeated.
         """
         reading = self._exchange.events(job, timeout)
         while not reading.over:
@@ -469,15 +474,15 @@ class AsyncClient:
                             break
 
     async def cancel(self, job: AnyJob) -> AsyncJob:
-        """End a job that waits or runs; the job as it is then. A final job stays as it is."""
+        """Cancel a queued or running job, and return its state after that. A job that has ended is not changed."""
         return self._own(await self._send(self._exchange.cancel(job)))
 
     async def delete(self, job: AnyJob) -> None:
-        """Erase a job's inputs and result; a live job is canceled first."""
+        """Erase a job's inputs and result. A queued or running job is canceled first."""
         await self._send(self._exchange.delete(job))
 
     async def list(self, limit: int | None = None) -> AsyncIterator[AsyncJob]:
-        """Your jobs, newest first, all of them or the first `limit`; fetched page by page as you go."""
+        """Iterate over the API key's jobs, newest first, all or the first `limit`. Pages are fetched as needed."""
         place: Place | None = Place(None, limit)
         while place is not None:
             jobs, place = await self._send(self._exchange.page(place))
@@ -485,45 +490,48 @@ class AsyncClient:
                 yield self._own(job)
 
     async def upload(self, array: ArrayLike | Path, *, columns: Sequence[str] = ()) -> Array:
-        """Store an array, or the content of an .npy or .csv file, for jobs to use by its id.
+        """Upload an array, or the content of an .npy or .csv file, for jobs to use by its id.
 
-        `columns` names the columns of a .csv file to keep, in the order wanted; without it all are. One column has the
-        shape (rows,), several (columns, rows). Raises ValueError where there are no columns to choose from.
+        `columns` names the columns of a .csv file to keep, in the order wanted; without it all are kept. One column has
+        the shape (rows,), several (columns, rows). Raises ValueError if the input is not a .csv file.
         """
         return await self._send(self._exchange.upload(array, columns))
 
     async def download(self, array: Array | str) -> AnyArray:
-        """A stored array as NumPy."""
+        """Download a stored array as NumPy."""
         return await self._send(self._exchange.download(array))
 
     async def operations(self) -> dict[str, OperationDescription]:
-        """What the service can compute."""
+        """List the operations that the service can compute."""
         return await self._send(self._exchange.operations())
 
     async def create_budget(
         self, name: str, *, dataset: str, accountant: Accountant, neighbouring: Neighbouring, **more: Any
     ) -> Budget:
-        """Open the privacy budget of a dataset of epsilon= (pure), epsilon= and delta= (approx) or rho= (zcdp), each a
-        decimal string; charge_keys= and arrays= are lists of who may charge it, and what. Needs a key with the scope
-        admin. Raises WarpdeskError where the dataset has an open one."""
+        """Open a dataset's privacy budget. Needs an API key with the scope `admin`.
+
+        Its total is epsilon= (pure), epsilon= and delta= (approx) or rho= (zcdp), each a decimal string. The
+        lists charge_keys= and arrays= say which keys may charge it, and for which arrays. Raises WarpdeskError if the
+        dataset has an open budget.
+        """
         wanted = NewBudget(name=name, dataset=dataset, accountant=accountant, neighbouring=neighbouring, **more)
         return await self._send(self._exchange.create_budget(wanted))
 
     async def budget(self, budget: Budget | str) -> Budget:
-        """A budget as it is now: exact decimals of what was spent and what remains, and the head of its chain."""
+        """Fetch a privacy budget: exact decimals of what was spent and what remains, and the head of its hash chain."""
         return await self._send(self._exchange.budget(budget))
 
     async def secagg_round(self, **fields: Unpack[AskedRound]) -> Round:
-        """Make a round in which `clients` vectors (dimension,) are summed; give each client one of its tokens.
+        """Create a secure aggregation round that sums `clients` vectors (dimension,). Each client needs one token.
 
-        A client takes part with `warpdesk.secagg`. Raises WarpdeskError, also where the sum could overflow.
+        A client takes part with `warpdesk.secagg`. Raises WarpdeskError, for example if the sum could overflow.
         """
         return await self._send(self._exchange.secagg_round(fields))
 
     async def secagg_result(self, made: Round | str, timeout: float | None = None) -> RoundResult:
-        """Wait until a round of this key is done, and fetch the sum; RoundTimeout after `timeout` seconds.
+        """Wait for the end of a secure aggregation round and fetch its sum; RoundTimeout after `timeout` seconds.
 
-        Raises WarpdeskError where the round was aborted, with the reason.
+        The round must be one of this API key. Raises WarpdeskError with the reason if the round was aborted.
         """
         return await self._send(self._exchange.secagg_result(made, timeout))
 
@@ -531,7 +539,7 @@ class AsyncClient:
         return f"AsyncClient({self._exchange.url!r})"
 
     async def close(self) -> None:
-        """Close the connections to the service."""
+        """Close the client's connections to the service."""
         await self._http.aclose()
 
     async def __aenter__(self) -> "AsyncClient":

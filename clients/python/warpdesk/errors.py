@@ -1,4 +1,4 @@
-"""What a client raises: one exception for each thing a caller may do about it."""
+"""Exceptions of the client: one class for each way a caller may react."""
 
 from typing import Any
 
@@ -10,9 +10,10 @@ REFUSED = 409  # the status of a job's result that never comes
 
 
 class WarpdeskError(Exception):
-    """The service refused a request, did not answer, or a job failed.
+    """Base of the client's exceptions: a refused request, no answer, or a failed job.
 
-    `code` is stable, `detail` a sentence, `errors` the places it is about, `status` that of HTTP: 0 without an answer.
+    `code` is stable and `detail` a sentence. `errors` are the fields at fault. `status` is the HTTP status, 0 without
+    an answer.
     """
 
     def __init__(self, status: int, code: str, detail: str, errors: tuple[ErrorDetail, ...] = ()) -> None:
@@ -42,11 +43,11 @@ class Unauthorized(RequestRefused):
 
 
 class NotFound(RequestRefused):
-    """There is no such thing, or there is no more (404, 410)."""
+    """The resource does not exist, or no longer (404, 410)."""
 
 
 class Busy(RequestRefused):
-    """The service does not take the request for now (429, 503, 507): the same one may be taken later."""
+    """The service cannot accept the request now (429, 503, 507); the same request may succeed later."""
 
 
 class Unreachable(WarpdeskError, httpx.TransportError):
@@ -58,7 +59,7 @@ class Unreachable(WarpdeskError, httpx.TransportError):
 
 
 class JobFailed(WarpdeskError):
-    """A job ended without an answer: it failed, was canceled or expired. `job` is how it ended."""
+    """A job ended without a result: it failed, was canceled or expired. `job` is its final state."""
 
     def __init__(self, code: str, detail: str, job: JobDescription) -> None:
         super().__init__(REFUSED, code, detail)
@@ -66,9 +67,9 @@ class JobFailed(WarpdeskError):
 
 
 class JobTimeout(WarpdeskError, TimeoutError):
-    """A job did not end within the time that its caller waits. It goes on, unless its caller cancels it.
+    """A job did not end within the caller's timeout. The job goes on, unless its caller cancels it.
 
-    `job` is the job as it was last seen, or its id where nothing more was known.
+    `job` is the job's last known state, or only its id if no state is known.
     """
 
     def __init__(self, job: JobDescription | str, state: str) -> None:
@@ -78,7 +79,7 @@ class JobTimeout(WarpdeskError, TimeoutError):
 
 
 class RoundTimeout(WarpdeskError, TimeoutError):
-    """A round of secure aggregation had no sum within the time that its caller waits. `round` is its id."""
+    """A secure aggregation round had no sum within the caller's timeout. `round` is its id."""
 
     def __init__(self, round_id: str) -> None:
         self.round = round_id
@@ -86,6 +87,6 @@ class RoundTimeout(WarpdeskError, TimeoutError):
 
 
 def refused(status: int, code: str, detail: str, errors: tuple[ErrorDetail, ...] = ()) -> RequestRefused:
-    """The exception for an answer that is no success."""
+    """The exception for an HTTP response that is not a success."""
     kinds = {401: Unauthorized, 403: Unauthorized, 404: NotFound, 410: NotFound, 429: Busy, 503: Busy, 507: Busy}
     return kinds.get(status, RequestRefused)(status, code, detail, errors)

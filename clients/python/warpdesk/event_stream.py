@@ -1,4 +1,4 @@
-"""Server-sent events out of the pieces a stream comes in (HTML standard, section 9.2.6)."""
+"""The parser of server-sent events (HTML standard, section 9.2.6), which takes the stream in pieces of any size."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")  # a CR at the end may be half of a
 
 @dataclass(frozen=True)
 class Message:
-    """One event: the id it leaves the stream at, its type, its data."""
+    """One server-sent event: the stream's last event id, the event's type and its data."""
 
     id: str
     event: str
@@ -17,7 +17,7 @@ class Message:
 
 
 class EventStream:
-    """What came of one stream; `retry` is the pause in seconds that the service asks for before it is opened again."""
+    """The parser of one event stream. `retry` is the pause in seconds that the service asks for before a reconnect."""
 
     def __init__(self) -> None:
         self.retry: float | None = None
@@ -26,7 +26,7 @@ class EventStream:
         self._data: list[str] = []
 
     def take(self, piece: bytes) -> Iterator[Message]:
-        """The events that this piece completes."""
+        """Parse one piece of the stream, and yield the events that it completes."""
         *lines, self._rest = _LINE_END.split(self._rest + piece)
         for line in lines:
             if line:

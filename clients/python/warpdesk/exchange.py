@@ -1,8 +1,8 @@
-"""What is sent to a Warpdesk service, in which order, and what the answers mean, whoever carries the requests.
+"""The client's protocol without I/O: the requests to a service, their order, and the parsing of its responses.
 
-Each method of `Exchange` is a generator that yields requests, receives their responses and returns what was asked for.
-A request may name seconds to pause before it is sent, in its extension `PAUSE`. Where it fails, the generator is given
-the exception. `Reading` is what a reader of a job's events is to ask for, and what the pieces that come mean.
+Each method of `Exchange` is a generator that yields requests, receives their responses and returns the method's result.
+A request's extension `PAUSE` is the number of seconds to wait before it is sent. If a request fails, the caller throws
+the exception into the generator. `Reading` does the same for a job's event stream.
 """
 
 import os
@@ -65,7 +65,7 @@ TRIES = 5  # of a request whose connection fails; the pauses between them are 1.
 FIRST_RETRY = 0.1  # seconds; doubles each time
 SILENCE = 45.0  # seconds without a word, three comments of the service, after which an event stream is opened anew
 
-# What may happen to a connection that a second one need not meet.
+# Connection errors that a retry over a new connection may avoid.
 LOST = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError)
 TRY_LATER = (429, 503)
 ENDS = frozenset(state.value for state in State if state.final)
@@ -76,9 +76,9 @@ Steps = Generator[httpx.Request, httpx.Response, T]
 
 @dataclass(frozen=True, eq=False)
 class Result(Mapping[str, Any]):
-    """The answer to one job: arrays as NumPy, anything else as plain Python; how it was computed; the job.
+    """The result of one job: its outputs, arrays as NumPy and the rest as plain Python; the provenance; the job.
 
-    An output is `result["upper"]` or `result.upper`; a name that means something else is taken by the first.
+    An output is `result["upper"]` or `result.upper`. An output named like another attribute needs the first form.
     """
 
     outputs: dict[str, Any]
@@ -105,11 +105,11 @@ class Result(Mapping[str, Any]):
 
 
 class AskedRound(TypedDict, total=False):
-    """A round of secure aggregation to be made. The modulus is 2**32, the output float unless others are asked for.
+    """The arguments of a new secure aggregation round. The default modulus is 2**32, the default output float.
 
-    `min_clients`, just more than half without it, is the fewest who may send keys and shares. `threshold` is for a
-    round in which everybody shares with everybody; without it neighbours and threshold follow from how many there are.
-    `deadlines` are the seconds that each phase may take.
+    `min_clients` is the fewest clients that may send keys and shares; the default is just more than half. `threshold`
+    is for a round in which all clients share with all. Without it, neighbours and threshold follow from the number of
+    clients. `deadlines` are the seconds that each phase may take.
     """
 
     clients: Required[int]
@@ -125,8 +125,10 @@ class AskedRound(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Round:
-    """A round of secure aggregation that was made: its id, a join token for each client, and why no sum of theirs can
-    overflow. Who gets which token says nothing; nobody can ask for them again."""
+    """A created secure aggregation round: its id, a join token for each client, and why no sum can overflow.
+
+    Any client may get any token. The tokens cannot be fetched again.
+    """
 
     id: str
     tokens: list[str] = field(repr=False)
@@ -157,14 +159,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the list of jobs a reader is: the next page, none for the first, and how many jobs are still wanted."""
+    """A position in the list of jobs: the next page, none for the first, and how many jobs are still wanted."""
 
     page: str | None
     left: int | None
 
 
 class Exchange:
-    """All that is to be known of one service: its address, the key, what it can compute."""
+    """The requests to one service, with its address, its API key and the operations it has."""
 
     def __init__(self, url: str | None, api_key: str | None, timeout: float) -> None:
         self.url = _address(url or os.environ.get("WARPDESK_URL") or URL)
@@ -210,7 +212,7 @@ class Exchange:
         yield from self.ask("DELETE", f"/v1/jobs/{_id(job)}")
 
     def page(self, place: Place) -> Steps[tuple[list[Job], Place | None]]:
-        """The jobs at a place in the list, and the place after them, if there is one."""
+        """Fetch one page of the list of jobs; returns its jobs and the position of the next page, if any."""
         left = place.left
         if left is not None and left <= 0:
             return [], None
@@ -298,10 +300,11 @@ class Exchange:
         wait: bool = False,
         pause: float = 0.0,
     ) -> Steps[httpx.Response]:
-        """The answer, a success; with `wait` the service may hold the request until the deadline.
+        """Send one request with retries, and return its successful response.
 
-        A request is sent again where its connection fails, and where the service says when to try again: until the
-        deadline, or without one for as long as a request may take. Each has the same effect twice as once.
+        With `wait` the service may hold the request until the deadline. A request is sent again if its connection
+        fails, or if the service says when to retry. Retries end at the deadline, or without one after the time a
+        request may take. Every request is idempotent.
         """
         until = deadline
         tries = 0
@@ -424,7 +427,7 @@ class Exchange:
 
 
 class Reading:
-    """Reads one job's events, over as many connections as it takes: each goes on after the last event that was read."""
+    """The reader of one job's event stream. It reconnects as needed and resumes after the last event read."""
 
     def __init__(self, exchange: Exchange, job: JobDescription | str, deadline: float | None, patience: float) -> None:
         self.over = False
@@ -441,7 +444,7 @@ class Reading:
 
     @contextmanager
     def attempt(self) -> Iterator[httpx.Request]:
-        """One connection: what to ask for. Whether it ends well or is lost, another may follow.
+        """The request for the next connection to the event stream. Another may follow it in any case.
 
         Raises JobTimeout after the deadline, and Unreachable after several failures to connect.
         """
@@ -466,7 +469,7 @@ class Reading:
         self.over = self.over or (self._last is not None and self._last.event in ENDS)
 
     def begin(self, response: httpx.Response) -> None:
-        """What the service answered; anything but a stream has been read whole. Raises WarpdeskError."""
+        """Check the response that opens the event stream; any other body has been read whole. Raises WarpdeskError."""
         later = _retry_after(response)
         if later is None:
             self.over = _checked(response).status_code == 204  # there is nothing to come
@@ -480,7 +483,7 @@ class Reading:
         self._pause = later
 
     def take(self, piece: bytes) -> Iterator[JobEvent]:
-        """The events that this piece of the stream completes."""
+        """Parse one piece of the event stream, and return the job events that it completes."""
         for message in self._stream.take(piece):
             event = JobEvent.model_validate_json(message.data)
             if self._last is None or event.number > self._last.number:
@@ -491,7 +494,7 @@ class Reading:
 
     @property
     def stale(self) -> bool:
-        """Whether this connection would wait well beyond the deadline. Another one will wait less."""
+        """Whether this connection's read timeout ends well after the deadline. A new connection gets a shorter one."""
         if self._deadline is None or self._read_timeout <= 1.25 * self._left():
             return False
         self._pause = 0.0
@@ -502,13 +505,13 @@ class Reading:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
-    """The seconds after which the service says the same request may be taken."""
+    """The seconds of a response's `Retry-After` header."""
     seconds = response.headers.get("Retry-After", "")
     return float(seconds) if response.status_code in TRY_LATER and seconds.isascii() and seconds.isdigit() else None
 
 
 def _checked(response: httpx.Response) -> httpx.Response:
-    """The response if it is a success, else its problem document raised as an exception."""
+    """Return a successful response; raise the problem document of any other as an exception."""
     if response.is_success:
         return response
     try:
@@ -519,7 +522,7 @@ def _checked(response: httpx.Response) -> httpx.Response:
 
 
 def _address(url: str) -> str:
-    """Of a service, without a slash at its end. Raises ValueError for what is none."""
+    """A service's base URL without a slash at its end. Raises ValueError for an invalid URL."""
     try:
         parts = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -534,7 +537,7 @@ def _id(job: JobDescription | str) -> str:
 
 
 def _columns(names: Sequence[str]) -> httpx.QueryParams:
-    """The query that asks for these columns. Raises ValueError for a name that the service would not take as one."""
+    """The query parameter of an upload that selects CSV columns. Raises ValueError for an unusable name."""
     names = [names] if isinstance(names, str) else list(names)
     for name in names:
         if "," in name or not name.strip():
@@ -545,7 +548,7 @@ def _columns(names: Sequence[str]) -> httpx.QueryParams:
 
 
 def _whole_seconds(wait: float) -> int:
-    """What the service can be asked to wait, 0 where less than a second is left."""
+    """The whole seconds of `Prefer: wait` for a remaining time; 0 if less than a second is left."""
     return max(0, floor(min(wait + SLACK, LONGEST_WAIT)))
 
 

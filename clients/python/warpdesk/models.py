@@ -1,4 +1,4 @@
-"""Models of what travels between a service and its clients as JSON. The service uses the same ones."""
+"""Pydantic models of the JSON bodies between a service and its clients. The service uses the same models."""
 
 from datetime import datetime
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""A job's progress as one line of a terminal, which is gone when the job is done."""
+"""The client's progress bar: a job's progress as one line of a terminal, erased when the job has ended."""
 
 import shutil
 import sys
@@ -15,13 +15,13 @@ TICK = 1.0  # seconds between two looks at the clock, and at the job's place in 
 
 
 class ProgressBar:
-    """One line that draws a job's last event, and for how long that has been.
+    """A terminal line that shows a job's last event and the seconds since then.
 
         with ProgressBar() as bar:
             client.run("monte_carlo", ..., progress=bar)
 
-    Where `out` is no terminal it draws nothing. `place` tells how many of the key's jobs will be taken before one that
-    is queued, and is asked in a thread of its own.
+    If `out` is no terminal it draws nothing. `place` returns how many of the key's jobs are ahead of a queued one; it
+    is called in a thread of its own.
     """
 
     def __init__(self, out: TextIO | None = None, place: Callable[[], int | None] | None = None) -> None:
@@ -78,7 +78,7 @@ class ProgressBar:
 
 
 def line(event: JobEvent, before: int | None, seconds: float) -> str:
-    """What is known of a job, in some words."""
+    """The text of a progress line: the job's state in a few words."""
     if event.event == "progress" and event.progress is not None:
         done = round(WIDTH * event.progress)
         phase = f"[{'#' * done}{'-' * (WIDTH - done)}] {100 * event.progress:3.0f} %"

@@ -1,1 +1,1 @@
-"""The command line. Its commands talk to a service; `warpdesk-server` adds those that are one."""
+"""The client's command line. Its commands talk to a service; `warpdesk-server` adds the commands that run one."""

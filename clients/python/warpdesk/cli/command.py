@@ -1,4 +1,4 @@
-"""The parts that all commands share: their exit codes, and how a command says that it failed."""
+"""Shared parts of all commands: exit codes, and the error message of a failed command."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ INTERRUPTED = 130  # the exit code of what Ctrl-C ended, as shells count
 
 
 class Misconfigured(Exception):
-    """An environment variable of ours holds what cannot be used, or options contradict each other; the message says."""
+    """A WARPDESK_ environment variable is invalid, or options contradict each other; the message says which."""
 
 
 def fail(sentence: str) -> int:

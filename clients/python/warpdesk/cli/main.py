@@ -1,4 +1,4 @@
-"""The command `warpdesk`: its parser, with the commands that installed distributions add, and one run of it."""
+"""The command `warpdesk`: its argument parser, with the commands of installed distributions, and its main function."""
 
 import argparse
 import logging
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of every command there is."""
+    """The argument parser with the client's commands and those of installed distributions."""
     result = argparse.ArgumentParser(prog="warpdesk", description="A self-hosted GPU compute service.")
     result.add_argument("--version", action="version", version=f"warpdesk {_version()}")
     commands = result.add_subparsers(required=True, metavar="COMMAND")

@@ -97,7 +97,7 @@ def _submit(chosen: argparse.Namespace) -> int:
 
 
 def _canceled(client: "Client", job: "Job") -> int:
-    """Nobody is left who would read the answer."""
+    """Cancel the job after Ctrl-C, since nobody is left to read its result."""
     from warpdesk.client import WarpdeskError
 
     try:
@@ -109,7 +109,7 @@ def _canceled(client: "Client", job: "Job") -> int:
 
 
 def _refusal(error: "WarpdeskError") -> str:
-    """A refusal with each of its places, none twice."""
+    """The error message of a refused request, with each field at fault once."""
     places = [f"{place.pointer}: {place.detail}" for place in error.errors]
     about = f"({error.code}, HTTP {error.status})"
     if len(places) == 1 and error.detail == error.errors[0].detail:
@@ -120,7 +120,7 @@ def _refusal(error: "WarpdeskError") -> str:
 
 
 def _named(option: str, texts: Sequence[str], expected: str) -> dict[str, str]:
-    """What was given for each name. Raises ValueError for a text without a name, and for a name given twice."""
+    """Parse NAME=VALUE options to a dictionary. Raises ValueError for a missing or repeated name."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -133,7 +133,7 @@ def _named(option: str, texts: Sequence[str], expected: str) -> dict[str, str]:
 
 
 def _file(place: str) -> tuple[Path, str]:
-    """The file to send, and which column of it if it is a CSV. Raises OSError where it cannot be opened."""
+    """The path of the input file, and its column if it is a CSV. Raises OSError if the file cannot be opened."""
     file, colon, column = place.rpartition(":")
     if not colon or place.endswith(".npy"):
         file, column = place, ""

@@ -1,11 +1,11 @@
-"""Values of the command line: a parameter from the text that was typed, a result as text."""
+"""Values of the command line: parses a parameter from its text, and formats a result as text."""
 
 import json
 from typing import Any
 
 
 def typed(text: str, schema: dict[str, Any]) -> Any:
-    """What was typed for a parameter as its JSON Schema wants it: "1" is a number unless only text may stand there."""
+    """Convert a parameter's text to the type in its JSON Schema: "1" is a number unless only strings are allowed."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:  # a bare word
@@ -23,7 +23,7 @@ def _is_amount(schema: dict[str, Any]) -> bool:
 
 
 def _types(schema: dict[str, Any]) -> set[str]:
-    """The JSON types a schema takes."""
+    """The JSON types that a parameter's JSON Schema allows."""
     found = {name for part in schema.get("anyOf", ()) for name in _types(part)}
     if "$ref" in schema:
         found.add("object")  # a model of its own
@@ -34,7 +34,7 @@ def _types(schema: dict[str, Any]) -> set[str]:
 
 
 def _names(value: Any) -> set[str]:
-    """What JSON Schema calls the type of a value."""
+    """The names that JSON Schema has for the type of a value."""
     if value is None:
         return {"null"}
     kinds = {bool: {"boolean"}, int: {"integer", "number"}, float: {"number"}, str: {"string"}, list: {"array"}}
@@ -42,7 +42,7 @@ def _names(value: Any) -> set[str]:
 
 
 def in_short(value: Any) -> str:
-    """A result in one line: a number as it is, an array by its shape and last numbers."""
+    """Format a result in one line: a number unchanged, an array by its shape and last numbers."""
     shape = getattr(value, "shape", None)
     if shape:
         last = " ".join(f"{number:.6g}" for number in value.reshape(-1)[-3:])
@@ -54,7 +54,7 @@ def in_short(value: Any) -> str:
 
 
 def listed(value: Any) -> Any:
-    """A value as the service writes it in JSON: an array as nested lists, NaN as null, an infinity as a string."""
+    """Convert a result to the service's JSON form: an array as nested lists, NaN as null, an infinity as a string."""
     import numpy as np
 
     from warpdesk.arrays import as_json

@@ -1,10 +1,10 @@
-"""Take part in a round of secure aggregation: the service learns the sum of the clients' vectors, and none of them.
+"""The client's side of secure aggregation: the service learns the sum of the clients' vectors, and no single vector.
 
     member = secagg.join("https://warpdesk.example", token)   # the creator of the round gave it to this client
     member.take_part(vector)
 
-That publishes keys, shares secrets with neighbours, sends the masked vector, and at last helps to take the masks off:
-each waits for the others, until the deadlines of the round. They are methods of their own too, to be called in that
+`take_part` publishes keys, shares secrets with neighbours, sends the masked vector, and then helps to remove the masks.
+Each step waits for the other clients, until the round's deadlines. Each step is also a method, to be called in this
 order: `publish_keys`, `send_shares`, `send_vector`, `unmask`.
 
 A client trusts the service to follow the protocol, and checks what it can: it refuses to go on (`Refused`) where the

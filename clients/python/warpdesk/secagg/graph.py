@@ -1,4 +1,4 @@
-"""Who masks with whom in a round of many clients: a ring in which each client has its nearest neighbours.
+"""The masking graph of a secure aggregation round: a ring on which each client masks with its nearest neighbours.
 
 Bell, Bonawitz, Gascon, Lepoint and Raykova, "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead" (CCS
 2020): masking and sharing secrets with a few random neighbours protects as well as with everybody, except with a

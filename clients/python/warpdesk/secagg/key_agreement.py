@@ -1,8 +1,8 @@
-"""What two clients of a round share, from their X25519 keys: the seed of their mask, and the key of their shares.
+"""Key agreement of two clients in a secure aggregation round: X25519 keys give a mask seed and an encryption key.
 
 RFC 7748 and RFC 5869, by the `cryptography` package. Public keys enter in the order of their owners' ids, so that both
-find the same. Raises ValueError for a public key of low order (RFC 7748, section 6.1), and for one that is not the one
-encoding of its point.
+compute the same. Raises ValueError for a public key of low order (RFC 7748, section 6.1), and for one that is not the
+only valid encoding of its point.
 """
 
 from cryptography.hazmat.primitives import hashes

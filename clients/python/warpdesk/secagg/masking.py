@@ -1,4 +1,4 @@
-"""Mask a vector on the client before it leaves: seeds from X25519 and HKDF, masks from ChaCha20, integers mod 2^b.
+"""The masking of a client's vector for secure aggregation: X25519 and HKDF seeds, ChaCha20 masks, integers mod 2^b.
 
     secret = new_secret()                                    # per round; publish secret.public
     row = mask(values, me, secret, roster, round_id="7", quantisation=Quantisation(clip="8", scale="65536"))
@@ -36,7 +36,7 @@ _PAIR_NONCE = b"pair" + bytes(8)
 
 @dataclass(frozen=True)
 class ClientSecret:
-    """What a client keeps for one round: an X25519 private key and the 32-byte seed of its self mask."""
+    """A client's secrets for one round: an X25519 private key and the 32-byte seed of its self mask."""
 
     private: bytes = field(repr=False)
     self_seed: bytes = field(repr=False)
@@ -110,7 +110,7 @@ def mask(
 
 
 def check_sum(clients: int, quantisation: Quantisation, modulus_bits: int) -> None:
-    """Raise ValueError where a sum of so many clients' vectors could overflow, or there is no such modulus."""
+    """Raise ValueError if the sum of `clients` vectors could overflow, or if the modulus is not supported."""
     if modulus_bits not in (32, 64):
         raise ValueError(f"modulus_bits is 32 or 64, got {modulus_bits}")
     largest, limit = clients * quantisation.max_weight * quantisation.bound, 2 ** (modulus_bits - 1) - 1
@@ -143,13 +143,13 @@ def add_masks(
 
 
 def _expand(seed: bytes, nonce: bytes, like: NDArray[Any]) -> NDArray[Any]:
-    """Return as many keystream words, little-endian from block 0 on, as `like` holds."""
+    """Expand a seed to a mask: as many ChaCha20 keystream words, little-endian from block 0 on, as `like` holds."""
     stream = Cipher(algorithms.ChaCha20(seed, bytes(4) + nonce), mode=None).encryptor().update(bytes(like.nbytes))
     return np.frombuffer(stream, like.dtype)
 
 
 def _is_power_of_two(scale: Fraction) -> bool:
-    """Whether a product of float64 with it has no rounding."""
+    """Whether `scale` is a power of two, so that a float64 times it is exact."""
     return scale.numerator.bit_count() == 1 and scale.denominator.bit_count() == 1
 
 

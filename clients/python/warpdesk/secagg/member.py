@@ -1,4 +1,4 @@
-"""One client of a round of secure aggregation: `Member`, which speaks to the service, masks and checks."""
+"""The client of a secure aggregation round: `Member` talks to the service, masks its vector and checks each step."""
 
 import os
 import re
@@ -33,7 +33,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0  # seconds between two questions whethe
 
 
 class Refused(Exception):
-    """This client takes no further part in the round: going on could tell more of its vector than the sum."""
+    """The client refuses to go on with the round, since that could reveal more of its vector than the sum."""
 
 
 def join(
@@ -41,12 +41,12 @@ def join(
 ) -> "Member":
     """Return a client of the round that `token` belongs to. Nothing is sent yet.
 
-    With `state`, a file that this client alone can read, the client may be started again at any time and goes on where
-    it was: what it decides is on the disk before it is sent. The file holds its secrets and is deleted at the end.
-    Without it the secrets are in memory only, and a client that is started again is out of the round.
+    `state` is a file that only this client can read. With it the client may be restarted at any time and continues
+    where it stopped: each decision is on disk before it is sent. The file holds its secrets and is deleted at the end.
+    Without it the secrets are in memory only, and a restarted client is out of the round.
 
-    `fewest` is the smallest number of survivors this client will be summed with, itself included. `patience` is for how
-    many seconds it keeps asking a service that cannot be reached. Raises ValueError for what is no join token.
+    `fewest` is the smallest number of survivors this client accepts in the sum, itself included. `patience` is the
+    number of seconds it retries an unreachable service. Raises ValueError if `token` is not a join token.
     """
     return Member(url, token, state, fewest=fewest, patience=patience)
 
@@ -95,7 +95,7 @@ class _Delivery(_Message):
 
 
 class _Shares(_Message):
-    """The shares a client holds of one client's two secrets, as hex."""
+    """The shares of one client's two secrets that another client holds, as hex."""
 
     self_seed: str = Field(repr=False)
     mask_key: str = Field(repr=False)
@@ -110,7 +110,7 @@ _T = TypeVar("_T", bound=_Message)
 
 
 class _State(BaseModel):
-    """What a client has to remember. Each decision is set once and never changed."""
+    """The client's state in its file. Each decision is set once and never changed."""
 
     round: str
     client: int
@@ -126,7 +126,7 @@ class _State(BaseModel):
 
 
 class Member:
-    """One client of one round, with its secrets. Close it, or use it as a context manager."""
+    """One client of one secure aggregation round, with its secrets. Close it, or use it as a context manager."""
 
     def __init__(
         self, url: str | None, token: str, state: Path | None = None, *, fewest: int = 3, patience: float = 60.0
@@ -151,10 +151,10 @@ class Member:
         return self._state.client
 
     def take_part(self, vector: ArrayLike, weight: int = 1) -> tuple[int, ...]:
-        """Do all there is to do with `vector` (dimension,); returns the clients whose vectors are summed.
+        """Run every step of the round with `vector` (dimension,); returns the clients whose vectors are summed.
 
-        Its values are clipped and rounded as the round says, and multiplied by `weight`, from 1 to the round's
-        max_weight. Raises Refused, WarpdeskError where the service refuses or the round was aborted, and ValueError for
+        The values are clipped and rounded as the round requires, and multiplied by `weight`, from 1 to the round's
+        max_weight. Raises Refused, WarpdeskError if the service refuses or the round was aborted, and ValueError for
         a vector that does not fit the round.
         """
         self.publish_keys()
@@ -163,14 +163,14 @@ class Member:
         return self.unmask()
 
     def publish_keys(self) -> None:
-        """Say that this client takes part. It may drop out at any time from then on."""
+        """Register this client's public keys with the round. It may drop out at any time after that."""
         self._save()
         secret = self._secret
         share = ClientSecret(bytes.fromhex(self._state.share_private), b"")
         self._post("keys", {"mask_public": secret.public.hex(), "share_public": share.public.hex()})
 
     def send_shares(self) -> None:
-        """Wait for the roster, check it, and give every neighbour its shares of this client's secrets."""
+        """Wait for the roster, check it, and send every neighbour its shares of this client's secrets."""
         state = self._state
         if state.roster is None:
             roster = self._wait_for("roster", _Roster)
@@ -178,12 +178,12 @@ class Member:
             state.roster = roster
         if state.sent is None:
             state.sent, state.held[state.client] = self._share_out(state.roster)
-            # Kept whole: other shares under the same key would tell of both.
+            # The ciphertexts are kept in full: other shares under the same key would reveal both.
             self._save()
         self._post("shares", state.sent.model_dump(mode="json"))
 
     def send_vector(self, vector: ArrayLike, weight: int = 1) -> None:
-        """Wait for the shares of the neighbours, check them, and send the vector under its masks."""
+        """Wait for the neighbours' shares, check them, and send the masked vector."""
         state, roster = self._state, self._roster
         values = as_array("the vector", vector, ("float64",))
         if values.shape != (roster.dimension,):
@@ -211,9 +211,9 @@ class Member:
         self._put(masked)
 
     def unmask(self) -> tuple[int, ...]:
-        """Wait for the list of survivors, check it, and give the shares that take the masks off their sum.
+        """Wait for the list of survivors, check it, and send the shares that remove the masks from their sum.
 
-        Returns the survivors; this client's secrets are erased then.
+        Returns the survivors. This client's secrets are erased after that.
         """
         state = self._state
         if state.vector is None:
@@ -237,7 +237,7 @@ class Member:
         return outcome.survivors
 
     def close(self) -> None:
-        """Close the connections to the service."""
+        """Close this client's connections to the service."""
         self._http.close()
 
     def __enter__(self) -> "Member":
@@ -246,7 +246,7 @@ class Member:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    # --- what it knows
+    # --- the round as this client knows it
 
     @property
     def _secret(self) -> ClientSecret:
@@ -260,10 +260,10 @@ class Member:
 
     @property
     def _around(self) -> set[int]:
-        """The sharing set: this client and its neighbours."""
+        """This client's sharing set: itself and its neighbours."""
         return _sharing_sets(self._roster)[self._state.client]
 
-    # --- what it checks
+    # --- checks of the service's messages
 
     def _check_roster(self, roster: _Roster) -> None:
         me, n = self._state.client, len(roster.clients)
@@ -322,7 +322,7 @@ class Member:
     # --- shares
 
     def _share_out(self, roster: _Roster) -> tuple[_Sent, _Shares]:
-        """A ciphertext for each neighbour, commitments for everybody, and the shares this client keeps itself."""
+        """Split this client's secrets into a ciphertext per neighbour, public commitments, and the shares it keeps."""
         me, around = self._state.client, sorted(_sharing_sets(roster)[self._state.client])
         places = [client + 1 for client in around]
         seeds = secret_sharing.split(bytes.fromhex(self._state.self_seed), roster.threshold, places)
@@ -338,7 +338,7 @@ class Member:
         return _Sent(ciphertexts=ciphertexts, commitments=commitments), own
 
     def _open(self, delivery: _Delivery) -> dict[int, _Shares]:
-        """The shares that the neighbours sent, decrypted and checked against what they committed to."""
+        """Decrypt the neighbours' shares, and check them against their commitments."""
         me, roster = self._state.client, self._roster
         sharers = set(delivery.sharers)
         if len(sharers) < len(delivery.sharers) or not sharers <= roster.clients.keys():
@@ -375,7 +375,7 @@ class Member:
         )
 
     def _cipher(self, roster: _Roster, sender: int, recipient: int) -> ChaCha20Poly1305:
-        """For the one message that a client sends another, one of them this."""
+        """The cipher of the only message from one client to another. This client is the sender or the recipient."""
         me = self._state.client
         other = recipient if sender == me else sender
         public = bytes.fromhex(roster.clients[other].share_public)
@@ -385,7 +385,7 @@ class Member:
     def _about(self, sender: int, recipient: int) -> bytes:
         return self._state.round.encode() + sender.to_bytes(8, "little") + recipient.to_bytes(8, "little")
 
-    # --- what it sends
+    # --- messages to the service
 
     def _post(self, step: str, message: dict[str, Any]) -> None:
         self._deliver("POST", step, json=message)
@@ -402,8 +402,11 @@ class Member:
         self._deliver("PUT", "masked", stream=body, headers=headers)
 
     def _deliver(self, method: str, step: str, **content: Any) -> None:
-        """Send a message. One whose reply was lost may have arrived: that it is too late now, or a repetition, is no
-        error yet; the next step finds out whether it counted."""
+        """Send one of the client's messages to the round.
+
+        A message whose reply was lost may have arrived. So "too late" or "repeated" is no error here; the next step
+        finds out whether the message counted.
+        """
         try:
             self._ask(method, step, **content)
         except WarpdeskError as error:
@@ -412,7 +415,7 @@ class Member:
             self._late = error
 
     def _wait_for(self, step: str, form: type[_T]) -> _T:
-        """Ask until the phase before it has ended."""
+        """Poll the service for a step's input until the phase before it has ended."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -440,10 +443,10 @@ class Member:
                     self._erase()
                 raise
 
-    # --- what it keeps
+    # --- the state file
 
     def _save(self) -> None:
-        """Put the state on the disk, whole or not at all."""
+        """Write the client's state to its file, atomically."""
         if self._file is None:
             return
         written = self._file.with_name(self._file.name + ".new")

@@ -1,4 +1,4 @@
-"""Split a 32-byte secret so that any `threshold` shares give it back and fewer say nothing (Shamir 1979).
+"""Secret sharing (Shamir 1979): any `threshold` shares of a 32-byte secret recover it, and fewer reveal nothing.
 
 A secret is five limbs of 52 bits, little-endian, each the value at 0 of a random polynomial over the field of
 2**61 - 1 elements. A share is the five values at the holder's x, each a little-endian word of 8 bytes.
@@ -19,8 +19,10 @@ _LIMBS, _BITS = 5, 52
 
 
 class InconsistentShares(ValueError):
-    """The shares do not lie on one polynomial, or on one that hides no 32 bytes; `odd` is the x of the one that does
-    not fit, where a single one can be told from the others."""
+    """The shares do not lie on one polynomial, or its secret is not 32 bytes.
+
+    `odd` is the x of the share that does not fit, if exactly one can be identified.
+    """
 
     def __init__(self, message: str, odd: int | None = None) -> None:
         super().__init__(message)
@@ -99,7 +101,7 @@ def _powers(x: int, count: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _at_zero(xs: tuple[int, ...]) -> tuple[int, ...]:
-    """Lagrange's weights: the sum of weight * share is the polynomial's value at 0."""
+    """The Lagrange weights of the shares at 0: the sum of weight * share is the polynomial's value at 0."""
     inverse = _inverse_differences(xs)
     whole = 1
     for x in xs:
