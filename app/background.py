@@ -110,14 +110,14 @@ async def _sign_older(queue: Queue, settings: Settings) -> None:
 
 async def _serve_metrics(metrics: Metrics, host: str, port: int) -> None:
     """On a port without keys. One of several processes of a host has it; when that ends, another takes it."""
-    told = False
+    logged = False
     while True:
         try:
             server, thread = start_http_server(port, host, metrics.registry)
         except OSError as error:
-            if not told:
+            if not logged:
                 log.warning("%s:%d has metrics already, or cannot be had (%s): it is tried again", host, port, error)
-                told = True
+                logged = True
             await asyncio.sleep(PORT_EVERY)
             continue
         try:

@@ -82,7 +82,7 @@ class Audit:
         self._write(entry, "read")
 
     def _write(self, entry: AuditEntry, outcome: str) -> None:
-        told = {
+        fields = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "entry": entry.id,
             "who": entry.who,
@@ -91,7 +91,7 @@ class Audit:
             "outcome": outcome,
             "request_id": logs.request_id.get(),
         }
-        line = json.dumps(told, separators=(",", ":"))
+        line = json.dumps(fields, separators=(",", ":"))
         try:
             self._append(line.encode() + b"\n")
         except OSError as error:

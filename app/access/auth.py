@@ -78,8 +78,8 @@ class Gate:
         token = token_of(request)
         match, digest = request.state.token = TOKEN.fullmatch(token), digest_of(token)
         until = self._until(match, digest)
-        known = match and until is not None and until > time.time()
-        if not known:  # a valid key is let in however many others are tried from the same address
+        valid = match and until is not None and until > time.time()
+        if not valid:  # a valid key is let in however many others are tried from the same address
             self.count_failure(request)
         if until is None and match:
             await anyio.to_thread.run_sync(self.reload)  # it may have been made a moment ago

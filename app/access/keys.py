@@ -157,9 +157,9 @@ def read_keys(path: Path) -> dict[str, Key]:
     if stat.S_IMODE(mode) & 0o077:
         raise UnusableKeys(f"the key file {path} has mode {stat.S_IMODE(mode):04o}; run chmod 600 {path}")
     try:
-        told = json.loads(text)
-        keys = [_key(entry) for entry in told["keys"]]
-        if "version" not in told:
+        document = json.loads(text)
+        keys = [_key(entry) for entry in document["keys"]]
+        if "version" not in document:
             keys = [_with_realtime(key) for key in keys]
     except UnknownScope as error:
         raise UnusableKeys(f"a key of the key file {path} cannot be used: {error}") from error

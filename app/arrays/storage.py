@@ -78,15 +78,15 @@ def _name(record: JobRecord) -> str | None:
 
 async def keep_count(store: Store) -> None:
     """Share with other processes what is stored. Run for as long as the API does."""
-    told = False
+    logged = False
     while True:
         try:
             await anyio.to_thread.run_sync(store.sync)
-            told = False
+            logged = False
         except (StoreFull, OSError) as error:
-            if not told:
+            if not logged:
                 log.warning("%s", error)
-                told = True
+                logged = True
         await asyncio.sleep(SYNC_SECONDS)
 
 

@@ -181,8 +181,8 @@ def _choose(names: list[str], columns: Sequence[str]) -> list[int]:
     places, counts = {name: place for place, name in enumerate(names)}, Counter(names)
     for name, times in Counter(columns).items():
         if name not in places:
-            known = _listed([known[:40] for known in names])
-            raise Malformed(f"There is no column {name[:200]!r}; there are {known}", "/query/columns")
+            there = _listed([one[:40] for one in names])
+            raise Malformed(f"There is no column {name[:200]!r}; there are {there}", "/query/columns")
         if counts[name] > 1:
             raise Malformed(f"{counts[name]} columns are called {name[:200]!r}", "/query/columns")
         if times > 1:

@@ -108,9 +108,9 @@ def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
 
 def _gpus(workers: Sequence[WorkerReport]) -> list[str]:
     """What is wrong with GPUs although jobs run; why is for keys, not for everyone."""
-    known = [worker.gpu for worker in workers if worker.gpu is not None]
-    states = Counter(gpu.state for gpu in known)
-    kept_off = Counter(breaker.what for gpu in known for breaker in gpu.breakers)
+    gpus = [worker.gpu for worker in workers if worker.gpu is not None]
+    states = Counter(gpu.state for gpu in gpus)
+    kept_off = Counter(breaker.what for gpu in gpus for breaker in gpu.breakers)
     of = f"of {len(workers)} live workers"
     reasons = [f"{what} is kept off the GPU of {count} {of}" for what, count in sorted(kept_off.items())]
     if count := states["quarantined"]:
@@ -141,7 +141,7 @@ def _example(operation: str, variant: str | None) -> str:
     return operation if variant is None else f"{operation} ({variant})"
 
 
-def _told(worker: WorkerReport, failures: Iterable[FailedExample]) -> list[str]:
+def _health_notes(worker: WorkerReport, failures: Iterable[FailedExample]) -> list[str]:
     return [
         f"{_example(failure.operation, failure.variant)} failed on the {failure.backend} of {worker.name} with "
         f"{failure.error}: {failure.message}" + ("; its jobs fall back to the CPU" if failure.fallback else "")
@@ -173,7 +173,7 @@ async def gpu_health(caller: Reader, services: ServicesDep) -> schemas.GpuHealth
         if device.state != "healthy"
     ]
     for worker in workers:
-        reasons += _told(worker, (failure for failure in worker.failed_examples if failure.backend == "gpu"))
+        reasons += _health_notes(worker, (failure for failure in worker.failed_examples if failure.backend == "gpu"))
     status: Literal["ok", "degraded"] = "degraded" if reasons else "ok"
     return schemas.GpuHealth(status=status, reasons=reasons, devices=devices, workers=shown)
 
@@ -322,7 +322,7 @@ async def performance_metrics(
     hours: Annotated[int, Query(ge=1, le=24, description="How many whole clock hours to look at, beside this one")] = 1,
 ) -> Performance:
     """For keys with the scope `metrics`: it is of the jobs of all keys."""
-    return performance.told(await services.queue(lambda jobs: services.history.read(jobs, hours)))
+    return performance.report(await services.queue(lambda jobs: services.history.read(jobs, hours)))
 
 
 @router.get(
@@ -337,5 +337,5 @@ async def performance_metrics(
 async def metrics(caller: Watcher, services: ServicesDep) -> Response:
     """For keys with the scope `metrics`. Metrics of budgets and rounds name datasets: only a key with the scope `admin`
     and the private port get them."""
-    told = await anyio.to_thread.run_sync(lambda: services.metrics.exposition(budgets=caller.allows("admin")))
-    return Response(told, headers={"Content-Type": CONTENT_TYPE_LATEST})
+    page = await anyio.to_thread.run_sync(lambda: services.metrics.exposition(budgets=caller.allows("admin")))
+    return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -31,7 +31,7 @@ class Connections:
         self.refused = Shares(
             "Refused connections", each=REFUSED_CONNECTIONS, whole=REFUSED_CONNECTIONS, owner="server"
         )
-        self._told = -_TOLD_EVERY
+        self._logged_at = -_TOLD_EVERY
 
     def admit(self, connection: Connection, address: str) -> Share:
         """The place of a new connection. Raises a Refusal where its address, or all together, have too many."""
@@ -60,8 +60,8 @@ class Connections:
 
     def _tell(self) -> None:
         now = time.monotonic()
-        if now - self._told >= _TOLD_EVERY:
-            self._told = now
+        if now - self._logged_at >= _TOLD_EVERY:
+            self._logged_at = now
             log.warning("all %d connections are taken: idle ones are closed for new ones", self._shares.whole)
 
 

@@ -61,19 +61,19 @@ class _Download(StreamingResponse):
     def __init__(self, request: Request, file: BinaryIO, headers: Mapping[str, str], media_type: str) -> None:
         self._file = file
         status = os.fstat(file.fileno())
-        told = {
+        headers = {
             **headers,
             "Accept-Ranges": "bytes",
             "Last-Modified": formatdate(status.st_mtime, usegmt=True),
         }
-        part = _part(request, told, status.st_size)
+        part = _part(request, headers, status.st_size)
         self._first, end = part or (0, status.st_size)
         self._end = end
-        told["Content-Length"] = str(end - self._first)
+        headers["Content-Length"] = str(end - self._first)
         if part is not None:
-            told["Content-Range"] = f"bytes {self._first}-{end - 1}/{status.st_size}"
+            headers["Content-Range"] = f"bytes {self._first}-{end - 1}/{status.st_size}"
         body = self._pieces() if request.method == "GET" else _nothing()
-        super().__init__(body, 200 if part is None else 206, told, media_type)
+        super().__init__(body, 200 if part is None else 206, headers, media_type)
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         place = self._first
@@ -97,21 +97,21 @@ async def _nothing() -> AsyncIterator[bytes]:
     yield b""
 
 
-def _part(request: Request, told: Mapping[str, str], size: int) -> tuple[int, int] | None:
+def _part(request: Request, headers: Mapping[str, str], size: int) -> tuple[int, int] | None:
     """First byte and the byte after the last of the one part to send; None for the whole file."""
-    asked = request.headers.get("range", "")
-    unit, _, parts = asked.partition("=")
+    text = request.headers.get("range", "")
+    unit, _, parts = text.partition("=")
     if request.method != "GET" or unit.strip().lower() != "bytes":  # RFC 9110 section 14.2: both ignore it
         return None
-    if request.headers.get("if-range", told["ETag"]) not in (told["ETag"], told["Last-Modified"]):
+    if request.headers.get("if-range", headers["ETag"]) not in (headers["ETag"], headers["Last-Modified"]):
         return None
     wanted = [_positions(part.strip(" \t"), size) for part in parts.split(",") if part.strip(" \t")]
     if not wanted or None in wanted:
-        sentence = f"Range {asked[:200]!r} is not bytes=first-last with two positions, the first not after the last"
+        sentence = f"Range {text[:200]!r} is not bytes=first-last with two positions, the first not after the last"
         raise Refusal("bad-request", sentence)
     there = [(first, min(end, size)) for first, end in filter(None, wanted) if first < min(end, size)]
     if not there:
-        sentence = f"Range {asked[:200]!r} begins at or after the end of the {size} bytes"
+        sentence = f"Range {text[:200]!r} begins at or after the end of the {size} bytes"
         raise Refusal("range-not-satisfiable", sentence, headers={"Content-Range": f"bytes */{size}"})
     return there[0] if len(there) == 1 else None
 

@@ -23,5 +23,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):  # another C library
         return False
-    told = ((_M_MMAP_THRESHOLD, 16 * MIB), (_M_TRIM_THRESHOLD, 64 * MIB), (_M_ARENA_MAX, ARENAS))
-    return all(mallopt(parameter, value) for parameter, value in told)
+    options = ((_M_MMAP_THRESHOLD, 16 * MIB), (_M_TRIM_THRESHOLD, 64 * MIB), (_M_ARENA_MAX, ARENAS))
+    return all(mallopt(parameter, value) for parameter, value in options)

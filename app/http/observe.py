@@ -78,7 +78,7 @@ class Observe:
                 share.close()
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "unmatched")  # the template: no ids in labels
-            method = _known(scope["method"])
+            method = _method_label(scope["method"])
             if after_private.get():
                 metrics.request(method, route, status, None)
                 log.info("%s %s %d after a private job", method, route, status, extra={"private": True})
@@ -91,17 +91,17 @@ class Observe:
 
 def identified(scope: Scope) -> str:
     """The id of a request: its X-Request-ID, else the trace that its `traceparent` names, else a new one."""
-    told: dict[bytes, str] = {}
+    incoming: dict[bytes, str] = {}
     for name, value in scope["headers"]:
         if name in (b"x-request-id", b"traceparent"):
-            told.setdefault(name, value.decode("latin-1"))
-    asked = told.get(b"x-request-id", "")
-    if _ID.fullmatch(asked):
-        return asked
-    trace = _TRACE.fullmatch(told.get(b"traceparent", ""))
+            incoming.setdefault(name, value.decode("latin-1"))
+    wanted = incoming.get(b"x-request-id", "")
+    if _ID.fullmatch(wanted):
+        return wanted
+    trace = _TRACE.fullmatch(incoming.get(b"traceparent", ""))
     return trace[1] if trace else secrets.token_hex(8)
 
 
-def _known(method: str) -> str:
+def _method_label(method: str) -> str:
     """A client may invent any number of methods; a label may not."""
     return method if method in errors.METHODS else "other"

@@ -17,14 +17,14 @@ async def declared_alone(request: Request) -> None:
         return
     path, method = request.scope["route"].path, request.method
     route: dict[str, Any] = request.app.openapi()["paths"].get(path, {}).get(method.lower(), {})
-    known = {parameter["name"]: parameter for parameter in route.get("parameters", ()) if parameter["in"] == "query"}
-    takes = f"it takes {' and '.join(known)}" if known else "it takes none"
+    declared = {parameter["name"]: parameter for parameter in route.get("parameters", ()) if parameter["in"] == "query"}
+    takes = f"it takes {' and '.join(declared)}" if declared else "it takes none"
     problems = []
     for name, count in Counter(name for name, _ in request.query_params.multi_items()).items():
         pointer = f"/query/{errors.escape(name[:80])}"
-        if name not in known:
+        if name not in declared:
             problems.append(Problem(pointer, f"{method} {path} has no query parameter {name[:80]!r}; {takes}"))
-        elif count > 1 and not _is_list(known[name]["schema"]):  # the framework would take the last one
+        elif count > 1 and not _is_list(declared[name]["schema"]):  # the framework would take the last one
             problems.append(Problem(pointer, f"{name} is given {count} times and has one value"))
     if problems:
         raise Refusal("invalid-request", errors.sentence_of(tuple(problems)), *problems)

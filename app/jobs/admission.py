@@ -174,15 +174,15 @@ class Admission:
             async with self._charging_turns.take(owner):
                 yield
             return
-        asked = time.monotonic()
+        waiting_since = time.monotonic()
         if deadline_s is not None:
             self._meet(owner, priority, deadline_s, self._until_turn(owner))
         self._on_their_way[owner, priority] += 1
         try:
             async with self._turns.take(owner):
                 began = time.monotonic()
-                if deadline_s is not None and began - asked > LOOK_SECONDS:
-                    self._meet(owner, priority, deadline_s - (began - asked))
+                if deadline_s is not None and began - waiting_since > LOOK_SECONDS:
+                    self._meet(owner, priority, deadline_s - (began - waiting_since))
                 try:
                     yield
                 finally:
@@ -222,7 +222,7 @@ class Admission:
     def was_at_quota(self, owner: str, live: int, free: int | None) -> None:
         """The same for one owner."""
         now = time.monotonic()
-        self._over = {key: told for key, told in self._over.items() if told[0] > now}
+        self._over = {key: refusal for key, refusal in self._over.items() if refusal[0] > now}
         self._over[owner] = (now + LOOK_SECONDS, live, free)
 
     def memory(self) -> Refusal:
@@ -235,7 +235,7 @@ class Admission:
         """What a job and its arrays survive, by what Redis said of late."""
         if self._away is not None:
             return "unknown"
-        return durability.told(self._redis_durability, self._settings.durability)
+        return durability.weakest(self._redis_durability, self._settings.durability)
 
     @property
     def away(self) -> str | None:
@@ -245,12 +245,12 @@ class Admission:
     def troubles(self) -> list[str]:
         """Why new jobs are refused although those that were taken run."""
         view, settings = self._view, self._settings
-        told = []
+        reasons = []
         if view.max_memory and view.memory >= settings.max_redis_memory * view.max_memory:
-            told.append(self.memory().detail)
+            reasons.append(self.memory().detail)
         if view.waiting >= settings.max_queue:
-            told.append(self.full(view.waiting).detail)
-        return told
+            reasons.append(self.full(view.waiting).detail)
+        return reasons
 
     def able_lately(self, worker: WorkerReport, within: float) -> bool:
         """Whether it was seen ready or busy in the last so many seconds, and has told of no fault since."""
@@ -283,7 +283,7 @@ class Admission:
         view = View(self._jobs.length(), self._jobs.waiting_by_owner(), memory, max_memory)
         if now >= self._workers_at:
             able = {worker.name: (now, _fault(worker)) for worker in self._jobs.workers() if worker.state in ABLE}
-            kept = {name: seen for name, seen in self._able.items() if now - seen[0] < 60}
+            kept = {name: report for name, report in self._able.items() if now - report[0] < 60}
             self._able, self._workers_at = {**kept, **able}, now + WORKERS_SECONDS
         if now >= self._durability_at:
             self._redis_durability, self._durability_at = durability.of_redis(self._redis), now + DURABILITY_SECONDS
@@ -292,10 +292,10 @@ class Admission:
 
     def _memory(self) -> tuple[int, int]:
         try:
-            told: Mapping[str, int] = self._redis.info("memory")
+            info: Mapping[str, int] = self._redis.info("memory")
         except ResponseError:  # a server or a user without INFO: then Redis itself refuses, when it is full
             return 0, 0
-        return told.get("used_memory", 0), told.get("maxmemory", 0)
+        return info.get("used_memory", 0), info.get("maxmemory", 0)
 
     def close(self) -> None:
         self._redis.close()

@@ -91,7 +91,7 @@ class Completions:
         self._watches: dict[str, set[Watch]] = {}
         self._feeds: dict[str, set[Feed]] = {}
         self._ended: dict[str, None] = {}  # jobs to be read, in the order of their ends
-        self._asked: dict[str, asyncio.Future[JobRecord | None]] = {}  # jobs to be read for those who asked
+        self._readers: dict[str, asyncio.Future[JobRecord | None]] = {}  # jobs to be read for those who asked
         self._any_to_read = asyncio.Event()
         self._over: list[JobRecord] = []  # of jobs that ended, not yet followed up
         self._any_over = asyncio.Event()
@@ -153,10 +153,10 @@ class Completions:
         return await asyncio.shield(self._ask(job_id))  # others may wait for the same read
 
     def _ask(self, job_id: str) -> asyncio.Future[JobRecord | None]:
-        if job_id not in self._asked:
-            self._asked[job_id] = asyncio.get_running_loop().create_future()
+        if job_id not in self._readers:
+            self._readers[job_id] = asyncio.get_running_loop().create_future()
             self._any_to_read.set()
-        return self._asked[job_id]
+        return self._readers[job_id]
 
     async def news(self, feed: Feed, seconds: float) -> list[Event]:
         """The events the reader has not had, in order and each once; none if there are none within some seconds.
@@ -225,11 +225,11 @@ class Completions:
                     _ended(channel),
                 ):
                     await channel.subscribe(EVENTS)
-                    asked = False
+                    polling = False
                     while True:
                         message = await channel.get_message(timeout=SILENCE)
                         if message is None:
-                            if asked:
+                            if polling:
                                 raise TimeoutError(f"no word of Redis for {2 * SILENCE:g} seconds")
                             await channel.ping()
                         elif message["type"] == "message":
@@ -238,7 +238,7 @@ class Completions:
                         elif message["type"] == "subscribe":  # redis-py may have connected again without a word
                             pause = 0.1
                             self._catch_up()
-                        asked = message is None
+                        polling = message is None
             except Exception as error:  # noqa: BLE001 - whatever breaks it, waiters need it back
                 log.warning("no news of jobs, trying again in %.1f s: %r", pause, error)
             await asyncio.sleep(pause)
@@ -292,13 +292,13 @@ class Completions:
         while True:
             await self._any_to_read.wait()
             await asyncio.sleep(0)  # those who were woken by it answer first
-            wanted = list(dict.fromkeys((*self._asked, *self._ended)))[:AT_ONCE]
-            asked = {job_id: self._asked.pop(job_id) for job_id in wanted if job_id in self._asked}
+            wanted = list(dict.fromkeys((*self._readers, *self._ended)))[:AT_ONCE]
+            readers = {job_id: self._readers.pop(job_id) for job_id in wanted if job_id in self._readers}
             enqueued = {job for job in wanted if any(watch.enqueued for watch in self._watches.get(job, ()))}
             try:
                 records = await self._queue(lambda jobs: jobs.records(wanted)) if wanted else []  # noqa: B023
             except BaseException as error:  # whoever asked must not wait for what nobody reads
-                for future in asked.values():
+                for future in readers.values():
                     future.set_result(None)
                 if not isinstance(error, Refusal):
                     raise
@@ -312,9 +312,9 @@ class Completions:
                     if record is not None and record.state.final:
                         self._over.append(record)
                         self._any_over.set()
-                if job_id in asked:
-                    asked[job_id].set_result(record)
-            if not (self._ended or self._asked):
+                if job_id in readers:
+                    readers[job_id].set_result(record)
+            if not (self._ended or self._readers):
                 self._any_to_read.clear()
 
     async def _follow_up(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:

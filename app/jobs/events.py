@@ -71,10 +71,10 @@ async def events(job_id: str, request: Request, caller: Reader, services: Servic
     if record.erased:
         raise Refusal("unknown-job", f"The events of {job_id} were erased with it")
     last = _last_event(request)
-    told = await services.queue(lambda jobs: jobs.events(job_id, max(0, last - 1)))
-    if last and (not told or last > told[-1].number):
+    events = await services.queue(lambda jobs: jobs.events(job_id, max(0, last - 1)))
+    if last and (not events or last > events[-1].number):
         raise Refusal("bad-request", f"The job has had no event {last}")
-    if last and told[-1].number == last and told[-1].final:
+    if last and events[-1].number == last and events[-1].final:
         return Response(status_code=204)
     return _Stream(services, record, last, auth.still(request))
 
@@ -149,7 +149,7 @@ class _Stream(Response):
 def _frame(event: Event, private: bool) -> str:
     at = moment(whole_second(event.at) if private else event.at)
     assert at is not None  # noqa: S101
-    told = models.JobEvent(
+    document = models.JobEvent(
         job=event.job,
         number=event.number,
         event=event.event,
@@ -158,7 +158,7 @@ def _frame(event: Event, private: bool) -> str:
         progress=event.progress,
         reason=event.reason,
     )
-    return f"id: {event.number}\nevent: {event.event}\ndata: {told.model_dump_json()}\n\n"
+    return f"id: {event.number}\nevent: {event.event}\ndata: {document.model_dump_json()}\n\n"
 
 
 async def _send(send: Send, text: str) -> None:

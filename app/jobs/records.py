@@ -80,19 +80,20 @@ def provenance(record: JobRecord) -> models.Provenance | None:
     if how is None:
         return None
     own = how.batch_own or 1
-    told: dict[str, Any] = vars(how) | {"batch_size": own, "batch_reason": _batch_reason(request, own)}
+    fields: dict[str, Any] = vars(how) | {"batch_size": own, "batch_reason": _batch_reason(request, own)}
     for name in ("copy_seconds", "kernel_seconds", "compute_seconds"):
-        if told[name] is not None:  # rounded in every case: more digits would tell what it was divided by
-            told[name] = round(told[name] * own / how.batch_size, 7)
+        if fields[name] is not None:  # rounded in every case: more digits would tell what it was divided by
+            fields[name] = round(fields[name] * own / how.batch_size, 7)
     if how.cost_dollars and how.compute_seconds:
-        told["cost_dollars"] = how.cost_dollars * how.batch_size / how.compute_seconds * told["compute_seconds"] / own
+        a_second = how.cost_dollars * how.batch_size / how.compute_seconds
+        fields["cost_dollars"] = a_second * fields["compute_seconds"] / own
     if request.together is not None and not (request.private or request.owner == LOCAL):
         if how.backend_reason is not None:
             what, numbers, _ = how.backend_reason.partition(":")
-            told["backend_reason"] = what if numbers else "predicted to be the quicker"
+            fields["backend_reason"] = what if numbers else "predicted to be the quicker"
         if how.fallback_reason is not None and " bytes" in how.fallback_reason:
-            told["fallback_reason"] = "out of memory"
-    return models.Provenance(**told)  # which has no `batch_own`
+            fields["fallback_reason"] = "out of memory"
+    return models.Provenance(**fields)  # which has no `batch_own`
 
 
 def _batch_reason(request: JobRequest, own: int) -> str | None:
@@ -108,8 +109,8 @@ def _batch_reason(request: JobRequest, own: int) -> str | None:
 
 
 def hides_times(services: Services, operation: str) -> bool:
-    known = services.operations.get(operation)
-    return known is None or known.randomness == "private"
+    found = services.operations.get(operation)
+    return found is None or found.randomness == "private"
 
 
 def whole_second(unix: float | None) -> float | None:
@@ -127,5 +128,5 @@ def pending(services: Services, record: JobRecord, position: int | None, headers
     """202: where the job is, and when to ask again."""
     request = record.request
     wait = services.admission.retry_after(None if position is None else (request.owner, request.priority))
-    told = {"Location": f"/v1/jobs/{request.id}", "Retry-After": wait, **headers}
-    return answer(services, record, 202, position, told)
+    answer_headers = {"Location": f"/v1/jobs/{request.id}", "Retry-After": wait, **headers}
+    return answer(services, record, 202, position, answer_headers)

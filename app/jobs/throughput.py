@@ -63,8 +63,8 @@ class ThroughputEstimate:
             self._spans.popleft()
         self._looked_at, self._waited, self._workers = now, waiting > 0, max(1, workers)
         self.rate = self._measured(_REMEMBERED, _TRUSTED) or self._reckoned()
-        known = [rate for rate in (self.rate, self._measured(_LATELY, _DOUBTED)) if rate is not None]
-        self.recent_lower_bound = min(known, default=None)
+        rates = [rate for rate in (self.rate, self._measured(_LATELY, _DOUBTED)) if rate is not None]
+        self.recent_lower_bound = min(rates, default=None)
 
     def _waited_for(self) -> float:
         return sum(seconds for _, seconds, _ in self._spans)

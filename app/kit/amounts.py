@@ -46,9 +46,9 @@ def _written(value: Any, schema: Any, defs: Mapping[str, Any]) -> Any:
     """The value with text where the schema has an amount, and floats elsewhere."""
     places = _places(schema, defs)
     if isinstance(value, dict):
-        known = [place["properties"] for place in places if "properties" in place]
+        groups = [place["properties"] for place in places if "properties" in place]
         return {
-            key: _written(item, {"anyOf": [of[key] for of in known if key in of]}, defs) for key, item in value.items()
+            key: _written(item, {"anyOf": [of[key] for of in groups if key in of]}, defs) for key, item in value.items()
         }
     if isinstance(value, list):
         items = {"anyOf": [place["items"] for place in places if isinstance(place.get("items"), dict)]}

@@ -21,7 +21,7 @@ DOCUMENTED = {
 }
 
 
-def told(redis: Durability, store: Forced) -> Durability:
+def weakest(redis: Durability, store: Forced) -> Durability:
     """What the connected Redis does, and no more than the profile asks of it. With the profile `everysec` files are not
     forced: they follow within the half minute in which a kernel writes them."""
     return "everysec" if (redis, store) == ("always", "everysec") else redis

@@ -278,6 +278,6 @@ def sentence_of(problems: Sequence[Problem], count: int | None = None) -> str:
     count = len(problems) if count is None else count
     if count == 1:
         return problems[0].detail
-    told = [f"{problem.pointer}: {problem.detail}" for problem in problems[:MOST_LISTED]]
+    lines = [f"{problem.pointer}: {problem.detail}" for problem in problems[:MOST_LISTED]]
     more = [f"and {count - MOST_LISTED} more"] if count > MOST_LISTED else []
-    return f"{count} things are wrong: " + "; ".join(told + more)
+    return f"{count} things are wrong: " + "; ".join(lines + more)

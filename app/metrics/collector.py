@@ -19,8 +19,8 @@ class Collector(Generic[T]):
         self._look = look
         self._every = every
         self._state = threading.Condition()
-        self._seen: T | None = None
-        self._asked = self._answered = 0  # how often somebody asked, and the latest of them that a look answered
+        self._latest: T | None = None
+        self._requests = self._answered = 0  # how often somebody asked, and the latest of them that a look answered
         self._succeeded_at: float | None = None  # time.monotonic()
         self._failed = self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"collect {name}", daemon=True)
@@ -39,40 +39,40 @@ class Collector(Generic[T]):
         """What is seen now, or what was seen last where that takes longer than so many seconds or fails; and whether
         it is of now."""
         with self._state:
-            self._asked += 1
-            mine = self._asked
+            self._requests += 1
+            mine = self._requests
             self._state.notify_all()
             done = self._state.wait_for(lambda: self._answered >= mine, patience)
-            return self._seen, done and not self._failed
+            return self._latest, done and not self._failed
 
     def last(self, patience: float) -> tuple[T | None, bool]:
         """What was seen last, and whether that is so many seconds old at most."""
         with self._state:
             at = self._succeeded_at
-            return self._seen, not self._failed and at is not None and time.monotonic() - at <= patience
+            return self._latest, not self._failed and at is not None and time.monotonic() - at <= patience
 
     def _run(self) -> None:
         while True:
             with self._state:
-                stopped, asked = self._stopped, self._asked
+                stopped, request = self._stopped, self._requests
             try:
-                seen = self._look(asked > self._answered)
+                value = self._look(request > self._answered)
             except Exception as error:  # noqa: BLE001 - whatever it is, the next look may go well
                 if not self._failed:
                     log.warning("metrics of the %s are old ones: %s: %s", self.name, type(error).__name__, error)
-                self._heard(asked, None, failed=True)
+                self._store(request, None, failed=True)
             else:
-                self._heard(asked, seen, failed=False)
+                self._store(request, value, failed=False)
             if stopped:
                 return
             with self._state:
-                self._state.wait_for(lambda: self._stopped or self._asked > self._answered, self._every)
+                self._state.wait_for(lambda: self._stopped or self._requests > self._answered, self._every)
 
-    def _heard(self, asked: int, seen: T | None, *, failed: bool) -> None:
+    def _store(self, request: int, value: T | None, *, failed: bool) -> None:
         with self._state:
-            self._failed, self._answered = failed, asked
+            self._failed, self._answered = failed, request
             if not failed:
                 self._succeeded_at = time.monotonic()
-            if seen is not None:
-                self._seen = seen
+            if value is not None:
+                self._latest = value
             self._state.notify_all()

@@ -18,7 +18,7 @@ from warpdesk_server.app.metrics import gpu as gpu_metrics
 from warpdesk_server.app.metrics import privacy as privacy_metrics
 from warpdesk_server.app.metrics.collector import Collector
 from warpdesk_server.app.metrics.families import families, family, times
-from warpdesk_server.app.metrics.redis_source import Facts, RedisCollector, Seen
+from warpdesk_server.app.metrics.redis_source import Facts, RedisCollector, Snapshot
 from warpdesk_server.workers.metrics import COUNTED
 from warpdesk_server.workers.queue.counts import Amounts, Counts, Timed
 from warpdesk_server.workers.queue.protocol import FAILURES, PRIORITIES
@@ -37,7 +37,7 @@ class Metrics(Registered):
     def __init__(
         self,
         redis: RedisCollector,
-        ledger: Collector[privacy_metrics.Seen],
+        ledger: Collector[privacy_metrics.Snapshot],
         operations: Mapping[str, object],
         version: str,
         store: Store,
@@ -86,10 +86,10 @@ class Metrics(Registered):
         return iter(())  # registering asks nobody
 
     def collect(self) -> Iterator[Metric]:
-        yield from self.told(budgets=True)
+        yield from self.all_metrics(budgets=True)
 
-    def told(self, *, budgets: bool) -> Iterator[Metric]:
-        seen, fresh = self._redis.ask(PATIENCE)
+    def all_metrics(self, *, budgets: bool) -> Iterator[Metric]:
+        snapshot, fresh = self._redis.ask(PATIENCE)
         counts = self._redis.tally.totals()
         kept, fresh_ledger = self._ledger.last(privacy_metrics.OLD_SECONDS)
         yield from families(
@@ -104,10 +104,10 @@ class Metrics(Registered):
         yield from _of_store(self._store)
         if counts is not None:
             yield from self._counted(Counts.of(counts), {} if kept is None or not budgets else _datasets(kept))
-        if seen is not None:
-            yield from _of_queue(seen)
-            yield from _of_redis(seen.facts)
-            yield from gpu_metrics.collect(seen.workers)
+        if snapshot is not None:
+            yield from _of_queue(snapshot)
+            yield from _of_redis(snapshot.facts)
+            yield from gpu_metrics.collect(snapshot.workers)
         if kept is not None and budgets:
             yield from privacy_metrics.collect(kept)
 
@@ -141,8 +141,8 @@ class Metrics(Registered):
         if "operation" not in labels:
             return values
         place = labels.index("operation")
-        known = values[place] if values[place] in self._operations else "other"
-        return (*values[:place], known, *values[place + 1 :])
+        operation = values[place] if values[place] in self._operations else "other"
+        return (*values[:place], operation, *values[place + 1 :])
 
     def _zeros(self, name: str) -> list[tuple[str, ...]]:
         """What is told before the first: a rate cannot see a counter's first step if it begins with it."""
@@ -176,7 +176,7 @@ class _WithoutBudgets(Registered):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        return self._metrics.told(budgets=False)
+        return self._metrics.all_metrics(budgets=False)
 
 
 def _timed_as(route: str) -> str:
@@ -195,12 +195,12 @@ def _requests(counted: Amounts, requests: Iterable[tuple[str, str, int, float | 
         counted.add(len(durations), "http_requests_total", route, method, str(status))
         if status >= 500 and route.startswith("/v1/"):
             counted.add(len(durations), "http_failures_total", str(status))
-        known = [seconds for seconds in durations if seconds is not None]
-        counted.times(known, "http_request_duration_seconds", _timed_as(route), method)
+        timed = [seconds for seconds in durations if seconds is not None]
+        counted.times(timed, "http_request_duration_seconds", _timed_as(route), method)
 
 
-def _datasets(seen: privacy_metrics.Seen) -> dict[str, str]:
-    return {budget.id: budget.dataset for budget in seen.budgets}
+def _datasets(ledger: privacy_metrics.Snapshot) -> dict[str, str]:
+    return {budget.id: budget.dataset for budget in ledger.budgets}
 
 
 def _of_store(store: Store) -> Iterator[Metric]:
@@ -215,15 +215,16 @@ def _of_store(store: Store) -> Iterator[Metric]:
     )
 
 
-def _of_queue(seen: Seen) -> Iterator[Metric]:
+def _of_queue(snapshot: Snapshot) -> Iterator[Metric]:
     jobs: dict[tuple[str, ...], float] = defaultdict(float)
     oldest: dict[tuple[str, ...], float] = {}
     for queue in PRIORITIES:
-        backlog = seen.queues[queue]
+        backlog = snapshot.queues[queue]
         jobs |= {(queue, "queued"): backlog.queued, (queue, "running"): backlog.running}
         jobs[queue, "delayed"] = backlog.delayed
-        oldest[(queue,)] = 0.0 if backlog.oldest is None else max(0.0, seen.at - backlog.oldest)
-    yield from families({"queue_jobs": jobs, "queue_oldest_job_age_seconds": oldest, "dead_letters": {(): seen.dead}})
+        oldest[(queue,)] = 0.0 if backlog.oldest is None else max(0.0, snapshot.at - backlog.oldest)
+    dead: dict[tuple[str, ...], float] = {(): snapshot.dead}
+    yield from families({"queue_jobs": jobs, "queue_oldest_job_age_seconds": oldest, "dead_letters": dead})
 
 
 def _of_redis(facts: Facts) -> Iterator[Metric]:

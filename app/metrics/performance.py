@@ -35,7 +35,7 @@ class Hours:
     """What one device did, or all did: in the hours asked for, and in this and the last hour for the trend."""
 
     device: str  # "" for all
-    asked: Counts
+    counts: Counts
     this_hour: Counts
     two_hours: Counts
 
@@ -53,8 +53,8 @@ class Lately:
     waiting: Mapping[Priority, int]
 
     @property
-    def asked(self) -> Counts:
-        return self.all.asked
+    def counts(self) -> Counts:
+        return self.all.counts
 
     @property
     def seconds(self) -> float:
@@ -72,17 +72,17 @@ class History:
         """Asks Redis: call it in a thread."""
         at = jobs.time()
         now = int(at // HOUR)
-        ever, *asked = jobs.counted([now - ago for ago in range(hours + 1)])
+        ever, *counts = jobs.counted([now - ago for ago in range(hours + 1)])
         counted = Counts.of(ever)
         if counted.since != self._since:  # Redis lost what it had: those hours are no longer its
             self._since, self._means = counted.since, {}
         past = range(now - BASELINE_HOURS, now - 1)
-        known = self._means = {hour: means for hour, means in self._means.items() if hour in past}
+        means_by_hour = self._means = {hour: means for hour, means in self._means.items() if hour in past}
         for hour in past:
-            if hour not in known:  # kept one by one: who gave up waiting for all of them finds these
-                known[hour] = jobs.mean_launches(hour)
+            if hour not in means_by_hour:  # kept one by one: who gave up waiting for all of them finds these
+                means_by_hour[hour] = jobs.mean_launches(hour)
         waiting = jobs.waiting_by_owner()
-        kept = [_sum(asked), _sum(asked[:1]), _sum(asked[:2])]
+        kept = [_sum(counts), _sum(counts[:1]), _sum(counts[:2])]
         by_device = [Counts.by_device(amounts) for amounts in kept]
         return Lately(
             at=at,
@@ -90,7 +90,7 @@ class History:
             ever=counted,
             all=Hours("", *map(Counts.of, kept)),
             devices=[Hours(name, *(own.get(name, Counts()) for own in by_device)) for name in by_device[0]],
-            before=[known[hour] for hour in past],
+            before=[means_by_hour[hour] for hour in past],
             waiting={queue: sum(waiting.get(queue, {}).values()) for queue in PRIORITIES},
         )
 
@@ -103,7 +103,7 @@ def _sum(hours: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
     return total
 
 
-def told(lately: Lately) -> schemas.Performance:
+def report(lately: Lately) -> schemas.Performance:
     names = {operation for _, operation, _, _ in lately.ever.counters.get("jobs_finished_total", {})}
     return schemas.Performance(
         at=datetime.fromtimestamp(lately.at, UTC),
@@ -116,30 +116,30 @@ def told(lately: Lately) -> schemas.Performance:
 
 
 def _queue(lately: Lately, queue: Priority) -> schemas.QueuePerformance:
-    finished = _by(lately.asked, "jobs_finished_total", "state", queue=queue)
+    finished = _by(lately.counts, "jobs_finished_total", "state", queue=queue)
     return schemas.QueuePerformance(
         waiting=lately.waiting[queue],
         jobs=_by(lately.ever, "jobs_finished_total", "state", queue=queue),
         jobs_per_second=sum(finished.values()) / lately.seconds,
-        wait_seconds=_quantiles(_times(lately.asked, "job_wait_seconds", queue)),
-        seconds=_quantiles(_times(lately.asked, "job_seconds", queue)),
+        wait_seconds=_quantiles(_times(lately.counts, "job_wait_seconds", queue)),
+        seconds=_quantiles(_times(lately.counts, "job_seconds", queue)),
     )
 
 
 def _operation(lately: Lately, name: str) -> schemas.OperationPerformance:
-    asked = lately.asked
-    finished = _by(asked, "jobs_finished_total", "state", operation=name)
-    computed = _by(asked, "jobs_computed_total", "backend", operation=name)
+    counts = lately.counts
+    finished = _by(counts, "jobs_finished_total", "state", operation=name)
+    computed = _by(counts, "jobs_computed_total", "backend", operation=name)
     return schemas.OperationPerformance(
         jobs=_by(lately.ever, "jobs_finished_total", "state", operation=name),
         jobs_per_second=sum(finished.values()) / lately.seconds,
-        failures=_by(asked, "jobs_finished_total", "reason", operation=name, state="failed"),
-        coalesced=round(_amount(asked, "jobs_coalesced_total", name)),
-        retries=round(_amount(asked, "job_retries_total", name)),
-        fallbacks=_by(asked, "fallbacks_total", "reason", operation=name),
+        failures=_by(counts, "jobs_finished_total", "reason", operation=name, state="failed"),
+        coalesced=round(_amount(counts, "jobs_coalesced_total", name)),
+        retries=round(_amount(counts, "job_retries_total", name)),
+        fallbacks=_by(counts, "fallbacks_total", "reason", operation=name),
         gpu_share=computed.get("gpu", 0) / sum(computed.values()) if computed else None,
         batches=_batches(
-            _times(asked, "batch_size", name).buckets, _by(asked, "batches_total", "trigger", operation=name)
+            _times(counts, "batch_size", name).buckets, _by(counts, "batches_total", "trigger", operation=name)
         ),
         backends={backend: _backend(lately, name, backend) for backend in computed},
     )
@@ -151,23 +151,23 @@ def _backend(lately: Lately, name: str, backend: str) -> schemas.BackendPerforma
         devices={
             hours.device: _computing(lately, hours, name, backend)
             for hours in lately.devices
-            if _amount(hours.asked, "jobs_computed_total", name, backend)
+            if _amount(hours.counts, "jobs_computed_total", name, backend)
         },
     )
 
 
 def _computing(lately: Lately, hours: Hours, name: str, backend: str) -> schemas.Computing:
-    asked = hours.asked
-    computed = round(_amount(asked, "jobs_computed_total", name, backend))
-    runs = _times(asked, "job_run_seconds", name, backend)
-    launches = {size: _times(asked, "kernel_duration_seconds", name, backend, size) for size in SIZE_CLASSES}
+    counts = hours.counts
+    computed = round(_amount(counts, "jobs_computed_total", name, backend))
+    runs = _times(counts, "job_run_seconds", name, backend)
+    launches = {size: _times(counts, "kernel_duration_seconds", name, backend, size) for size in SIZE_CLASSES}
     busy = sum(timed.sum for timed in launches.values())
 
     def a_second(family: str) -> float | None:
-        return _amount(asked, family, name, backend) / busy if busy else None
+        return _amount(counts, family, name, backend) / busy if busy else None
 
     def a_thousand_jobs(family: str) -> float | None:
-        amount = _amount(asked, family, name, backend)
+        amount = _amount(counts, family, name, backend)
         return amount / runs.count * 1000 if amount and runs.count else None
 
     return schemas.Computing(

@@ -18,23 +18,23 @@ MOST = 100  # datasets: each is some series
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     budgets: Sequence[Budget]  # open ones, of which a dataset has one
     left_out: int
     rounds: Mapping[Phase, int]
     round_bytes: int
 
 
-def look(ledger: Ledger, rounds: Rounds) -> Seen:
+def look(ledger: Ledger, rounds: Rounds) -> Snapshot:
     """Asks the database."""
     budgets, left_out = ledger.budgets.oldest_open(MOST)
-    return Seen(budgets, left_out, rounds.phases(), rounds.live_bytes())
+    return Snapshot(budgets, left_out, rounds.phases(), rounds.live_bytes())
 
 
-def collect(seen: Seen) -> Iterator[Metric]:
+def collect(snapshot: Snapshot) -> Iterator[Metric]:
     """All metrics of budgets and rounds, but the counted charges."""
     for name in ("epsilon", "delta", "rho"):
-        budgets = [budget for budget in seen.budgets if name in budget.total]
+        budgets = [budget for budget in snapshot.budgets if name in budget.total]
         yield from families(
             {
                 f"privacy_{name}_budget": {(budget.dataset,): float(budget.total[name]) for budget in budgets},
@@ -43,8 +43,8 @@ def collect(seen: Seen) -> Iterator[Metric]:
         )
     yield from families(
         {
-            "privacy_datasets_left_out": {(): seen.left_out},
-            "rounds": {(phase,): seen.rounds.get(phase, 0) for phase in PHASES},
-            "round_bytes": {(): seen.round_bytes},
+            "privacy_datasets_left_out": {(): snapshot.left_out},
+            "rounds": {(phase,): snapshot.rounds.get(phase, 0) for phase in PHASES},
+            "round_bytes": {(): snapshot.round_bytes},
         }
     )

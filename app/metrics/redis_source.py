@@ -39,7 +39,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Snapshot:
     at: float  # Unix seconds by Redis' clock
     queues: Mapping[Priority, Backlog]
     dead: int
@@ -47,7 +47,7 @@ class Seen:
     facts: Facts
 
 
-class RedisCollector(Collector[Seen]):
+class RedisCollector(Collector[Snapshot]):
     """The counts are in `tally`."""
 
     def __init__(self, url: str, patience: float) -> None:
@@ -64,13 +64,13 @@ class RedisCollector(Collector[Seen]):
             self._queue.count_left(self.tally)
         self._connection.close()
 
-    def _seen_now(self, asked: bool) -> Seen | None:
-        if asked or not self.tally.empty:
-            self._queue.count(self.tally, ask=asked)
-        if not asked:
+    def _seen_now(self, requested: bool) -> Snapshot | None:
+        if requested or not self.tally.empty:
+            self._queue.count(self.tally, ask=requested)
+        if not requested:
             return None
         queues, dead = self._queue.queues()
-        return Seen(self._queue.time(), queues, dead, self._queue.workers(), self._itself())
+        return Snapshot(self._queue.time(), queues, dead, self._queue.workers(), self._itself())
 
     def _itself(self) -> Facts:
         now = time.monotonic()
@@ -80,14 +80,14 @@ class RedisCollector(Collector[Seen]):
 
     def _ask_itself(self) -> Facts:
         try:
-            told = self._connection.info()
+            info = self._connection.info()
         except ResponseError:
-            told = {}
-        policy, appends = told.get("maxmemory_policy"), told.get("aof_enabled")
+            info = {}
+        policy, appends = info.get("maxmemory_policy"), info.get("aof_enabled")
         return Facts(
-            memory=told.get("used_memory"),
-            max_memory=told.get("maxmemory"),
-            evicted=told.get("evicted_keys"),
+            memory=info.get("used_memory"),
+            max_memory=info.get("maxmemory"),
+            evicted=info.get("evicted_keys"),
             keeps=None if policy is None or appends is None else policy == "noeviction" and appends == 1,
             durability=durability.of_redis(self._connection),
         )

@@ -56,12 +56,12 @@ async def read_input(attempt: str, name: str, request: Request, _: Worker, servi
         raise found
     owner, array_id = _place(found, name)
     gone = Refusal("unknown-array", f"The job has no input {name[:64]!r}, or has it no more")
-    info = await anyio.to_thread.run_sync(_known, services, found, name)
+    info = await anyio.to_thread.run_sync(_input_info, services, found, name)
     if info is None:
         raise gone
-    told = {"ETag": f'"{array_id}"', "Warpdesk-Array": json.dumps(asdict(info))}
+    headers = {"ETag": f'"{array_id}"', "Warpdesk-Array": json.dumps(asdict(info))}
     try:
-        return await downloads.download(request, services.store.path(owner, array_id), told, NPY)
+        return await downloads.download(request, services.store.path(owner, array_id), headers, NPY)
     except FileNotFoundError:
         raise gone from None
 
@@ -72,30 +72,32 @@ async def read_inputs(request: Request, caller: Worker, services: ServicesDep) -
     it tells of. What it tells nothing of is to be asked for alone."""
     try:
         with bodies.room(request, limits.WANTED, services.for_workers) as share:
-            asked = WantedInputs.model_validate_json(await bodies.read(request, limits.WANTED, share))
+            request_body = WantedInputs.model_validate_json(await bodies.read(request, limits.WANTED, share))
     except ValidationError as error:
         raise Refusal("invalid-request", f"The list of inputs is malformed in {error.error_count()} places") from None
-    wanted = asked.inputs
-    records = await attempts.claimed(services, {attempt: asked.claims.get(attempt, "") for attempt, _name in wanted})
+    wanted = request_body.inputs
+    records = await attempts.claimed(
+        services, {attempt: request_body.claims.get(attempt, "") for attempt, _name in wanted}
+    )
 
     share = services.for_workers.take(caller.id, limits.INPUTS_AT_ONCE)
     request.state.shares.append(share)
 
     def read() -> list[bytes]:
-        told, files, room = list[ArrayInfo | None](), list[bytes](), limits.INPUTS_AT_ONCE
+        infos, files, room = list[ArrayInfo | None](), list[bytes](), limits.INPUTS_AT_ONCE
         for attempt, name in wanted:
             content, found = None, records[attempt]
             if isinstance(found, Refusal):
-                told.append(None)
+                infos.append(None)
                 continue
-            info = _known(services, found, name)
+            info = _input_info(services, found, name)
             if info is not None and info.nbytes <= room:
                 with suppress(FileNotFoundError):
                     content = services.store.path(*_place(found, name)).read_bytes()
                     files.append(content)
                     room -= len(content)
-            told.append(info if content is not None else None)
-        head = SentInputs(arrays=tuple(told)).model_dump_json().encode()
+            infos.append(info if content is not None else None)
+        head = SentInputs(arrays=tuple(infos)).model_dump_json().encode()
         return [len(head).to_bytes(4, "big") + head, *files]
 
     content = await anyio.to_thread.run_sync(read)
@@ -171,7 +173,7 @@ def _place(record: JobRecord, name: str) -> tuple[str, str]:
     return record.request.owner, record.request.inputs.get(name, "")
 
 
-def _known(services: Services, record: JobRecord, name: str) -> ArrayInfo | None:
+def _input_info(services: Services, record: JobRecord, name: str) -> ArrayInfo | None:
     """What is known of an input; None where it is gone, or is not what a budget was charged for, which a worker of
     another host cannot see. Reads files: call it in a thread."""
     owner, array_id = _place(record, name)

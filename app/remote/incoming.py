@@ -155,8 +155,8 @@ class Incoming:
             else output
             for name, output in self._document.outputs.items()
         }
-        told = {"owner": self._owner, "outputs": outputs, "expires_at": self._expires_at}
-        return self._place.move(self._document.model_copy(update=told).model_dump_json())
+        document = {"owner": self._owner, "outputs": outputs, "expires_at": self._expires_at}
+        return self._place.move(self._document.model_copy(update=document).model_dump_json())
 
     def discard(self) -> None:
         """Delete what came, unless it was moved."""

@@ -36,7 +36,7 @@ EVERY = 0.5  # seconds between two looks, where nothing tells that there is some
 async def drive(services: Services) -> None:
     """Work on every round for which there is something to do, each by itself. What fails is tried again."""
     working = dict[str, asyncio.Task[None]]()
-    told = dict[str, str]()  # one line for what goes no further, not one for each look
+    logged = dict[str, str]()  # one line for what goes no further, not one for each look
     try:
         while True:
             with suppress(TimeoutError):
@@ -44,13 +44,13 @@ async def drive(services: Services) -> None:
                     await services.rounds_moved.wait()
             services.rounds_moved.clear()
             for round_id in [name for name, task in working.items() if task.done()]:
-                _tell(round_id, _reason(working.pop(round_id)), told)
+                _tell(round_id, _reason(working.pop(round_id)), logged)
             try:
                 due = await anyio.to_thread.run_sync(services.rounds.due)
             except Exception as error:  # noqa: BLE001 - a database that is away: the API must go on
-                _tell("every round", type(error).__name__, told)
+                _tell("every round", type(error).__name__, logged)
                 continue
-            _tell("every round", "", told)
+            _tell("every round", "", logged)
             for round_id in due:
                 if round_id not in working:
                     working[round_id] = asyncio.create_task(_step(services, round_id), name=round_id)
@@ -60,12 +60,12 @@ async def drive(services: Services) -> None:
         await asyncio.gather(*working.values(), return_exceptions=True)
 
 
-def _tell(what: str, why: str, told: dict[str, str]) -> None:
-    if why and told.get(what) != why:
+def _tell(what: str, why: str, logged: dict[str, str]) -> None:
+    if why and logged.get(what) != why:
         log.warning("%s goes no further for now: %s", what, why)
-        told[what] = why
+        logged[what] = why
     if not why:
-        told.pop(what, None)
+        logged.pop(what, None)
 
 
 def _reason(ended: "asyncio.Task[None]") -> str:

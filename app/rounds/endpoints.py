@@ -54,19 +54,19 @@ B = TypeVar("B", bound=Body)
 async def create(request: Request, caller: Submitter, services: ServicesDep) -> Response:
     """The clients' join tokens are in the answer and nowhere else. Refused where the sum could overflow."""
     services.submission_rate.take(caller.id)
-    asked = await _body(request, services, schemas.RoundRequest)
+    body = await _body(request, services, schemas.RoundRequest)
     new = NewRound(
         owner=caller.id,
-        clients=asked.clients,
-        min_clients=asked.min_clients,
-        threshold=asked.threshold,
-        dimension=asked.dimension,
-        modulus_bits=asked.modulus_bits,
-        quantisation=asked.quantisation,
-        output=asked.output,
-        backend=asked.backend,
+        clients=body.clients,
+        min_clients=body.min_clients,
+        threshold=body.threshold,
+        dimension=body.dimension,
+        modulus_bits=body.modulus_bits,
+        quantisation=body.quantisation,
+        output=body.output,
+        backend=body.backend,
         deadlines=(
-            asked.deadlines.keys_s, asked.deadlines.shares_s, asked.deadlines.masked_s, asked.deadlines.unmask_s,
+            body.deadlines.keys_s, body.deadlines.shares_s, body.deadlines.masked_s, body.deadlines.unmask_s,
         ),
     )  # fmt: skip
     if found := [Problem(f"/{field}", sentence) for field, sentence in problems(new)]:
@@ -97,7 +97,7 @@ async def create(request: Request, caller: Submitter, services: ServicesDep) -> 
 )
 async def see(round_id: str, request: Request, services: ServicesDep) -> schemas.Round:
     """For the key that made the round, and for its clients."""
-    status = await _seen(request, services, round_id)
+    status = await _status(request, services, round_id)
     created_at = moment(status.created_at)
     assert created_at is not None  # noqa: S101
     return schemas.Round(
@@ -170,7 +170,7 @@ async def send_keys(round_id: str, request: Request, services: ServicesDep) -> R
 )
 async def roster(round_id: str, request: Request, services: ServicesDep) -> schemas.Roster:
     """Known once the keys are in, or their time is over."""
-    status = await _seen(request, services, round_id)
+    status = await _status(request, services, round_id)
     found = await services.ask_ledger(status.owner, lambda: services.rounds.roster(round_id))
     return schemas.Roster(
         round=round_id,
@@ -269,7 +269,7 @@ async def send_masked(round_id: str, request: Request, services: ServicesDep) ->
 )
 async def survivors(round_id: str, request: Request, services: ServicesDep) -> schemas.Survivors:
     """Known once the masked vectors are in, or their time is over. Who dropped out has dropped out for good."""
-    status = await _seen(request, services, round_id)
+    status = await _status(request, services, round_id)
     stayed, gone = await services.ask_ledger(status.owner, lambda: services.rounds.survivors(round_id))
     return schemas.Survivors(survivors=stayed, dropped=gone)
 
@@ -313,7 +313,7 @@ async def result(round_id: str, caller: Reader, services: ServicesDep) -> Respon
     stayed, gone = await services.ask_ledger(caller.id, lambda: services.rounds.survivors(round_id))
     record = await own_job(services, caller, status.job_id)
 
-    def told(whole: dict[str, Any]) -> bytes:
+    def statement_of(whole: dict[str, Any]) -> bytes:
         outputs = whole["outputs"]
         return pydantic_core.to_json(
             {
@@ -328,7 +328,7 @@ async def result(round_id: str, caller: Reader, services: ServicesDep) -> Respon
             }
         )
 
-    return Response(await results.written(services, record, told), media_type="application/json")
+    return Response(await results.written(services, record, statement_of), media_type="application/json")
 
 
 def _statement(status: Status, stayed: int, gone: int) -> str:
@@ -367,7 +367,7 @@ async def _own(services: Services, caller: Key, round_id: str) -> Status:
     return status
 
 
-async def _seen(request: Request, services: Services, round_id: str) -> Status:
+async def _status(request: Request, services: Services, round_id: str) -> Status:
     """The state of a round for who made it or is in it."""
     if auth.token_of(request).startswith("wdj_"):
         member = await _member(request, services, round_id)
