@@ -1,4 +1,4 @@
-"""The arrays of a store as files: published whole, found while their content is what their id says, and erased."""
+"""The array files of a store: published whole, served while their content matches their id, and erased."""
 
 import json
 import logging
@@ -26,18 +26,19 @@ log = logging.getLogger("warpdesk.store")
 
 _ARRAY_ID = re.compile(r"blake3:([0-9a-f]{64})")
 
-# Bytes of an array that others of its owner may wait for.
+# A larger array, in bytes, is forced to the disk before its owner's directory is locked: others wait for that lock.
 _FORCED_AT_ONCE = 1 << 20
 
-# Bytes of an array that is shown before it is on the disk: hashed in 0.1 ms.
+# The largest array, in bytes, that becomes visible before it is on the disk: its id is checked in 0.1 ms.
 _PROVEN = 256 << 10
 
 
 class ArrayFiles:
-    """The arrays of all owners, in a directory each. Who writes them counts them in `usage`."""
+    """The array files of all owners, in one directory for each owner. A process that writes them counts
+    them in `usage`."""
 
     def __init__(self, root: Path, *, forced: bool, kept_free: int, usage: Usage | None) -> None:
-        """With `forced`, what is published or deleted is so after a power cut too."""
+        """With `forced`, publications and deletions survive a power cut."""
         self._root, self._forced, self._kept_free, self._usage = root, forced, kept_free, usage
         self._keys = StoreKeys(root)
         self._directories: dict[str, Path] = {}  # of owners who were asked for: API keys are few
@@ -45,8 +46,8 @@ class ArrayFiles:
     def writer(
         self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
     ) -> "SpoolWriter":
-        """Begin an array that lives `ttl` seconds from its commit. A unique one gets an id of its own, also where the
-        same content is there already: whoever erases the one does not erase the other."""
+        """Begin an array that lives `ttl` seconds from its commit. A unique array gets an id of its own even if the
+        same content is stored already: erasing one of them does not erase the other."""
         self.require_room(ArrayInfo(dtype, shape).nbytes)
         return SpoolWriter(self, owner, ArrayInfo(dtype, shape), ttl, unique=unique)
 
@@ -55,7 +56,7 @@ class ArrayFiles:
         return stored if stored is not None and stored.expires_at > time.time() else None
 
     def info_of(self, owner: str, array_id: str) -> ArrayInfo | None:
-        """What an array holds that is there, its time over or not."""
+        """The description of a stored array, expired or not; None if it is not stored."""
         stored = self._there(owner, array_id)
         return None if stored is None else stored.info
 
@@ -63,12 +64,12 @@ class ArrayFiles:
         return self._description(owner, array_id).exists()
 
     def intact(self, owner: str, array_id: str) -> bool:
-        """Whether an array's content is still what its id says. One whose id was made its own never is."""
+        """Whether an array's content still matches its id. That of a unique array never does."""
         stored, _ = self._described(owner, array_id)
         return stored is not None and self._proven(owner, stored)
 
     def path(self, owner: str, array_id: str) -> Path:
-        """The array as an .npy file. Raises ValueError for a malformed id."""
+        """The path of the array's .npy file. Raises ValueError for a malformed id."""
         return self._directory(owner) / f"{_hex(array_id)}.npy"
 
     def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
@@ -89,11 +90,11 @@ class ArrayFiles:
         return alone_in(self._directory(owner))
 
     def require_room(self, size: int) -> None:
-        """Raise OSError where so many bytes would take of what is kept free."""
+        """Raise OSError if `size` more bytes would use disk space that is kept free."""
         require_room(self._root, size, self._kept_free)
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
-        """The id these bytes have as an array of this owner."""
+        """The array id that these bytes have as an array of this owner."""
         mac = self._keys.array_mac(owner, ArrayInfo(dtype, shape))
         mac.update(data)
         return id_of(mac)
@@ -118,12 +119,12 @@ class ArrayFiles:
         unique: bool = False,
         linked: bool = False,
     ) -> StoredArray:
-        """Move a finished file to its id. The same content again only lives longer.
+        """Publish a finished file under its array id. If the same content is stored already, extend its lifetime.
 
-        What is there is whole at any moment, also for whoever comes after a power cut, and nobody is told of it before
-        it is on the disk. A new small array is moved first and forced once, whole: its description names the start of
-        the machine it was written in, and after another start its id has to prove its content. Of any other the
-        contents are forced before the moves that make them visible, and the moves after them.
+        An array is whole whenever it is visible, after a power cut too, and its id is returned only once it is on the
+        disk. A new small array is moved first and forced once, with its directory. Its description names the boot in
+        which it was written, and after another boot its content is checked against its id. For any other array the
+        contents are forced before the moves that make them visible, and the moves after that.
         """
         directory = self._directory(owner)
         if not (directory / "owner").exists():
@@ -168,8 +169,10 @@ class ArrayFiles:
     def _prolong(
         self, owner: str, array_id: str, info: ArrayInfo, ttl: float, content: Sequence[bytes | memoryview]
     ) -> StoredArray | None:
-        """Have a small array that is there with this content live longer, at the least `ttl` seconds; None where it is
-        not. Its file is given another time: what is on the disk already is not written again."""
+        """Extend the lifetime of a small array to at least `ttl` seconds; None if it is not stored with this content.
+
+        Only the description file's mtime changes: what is on the disk already is not written again.
+        """
         file, description = self.path(owner, array_id), self._description(owner, array_id)
         if info.nbytes > _PROVEN or not description.exists():
             return None
@@ -187,7 +190,7 @@ class ArrayFiles:
 
     @contextmanager
     def _written(self, text: bytes) -> Iterator[Path]:
-        """A new file with this text, to be moved where it belongs; none is left when that fails."""
+        """A new temporary file with this text, for the caller to move; deleted if an OSError is raised."""
         file = self._root / "uploads" / secrets.token_hex(16)
         try:
             file.write_bytes(text)
@@ -197,12 +200,12 @@ class ArrayFiles:
             raise
 
     def _force(self, path: Path) -> None:
-        """Have a file or a directory on the disk, where that is promised."""
+        """Force a file or a directory to the disk, if the store is durable."""
         if self._forced:
             force(path)
 
     def _there(self, owner: str, array_id: str) -> StoredArray | None:
-        """An array whose content is whole."""
+        """The stored array of this id, whose content is whole; None if there is none."""
         if not _ARRAY_ID.fullmatch(array_id):
             return None
         stored, shown_in = self._described(owner, array_id)
@@ -217,7 +220,7 @@ class ArrayFiles:
         return None
 
     def _proven(self, owner: str, stored: StoredArray) -> bool:
-        """Whether the content is what its id says, which only a power cut can have changed."""
+        """Whether an array's content matches its id, which only a power cut can have changed."""
         try:
             content = self.path(owner, stored.id).read_bytes()
         except FileNotFoundError:
@@ -227,7 +230,7 @@ class ArrayFiles:
         return content.startswith(header) and self.digest(owner, dtype, shape, content[len(header) :]) == stored.id
 
     def _described(self, owner: str, array_id: str) -> tuple[StoredArray | None, str | None]:
-        """What a description tells, and in which start of the machine it was shown before it was forced, if it was."""
+        """The array of a description file, and the boot in which it became visible before it was forced, or None."""
         fields, changed_at = read_description(self._description(owner, array_id))
         try:
             info = fields["info"]
@@ -251,7 +254,7 @@ class ArrayFiles:
 
 
 class SpoolWriter(NpyWriter):
-    """An array on its way into a store."""
+    """The writer of one array into a store. Used as a context manager, it deletes what was not committed."""
 
     def __init__(self, store: ArrayFiles, owner: str, info: ArrayInfo, ttl: float, *, unique: bool) -> None:
         mac = store._keys.array_mac(owner, info)
@@ -293,7 +296,7 @@ class SpoolWriter(NpyWriter):
 
 
 def size_of(info: ArrayInfo) -> int:
-    """Bytes of the disk that an array takes: its file and its description."""
+    """The disk space of an array in bytes: its .npy file and its description file."""
     return on_disk(len(npy.header(info.dtype, info.shape)) + info.nbytes) + BLOCK
 
 

@@ -1,4 +1,4 @@
-"""Which store a worker has: the spool where it can reach it, else the API's."""
+"""The choice of a worker's store: the spool directory on this machine, or the store behind the API."""
 
 from warpdesk_server.workers.settings import WorkerSettings
 from warpdesk_server.workers.store.protocol import WorkerStore
@@ -6,7 +6,7 @@ from warpdesk_server.workers.store.spool import SpoolStore
 
 
 def open_store(settings: WorkerSettings) -> WorkerStore:
-    """Parent and child each open it."""
+    """Open the store that the settings choose. The worker's parent and child processes each open one."""
     if settings.api_url:
         from warpdesk_server.workers.store.remote.store import RemoteStore  # with it comes an HTTP client
 

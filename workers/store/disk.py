@@ -1,6 +1,6 @@
-"""The disk: files are forced to it, so that a power cut does not take them back, and a part of it is kept free.
+"""The store's disk: files are forced to it, so that they survive a power cut, and a reserve of it is kept free.
 
-Each is forced by itself, or the file system is as a whole: that is one wait for the disk instead of several for each
+Files are forced one by one, or the file system as a whole: that is one wait for the disk instead of several for each
 file. On ext4 and a virtual SSD, 64 directories with two small files each: 50 ms one after another, 20 ms in eight
 threads, 3 ms as a whole.
 """
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-# Bytes of whatever processes that may wait to be written where the file system is forced as a whole: all have to be.
+# The most dirty bytes, of all processes, with which the file system is forced as a whole: it writes all of them.
 _LITTLE = 16 << 20
 _THREADS = 8  # ext4 writes its journal once for all that wait for it; more threads are no quicker
 # statfs(2): file systems whose syncfs(2) waits as fsync(2) does. FUSE's may not tell its server at all.
@@ -23,7 +23,7 @@ _TOLD_SINCE = (5, 8)  # the kernel from which on syncfs(2) says that something c
 
 _WAITING = re.compile(rb"^(?:Dirty|Writeback):\s+(\d+) kB$", re.MULTILINE)
 
-# What is kept free for Redis, the ledger and the audit log: a part of the disk, within bounds. Redis writes its
+# The reserve for Redis, the ledger and the audit log: a part of the disk, within bounds. Redis writes its
 # append-only file anew once it has doubled, from 64 MB on.
 _KEPT_PART, _KEPT_LEAST, _KEPT_MOST, _KEPT_OF_SMALL = 20, 1 << 30, 4 << 30, 4
 
@@ -31,28 +31,28 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def size(path: Path) -> int:
-    """Bytes of the disk that a directory is on."""
+    """The size in bytes of the disk that a directory is on."""
     found = os.statvfs(path)
     return found.f_blocks * found.f_frsize
 
 
 def free(path: Path | int) -> int:
-    """Bytes that may be written to it."""
+    """The free bytes of the disk that a directory or an open file is on."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
 
 
 def reserve(path: Path) -> int:
-    """Bytes to keep free of it: a twentieth, at least 1 and at most 4 GiB, and never more than a quarter."""
+    """The bytes of a disk to keep free: a twentieth, at least 1 and at most 4 GiB, and never more than a quarter."""
     whole = size(path)
     return min(max(whole // _KEPT_PART, _KEPT_LEAST), _KEPT_MOST, whole // _KEPT_OF_SMALL)
 
 
 class Reserved(OSError):
-    """What would be written would take of the bytes that are kept free. Its errno is that of a full disk."""
+    """A write was refused because it would use the disk space that is kept free. Its errno is that of a full disk."""
 
     def __init__(self, more: int, kept: int) -> None:
-        # How much is free is of all owners, and the sentence goes to one.
+        # Without the free space: it depends on all owners, and one owner reads the sentence.
         self.sentence = (
             f"{more} bytes more would not leave the {kept} bytes of the disk that are kept for Redis and the ledger"
         )
@@ -60,13 +60,13 @@ class Reserved(OSError):
 
 
 def require_room(path: Path | int, more: int, kept: int) -> None:
-    """Raise Reserved where so many bytes more would take of what is kept free."""
+    """Raise Reserved if `more` bytes would use the disk space that is kept free."""
     if kept and free(path) - more < kept:
         raise Reserved(more, kept)
 
 
 def force(*paths: Path) -> None:
-    """Have these files and directories on the disk. Raises OSError where they cannot be written."""
+    """Force files and directories to the disk, one by one. Raises OSError if they cannot be written."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -76,16 +76,16 @@ def force(*paths: Path) -> None:
 
 
 def force_files(files: Sequence[Path], parent: Path) -> None:
-    """Have files and directories on the disk, all on the file system of `parent`. Raises OSError."""
+    """Force files and directories of the file system of `parent` to the disk. Raises OSError."""
     if _dirty() > _LITTLE or not _force_all_of(parent):
         force(*files)
 
 
 def force_directories(directories: Sequence[Path], parent: Path, moved_from: Sequence[Path]) -> None:
-    """Have directories of `parent` on the disk, with the files in each. Raises OSError.
+    """Force directories in `parent`, and the files in each, to the disk. Raises OSError.
 
-    They were in other directories before, and must not be in two: on a file system without a journal a check after a
-    power cut would leave either.
+    They were moved here from the directories `moved_from`, which are forced too: on a file system without a journal a
+    check after a power cut could otherwise leave either place.
     """
     if not directories:
         return
@@ -98,8 +98,8 @@ def force_directories(directories: Sequence[Path], parent: Path, moved_from: Seq
 
 @cache
 def boot() -> str:
-    """The name of the time since this machine was started: what files of its own disk hold that were written in it, no
-    power cut has changed. Empty where the system does not tell."""
+    """The kernel's id of the present boot, empty if the system has none. No power cut has changed a file of this
+    machine's disk that was written in the present boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -111,7 +111,7 @@ def _force_tree(directory: Path) -> None:
 
 
 def _force_all_of(path: Path) -> bool:
-    """Force the file system that a directory is on; False where that would promise too little."""
+    """Force the whole file system that a directory is on; False if its syncfs(2) guarantees too little."""
     if not _tells(os.uname().release):
         return False
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -138,7 +138,7 @@ def _kind(descriptor: int) -> int:
 
 
 def _dirty() -> int:
-    """Bytes that wait to be written, of all file systems."""
+    """The bytes of all file systems that the kernel has not written to disk yet."""
     try:
         descriptor = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -15,7 +15,7 @@ log = logging.getLogger("warpdesk.store")
 
 @contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
-    """Let nobody else, in this or another process, publish into this directory or delete from it."""
+    """Hold the exclusive lock of a store directory: no other thread or process publishes or deletes in it meanwhile."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -44,15 +44,15 @@ def expiry(fields: Mapping[str, Any]) -> float | None:
 
 
 def read_description(file: Path) -> tuple[dict[str, Any], float]:
-    """The fields of a description and when its file was changed, in Unix seconds. One that is damaged, as a crash of
-    the machine may leave it, is like none: empty."""
+    """The fields of a description file and its mtime in Unix seconds. A missing or damaged file has no fields: a
+    crash of the machine may damage one."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return {}, 0.0
     try:
         status = os.fstat(descriptor)
-        if not status.st_size:  # of a result that is being written, or made ahead
+        if not status.st_size:  # the file of a result that is being written, or was made ahead
             return {}, 0.0
         fields = json.loads(os.read(descriptor, status.st_size))
     except ValueError:

@@ -1,4 +1,4 @@
-"""A result that was written on another host, on its way into a store."""
+"""A job result that a worker on another host sends into the store."""
 
 import errno
 import secrets
@@ -17,7 +17,7 @@ _READ_AT_ONCE = 1 << 20  # bytes of an output that is proven
 
 
 class IncomingResult:
-    """Nothing is at its place before it is whole."""
+    """A job result that is being received. It is moved to its place in the store once it is whole."""
 
     def __init__(self, uploads: Path, place: Path, owner: str, keys: StoreKeys, kept_free: int) -> None:
         self._place, self._owner, self._keys, self._kept_free = place, owner, keys, kept_free
@@ -25,13 +25,16 @@ class IncomingResult:
         self._directory.mkdir(mode=0o700)
 
     def writer(self, file: str, dtype: DType, shape: tuple[int, ...]) -> NpyWriter:
-        """Begin the array of an output; its `finish` returns the array's id."""
+        """Begin the array file of one output; the writer's `finish` returns the array's id."""
         info = ArrayInfo(dtype, shape)
         return NpyWriter(self._directory / file, info, self._keys.array_mac(self._owner, info), self._kept_free)
 
     def move(self, document: str) -> bool:
-        """Add `result.json`, and be the attempt's result. False where it has one: nothing takes the place of a result
-        that may be committed. What a power cut left of one never was, and gives way."""
+        """Add `result.json` and move the result to its place. False if the attempt has a result already.
+
+        Nothing replaces a result that may be committed. One that a power cut damaged was never committed: it is
+        replaced.
+        """
         (self._directory / "result.json").write_text(document)
         if self._moved():
             return True
@@ -42,7 +45,7 @@ class IncomingResult:
             return self._moved()
 
     def _moved(self) -> bool:
-        """Take the place, where nothing is or an empty directory."""
+        """Move the directory to the result's place; False if a directory with files is there."""
         try:
             self._directory.rename(self._place)
         except OSError as error:
@@ -52,7 +55,7 @@ class IncomingResult:
         return True
 
     def _is_whole(self) -> bool:
-        """Whether the files of the result at the place are what its document says."""
+        """Whether the files of the result that is stored already match its document."""
         try:
             document = ResultDocument.model_validate_json((self._place / "result.json").read_bytes())
             for output in document.outputs.values():
@@ -69,5 +72,5 @@ class IncomingResult:
         return True
 
     def discard(self) -> None:
-        """Delete what came, unless it was moved."""
+        """Delete the received files, unless they were moved."""
         shutil.rmtree(self._directory, ignore_errors=True)

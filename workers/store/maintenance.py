@@ -1,4 +1,4 @@
-"""The upkeep of a store's directory: delete what is past its time, and count what is there."""
+"""The maintenance of a store's directory: delete expired files, and recount what is stored."""
 
 import logging
 import os
@@ -24,9 +24,10 @@ _CHECKED_SECONDS = 120.0
 
 
 class Sweep:
-    """One look through a store's directory. `unread` tells without Redis whether certainly no live job reads an array.
+    """One sweep through a store's directory, which deletes expired files.
 
-    `in_use` asks Redis whether one does, and is None where Redis cannot say.
+    `in_use` asks Redis whether a live job reads an array; it returns None if Redis does not answer. `unread` says
+    without Redis whether it is certain that no live job reads the array.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Sweep:
         self._now = time.time()
 
     def run(self) -> int:
-        """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many."""
+        """Delete expired arrays that no live job reads, stale uploads and orphaned results; returns how many."""
         removed = 0
         for upload in chain((self._root / "uploads").iterdir(), (self._root / "ahead").iterdir()):
             if modified_at(upload) < self._now - ABANDONED_SECONDS:
@@ -81,10 +82,10 @@ class Sweep:
         return removed
 
     def _is_read(self, owner: str, array_id: str, over_for: float) -> bool:
-        """Whether a live job may read an array whose time is over for so many seconds.
+        """Whether a live job may read an array that expired `over_for` seconds ago.
 
-        While Redis is away the table of what is stored answers, which notes what a job reads before the job is queued.
-        No job can be queued with an array whose time is over, but for one that was checked just before.
+        While Redis is away the usage table answers, which records the inputs of a job before the job is queued. No job
+        can be queued with an expired array, except one that was checked just before the array expired.
         """
         used = self._in_use(owner, array_id)
         if used is not None:
@@ -93,7 +94,7 @@ class Sweep:
 
 
 def recount(root: Path, usage: Usage) -> None:
-    """Have the table of what is stored say what is there. Raises StoreFull where it cannot be written."""
+    """Correct the usage table by the files that are stored. Raises StoreFull if the table cannot be written."""
     now, arrays = time.time(), dict[tuple[str, str], tuple[int, float]]()
     results, places = Counter[str](), dict[str, Path]()
     for directory in (root / "owners").iterdir():
@@ -120,7 +121,7 @@ def recount(root: Path, usage: Usage) -> None:
 
 
 def taken(directory: Path) -> int:
-    """Bytes of the disk that a result takes; 0 where it is gone. A file that is an array too counts for half here."""
+    """The disk space of a result in bytes; 0 if it is gone. A file that is also an array counts half here."""
     total = 0
     with suppress(FileNotFoundError):
         for entry in os.scandir(directory):
@@ -131,9 +132,9 @@ def taken(directory: Path) -> int:
 
 
 def _end(file: Path) -> float:
-    """When an array's time is over."""
+    """The expiry time of an array, in Unix seconds."""
     fields, changed_at = read_description(file.with_suffix(".json"))
     expires_at = expiry(fields)
-    if expires_at is None:  # between the two steps of a publication, left there by a crash, or damaged
+    if expires_at is None:  # no description: in the middle of a publication, after a crash, or damaged
         return modified_at(file) + ABANDONED_SECONDS
     return max(expires_at, changed_at)

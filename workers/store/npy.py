@@ -15,7 +15,7 @@ from warpdesk_server.kernels.array import ITEMSIZE, ArrayInfo
 
 MAX_HEADER = 10_000  # NumPy's own limit (numpy.lib.format._MAX_HEADER_SIZE)
 MAX_RANK = 8
-MAX_EXTENT = 2**63 - 1  # what an array's sizes are counted with
+MAX_EXTENT = 2**63 - 1  # the largest signed 64-bit number, in which NumPy counts an array's sizes
 
 MAGIC = b"\x93NUMPY"
 
@@ -33,12 +33,12 @@ _DTYPE: dict[str, DType] = {_DESCR[dtype][1:]: dtype for dtype in DTYPES}  # by 
 
 
 class Malformed(ValueError):
-    """It is not the header of an array whose dtype is known."""
+    """The bytes are not the header of an .npy file, or of one with an unknown dtype."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a header says of the numbers after it."""
+    """The parsed header of an .npy file: dtype, byte order, memory order and shape."""
 
     dtype: DType
     swapped: bool  # big-endian
@@ -47,7 +47,7 @@ class Header:
 
 
 def header(dtype: DType, shape: tuple[int, ...]) -> bytes:
-    """The bytes before the data."""
+    """The header bytes of an .npy file, which come before its data."""
     text = f"{{'descr': {_DESCR[dtype]!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
     padding = -(len(MAGIC) + len(_VERSION) + 2 + len(text) + 1) % 64
     body = text.encode("latin1") + b" " * padding + b"\n"
@@ -55,9 +55,9 @@ def header(dtype: DType, shape: tuple[int, ...]) -> bytes:
 
 
 def read_header(data: bytes | bytearray | mmap) -> tuple[ArrayInfo, int]:
-    """What one of our own files holds (without its NaN and infinity marks), and where its data begin.
+    """The array description of one of our own .npy files, without NaN and infinity marks, and the offset of its data.
 
-    Raises ValueError when the file is not one `header` began.
+    Raises ValueError when the file does not begin with a header made by `header`.
     """
     size = header_size(bytes(data[:12]))
     if size is None:
@@ -69,7 +69,7 @@ def read_header(data: bytes | bytearray | mmap) -> tuple[ArrayInfo, int]:
 
 
 def header_size(head: bytes) -> int | None:
-    """Bytes of the header, by the first of them; None where these are too few to tell. Raises Malformed."""
+    """The length of an .npy header, read from its first bytes; None if there are too few of them. Raises Malformed."""
     if head[:6] != MAGIC[: len(head)]:
         raise Malformed("the body does not start with the npy magic string \\x93NUMPY")
     if len(head) < 8:
@@ -88,7 +88,7 @@ def header_size(head: bytes) -> int | None:
 
 @lru_cache(maxsize=256)  # jobs that come together have arrays of one shape
 def parse(head: bytes) -> Header:
-    """What a whole header says. Raises Malformed."""
+    """Parse a whole .npy header. Raises Malformed."""
     prefix = 10 if head[6] == 1 else 12
     try:
         text = head[prefix:].decode("latin-1" if head[6] < 3 else "utf-8").lstrip(" \t")

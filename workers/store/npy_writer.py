@@ -1,4 +1,4 @@
-"""The writer of .npy files: numbers are hashed as they come, and the disk keeps its reserve."""
+"""The writer of .npy files, which hashes the numbers as they arrive and leaves the disk's reserve free."""
 
 import errno
 import os
@@ -14,17 +14,18 @@ from warpdesk_server.workers.store import npy
 from warpdesk_server.workers.store.disk import require_room
 from warpdesk_server.workers.store.secret import id_of
 
-# Pieces that one call writes; Linux takes 1,024 (IOV_MAX).
+# The most pieces that one writev(2) call writes; Linux takes 1,024 (IOV_MAX).
 _MANY = 1024
 
-# A file is given its place on the disk a stretch at a time: cheaper than a page at a time, and an upload that declares
-# much and sends little holds little. A small one does without.
+# Disk space is reserved for a file in stretches. That is cheaper than page by page, and an upload that declares much
+# and sends little holds little. Nothing is reserved for a small file.
 _RESERVED_AT_ONCE = 16 << 20
 _RESERVED_FROM = 256 << 10
 
 
 class NpyWriter:
-    """Numbers on their way into an .npy file, hashed as they come. So many bytes of the disk stay free."""
+    """The writer of one .npy file. It hashes the numbers as they arrive, and `kept_free` bytes of the disk stay
+    free."""
 
     def __init__(self, file: Path, info: ArrayInfo, mac: blake3, kept_free: int) -> None:
         self._info, self._mac, self._file, self._kept_free = info, mac, file, kept_free
@@ -36,8 +37,8 @@ class NpyWriter:
         self._stream: BinaryIO | None = None
 
     def take(self, chunk: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes, which must not change before they are flushed; raises ValueError past
-        the size the shape declares. They are hashed at once, while the processor still has them at hand."""
+        """Append C-ordered little-endian bytes, which must not change before they are flushed. Raises ValueError past
+        the size that the shape declares. The bytes are hashed at once, while they are in the processor's cache."""
         size = memoryview(chunk).nbytes
         if size > self._left:
             raise ValueError(
@@ -49,7 +50,7 @@ class NpyWriter:
         self._left -= size
 
     def flush(self) -> None:
-        """Write what was taken. One thread may do so while another takes more."""
+        """Write the bytes that were taken to the file. One thread may do so while another takes more."""
         if self._stream is None:
             self._stream = self._file.open("x+b", buffering=0)  # (where it is emulated, a reservation reads)
         while self._taken:
@@ -62,8 +63,8 @@ class NpyWriter:
             self._written += size
 
     def _reserve(self, stream: BinaryIO, size: int) -> None:
-        """Only an advice, except that a full disk refuses it. At most twice what came is reserved: whoever stops in the
-        middle holds little of the disk."""
+        """Reserve disk space for the next bytes of the file. It is only advice to the file system, but a full disk
+        refuses it. At most twice what came is reserved: an upload that stops in the middle holds little of the disk."""
         ahead = min(self._written + 2 * size, _RESERVED_AT_ONCE)  # so that few calls do
         stretch = min(max(size, ahead), self._size - self._written)
         self._reserved = self._written + stretch
@@ -75,7 +76,7 @@ class NpyWriter:
             self._reserved = self._size  # the file system reserves nothing: do not ask again
 
     def finish(self) -> str:
-        """Write the last of it; returns the id the numbers have. Raises ValueError when bytes are missing."""
+        """Write the rest and close the file; returns the array's id. Raises ValueError when bytes are missing."""
         if self._left:
             raise ValueError(
                 f"{self._info.dtype} of shape {list(self._info.shape)} has {self._info.nbytes} bytes, "
@@ -91,7 +92,7 @@ class NpyWriter:
 
 
 class Scratch:
-    """A file that is gone when it is closed. So many bytes of its disk stay free."""
+    """A temporary file, which is gone when it is closed. `kept_free` bytes of its disk stay free."""
 
     def __init__(self, directory: Path, kept_free: int) -> None:
         self._directory, self._kept_free = directory, kept_free
@@ -104,7 +105,7 @@ class Scratch:
         self._file.write(chunk)
 
     def whole(self) -> BinaryIO:
-        """The file with everything that was written; at least one byte was."""
+        """The file, with everything written and flushed. Call it only after at least one byte was written."""
         assert self._file is not None  # noqa: S101
         self._file.flush()
         return self._file
@@ -115,7 +116,7 @@ class Scratch:
 
 
 def _write(stream: BinaryIO, chunks: list[bytes | memoryview]) -> None:
-    """Write all of it, in one call unless the kernel takes less: each call is a hand-over of the interpreter's lock."""
+    """Write all chunks, in one call unless the kernel takes less: each call hands over the interpreter's lock."""
     written = os.writev(stream.fileno(), chunks)
     for chunk in chunks:
         rest = memoryview(chunk)[written:]

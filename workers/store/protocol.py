@@ -1,4 +1,4 @@
-"""What a store promises to those that use it: arrays of owners, and results of attempts."""
+"""The interfaces of a store: arrays of owners, and results of attempts."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from warpdesk_server.workers.store.incoming import IncomingResult
 from warpdesk_server.workers.store.npy_writer import Scratch
 from warpdesk_server.workers.store.rows import Rows
 
-UNKNOWN_ID = "blake3:" + "0" * 64  # of an array whose id only another host can compute
+UNKNOWN_ID = "blake3:" + "0" * 64  # the id of an array whose real id only another host can compute
 _RESULT_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\.[0-9]{1,9}")
 
 
@@ -27,18 +27,18 @@ class StoredArray:
 
 
 class ArrayWriter(Protocol):
-    """An array on its way in. Use as a context manager: leaving it without `commit` deletes what was written."""
+    """The writer of one array. Use it as a context manager: leaving it without `commit` deletes what was written."""
 
     def take(self, chunk: bytes | memoryview) -> None:
-        """Append C-ordered little-endian bytes, which must not change before they are flushed; raises ValueError past
-        the size the shape declares. Computes only: it never waits for a disk."""
+        """Append C-ordered little-endian bytes, which must not change before they are flushed. Raises ValueError past
+        the size that the shape declares. It never waits for a disk."""
 
     def flush(self) -> None:
-        """Write what was taken. One thread may do so while another takes more."""
+        """Write the bytes that were taken to the disk. One thread may do so while another takes more."""
 
     def scratch(self) -> Scratch:
-        """A file for as many bytes, which counts as stored while the array is on its way. Raises QuotaPassed and
-        StoreFull."""
+        """A temporary file for as many bytes as the array has, which counts as stored while the array is written.
+        Raises QuotaPassed and StoreFull."""
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
         """Publish the array under its id; raises ValueError when bytes are missing."""
@@ -49,90 +49,96 @@ class ArrayWriter(Protocol):
 
 
 class WorkerStore(Protocol):
-    """Where a worker reads inputs and writes results. An owner is the id of an API key."""
+    """The store in which a worker reads inputs and writes results. An owner is the id of an API key."""
 
     def at_hand(
         self, jobs: Sequence[tuple[JobRequest, int]], tokens: Mapping[str, str]
     ) -> AbstractContextManager[None]:
-        """Have the inputs of these attempts where `path` says, as long as the context lasts, and room for their
-        results. What cannot be had is not found. Waits as long as it takes. `tokens` are those of their claims, by the
-        names of their results: an API that has the store asks for them, also when results are finished."""
+        """A context in which the inputs of these attempts are at the paths that `path` returns, with room for the
+        results.
+
+        An input that cannot be had is not found. Waits as long as it takes. `tokens` are the tokens of the attempts'
+        claims, by result name: a store behind the API needs them, also when results are finished.
+        """
 
     def find(self, owner: str, array_id: str) -> StoredArray | None: ...
 
     def path(self, owner: str, array_id: str) -> Path:
-        """The array as an .npy file. Raises FileNotFoundError where it is gone, and OSError with ESTALE where it is not
-        given for this attempt."""
+        """The path of the array's .npy file. Raises FileNotFoundError if it is gone, and OSError with ESTALE if the API
+        does not give it to this attempt."""
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:
-        """The id these bytes have as an array of this owner."""
+        """The array id that these bytes have as an array of this owner."""
 
     def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:
-        """A directory for one attempt, with nothing in it or with these files, which are empty; its name (`Path.name`)
-        is what a Succeeded outcome carries."""
+        """Make the result directory of one attempt, which is empty or holds these empty files. A Succeeded outcome
+        carries its name (`Path.name`)."""
 
     def make_ahead(self, files: Sequence[str]) -> None:
-        """Make what `new_result` will be asked for, while nobody waits."""
+        """Make the directory that the next `new_result` will need in advance, while no job waits."""
 
     def result(self, name: str) -> Path:
-        """The directory: `result.json` (workers.queue.protocol.ResultDocument) and one .npy file per array output."""
+        """A result's directory: `result.json` (workers.queue.protocol.ResultDocument) and one .npy file per array
+        output."""
 
     def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
-        """Keep what attempts have written, as surely as the store promises: call it for one result or for all of a
-        batch, once they are whole and before any of their outcomes is told. Returns why, for those that are not kept.
+        """Make whole results as durable as the store promises, and return the errors of those that are not kept.
+
+        Call it once for one result or for all of a batch, before any of their outcomes is reported.
         """
 
     def delete_result(self, name: str, token: str = "") -> None:
-        """Delete what an attempt wrote. Elsewhere it is deleted for who has the token of its claim, and else swept."""
+        """Delete an attempt's result. A store behind the API deletes it if `token` is its claim's, and else sweeps it
+        later."""
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
-        """Delete secret inputs of a job that is done, which no live job reads."""
+        """Delete secret input arrays of a finished job, which no live job reads."""
 
     @property
     def mac_of(self) -> Callable[[str], str] | None:
-        """A keyed digest of a text. Only who has the store's secret can compute it; None where that is elsewhere."""
+        """The function for keyed digests of texts. It needs the store's secret; None if that is on another host."""
 
     def require_room(self, size: int) -> None:
-        """Raise OSError where so many bytes would take of what is kept free of the disk."""
+        """Raise OSError if `size` more bytes would use disk space that is kept free."""
 
     def trouble(self) -> str | None:
-        """Why no job should be claimed now, None while there is no reason. Never waits."""
+        """Why the store allows no claim of a job now; None if it does. Never waits."""
 
     def close(self) -> None:
-        """End what runs beside the caller."""
+        """Close the store, and end its background thread if it has one."""
 
 
 class Store(WorkerStore, Protocol):
-    """Where arrays and results live. Another owner's array does not exist."""
+    """The API's store of arrays and results. For an owner, the arrays of other owners do not exist."""
 
     def writer(
         self, owner: str, dtype: DType, shape: tuple[int, ...], ttl: float, *, unique: bool = False
     ) -> ArrayWriter:
-        """Begin an array. A unique one gets an id of its own, also where the same content is there already. Raises
-        QuotaPassed, StoreFull and OSError where there is no room for it."""
+        """Begin an array. A unique array gets an id of its own even if the same content is stored already. Raises
+        QuotaPassed, StoreFull and OSError if there is no room for it."""
 
     def info_of(self, owner: str, array_id: str) -> ArrayInfo | None:
-        """What an array holds that is there, its time over or not: a live job reads it as long as it is."""
+        """The description of a stored array, expired or not: a live job may read it until it is deleted."""
 
     def there(self, owner: str, array_id: str) -> bool:
         """Whether an array that was found a moment ago has not been deleted since."""
 
     def intact(self, owner: str, array_id: str) -> bool:
-        """Whether an array's content is still what its id says. Reads all of it."""
+        """Whether an array's content still matches its id. Reads all of it."""
 
     @property
     def mac_of(self) -> Callable[[str], str]: ...
 
     def delete(self, owner: str, array_id: str, unread: Callable[[], bool] = lambda: True) -> bool:
-        """Delete an array if `unread` says so, which is asked while nobody can publish an array of the owner. Returns
-        whether one was deleted."""
+        """Delete an array if `unread` returns true; returns whether one was deleted. While `unread` runs, nobody can
+        publish an array of the owner."""
 
     def alone(self, owner: str) -> AbstractContextManager[None]:
-        """Nobody else publishes or deletes an array of the owner meanwhile. Raises FileNotFoundError for an owner who
-        never had an array."""
+        """The exclusive lock of an owner's arrays: nobody else publishes or deletes one meanwhile. Raises
+        FileNotFoundError for an owner who never had an array."""
 
     def incoming(self, name: str, owner: str) -> IncomingResult:
-        """Begin a result that an attempt of one of the owner's jobs wrote on another host."""
+        """Begin to receive the result of one of the owner's jobs from a worker on another host."""
 
     def adopt(self, owner: str, file: Path, array_id: str, info: ArrayInfo, ttl: float) -> StoredArray:
         """Publish a result's file as an array of its owner (a hard link, no copy)."""
@@ -141,50 +147,51 @@ class Store(WorkerStore, Protocol):
         """The matrix of that name whose rows arrive one by one; whoever begins it deletes it."""
 
     def sweep(self, in_use: Callable[[str, str], bool | None]) -> int:
-        """Delete arrays past their time that no live job reads, stale uploads, orphaned results; returns how many.
-        `in_use` is None where Redis, which knows, cannot say."""
+        """Delete expired arrays that no live job reads, stale uploads and orphaned results; returns how many.
+        `in_use` asks Redis whether a live job reads an array; it returns None if Redis does not answer."""
 
     def recount(self) -> None:
-        """Count what is stored by its files. Raises StoreFull where that cannot be noted."""
+        """Recount the stored bytes by the files. Raises StoreFull if the usage table cannot be written."""
 
     def promise(self, request: JobRequest, size: int) -> None:
-        """Keep room for the result of a job that is about to be queued. Raises QuotaPassed and StoreFull."""
+        """Reserve room for the result of a job that is about to be queued. Raises QuotaPassed and StoreFull."""
 
     def require(self, owner: str, size: int) -> None:
-        """Raise QuotaPassed, StoreFull or OSError where there is no room for so many bytes."""
+        """Raise QuotaPassed, StoreFull or OSError if there is no room for `size` bytes."""
 
     def ended(self, results: Mapping[str, str | None], *, measured: bool = True) -> None:
-        """Jobs have ended, with these results: what they were promised and did not take is free again from the next
-        `sync` on. Results that are not measured count as what was promised until a recount."""
+        """Record jobs that ended, with their results. Reserved room that a result did not take is free after the next
+        `sync`. Results that are not measured count with the reserved size until a recount."""
 
     def unended(self) -> Sequence[str]:
-        """Jobs that were promised room, and were not told to have ended."""
+        """The ids of jobs with reserved room that were not recorded as ended."""
 
     def sync(self) -> None:
-        """Share with other processes what is stored; call it every second."""
+        """Exchange the counts of stored bytes with other processes; call it every second."""
 
     def arrays(
         self, owner: str, limit: int, before: tuple[float, str] | None = None
     ) -> Sequence[tuple[float, StoredArray]]:
-        """The owner's arrays, newest first, and when each was noted: those after the one of that time and id."""
+        """A page of the owner's arrays, newest first, with the time at which each was recorded. `before` is the time
+        and id of the last array of the page before."""
 
     def unread(self, owner: str, array_id: str) -> bool:
         """Whether it is certain, without asking Redis, that no live job reads the array."""
 
     def stored(self, owner: str | None = None) -> tuple[int, int]:
-        """Bytes that an owner, or all of them together, store and may store."""
+        """The bytes that an owner, or all owners together, store, and the limit."""
 
     def disk(self) -> tuple[int, int]:
-        """Bytes that are free, and how many of them are kept free."""
+        """The free bytes of the store's disk, and how many of them are kept free."""
 
 
 def result_name(job_id: str, attempt: int) -> str:
-    """The name under which an attempt writes, known before the attempt has written anything."""
+    """The name of an attempt's result directory, known before the attempt has written anything."""
     return f"{job_id}.{attempt}"
 
 
 def attempt_of(name: str) -> tuple[str, int]:
-    """The job and the attempt that a result's name tells. Raises ValueError for a name that is not one."""
+    """The job id and the attempt number in a result's name. Raises ValueError for anything else."""
     if not _RESULT_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a result")
     job_id, _, attempt = name.rpartition(".")

@@ -1,8 +1,8 @@
-"""The rows of a matrix as they come, each from a caller of its own, in one .npy file that is never written anew.
+"""The file of a matrix whose rows arrive one by one, each from a different caller; it becomes an .npy file in place.
 
-A file begins sparse, with a row for everybody who may send one and without a header. Each row is written in its place
-by whoever holds its lock. `close` ends that: what is missing is filled by the last rows, the file is cut, and what is
-left is the array. All of it may be done again after a crash at any point, and by several processes at once.
+The file begins sparse, with one row for everybody who may send one and without a header. The holder of a row's lock
+writes the row in its place. `close` moves the last rows into the gaps, cuts the file, and what is left is the array.
+All of it may be repeated after a crash at any point, and by several processes at once.
 """
 
 import fcntl
@@ -22,22 +22,22 @@ _PIECE = 4 << 20  # bytes moved or overwritten at a time
 
 
 class RowTaken(Exception):
-    """Somebody else is writing the row."""
+    """Another caller is writing this row of the matrix."""
 
 
 class Closed(Exception):
-    """No row is taken any more."""
+    """The matrix is closed and takes no more rows."""
 
 
 class Rows:
-    """`count` rows of `row_bytes` bytes each in `file`."""
+    """A matrix of `count` rows of `row_bytes` bytes each, in `file`."""
 
     def __init__(self, file: Path, count: int, row_bytes: int, *, forced: bool, kept_free: int = 0) -> None:
         self.file = file
         self._count, self._row_bytes, self._forced, self._kept_free = count, row_bytes, forced, kept_free
 
     def begin(self) -> None:
-        """Make the file, unless it is there."""
+        """Make the matrix's file, unless it exists."""
         if self.file.exists():
             return
         fresh = self.file.with_name(secrets.token_hex(16))
@@ -50,7 +50,7 @@ class Rows:
             fresh.unlink(missing_ok=True)
 
     def open(self, number: int) -> "Row":
-        """The row to be written, held until it is closed or its process ends. Raises RowTaken while somebody else holds
+        """Lock a row for writing, until it is closed or its process ends. Raises RowTaken while another caller holds
         it."""
         start = _START + number * self._row_bytes
         descriptor = os.open(self.file, os.O_RDWR | os.O_CLOEXEC)
@@ -65,7 +65,7 @@ class Rows:
         return Row(descriptor, start, self._row_bytes, forced=self._forced, kept_free=self._kept_free)
 
     def close(self, keep: Sequence[int], dtype: DType, shape: tuple[int, int]) -> list[int]:
-        """Take no row any more and be the array of those to keep; returns the number of the row at each place.
+        """Close the matrix and turn the rows to keep into the array; returns the number of the row at each place.
 
         Every row has to be written by then: an upload that still runs ends with Closed. Only as many rows are moved
         as are missing among the first.
@@ -106,7 +106,7 @@ class Rows:
 
 
 class Row:
-    """One row on its way in. Whoever opened it closes it."""
+    """The writer of one row of the matrix. Its opener must close it."""
 
     def __init__(self, descriptor: int, start: int, size: int, *, forced: bool, kept_free: int = 0) -> None:
         self._descriptor, self._start, self._size, self._forced = descriptor, start, size, forced
@@ -114,8 +114,8 @@ class Row:
         self._written = 0
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Append pieces. Raises ValueError past the row's length, Closed once no row is taken any more, OSError
-        where there is no room."""
+        """Append pieces to the row. Raises ValueError past the row's length, Closed once the matrix is closed, and
+        OSError if there is no room."""
         length = sum(map(len, pieces))
         if self._written + length > self._size:
             raise ValueError(f"{self._written + length} bytes are more than the row's {self._size}")
@@ -125,14 +125,14 @@ class Row:
         self._written += length
 
     def finish(self) -> None:
-        """Have it on the disk, where that is promised. Raises ValueError where bytes are missing."""
+        """Force the row to the disk, if the store is durable. Raises ValueError if bytes are missing."""
         if self._written != self._size:
             raise ValueError(f"{self._written} bytes are fewer than the row's {self._size}")
         if self._forced:
             os.fsync(self._descriptor)
 
     def erase(self) -> None:
-        """Overwrite what was written, unless the place is another row's by now."""
+        """Overwrite what was written with zeros, unless the matrix is closed and the place holds another row."""
         with suppress(Closed), self._open():
             for at in range(0, self._written, _PIECE):
                 _write(self._descriptor, [bytes(min(_PIECE, self._written - at))], self._start + at)
@@ -142,7 +142,7 @@ class Row:
 
     @contextmanager
     def _open(self) -> Iterator[None]:
-        """Keep `close` from beginning."""
+        """Hold a shared lock that keeps `Rows.close` from beginning. Raises Closed after it has begun."""
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
         try:
             if os.pread(self._descriptor, 1, 0) != b"\0":
@@ -153,8 +153,8 @@ class Row:
 
 
 def arranged(keep: Sequence[int]) -> list[int]:
-    """Which of the rows to keep lies at each place when they are the first: those that are there already stay, and the
-    last fill the gaps."""
+    """The number of the row at each place of the final array: rows that fit where they are stay, and the last rows fill
+    the gaps."""
     kept = set(keep)
     last = iter(sorted(row for row in kept if row >= len(kept)))
     return [place if place in kept else next(last) for place in range(len(kept))]

@@ -1,4 +1,4 @@
-"""The secret of a store, and what is derived from it: ids of arrays, names of owners' directories, MACs of records."""
+"""The secret of a store, and the digests keyed with it: array ids, names of owners' directories, MACs of records."""
 
 import os
 import secrets
@@ -21,20 +21,20 @@ class StoreKeys:
     """Keyed digests under the secret of one store."""
 
     def __init__(self, root: Path) -> None:
-        """Reads the secret of the store, or makes that of a new one. Raises UnusableStore where it is lost."""
+        """Reads the secret of the store, or makes one for a new store. Raises UnusableStore if it is lost."""
         self._secret = known_secret(root) or _new_secret(root / "secret")
         self._record_key = self._keyed(b"record|", "")
 
     def mac_of(self, text: str) -> str:
-        """A keyed digest of a text, under a key of its own."""
+        """A keyed digest of a text, under a key that is used for nothing else."""
         return blake3(text.encode(), key=self._record_key).hexdigest()
 
     def directory(self, owner: str) -> str:
-        """A name nobody chose: an owner's id may hold anything, "../" included."""
+        """The name of an owner's directory. It is a digest, since an owner's id may hold anything, "../" included."""
         return self._keyed(b"directory|", owner).hex()[:32]
 
     def array_mac(self, owner: str, info: ArrayInfo) -> blake3:
-        """What becomes the id of an array, once it has taken the content."""
+        """The keyed hash of an array, which becomes the array's id once it was updated with the content."""
         described = f"{info.dtype}|{','.join(str(length) for length in info.shape)}|"
         return blake3(described.encode(), key=self._keyed(b"owner|", owner))
 
@@ -47,7 +47,7 @@ def id_of(mac: blake3) -> str:
 
 
 def known_secret(root: Path) -> bytes | None:
-    """What the ids of a store's arrays are keyed with, None in a new store. Raises UnusableStore where it is lost."""
+    """The secret that a store's array ids are keyed with; None in a new store. Raises UnusableStore if it is lost."""
     file, wrong = root / "secret", "is gone"
     with suppress(FileNotFoundError):
         secret = file.read_bytes()
@@ -64,7 +64,7 @@ def known_secret(root: Path) -> bytes | None:
 
 
 def _new_secret(file: Path) -> bytes:
-    """The secret of a new store. Whoever comes second reads what the first one wrote."""
+    """Make the secret of a new store. If two processes do so at once, both get the secret of the first."""
     temporary = file.with_name(f"secret.{secrets.token_hex(8)}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
         stream.write(secrets.token_bytes(_SECRET_BYTES))

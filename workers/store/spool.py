@@ -1,12 +1,12 @@
-"""Keep arrays and results as files: streamed in, mapped by workers, erased when their time is over.
+"""The spool store: a directory of array and result files, which workers map and which are erased once they expire.
 
 root/                       0700
   secret                    0600, 32 bytes; ids are keyed with it
   owners/<keyed owner>/     one directory per API key
     owner                   its id
     <64 hex digits>.npy     an array
-    <64 hex digits>.json    its description; an array without one does not exist. Its time is over as late as the file
-                            says it was changed, where that is later than what is written in it
+    <64 hex digits>.json    its description; an array without one does not exist. The array expires at the file's mtime
+                            or at the time that is written in it, whichever is later
   uploads/                  arrays on their way in
   ahead/                    directories made for results that are yet to come
   rows/                     matrices whose rows arrive one by one
@@ -51,8 +51,8 @@ class SpoolStore(ArrayFiles):
         kept_free: int | None = None,
         quota: Quota | None = None,
     ) -> None:
-        """`kept_free`: bytes of the disk that are not for arrays and results, by the disk's size when None. Who writes
-        arrays counts them against a quota; without one nothing is counted."""
+        """`kept_free`: bytes of the disk that are not for arrays and results, by the disk's size when None. A process
+        that writes arrays counts them against a quota; without a quota nothing is counted."""
         for directory in (root, *(root / name for name in ("owners", "uploads", "ahead", "rows", "results"))):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
@@ -69,11 +69,11 @@ class SpoolStore(ArrayFiles):
         jobs: Sequence[tuple[JobRequest, int]],  # noqa: ARG002
         tokens: Mapping[str, str],  # noqa: ARG002
     ) -> AbstractContextManager[None]:
-        """They are here."""
+        """An empty context: the inputs are on this machine already."""
         return nullcontext()
 
     def mac_of(self, text: str) -> str:
-        """A keyed digest of a text, under a key of its own."""
+        """A keyed digest of a text, under a key that is used for nothing else."""
         return self._keys.mac_of(text)
 
     def erase_secrets(self, request: JobRequest, array_ids: Sequence[str]) -> None:
@@ -162,8 +162,8 @@ class SpoolStore(ArrayFiles):
         return directory
 
     def make_ahead(self, files: Sequence[str]) -> None:
-        """A directory with these files, for whoever is first: a file system takes longer to find room for new ones than
-        for what is written into them."""
+        """Make a result directory with these empty files, for the next result. A file system takes longer to find room
+        for new files than to write small contents into them."""
         place = self._ahead(files)
         if place.exists():
             return
@@ -177,7 +177,8 @@ class SpoolStore(ArrayFiles):
             shutil.rmtree(made, ignore_errors=True)
 
     def _ahead(self, files: Sequence[str]) -> Path:
-        """Another place every half a day: what is swept after a whole one is not used any more."""
+        """The path of the directory made in advance. It changes every half day, so that none in use is swept after a
+        day."""
         return self._root / "ahead" / f"{int(time.time() / maintenance.ABANDONED_SECONDS * 2)}.{'+'.join(files)}"
 
     def result(self, name: str) -> Path:
@@ -186,11 +187,12 @@ class SpoolStore(ArrayFiles):
         return self._root / "results" / name
 
     def incoming(self, name: str, owner: str) -> IncomingResult:
-        """Begin a result from another host: nothing is where `result` says before it is whole."""
+        """Begin to receive a result from another host. It is moved to the path that `result` returns once it is
+        whole."""
         return IncomingResult(self._root / "uploads", self.result(name), owner, self._keys, self._kept_free)
 
     def finish_results(self, names: Sequence[str]) -> Mapping[str, OSError]:
-        """Have whole results on the disk where that is promised. None of them is kept where the disk refuses one."""
+        """Force whole results to the disk, if the store is durable. If the disk refuses one, none of them is kept."""
         if not self._forced:
             return {}
         try:

@@ -1,10 +1,10 @@
-"""The table of what each owner stores: arrays, and results that are there or will be.
+"""The usage table: what each owner stores in arrays, in results, and in room reserved for results.
 
 `usage/table.db` is an SQLite file, which every API process of the machine opens. A process counts what it adds in
-memory, at once, and moves it to the table by `sync`, every second: so a quota holds exactly within a process, and
-across processes but for what the others added in the last second. What jobs read is also written to a file of the
-process' own before they are queued, so that a killed process takes nothing along that keeps an array from deletion.
-The files are the truth: `recount` mends the table by them, and one that is lost or damaged is made again.
+memory at once, and `sync` moves the counts to the table every second. So a quota holds exactly within a process. Across
+processes it misses what the others added in the last second. Before a job is queued its inputs are also written to the
+process' own journal file: after a kill they still protect arrays from deletion. The stored files decide what is true:
+`recount` corrects the table by them, and a table that is lost or damaged is made again.
 """
 
 import json
@@ -25,10 +25,10 @@ from warpdesk_server.workers.store.disk import boot
 
 log = logging.getLogger("warpdesk.store")
 
-BLOCK = 4096  # bytes that a file takes at the least, and a directory
-_PATIENCE = 5.0  # seconds for another process' transaction
+BLOCK = 4096  # the least bytes of disk that a file or a directory takes
+_PATIENCE = 5.0  # seconds to wait for another process' transaction
 _YOUNG = 60.0  # seconds in which a row may be ahead of its file, or of its job
-_AGAIN = 0.2  # seconds between two looks at what others deleted, by who would be refused
+_AGAIN = 0.2  # the least seconds between two syncs that a full quota causes, to see what others deleted
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS arrays (
@@ -78,20 +78,20 @@ class Quota:
 
 
 class QuotaPassed(Exception):
-    """The owner would store more than it may."""
+    """The owner's quota does not allow so many bytes more."""
 
 
 class StoreFull(Exception):
-    """All owners together would store more than they may, or what is stored cannot be noted."""
+    """The limit of all owners together does not allow so many bytes more, or the usage table cannot be written."""
 
 
 def on_disk(size: int) -> int:
-    """Bytes that a file of this size takes."""
+    """The bytes of disk that a file of this size takes."""
     return -(-size // BLOCK) * BLOCK
 
 
 class Usage:
-    """The table as one API process sees it. Any thread may use it."""
+    """One API process' view of the usage table. Any thread may use it."""
 
     def __init__(self, folder: Path, quota: Quota) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -109,7 +109,7 @@ class Usage:
         self._looked_at = 0.0
 
     def used(self, owner: str) -> int:
-        """Bytes that the owner stores, is storing, or has been promised room for."""
+        """The bytes that the owner stores, is writing, or has reserved for results."""
         with self._lock:
             return self._by_owner.get(owner, 0) + self._added[owner]
 
@@ -125,20 +125,20 @@ class Usage:
             self._added[owner] += size
 
     def end(self, owner: str, size: int) -> None:
-        """These bytes are counted otherwise, or were deleted."""
+        """Stop counting bytes of `begin`: they are counted as an array now, or were deleted."""
         with self._lock:
             self._added[owner] -= size
 
     def add_array(self, owner: str, array_id: str, size: int, created_at: float) -> None:
-        """Note an array that was published, at a whole second: it may be the output of a private job."""
+        """Record a published array, with a time in whole seconds: it may be the output of a private job."""
         self._change(owner, size, _ADD_ARRAY, (owner, array_id, size, created_at, 1))
 
     def remove_array(self, owner: str, array_id: str) -> None:
         self._change(owner, 0, _REMOVE_ARRAY, (owner, array_id))
 
     def add_job(self, owner: str, job_id: str, size: int, inputs: Iterable[str]) -> None:
-        """Promise room for the result of a job that is about to be queued, and note what it reads. Raises QuotaPassed
-        and StoreFull."""
+        """Reserve room for the result of a job that is about to be queued, and record its input arrays. Raises
+        QuotaPassed and StoreFull."""
         self.require(owner, size)
         row: _Job = (job_id, owner, size, time.time(), " ".join(inputs))
         with self._lock:
@@ -158,8 +158,8 @@ class Usage:
             self._added[owner] += size - (0 if before is None else before[2])
 
     def end_jobs(self, sizes: Mapping[str, int | None]) -> None:
-        """Jobs have ended: their results have these sizes, 0 where there is none, None where it is about what was
-        promised."""
+        """Record jobs that ended, with the sizes of their results: 0 without a result, None to count the reserved
+        size."""
         with self._lock:
             for job_id, size in sizes.items():
                 row = self._jobs.pop(job_id, None)
@@ -173,8 +173,8 @@ class Usage:
                     self._jobs[job_id] = (job_id, owner, taken, created_at, None)
 
     def sync(self) -> None:
-        """Move what was counted to the table, and see what others did. Raises StoreFull where that cannot be; then it
-        stays counted here."""
+        """Move this process' counts to the table, and read those of the others. Raises StoreFull if the table cannot be
+        used; the counts then stay in memory."""
         with self._table_lock:
             with self._lock:
                 changes, jobs, ends, journal = self._changes, self._jobs, self._ends, self._journal
@@ -206,13 +206,13 @@ class Usage:
                 Path(journal.name).unlink(missing_ok=True)
 
     def live_jobs(self) -> list[str]:
-        """Jobs that were not seen to end, without those that are only now being queued."""
+        """The ids of jobs that are not recorded as ended, without those that are just being queued."""
         rows = self._read("SELECT id FROM jobs WHERE inputs NOTNULL AND created_at < ?", time.time() - _YOUNG)
         return [job_id for (job_id,) in rows]
 
     def unread(self, owner: str, array_id: str) -> bool:
-        """Whether it is certain that no live job reads an array: every job that ever named it was noted, and those that
-        did were seen to end. Raises StoreFull where the table cannot be read."""
+        """Whether it is certain that no live job reads an array: every job that ever named it was recorded, and all of
+        them are recorded as ended. Raises StoreFull if the table cannot be read."""
         with suppress(StoreFull):
             self.sync()
         with self._lock:
@@ -227,7 +227,8 @@ class Usage:
         return not self._read("SELECT 1 FROM jobs WHERE owner = ? AND instr(inputs, ?) LIMIT 1", owner, array_id)
 
     def arrays(self, owner: str, limit: int, before: tuple[float, str] | None = None) -> list[tuple[float, str]]:
-        """When the owner's arrays were made, and their ids: the newest first, those after `before`."""
+        """A page of the owner's arrays, newest first: the creation time and id of each. `before` is the last of the
+        page before."""
         if before is None:
             query = "SELECT created_at, id FROM arrays WHERE owner = ? ORDER BY created_at DESC, id DESC LIMIT ?"
             return self._read(query, owner, limit)
@@ -244,8 +245,12 @@ class Usage:
         looked_at: float,
         owner_of: Callable[[str], str | None] = lambda _: None,
     ) -> None:
-        """Have the table say what is there: sizes and times of arrays by owner and id, sizes of results by job, as they
-        were seen from `looked_at` on. `owner_of` tells whose job it is whose result nobody noted. Raises StoreFull."""
+        """Correct the table by the files that exist: sizes and times of arrays by owner and id, sizes of results by
+        job.
+
+        The files were listed from `looked_at` on. `owner_of` returns the owner of a job whose result is not in the
+        table. Raises StoreFull.
+        """
         self.sync()
         self._take_over(looked_at)
         before, changes, ends = looked_at - _YOUNG, list[_Change](), dict[str, int | None]()
@@ -289,7 +294,7 @@ class Usage:
             self._added[owner] += size
 
     def require(self, owner: str, size: int) -> None:
-        """Raise QuotaPassed or StoreFull where so many bytes more are too many, by what is known now."""
+        """Raise QuotaPassed or StoreFull if `size` more bytes would pass a limit, by the counts known now."""
         if self._over(owner, size) is None:
             return
         if time.monotonic() - self._looked_at > _AGAIN:
@@ -310,7 +315,7 @@ class Usage:
         return None
 
     def _take_over(self, now: float) -> None:
-        """Move to the table what killed processes noted: a living one moves its own within seconds."""
+        """Move the journal files of killed processes to the table: a living process moves its own within seconds."""
         for file in self._folder.glob("*.jobs"):
             with suppress(FileNotFoundError):
                 if file.stat().st_mtime > now - _YOUNG:
@@ -337,7 +342,7 @@ class Usage:
         jobs: Iterable[_Job] = (),
         ends: Mapping[str, int | None] = MappingProxyType({}),
     ) -> None:
-        """In one transaction."""
+        """Apply changes of arrays and jobs to the table, in one transaction."""
         table.execute("BEGIN IMMEDIATE")
         try:
             for statement, row in changes:
@@ -375,7 +380,7 @@ class Usage:
         return table
 
     def _unusable(self, error: sqlite3.Error) -> StoreFull:
-        """What is raised instead. The table is opened anew next time; a file that is no table is deleted."""
+        """The StoreFull to raise in place of an SQLite error. Closes the table, and deletes a damaged file of it."""
         self._close()
         if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             log.warning("%s is damaged (%s) and is made again", self._folder / "table.db", error)
