@@ -1,6 +1,7 @@
-"""Since when a child is in a call of its device, and until when it may be, in memory that its parent reads too.
+"""The child process' device calls in progress, recorded in memory that the parent process reads too.
 
-A call that hangs may hold the interpreter, and then its process says nothing any more: no message could tell of it.
+The memory holds when the call that is due first began, and until when it may run. A message would not do: a call that
+hangs may hold the interpreter, and then its process sends nothing any more.
 """
 
 import itertools
@@ -13,12 +14,12 @@ import time
 from operator import itemgetter
 
 _BYTES = 16  # two float64: each is written at once, so that it is never read in halves
-# What is late a moment later as well was not only stopped together with whoever looks.
+# A call counts as late if it is still late this much later: before, both processes may have been stopped together.
 _MOMENT = 0.15  # seconds
 
 
 def shared() -> int:
-    """A new descriptor of such memory, for Calls of this process and of another."""
+    """Make a descriptor of shared memory, to be opened as `Calls` by this process and by another."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("calls")
     else:
@@ -29,7 +30,7 @@ def shared() -> int:
 
 
 class Calls:
-    """Begun and ended by the threads of one process, looked at by another."""
+    """The table of device calls: the child process' threads write it, and its parent process reads it."""
 
     def __init__(self, descriptor: int) -> None:
         """The descriptor may be closed afterwards: the mapping has its own."""
@@ -40,7 +41,7 @@ class Calls:
         self._late = self._late_at = 0.0
 
     def begin(self, patience: float) -> int:
-        """A call that should take so many seconds at most. Returns its number."""
+        """Record the start of a device call that should take at most `patience` seconds. Returns its number."""
         number = next(self._numbers)
         with self._changing:
             now = time.monotonic()  # one clock for all processes of a machine
@@ -54,12 +55,12 @@ class Calls:
             self._tell()
 
     def seconds(self) -> float | None:
-        """For how long the call that is due first has run; None where there is none."""
+        """Seconds for which the device call that is due first has run; None if there is none."""
         since = self._window[0]
         return time.monotonic() - since if since else None
 
     def late(self) -> bool:
-        """Whether it runs for longer than it should, and did so a moment ago."""
+        """Whether the device call that is due first is past its limit, and was so `_MOMENT` seconds ago too."""
         now, until = time.monotonic(), self._window[1]
         if not until or now < until:
             return False

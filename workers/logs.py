@@ -1,8 +1,8 @@
-"""What processes of a service write about themselves: a line of text or of JSON for each event, without secrets.
+"""The log format of the service's processes: one line of text or JSON for each event, without secrets.
 
-A line about a job has its id, attempt, operation and the id of the request that made it. Of a private job its time is
-a whole second, since how long a sampler ran tells of its noise. Whatever a line says, and
-whatever traceback follows it, goes through `scrub` before it is written: those of libraries too.
+A line about a job has its id, attempt, operation and the id of the request that made it. The time of a line about a
+private job is a whole second, since how long a sampler ran reveals something of its noise. Each line and each traceback
+goes through `scrub` before it is written, those of libraries too.
 """
 
 import json
@@ -22,10 +22,10 @@ from warpdesk_server.workers.queue.protocol import JobRequest
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-# Of the HTTP request that is being answered, in the API.
+# The id of the HTTP request that the API is answering.
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
-# What a record may be told by `extra`, beside its message.
+# The fields that a log record may get by `extra`, beside its message.
 FIELDS = ("request_id", "job", "attempt", "operation", "worker")
 
 _TOO_LONG = 8192  # characters of a line's text
@@ -51,29 +51,29 @@ _SECRETS = (
 
 
 def scrub(text: str) -> str:
-    """The text with stars in place of API keys, join tokens, the values of headers that let somebody in, and what a URL
-    or a connection string has as a password."""
+    """The text with its secrets replaced by stars: API keys, join tokens, values of authentication headers, and
+    passwords in URLs and connection strings."""
     for pattern, shown in _SECRETS:
         text = pattern.sub(shown, text)
     return text
 
 
 def about(request: JobRequest, attempt: int | None = None) -> dict[str, Any]:
-    """The `extra` of a line about a job."""
+    """The `extra` fields of a log line about a job."""
     fields = {"request_id": request.request_id, "job": request.id, "attempt": attempt, "operation": request.operation}
     fields |= {"private": request.private or None}
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def worker_of(pid: int) -> str:
-    """What lines of a worker's two processes are told to come from: its name begins with it."""
+    """The `worker` field in the log lines of a worker's two processes; the worker's name begins with it."""
     return f"{socket.gethostname()}-{pid}"
 
 
 def configure(form: LogFormat, level: LogLevel = "warning", worker: str | None = None) -> None:
-    """Write to stderr what every logger of this process says, RQ's and uvicorn's too, and what ends it.
+    """Set up this process' loggers, RQ's and uvicorn's too, to write to stderr, and log uncaught exceptions there.
 
-    `level` is that of ours; others have warnings. `worker` is what lines are told to come from.
+    `level` is the level of our own loggers; other loggers write warnings. `worker` is the `worker` field of JSON lines.
     """
     handler = _Stderr()
     handler.setFormatter(_Json(worker) if form == "json" else _Text())
@@ -98,7 +98,7 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
         super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """What Python writes of a line that cannot be formatted holds its arguments as they are."""
+        """Report a log line that cannot be formatted, without its arguments: Python would write them as they are."""
         error = sys.exc_info()[1]
         with suppress(OSError, ValueError):
             self.stream.write(
@@ -107,7 +107,7 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 class _Text(logging.Formatter):
-    """For people."""
+    """The log formatter for people: one line of text for each event."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -122,7 +122,7 @@ class _Text(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """For whoever collects them: one object a line. `time` is RFC 3339, in UTC."""
+    """The log formatter for log collectors: one JSON object a line. `time` is RFC 3339, in UTC."""
 
     def __init__(self, worker: str | None) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The declaration of every metric: name, kind, labels, help and buckets, each once.
 
 Three things are made from it: the fields that Lua and Python count under (`workers.queue.counts`), the exposition at
-`/metrics` (`app.metrics`), and what documents it (the reference page, and the dashboard of all metrics). Names lack the
+`/metrics` (`app.metrics`), and the documentation (the reference page, and the dashboard of all metrics). Names lack the
 prefix `warpdesk_`.
 """
 
@@ -20,7 +20,7 @@ _WAITS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30, 300)
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
+    """The declaration of one metric.
 
     `times` counts durations by bucket and `sizes` counts whole numbers; with `bounds` they are shown as a histogram,
     without as a summary. `source` says who writes it: `api`, `transition` (Lua) and `worker` count in Redis, and the
@@ -38,11 +38,11 @@ class Metric:
 
     @property
     def counted(self) -> bool:
-        """Whether it is counted in Redis, where all processes add to it."""
+        """Whether the metric is counted in Redis, where all processes add to it."""
         return self.source in ("api", "transition", "worker")
 
     def checked(self, values: Sequence[str]) -> tuple[str, ...]:
-        """The values of its labels; a ValueError where there are too many or too few."""
+        """The metric's label values as a tuple; raises ValueError if there are too many or too few."""
         if len(values) != len(self.labels):
             raise ValueError(f"{self.name} has {len(self.labels)} labels {self.labels}, got {len(values)}: {values}")
         return tuple(values)

@@ -1,4 +1,4 @@
-"""What a worker's parent and its child say to each other: JSON messages over one socket pair."""
+"""The messages between a worker's parent process and its child process: JSON over one socket pair."""
 
 from multiprocessing.connection import Connection
 from typing import Annotated, Literal
@@ -12,7 +12,7 @@ LOST_DEVICE = 77  # the child's exit code after it reported a lost device
 
 
 class Orders(Message):
-    """Parent to child, first of all."""
+    """Parent to child, the first message: what the child must leave alone."""
 
     no_gpu: str | None = None  # a reason to leave the GPU alone
     # Examples not to try on the GPU, and why: an earlier child was lost in them.
@@ -27,8 +27,8 @@ class Attempt(Message):
 
 
 class Assignment(Message):
-    """Parent to child: run these attempts. Where they are several they have the same batch key: they are of one
-    operation, and share a launch or at least this message."""
+    """Parent to child: run these attempts. Several attempts have the same batch key: they are of one operation, and
+    share a launch or at least this message."""
 
     jobs: tuple[Attempt, ...]
     keep_off_gpu: str | None = None
@@ -37,30 +37,30 @@ class Assignment(Message):
 
     @property
     def first(self) -> JobRequest:
-        """Its operation, backend wish and priority are those of all."""
+        """The first job's request; its operation, backend wish and priority are those of all jobs in the message."""
         return self.jobs[0].request
 
 
-# "kept-off" is none: the kernel's breaker was open, and it was not tried.
+# "kept-off" is not a fault: the kernel's breaker was open, and it was not tried.
 FaultKind = Literal["out-of-memory", "launch", "compile", "kept-off"]
 
 
 class KernelFault(Message):
-    """A fault after which the context lives on. `kernel` is "" where it is none's, as of an allocation."""
+    """A GPU fault that the CUDA context survives. `kernel` is "" if no kernel caused it, as for an allocation."""
 
     kind: FaultKind
     kernel: str
     message: str
 
 
-# What became of a kernel that was asked for: its cubin was kept, or had to be compiled, or could not be.
+# The outcome of a request for a kernel: its cubin was cached, had to be compiled, or could not be compiled.
 Compilation = Literal["hit", "miss", "error"]
 
 
 class OfDevice(Message):
-    """What every message of a child that serves tells of its device."""
+    """The device status that every message of a serving child contains."""
 
-    canary_at: float | None = None  # Unix seconds: when it last answered right what is known
+    canary_at: float | None = None  # Unix seconds: when the device last passed the canary check
     memory: DeviceMemory | None = None
     compilations: dict[Compilation, int] = Field(default_factory=dict)  # since the message before
 
@@ -69,7 +69,7 @@ Step = Literal["looking for a GPU", "warming up on the GPU", "warming up on the 
 
 
 class Starting(Message):
-    """Child to parent: what I do next; when I die of it, this is what it was."""
+    """Child to parent: the start-up step that comes next, so that the parent knows what a child died of."""
 
     kind: Literal["starting"] = "starting"
     step: Step
@@ -94,37 +94,37 @@ class Progressed(Message):
 
 
 class Answer(OfDevice):
-    """Child to parent: the outcomes of the attempts that were assigned, in their order."""
+    """Child to parent: the outcomes of the assigned attempts, in their order."""
 
     kind: Literal["answer"] = "answer"
     job: str  # the first
     outcomes: tuple[Annotated[Succeeded | Failed, Field(discriminator="kind")], ...]
-    kernels: tuple[str, ...] = ()  # that were launched, and nothing was wrong with
+    kernels: tuple[str, ...] = ()  # kernels that were launched without a fault
     faults: tuple[KernelFault, ...] = ()
-    transfers: Transfers | None = None  # of all its launches; None of private jobs, whose times tell, and on the CPU
+    transfers: Transfers | None = None  # of all launches; None on the CPU and for private jobs, whose times leak
 
 
 class Checking(Message):
-    """Child to parent, between jobs or before one: I ask the device what is known, and say Checked once it answered."""
+    """Child to parent: the canary check of the device begins, between jobs or before one. `Checked` follows it."""
 
     kind: Literal["checking"] = "checking"
     began: float  # time.monotonic(), which is one clock for all processes of a machine
 
 
 class Checked(OfDevice):
-    """Child to parent: the device was asked what is known, and answered it."""
+    """Child to parent: the canary check ended, and the device did not answer wrongly."""
 
     kind: Literal["checked"] = "checked"
-    trouble: str | None = None  # why it could not be asked
+    trouble: str | None = None  # why the canary could not run
 
 
 class Lost(Message):
-    """Child to parent: the device is gone, and so am I."""
+    """Child to parent: the device is lost, and the child process ends."""
 
     kind: Literal["lost"] = "lost"
     message: str
     kernel: str = ""
-    wrong: bool = False  # it answered a known question wrongly
+    wrong: bool = False  # the canary got a wrong answer
 
 
 FromChild = Starting | Ready | Progressed | Answer | Checking | Checked | Lost
@@ -145,5 +145,5 @@ def receive_assignment(pipe: Connection) -> Assignment:
 
 
 def receive(pipe: Connection) -> FromChild:
-    """What the child said; raises EOFError or OSError when it has died."""
+    """The child's next message; raises EOFError or OSError when the child has died."""
     return _FROM_CHILD.validate_json(pipe.recv_bytes())

@@ -1,9 +1,9 @@
-"""What an hour of a device costs: a table that an operator gives as JSON in WARPDESK_PRICES.
+"""The price table of devices, in dollars per hour: JSON that an operator gives in WARPDESK_PRICES.
 
     {"NVIDIA H100": 2.95, "NVIDIA A100-SXM4-40GB": 1.10, "cpu": 0.08}
 
-Dollars per hour by a device's name or a beginning of it, of which the longest counts; "cpu" is any CPU without a price
-of its own.
+A key is a device's name or a beginning of it; the longest key that fits counts. "cpu" is any CPU without a price of its
+own.
 """
 
 import json
@@ -16,7 +16,7 @@ _EXAMPLE = '{"NVIDIA H100": 2.95, "cpu": 0.08}'
 
 
 def parse(table: Any) -> dict[str, float]:
-    """The table of a JSON text, or of an object. Raises ValueError with a sentence."""
+    """Parse the price table from a JSON text or an object. Raises ValueError with a sentence."""
     if isinstance(table, str):
         if not table.strip():
             return {}
@@ -36,7 +36,7 @@ def parse(table: Any) -> dict[str, float]:
 
 
 def price_of(prices: Mapping[str, float], backend: str, device: str) -> float | None:
-    """Dollars per hour of a device by its name; None where the table has none."""
+    """A device's price in dollars per hour, by its name; None if the table has none."""
     fitting = [beginning for beginning in prices if device.startswith(beginning)]
     if fitting:
         return prices[max(fitting, key=len)]

@@ -1,4 +1,4 @@
-"""Tell one process from another, also after its number was given to someone else."""
+"""Process identities, which stay unique when a process number is used again, and the tie of a child to its parent."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def identity(pid: int | None = None) -> str:
-    """Host, process number and start time, as "host|pid|start"; another process never has the same.
+    """A process' identity: host, process number and start time, as "host|pid|start". No two processes share one.
 
     The host is the kernel's boot and the PID namespace, not only a name: containers share names and reuse numbers.
     """
@@ -22,7 +22,7 @@ def identity(pid: int | None = None) -> str:
 
 
 def is_dead(process: str) -> bool:
-    """Whether an identity is that of a process of this host that has ended. False for one of another host."""
+    """Whether the process of this identity ran on this host and has ended. False for a process of another host."""
     host, _, rest = process.rpartition("|")[0].rpartition("|")
     pid, start = rest, process.rpartition("|")[2]
     if host != _host() or not pid.isdigit():
@@ -31,14 +31,14 @@ def is_dead(process: str) -> bool:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when the thread of `parent` that started it ends."""
+    """Have the kernel kill this process when the thread of the process `parent` that started it ends."""
     tie_to(parent, signal.SIGKILL)()
 
 
 def tie_to(parent: int, death: signal.Signals) -> Callable[[], None]:
     """A function that ties the process calling it to `parent`, as `die_with` does, by the signal `death`.
 
-    The library is loaded here and not in there: a child forked from a threaded process must load nothing.
+    The C library is loaded here and not in that function: a child forked from a threaded process must load nothing.
     """
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
@@ -46,13 +46,13 @@ def tie_to(parent: int, death: signal.Signals) -> Callable[[], None]:
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, death, 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(1)  # it died before the line above
+            os._exit(1)  # the parent died before the line above
 
     return tie
 
 
 def python() -> list[str]:
-    """The interpreter, importing from where this one imports (-P: not from the working directory)."""
+    """The command line of a Python interpreter that imports from where this one does (-P: not the current one)."""
     return [sys.executable, "-P"] if sys.flags.safe_path else [sys.executable]
 
 

@@ -1,4 +1,4 @@
-"""What a worker can be told, each value as an environment variable `WARPDESK_<NAME>`."""
+"""The worker's settings, each read from an environment variable `WARPDESK_<NAME>`."""
 
 import importlib
 import os
@@ -14,29 +14,32 @@ from warpdesk_server.kernels.operation import Operation
 from warpdesk_server.workers.logs import LogFormat, LogLevel
 from warpdesk_server.workers.prices import parse
 
-# When something is on the disk. "always": arrays before their id is answered or a job that names them is enqueued,
+# When data is on the disk. "always": arrays before their id is answered or a job that names them is enqueued,
 # results before they are visible, each change of Redis before it is confirmed. "everysec": within a second or so for
 # Redis, when the kernel sees fit for files. Survives a killed process either way; this is about power cuts.
 Durability = Literal["always", "everysec"]
 
 
 def default_home() -> Path:
-    """`~/.local/state/warpdesk`, or below XDG_STATE_HOME where that is set (XDG Base Directory Specification)."""
+    """The default home directory: `~/.local/state/warpdesk`, or `warpdesk` in XDG_STATE_HOME if that is set.
+
+    Source: XDG Base Directory Specification.
+    """
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if state.startswith("/") else Path.home() / ".local" / "state") / "warpdesk"
 
 
 def ledger_in(home: Path) -> str:
-    """The ledger of one machine."""
+    """The URL of the privacy ledger that one machine keeps in its home directory."""
     return f"sqlite:///{home.absolute()}/ledger.db"
 
 
-# What may come as a file, WARPDESK_<NAME>_FILE: an environment is shown by `docker inspect` and kept in manifests.
+# Settings that may be given as a file, WARPDESK_<NAME>_FILE: `docker inspect` and manifests show an environment.
 _IN_FILES = ("redis_url", "ledger_url", "ledger_anchor_url", "api_key")
 
 
 class SecretsOfFiles(BaseSettings):
-    """Settings whose secrets may be given as the names of files that hold them."""
+    """The base class of settings whose secrets may be given as names of files that hold them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -116,7 +119,7 @@ class WorkerSettings(SecretsOfFiles):
 
     @property
     def ledger(self) -> str | None:
-        """The URL of the ledger; None where this worker has none."""
+        """The URL of the privacy ledger; None if this worker has none."""
         return self.ledger_url.get_secret_value() or (None if self.api_url else ledger_in(self.home))
 
     @property
@@ -124,20 +127,20 @@ class WorkerSettings(SecretsOfFiles):
         return self.ledger_key_file or self.home / "ledger.key"
 
     def catalogue(self) -> Mapping[str, Operation]:
-        """The operations this worker runs."""
+        """The catalogue of operations that this worker runs."""
         module, _, attribute = self.operations.partition(":")
         operations: Mapping[str, Operation] = getattr(importlib.import_module(module), attribute)
         return operations
 
     def cache_environment(self) -> dict[str, str]:
-        """Where compiled code is kept between processes: in the home, or where the environment says.
+        """The environment variables that say where compiled code is cached: in the home, or where they are set already.
 
-        Numba's is in a directory named by `kernels.fingerprint` there too. Our kernels' needs none, since each is kept
-        by all it is made from, and neither does CuPy's, where it keeps what it compiles around cuBLAS.
+        Numba's cache is in a subdirectory named by `kernels.fingerprint` in either case. Our kernels' cache needs none,
+        since each entry's key covers all it is made from. Nor does CuPy's, which holds CuPy's code around cuBLAS.
         """
         chosen = os.environ.get("NUMBA_CACHE_DIR")
         numba = Path(chosen) if chosen else self.home / "cache" / "numba"
-        if fingerprint() not in numba.parts:  # it is there when a process of ours told this one
+        if fingerprint() not in numba.parts:  # it is in the path already if another process of ours set it
             numba /= fingerprint()
         places = {"NUMBA_CACHE_DIR": str(numba)}
         for name, folder in (("WARPDESK_KERNEL_CACHE", "kernels"), ("CUPY_CACHE_DIR", "cupy")):
