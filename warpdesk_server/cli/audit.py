@@ -1,4 +1,4 @@
-"""The audit log as a command opens it, and the sentence for a file that it cannot use."""
+"""Opens the audit log for a command, with an error message for an unusable file."""
 
 import os
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def audit_log(settings: "Settings") -> "Audit":
-    """The log, for somebody whose files the service can read. Raises Misconfigured."""
+    """Open the audit log, for a user whose files the service can read. Raises Misconfigured."""
     from warpdesk_server.app.access.audit import Audit
 
     if os.geteuid() == 0 and settings.home.exists() and (owner := settings.home.stat().st_uid) != 0:

@@ -1,4 +1,4 @@
-"""`warpdesk bench`: measure every operation beside named libraries, on this machine."""
+"""`warpdesk bench`: measure every operation and named libraries on this machine."""
 
 import argparse
 import os

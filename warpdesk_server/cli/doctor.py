@@ -1,4 +1,4 @@
-"""`warpdesk doctor`: look at the machine, GPU and kernels, and name the remedy of each failure."""
+"""`warpdesk doctor`: check the machine, GPU and kernels, and name the remedy of each failure."""
 
 import argparse
 import json
@@ -69,7 +69,7 @@ def _findings(findings: "Findings", as_json: bool) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave out what a worker would log: it is among the findings."""
+    """Silence a worker's log lines: the findings contain the same facts."""
     log = logging.getLogger("warpdesk")
     before = log.level
     log.setLevel(logging.ERROR)

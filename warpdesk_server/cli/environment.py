@@ -12,7 +12,7 @@ S = TypeVar("S", bound="BaseSettings")
 
 
 def read(settings: type[S]) -> S:
-    """The settings of the environment. Raises Misconfigured."""
+    """Read settings from the environment variables. Raises Misconfigured."""
     from pydantic import ValidationError
 
     try:
@@ -25,7 +25,7 @@ def read(settings: type[S]) -> S:
 
 
 def require_redis_url(url: str) -> None:
-    """Raises Misconfigured without any of the URL, unlike the traceback of one that cannot be read."""
+    """Check that a Redis URL is valid. Unlike redis-py's traceback, Misconfigured holds no part of it."""
     from redis.connection import parse_url
 
     try:
@@ -38,8 +38,10 @@ def require_redis_url(url: str) -> None:
 
 
 def _wrong(entry: "ErrorDetails", prefix: str) -> str:
-    """One thing that is wrong with the environment. What several variables say together names them itself, and its
-    input, all that is set, holds secrets."""
+    """The message for one invalid setting.
+
+    An error about several variables names them itself. Its input, every variable that is set, holds secrets.
+    """
     if not entry["loc"]:
         return entry["msg"].removeprefix("Value error, ")
     return (

@@ -1,4 +1,4 @@
-"""`warpdesk keys`: create, list, rotate or revoke API keys, or let a service start without."""
+"""`warpdesk keys`: create, list, rotate or revoke API keys, or let a service start without keys."""
 
 import argparse
 import sys
@@ -154,7 +154,7 @@ def _open_service(_: argparse.Namespace) -> int:
 
 
 def _duration(text: str) -> float:
-    """Seconds."""
+    """Parse a duration of the command line to seconds."""
     number, unit = text[:-1], text[-1:]
     if not number.isdecimal() or unit not in _UNITS or int(number) * _UNITS[unit] > 366 * _UNITS["d"]:
         raise argparse.ArgumentTypeError(f"{text!r} is no time of a year at most, such as 90s, 30m, 24h or 7d")

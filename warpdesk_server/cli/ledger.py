@@ -1,4 +1,4 @@
-"""`warpdesk ledger`: go on with a ledger of privacy budgets that was restored from a copy, or lost."""
+"""`warpdesk ledger`: continue after the privacy ledger was restored from a copy, or lost."""
 
 import argparse
 from contextlib import suppress

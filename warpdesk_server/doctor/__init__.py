@@ -1,4 +1,4 @@
-"""Look at the machine as a service would, from the system up to an answer of each operation, and say what to mend."""
+"""The doctor: checks a machine from the system up to each operation's result, and names a remedy for each failure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,11 +19,11 @@ from warpdesk_server.workers.settings import WorkerSettings
 
 @dataclass(frozen=True)
 class Wish:
-    """What to look at besides the machine.
+    """Options of a doctor run.
 
-    `quick` leaves out what compiles: the registers of kernels, and the examples, for which the CPU's code is compiled
-    and kept as a worker would. `architecture` stands for that of a GPU that is not here. `calibrate` measures what each
-    operation takes on both backends, for jobs that leave the choice open.
+    `quick` leaves out checks that compile: the kernels' registers, and the examples, whose CPU code is compiled and
+    kept as by a worker. `architecture` replaces that of a GPU that is not here. `calibrate` measures each operation's
+    time on both backends, for jobs with `backend: auto`.
     """
 
     quick: bool = False
@@ -32,7 +32,7 @@ class Wish:
 
 
 def examine(worker: WorkerSettings, settings: Settings, wish: Wish) -> Findings:
-    """Look at everything. A GPU is opened, once per process; nothing is started that stays."""
+    """Run the doctor's checks. A GPU is opened, once per process; no process is left running."""
     return Findings(tuple(_checks(worker, settings, wish)))
 
 

@@ -1,4 +1,4 @@
-"""The Redis that carries the jobs: the one of WARPDESK_REDIS_URL, or the one a service would start."""
+"""The doctor's checks of the job queue's Redis: the one of WARPDESK_REDIS_URL, or the one a service would start."""
 
 import re
 import subprocess
@@ -59,7 +59,7 @@ def _ping(url: str, source: str) -> Check:
 
 
 def _aged(found: str, version: str) -> Check:
-    """A server that works, with a warning where nobody mends it any more."""
+    """The check of a Redis server that works, with a warning if its version gets no more fixes."""
     if not outdated(version):
         return Check("redis", "ok", found)
     return Check("redis", "warning", f"{found}; Redis before 7 gets no security fixes any more", NEWER)
@@ -82,9 +82,9 @@ def _failed(found: str, remedy: str) -> Check:
 
 
 def _without_password(url: str) -> str:
-    """The URL with all before an "@", and what the query calls a password, as three stars.
+    """A Redis URL with three stars for everything before an "@" and for a password in the query.
 
-    By hand: a password with a "/" or "?" in it ends the host for a parser of URLs, and the rest would be shown.
+    No URL parser is used: a "/" or "?" in a password would end the host for it, and the rest would be shown.
     """
     hidden = re.sub(r"://.*@", "://***@", url, flags=re.DOTALL)
     return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)

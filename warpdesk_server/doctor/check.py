@@ -1,10 +1,10 @@
-"""What was looked at, how it is, and what would mend it."""
+"""Data of `warpdesk doctor`: a check with its status and remedy, and the findings of a run."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-# absent: it is not here, and the service does without it.
+# absent: the thing is not installed here, and the service works without it.
 Status = Literal["ok", "warning", "failed", "absent"]
 
 _MARKS: Mapping[Status, str] = {"ok": "ok", "warning": "WARNING", "failed": "FAILED", "absent": "-"}
@@ -12,7 +12,10 @@ _MARKS: Mapping[Status, str] = {"ok": "ok", "warning": "WARNING", "failed": "FAI
 
 @dataclass(frozen=True)
 class Check:
-    """`found` is a sentence with the numbers in it, `remedy` a command or a setting: every failure has one."""
+    """One check of the doctor. `found` is a sentence with its numbers, `remedy` a command or a setting.
+
+    Every failed check has a remedy.
+    """
 
     name: str
     status: Status
@@ -32,7 +35,7 @@ class Findings:
 
     @property
     def healthy(self) -> bool:
-        """A machine without a GPU is healthy, unless the settings ask for one: jobs run on its CPU."""
+        """Whether no check failed. Without a GPU, jobs run on the CPU: healthy, unless the settings ask for a GPU."""
         return all(check.status != "failed" for check in self.checks)
 
     def named(self, name: str) -> Check:

@@ -1,4 +1,4 @@
-"""The GPU from the driver up: driver, container, state, CuPy, NVRTC, and the device as a worker would open it."""
+"""The doctor's checks of the GPU: driver, container, state, CuPy, NVRTC, and the device as a worker would open it."""
 
 import ctypes
 import os
@@ -24,7 +24,7 @@ from warpdesk_server.workers.queue.reports import DeviceReport, GpuReport
 _OLDEST_DRIVER = {12: "525.60.13", 13: "580.65.06"}
 _PACKAGE = "apt-get install nvidia-driver-580-server (Debian: nvidia-driver), then reboot"
 
-# What opening a GPU failed with, by CUDA's error number (CUDA driver API, CUresult).
+# Reasons why opening a GPU failed, by CUDA's error number (CUDA driver API, CUresult).
 _REMEDIES = {
     2: "nvidia-smi shows who holds the GPU's memory: stop them, or set WARPDESK_DEVICE to another GPU",
     3: "nvidia-smi: when it fails too, sudo modprobe nvidia_uvm, or reboot",
@@ -49,8 +49,10 @@ _STATES: dict[str, Status] = {
 
 @dataclass(frozen=True)
 class Here:
-    """What of a GPU is here: the driver's library, the GPUs it names or the system's files for them, and whether the
-    settings ask for one. Where there is no GPU and none is asked for, nothing about it is a failure."""
+    """What this machine has of a GPU: the driver's library, its GPUs or their device files, and the setting.
+
+    If there is no GPU and the settings ask for none, no check of the GPU is a failure.
+    """
 
     driver: bool
     gpu: bool
@@ -62,7 +64,7 @@ class Here:
 
 
 def here(setting: str, library: Any, root: Path = Path("/")) -> Here:
-    """`setting` is WARPDESK_DEVICE, `library` NVML's."""
+    """Find out what this machine has of a GPU. `setting` is WARPDESK_DEVICE, `library` is NVML."""
     has_driver = True
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -76,7 +78,7 @@ def here(setting: str, library: Any, root: Path = Path("/")) -> Here:
 
 
 def driver(found: Here, root: Path = Path("/")) -> Check:
-    """libcuda, and whether it is new enough for the CUDA that CuPy was built for; CUDA is not started."""
+    """Check libcuda, and whether it is new enough for the CUDA that CuPy was built for. CUDA is not initialised."""
     if not found.driver:
         return _no_driver(found, root)
     version = ctypes.c_int()
@@ -86,7 +88,7 @@ def driver(found: Here, root: Path = Path("/")) -> Check:
 
 
 def driver_of(version: int, needed: int | None) -> Check:
-    """`version` as CUDA writes it, 12090; `needed` is the major version that CuPy was built for."""
+    """Check a driver's CUDA version, such as 12090. `needed` is the CUDA major version that CuPy was built for."""
     found = f"knows CUDA {version // 1000}.{version % 1000 // 10}"
     if needed is not None and version // 1000 < needed:
         remedy = f"a driver {_OLDEST_DRIVER.get(needed, 'of that CUDA')} or newer: {_PACKAGE}"
@@ -112,12 +114,12 @@ def _no_driver(here: Here, root: Path) -> Check:
 
 
 def _nodes(root: Path) -> list[str]:
-    """The system's files for GPUs."""
+    """The device files of GPUs below /dev."""
     return sorted(path.name for path in (root / "dev").glob("nvidia[0-9]*"))
 
 
 def container_toolkit(here: Here, root: Path = Path("/")) -> Check | None:
-    """In a container, whether it sees a GPU; on a machine with Docker, whether its containers can. None elsewhere."""
+    """Check whether this container sees a GPU, or on a host with Docker whether its containers can. None elsewhere."""
     name = "container toolkit"
     if inside := container(root):
         if nodes := _nodes(root):
@@ -137,7 +139,7 @@ def container_toolkit(here: Here, root: Path = Path("/")) -> Check | None:
 
 
 def state(report: GpuReport) -> Iterator[Check]:
-    """What the driver says of the GPU: its state with remedies, its memory, its clocks and what holds them down."""
+    """Check the GPU's state as the driver reports it: faults with remedies, memory, clocks and what limits them."""
     reading, findings = report.reading, report.findings
     summary = "; ".join(finding.reason for finding in findings)
     remedy = "; ".join(dict.fromkeys(finding.remedy for finding in findings)) or None
@@ -176,7 +178,7 @@ def _device_memory(report: GpuReport) -> Check:
 
 
 def cupy(here: Here) -> Check:
-    """Which CuPy is installed; two that share a folder break each other."""
+    """Check which CuPy is installed. Two CuPy distributions share a folder and break each other."""
     installed = _cupies()
     if len(installed) > 1:
         names = sorted(installed)
@@ -204,7 +206,7 @@ def _cupies() -> dict[str, str]:
 
 
 def compiler(needed: bool) -> tuple[Check, Nvrtc | None]:
-    """NVRTC, loaded and asked."""
+    """Check that the compiler NVRTC loads and answers."""
     try:
         found = nvrtc.find()
         version = Nvrtc(found.path).version
@@ -225,7 +227,7 @@ def compiler(needed: bool) -> tuple[Check, Nvrtc | None]:
 
 
 def device(report: DeviceReport, here: Here) -> Check:
-    """What a worker computes on."""
+    """Check the device that a worker would open, GPU or CPU."""
     details = report.model_dump(mode="json")
     if report.backend == "gpu":
         return Check("device", "ok", f"{report.name}, {report.architecture}", details=details)
@@ -241,7 +243,7 @@ def device(report: DeviceReport, here: Here) -> Check:
 
 
 def architecture(name: str, compiler: Nvrtc) -> Check:
-    """Whether the kernels are made for the GPU's architecture."""
+    """Check whether the kernels are made for the GPU's architecture."""
     tested = [f"sm_{number}" for number in ARCHITECTURES]
     try:
         target = compiler.target(name)
@@ -257,7 +259,7 @@ def architecture(name: str, compiler: Nvrtc) -> Check:
 
 
 def kernel_cache(cubins: Cubins, name: str | None) -> Check:
-    """How many kernels a start would find, and would compile; where they can be neither, why."""
+    """Check the kernel cache: how many kernels a start would find or compile, or why it can do neither."""
     kept = len(cubins.kept())
     found = f"{cubins.directory}, {kept} kept"
     if (refused := cubins.refusal()) is not None:

@@ -1,7 +1,7 @@
-"""Whether a worker on this machine could join a service elsewhere: the way to Redis, to the API and to the ledger.
+"""The doctor's checks for a worker on another host: its connections to Redis, to the API and to the privacy ledger.
 
-Looks as the worker would, with its URLs and its key, and changes nothing: Redis is asked what the user may do, without
-doing it, and the array that is sent to the API is one of an attempt that does not run, which is read over and refused.
+The checks use the worker's URLs and key, and change nothing. Redis reports the user's rights without running commands.
+The array sent to the API belongs to an attempt that does not run, so the API reads it and refuses it.
 """
 
 import ipaddress
@@ -44,7 +44,7 @@ _ATTEMPT = "job_doctor00.1"  # the name of an attempt that no service ever has
 
 _ACL = "give the user the line `user worker` of deploy/redis/users.acl of this release: ACL SETUSER, or ACL LOAD"
 
-# What the worker's process does in Redis: these scripts, and a few commands of its own and of RQ.
+# The Redis commands of the worker's process: these scripts, and a few commands of its own and of RQ.
 _SCRIPTS = (
     scripts.CLAIM, scripts.LEAVE, scripts.RENEW, scripts.FINISH, scripts.REAP, scripts.PROGRESS, scripts.CANCEL,
     scripts.COUNT, scripts.TAKE_SLOT, scripts.LEAVE_SLOT,
@@ -57,7 +57,7 @@ _OWN = (
     ("sadd", keys.RQ_WORKERS_OF_QUEUE, "x"), ("scard", f"{keys.USES}x"), ("set", f"{keys.TALLY}x", "1"),
     ("exists", f"{keys.FORBIDDEN}x"), ("subscribe", keys.RQ_COMMANDS % "x"), ("publish", EVENTS, "x"),
 )  # fmt: skip
-# What it must not be able to do: to others' jobs, to the service, to the server.
+# Commands that a worker's Redis user must not have: on others' jobs, on the service, on the server.
 _NOT_ITS = (
     ("lrange", owner_key("x"), "0", "1"), ("get", f"{keys.IDEMPOTENCY}x"), ("get", "another:key"),
     ("set", "another:key", "x"), ("keys", "*"), ("scan", "0"), ("flushall",), ("flushdb",), ("shutdown",), ("monitor",),
@@ -70,7 +70,7 @@ _ALL_KEYS = frozenset({"del", "exists", "mget", "unlink", "smembers"})  # whose 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where something listens, without what its URL has of secrets."""
+    """The host and port of a server, without the secrets of its URL."""
 
     name: str  # of the check
     host: str
@@ -82,7 +82,7 @@ class _Place:
 
 
 def join(worker: WorkerSettings, settings: Settings) -> Findings:
-    """Walk the ways of a worker of another host. Each stops where it is broken; the others are walked all the same."""
+    """Check each connection of a worker on another host. A failure ends the checks of its own connection only."""
     return Findings((*_redis(worker.redis_url), *_api(worker), _ledger(worker, settings)))
 
 
@@ -111,7 +111,7 @@ def _redis(url: str) -> Iterator[Check]:
 
 
 def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
-    """What is found by who is let in."""
+    """Check Redis from the inside: login, the user's rights, the server and its response times."""
     try:
         connection.ping()
     except redis.AuthenticationError as error:
@@ -140,7 +140,7 @@ def _within(connection: redis.Redis, user: str) -> Iterator[Check]:
 
 
 def _rights(connection: redis.Redis, user: str) -> Iterator[Check]:
-    """Asked of the server, command by command, as the scripts of this release name them."""
+    """Check the Redis user's rights. The server is asked for each command in the scripts of this release."""
     needed = _needed()
     lines = [json.dumps(command) for command in (*needed, *_NOT_ITS)]
     answer: Any = evaluate(connection, scripts.MAY, *lines)
@@ -163,7 +163,7 @@ def _rights(connection: redis.Redis, user: str) -> Iterator[Check]:
 
 
 def _needed() -> list[tuple[str, ...]]:
-    """Read off the scripts, so that this list is never behind them."""
+    """The Redis commands and keys a worker needs, read from the scripts so that the list is never out of date."""
     text = "".join(_SCRIPTS)
     calls = re.findall(r"redis\.call\(([^,)]*)", text)
     commands = sorted({name.lower() for call in calls for name in re.findall(r"'(\w+)'", call)})
@@ -241,7 +241,7 @@ def _context(authority: str | None) -> ssl.SSLContext | OSError:
 
 
 def _way(place: _Place, context: ssl.SSLContext | OSError | None) -> Iterator[Check]:
-    """DNS, TCP, TLS; stops at the first that fails."""
+    """Check DNS, TCP and TLS to a server, in this order; stops at the first that fails."""
     name = f"{place.name} name"
     try:
         found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
@@ -365,7 +365,7 @@ def _read(api: httpx.Client) -> Check:
 
 
 def _write(api: httpx.Client) -> Check:
-    """Sends an array as a result of an attempt that does not run: it passes every proxy, and nothing is kept."""
+    """Check that the API receives a worker's array. It is sent for an attempt that does not run, so nothing is kept."""
     info = ArrayInfo("float64", (_SENT // 8,))
     output = ArrayOutput(file="doctor.npy", dtype=info.dtype, shape=info.shape, id="", has_nan=False, has_inf=False)
     document = ResultDocument(job=_ATTEMPT.partition(".")[0], operation="doctor", outputs={"doctor": output},

@@ -1,4 +1,4 @@
-"""Our kernels on this machine: what each needs of a GPU, and whether each operation answers its example rightly."""
+"""The doctor's checks of the GPU kernels: each kernel's resources, and each operation's result on its example."""
 
 import math
 import time
@@ -44,10 +44,10 @@ _CLOSE = 1e-4
 
 
 def usage(operations: Mapping[str, Operation], architecture: str, device: Device | None, show: bool) -> Check:
-    """Registers, shared memory, spills and occupancy of each kernel, and by the driver's count where it is there.
+    """Check registers, shared memory, spills and occupancy of each kernel, by the driver's count if there is a driver.
 
-    Occupancy is that of the blocks, with the dynamic shared memory, that the operations launch where there is enough to
-    do: their own code says so, asked on paper for one multiprocessor.
+    Occupancy is for the block size and dynamic shared memory of the operations' largest launches. These come from the
+    operations' own code, run for one multiprocessor on a device that computes nothing (`launches.py`).
     """
     used: list[tuple[Source, Usage]] = []
     try:
@@ -83,7 +83,7 @@ def usage(operations: Mapping[str, Operation], architecture: str, device: Device
 def _row(
     used: Usage, launch: Launch | None, architecture: str, source: Source, device: Device | None
 ) -> dict[str, Any]:
-    """What is told of a kernel; of one that nothing launched, nothing that depends on the launch."""
+    """The table row of one kernel. The launch-dependent fields are left out for a kernel that no operation launched."""
     computed = counted = None
     if launch is not None:
         computed = occupancy(architecture, launch.threads, used.registers, used.shared + launch.dynamic)
@@ -118,7 +118,7 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 
 def requests(operations: Iterable[Operation], most: float) -> Iterator[Callable[[Any], object]]:
-    """What `answers` asks of a device, of `most` elementary steps or less."""
+    """The requests that `answers` runs on a device, each of `most` elementary steps or less."""
     operations = list(operations)
     for trial in chain(documented(operations), variants(operations)):
         largest = trial
@@ -139,9 +139,11 @@ def answers(
     kernels: Sequence[Mapping[str, Any]],
     most: float = _MOST,
 ) -> Iterator[Check]:
-    """Each operation's documented example on the CPU; where there is a GPU, that and its variants there too, and larger
-    ones, which other kernels answer, of `most` elementary steps or less. A GPU answers twice: the second time as if it
-    had a single multiprocessor, for which other kernels and other shapes of their launches are chosen.
+    """Run each operation's documented example on the CPU, and compare with the GPU if there is one.
+
+    The GPU also runs variants and larger requests, which use other kernels, of at most `most` elementary steps.
+    It answers each request twice, the second time as if it had a single multiprocessor: operations then
+    choose other kernels and launch shapes.
 
     `kernels` are the rows of `usage`, to say which of them were launched.
     """
@@ -208,7 +210,7 @@ def _problem(trial: Trial, device: "_Watched | None", most: float) -> _Problem |
 
 
 def _tried(trial: Trial, device: "_Watched | None", made_up: bool) -> _Problem | float:
-    """Answer on the CPU and on the GPU: what went wrong, or the CPU's seconds."""
+    """Run a request on the CPU and on the GPU, and compare; returns the problem, or the CPU's seconds."""
     began = time.perf_counter()
     try:
         expected = answer(trial, "cpu", None, _KEY)
@@ -226,7 +228,7 @@ def _tried(trial: Trial, device: "_Watched | None", made_up: bool) -> _Problem |
 
 
 def _sizes(trial: Trial, most: float) -> Iterator[Trial]:
-    """The same request, eight times as large each time: what there is much of is for other kernels."""
+    """Variants of a request, each eight times as large as the one before: large inputs use other kernels."""
     for job, params, inputs in sizes(replace(trial.operation, example=trial.example)):
         if job.work > most:
             break
@@ -235,7 +237,7 @@ def _sizes(trial: Trial, most: float) -> Iterator[Trial]:
 
 
 def _numbers(largest: Trial, most: float) -> Iterator[Trial]:
-    """The largest request with other whole numbers, a longer period say: what reaches far is for other kernels too."""
+    """Variants of the largest request with other integer parameters: a longer period may use other kernels."""
     given = largest.example.params
     whole = [name for name, value in given.items() if type(value) is int]
     for name, number in product(whole, _NUMBERS):
@@ -245,7 +247,7 @@ def _numbers(largest: Trial, most: float) -> Iterator[Trial]:
 
 
 def _work(trial: Trial) -> float:
-    """How much there is to do, infinite for what the operation does not take."""
+    """The work of a request in elementary steps; infinite for a request that the operation refuses."""
     given = {name: np.asarray(one["data"], one["dtype"]) for name, one in trial.example.inputs.items()}
     described = {name: ArrayInfo(cast(DType, array.dtype.name), array.shape, False) for name, array in given.items()}
     try:
@@ -281,10 +283,10 @@ def _on_gpu(trial: Trial, device: "_Watched", expected: Mapping[str, Any]) -> _P
 
 
 def difference(expected: Any, got: Any, close: float = 0.0) -> str | None:
-    """How an output of the GPU differs from the CPU's in its bytes; None where it does not.
+    """How an output of the GPU differs from the CPU's in its bytes; None if it does not.
 
-    One NaN is as good as another. With `close`, floats may differ by such a part of the largest. Words by themselves
-    are not compared: they tell how it was computed.
+    All NaNs are equal. With `close`, floats may differ by that fraction of the largest. Strings are not compared: they
+    tell how the result was computed.
     """
     if isinstance(expected, str | bool | None):
         return None
@@ -308,7 +310,7 @@ def difference(expected: Any, got: Any, close: float = 0.0) -> str | None:
 
 
 def _apart(one: np.ndarray, two: np.ndarray, close: float) -> np.ndarray:
-    """Which numbers are others: a zero of the other sign too, unless something is allowed."""
+    """The mask of numbers that differ between two arrays. With `close` 0, zeros of different sign differ too."""
     alike: np.ndarray = (one == two) & (np.signbit(one) == np.signbit(two)) | (np.isnan(one) & np.isnan(two))
     if close:
         with np.errstate(all="ignore"):
@@ -318,14 +320,14 @@ def _apart(one: np.ndarray, two: np.ndarray, close: float) -> np.ndarray:
 
 
 class _Watched(WrappedDevice):
-    """Remembers which kernels were launched on it: their sources and names."""
+    """A device wrapper that records the source and name of each kernel used on it."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.launched: set[tuple[str, str]] = set()
 
     def narrow(self) -> "_Watched":
-        """The same with a single multiprocessor, as far as whoever launches can tell."""
+        """The same device, which reports a single multiprocessor to the code that launches kernels."""
         other = _Watched(self._device)
         other.launched, other.multiprocessors = self.launched, 1
         return other

@@ -1,4 +1,4 @@
-"""What a request would launch on a GPU, found by letting its implementation run on a device that computes nothing."""
+"""The kernel launches of a request on a GPU, recorded by running its code on a device that computes nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -21,7 +21,7 @@ Key = tuple[str, str]  # a source with its macros, and a kernel of it
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch of a kernel: its blocks in all, their threads, and their bytes of dynamic shared memory."""
+    """A kernel launch: the number of blocks, the threads of a block, and its bytes of dynamic shared memory."""
 
     blocks: int
     threads: int
@@ -31,9 +31,9 @@ class Launch:
 def largest_launches(
     requests: Iterable[Callable[[Any], object]], architecture: str, multiprocessors: int, usages: Iterable[Usage] = ()
 ) -> dict[Key, Launch]:
-    """Of each kernel that the requests, functions of a device, would launch, the launch with the most threads.
+    """The launch with the most threads of each kernel that the requests, functions of a device, would launch.
 
-    `usages` say what the kernels need, and how many blocks a multiprocessor holds follows; of the others it holds one.
+    `usages` are the kernels' needs, from which the blocks per multiprocessor follow. For other kernels it is one block.
     """
     device = _PaperDevice(architecture, multiprocessors, {(used.source, used.kernel): used for used in usages})
     for request in (canary.check, *requests):
@@ -43,7 +43,7 @@ def largest_launches(
 
 
 class _Memory(Ledger):
-    """Of a limit that nobody comes near."""
+    """The paper device's account of memory, with a limit that no request reaches."""
 
     def __init__(self) -> None:
         super().__init__(limit=1 << 40)
@@ -55,14 +55,14 @@ class _Memory(Ledger):
         return self.limit
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the paper device holds no memory."""
 
     def report(self) -> MemoryReport:
         return MemoryReport(used=0, held=0, limit=self.limit)
 
 
 class _PaperDevice:
-    """Its memory is the host's and holds zeros; launches are taken down."""
+    """A device that computes nothing: its memory is zeros on the host, and kernel launches are recorded."""
 
     name = "paper"
     warp = 32
@@ -103,7 +103,7 @@ class _PaperDevice:
         return Times()
 
     def forget(self) -> None:
-        """Nothing is kept for reuse."""
+        """Do nothing: the paper device keeps no memory for reuse."""
 
 
 class _PaperKernel:

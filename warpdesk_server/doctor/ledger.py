@@ -1,4 +1,4 @@
-"""The ledger of privacy budgets: whether it can be used with the key that is here, and whether its chains fit."""
+"""The doctor's checks of the privacy ledger: whether this machine's key opens it, and its hash chains hold."""
 
 from collections.abc import Callable
 
@@ -17,12 +17,12 @@ _PAGE = 100  # budgets read at a time
 
 
 def ledger(settings: Settings) -> Check:
-    """Compares the ledger with its anchor and replays every chain; where there is no SQLite file yet, none is made."""
+    """Compare the ledger with its anchor and replay every hash chain. A missing SQLite file is not created."""
     return _look(settings, lambda: examine(settings.ledger_place))
 
 
 def ledger_of_worker(settings: Settings) -> Check:
-    """Replays every chain; workers have no anchor."""
+    """Replay every hash chain of the ledger with a worker's settings. Workers have no anchor."""
     return _look(settings, lambda: examine_as_worker(settings.ledger, settings.ledger_key_path))
 
 

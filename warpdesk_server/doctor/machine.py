@@ -1,4 +1,4 @@
-"""What the machine gives: its system, Python and our libraries, memory, processors, disk."""
+"""The doctor's checks of the machine: system, Python and libraries, memory, processors, disk."""
 
 import os
 import platform
@@ -49,7 +49,7 @@ def python() -> Check:
 
 
 def memory(settings: Settings, proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Check:
-    """The machine's, or what a container may use of it; enough for the largest job that would be taken."""
+    """Check the memory of the machine or container: whether it is enough for the largest job the service accepts."""
     lines = (proc / "meminfo").read_text().splitlines()
     sizes = {name: int(rest.split()[0]) << 10 for name, rest in (line.split(":") for line in lines) if rest.split()}
     total, available = sizes["MemTotal"], sizes["MemAvailable"]
@@ -65,7 +65,7 @@ def memory(settings: Settings, proc: Path = Path("/proc"), cgroups: Path = Path(
 
 
 def processors(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Check:
-    """How many this process may run on, and for how much of the time."""
+    """Check how many processors this process may use, and the container's quota of processor time."""
     usable = len(os.sched_getaffinity(0))
     found = f"{usable} of {os.cpu_count()}, {_model(proc)}"
     quota = _quota(proc, cgroups)
@@ -80,7 +80,7 @@ def processors(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
 
 
 def home(settings: Settings) -> Check:
-    """Where state is kept: whose it is, who may read it, and how much it can take. Nothing is created."""
+    """Check the service's home directory: its owner, its mode and its free space. Nothing is created."""
     place = settings.home
     existing = nearest(place)
     free = shutil.disk_usage(existing).free
@@ -114,7 +114,7 @@ def home(settings: Settings) -> Check:
 
 
 def nearest(place: Path) -> Path:
-    """The place, or the folder nearest above it that is there, as far as this user may look."""
+    """The path, or its nearest parent that exists and that this user can see."""
     for folder in (place, *place.absolute().parents):
         with suppress(OSError):
             folder.stat()
@@ -134,7 +134,7 @@ def container(root: Path = Path("/")) -> str | None:
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[Path]:
-    """The control groups this process is in, the innermost first (version 2), and those that version 1 shows."""
+    """The folders of this process's control groups, the innermost first (version 2), and those of version 1."""
     with suppress(OSError):
         for line in (proc / "self/cgroup").read_text().splitlines():
             number, _, path = line.split(":", 2)
@@ -145,7 +145,7 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[Path]:
 
 
 def _limit(proc: Path, cgroups: Path) -> int | None:
-    """The lowest limit on memory that is one, in bytes."""
+    """The lowest memory limit of this process's control groups, in bytes."""
     limits = []
     for group in _groups(proc, cgroups):
         for name in ("memory.max", "memory.limit_in_bytes"):
@@ -156,7 +156,7 @@ def _limit(proc: Path, cgroups: Path) -> int | None:
 
 
 def _quota(proc: Path, cgroups: Path) -> float | None:
-    """The lowest share of processor time, 1.0 for one processor."""
+    """The lowest quota of processor time of this process's control groups, 1.0 for one processor."""
     quotas = []
     for group in _groups(proc, cgroups):
         with suppress(OSError, ValueError):
@@ -185,5 +185,5 @@ def _user() -> str:
 
 
 def gib(size: int) -> str:
-    """Bytes as people read them."""
+    """Format a number of bytes in binary units."""
     return f"{size / (1 << 30):.3g} GiB"

@@ -1,4 +1,4 @@
-"""Serve the API on a socket that is already bound, so that a restart of this process refuses no connection."""
+"""The API process. It serves on a socket that is already bound, so that its restart refuses no connection."""
 
 import argparse
 import gc
@@ -16,7 +16,7 @@ from warpdesk_server.workers import logs
 
 
 class _Server(uvicorn.Server):
-    """Lets go of requests that wait for a job when it is told to end: they get a 202, and streams of events end."""
+    """The uvicorn server of the API. At shutdown requests waiting for a job get a 202, and event streams end."""
 
     def __init__(self, api: FastAPI, settings: Settings) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Ask once whether a service answers, or whether a worker of this host is alive: the health check of a container."""
+"""The health check of a container: asks once whether a service answers, or whether a worker of this host is alive."""
 
 import http.client
 import json
@@ -16,9 +16,9 @@ class Health:
 
 
 def of_service(url: str, ready: bool) -> Health:
-    """What the service at `url` says of itself: that it is alive, or with `ready` that jobs can be run.
+    """Ask the service at `url` whether it is alive, or with `ready` whether it can run jobs.
 
-    Raises ValueError for what is no URL of a service.
+    Raises ValueError if `url` is not a service's URL.
     """
     target = url.rstrip("/") + ("/readyz" if ready else "/livez")
     parts = urlsplit(target)
@@ -43,9 +43,11 @@ def of_service(url: str, ready: bool) -> Health:
 
 
 def of_workers(redis_url: str) -> Health:
-    """Whether a worker of this host has reported within the time its report is kept. Raises ValueError for what is no
-    URL of a Redis; its text holds no part of that, which has a password in it."""
-    # Here, because whoever asks for a service does so every few seconds and waits for no library of Redis.
+    """Whether a worker of this host has a report in Redis that has not expired.
+
+    Raises ValueError for an invalid Redis URL. Its text holds no part of the URL, which has a password in it.
+    """
+    # Imported here: a service's health check runs every few seconds and needs no Redis library.
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry

@@ -1,4 +1,4 @@
-"""The directory a service keeps its state in, and how a user names it in a command."""
+"""The service's home directory, which holds its state, and how a user names it in a command."""
 
 import os
 import shlex
@@ -14,9 +14,9 @@ class UnusableHome(Exception):
 
 
 def make_private(home: Path) -> None:
-    """Create the directory, or close one that belongs to this user to everyone else (mode 0700).
+    """Create the home directory with mode 0700, or give that mode to an existing one of this user.
 
-    One that belongs to somebody else stays as it is: an administrator chose its mode. Raises UnusableHome.
+    Another user's directory is not changed: an administrator chose its mode. Raises UnusableHome.
     """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def make_private(home: Path) -> None:
 
 
 def command(home: Path, arguments: str) -> str:
-    """The command line that runs `warpdesk ARGUMENTS` on this home from the working directory, as one would type it."""
+    """The command line to type in the working directory to run `warpdesk ARGUMENTS` on this home."""
     script = Path(sys.executable).parent / "warpdesk"
     started = [_short(script)] if script.exists() else [_short(Path(sys.executable)), "-m", "warpdesk"]
     named = "" if home.resolve() == default_home().resolve() else f"WARPDESK_HOME={shlex.quote(_short(home))} "
@@ -38,6 +38,6 @@ def command(home: Path, arguments: str) -> str:
 
 
 def _short(path: Path) -> str:
-    """Relative to the working directory where it lies below."""
+    """The path as text, relative to the working directory if it lies below."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,4 +1,4 @@
-"""Start processes that die with the one that started them, and stop them without leaving anything behind."""
+"""Child processes of a service: they die with their parent, and are stopped with their whole process group."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def spawn(
     pass_fds: Sequence[int] = (),
     death: signal.Signals = signal.SIGKILL,
 ) -> "subprocess.Popen[bytes]":
-    """Start a child in a process group of its own that gets the signal `death` when the thread calling this ends.
+    """Start a child process in a process group of its own. It gets the signal `death` when the calling thread ends.
 
     Linux ties the signal to the *thread*, so call this from a thread that lives as long as the child should (the main
     one). A group of its own keeps a terminal's Ctrl-C away from the child: its parent decides the order of stopping.
@@ -46,9 +46,9 @@ def spawn(
 
 
 def module(name: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """A command that runs a module of ours, and what its environment needs besides.
+    """The command that runs a Python module of the service, and the environment variables to add.
 
-    It runs the code this process runs, whatever folder named `app` lies where the user stands (hence -P).
+    It runs the same code as this process, even if the working directory has a folder named `app` (hence -P).
     """
     here = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
@@ -56,7 +56,7 @@ def module(name: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
 
 
 def stop(process: "subprocess.Popen[bytes]", patience: float = 10.0) -> int:
-    """Ask with SIGTERM, insist with SIGKILL after `patience` seconds, clear the group; returns the exit code."""
+    """Stop a child process: SIGTERM, SIGKILL after `patience` seconds, then kill its group; returns the exit code."""
     if process.poll() is None:
         process.terminate()
         try:

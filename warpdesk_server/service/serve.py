@@ -1,4 +1,4 @@
-"""Run a whole service: Redis where none is configured, the API, one worker per device; restart what dies."""
+"""The service's supervisor: runs and restarts Redis if none is configured, the API, and a worker per device."""
 
 import http.client
 import importlib.util
@@ -51,7 +51,7 @@ class Options:
 
 
 def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> None:
-    """Run until SIGINT, SIGTERM or SIGHUP. Call it from the main thread; `say` prints what a user should read.
+    """Run the service until SIGINT, SIGTERM or SIGHUP. Call it from the main thread; `say` prints to the user.
 
     Raises CannotServe when the port is taken, when the address can be reached from elsewhere but there are no API keys,
     when no Redis can be started, or when the API does not come up.
@@ -110,7 +110,7 @@ def _bind(options: Options) -> socket.socket:
 
 
 def _check_state(host: str, settings: Settings) -> None:
-    """Refuse to open what was closed, and to lose what was kept."""
+    """Raise CannotServe if keys, array store or ledger are unusable, or if a public host has no API keys."""
     try:
         require_key_file(settings.keys_path, settings.home)
         keys = read_keys(settings.keys_path)
@@ -127,7 +127,7 @@ def _check_state(host: str, settings: Settings) -> None:
 
 
 def _environment(settings: Settings, *, host: str, redis_url: str | None) -> dict[str, str]:
-    """What the children are told: where state and compiled code live, so that a restart is warm."""
+    """The environment of the API and the workers: where state and compiled code are kept, so a restart is quick."""
     environment = {**os.environ, **WorkerSettings(home=settings.home).cache_environment()}
     environment["WARPDESK_HOME"] = str(settings.home)
     environment["WARPDESK_HOST"] = host
@@ -137,7 +137,7 @@ def _environment(settings: Settings, *, host: str, redis_url: str | None) -> dic
 
 
 def _workers(options: Options, environment: Mapping[str, str]) -> list["_Child"]:
-    """A worker for each GPU, told which by UUID; for none or an unknown number of GPUs, one that looks for itself."""
+    """The worker processes: one per GPU, which gets its UUID. If no GPU is known, one worker that looks for itself."""
     if not options.worker:
         return []
     devices = _devices(environment)
@@ -164,7 +164,7 @@ def _launch(
 
 
 def _devices(environment: Mapping[str, str]) -> list[str]:
-    """The GPUs to give a worker each, as WARPDESK_DEVICE names them. Asks the driver, never CUDA."""
+    """The GPUs that get a worker each, as values of WARPDESK_DEVICE. Asks the driver, never CUDA."""
     if "WARPDESK_DEVICE" in environment or importlib.util.find_spec("cupy") is None:
         return []
     try:
@@ -176,7 +176,7 @@ def _devices(environment: Mapping[str, str]) -> list[str]:
 
 
 class _Child:
-    """A process that is started again whenever it ends, later each time."""
+    """A supervised child process. It is restarted whenever it ends, after a delay that doubles each time."""
 
     def __init__(self, name: str, launch: Callable[[], "subprocess.Popen[bytes]"]) -> None:
         self.name = name
@@ -191,7 +191,7 @@ class _Child:
         self._started = time.monotonic()
 
     def look(self) -> None:
-        """Notice its end; start it again when its time has come."""
+        """Notice the child's end, and restart it when its delay is over."""
         now = time.monotonic()
         if self._due is None:
             if self.ended:
@@ -230,7 +230,7 @@ class _Child:
 
 
 class _Announcement:
-    """Ask the service how it is until it is ready, then tell the user where it is, once."""
+    """The start message: polls the service until it is ready, then prints its address once."""
 
     def __init__(
         self, host: str, port: int, url: str, workers: bool, settings: Settings, say: Callable[[str], None]
@@ -290,7 +290,7 @@ class _Announcement:
 
 
 def _devices_of(health: Mapping[str, Any]) -> str:
-    """Where jobs are computed and why, from the body of `/gpu-health`."""
+    """The text of the devices that compute jobs, and why, from the body of `/gpu-health`."""
     names = [device["name"] for device in health["devices"] if device["state"] != "absent"]
     return f"Device: {', '.join(names) or 'the CPU'}" + "".join(f"; {reason}" for reason in health["reasons"])
 
