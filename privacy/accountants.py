@@ -1,8 +1,9 @@
-"""How the releases of one budget add up: pure epsilon, (epsilon, delta), or rho of zero-concentrated DP.
+"""The accountants of privacy budgets: the rules that add up the costs of a budget's releases.
 
-Each is a sum of what single releases cost, fixed before the release runs. Such sums hold where a caller chooses each
-release after seeing the ones before (a privacy filter: Rogers et al. 2016, Whitehouse et al. 2023). Tighter accounts
-do not, and are reports (`privacy.report`).
+There are three: pure epsilon, (epsilon, delta), or rho of zero-concentrated DP. Each is a sum of what single releases
+cost, fixed before the release runs. Such sums hold where a caller chooses each release after seeing the ones before (a
+privacy filter: Rogers et al. 2016, Whitehouse et al. 2023). Tighter accounts do not, and are reports
+(`privacy.report`).
 """
 
 from collections.abc import Mapping
@@ -17,14 +18,14 @@ AMOUNTS: dict[Accountant, tuple[Name, ...]] = {"pure": ("epsilon",), "approx": (
 
 
 class NotHeld(Refused):
-    """A budget of this kind cannot hold the release, whatever remains of it."""
+    """Raised if a privacy budget's accountant cannot count the release, however much of the budget remains."""
 
     code = "not-accountable"
     pointer = ""
 
 
 def total(accountant: Accountant, given: Mapping[Name, str | None]) -> dict[Name, int]:
-    """What a new budget holds. Raises NotAnAmount for an amount too many, one that is missing, or a useless one."""
+    """The total of a new privacy budget. Raises NotAnAmount for an extra or missing amount, or a delta of 1 or more."""
     names = AMOUNTS[accountant]
     for name in get_args(Name):
         if (given.get(name) is None) == (name in names):
@@ -36,9 +37,9 @@ def total(accountant: Accountant, given: Mapping[Name, str | None]) -> dict[Name
 
 
 def cost(accountant: Accountant, neighbouring: Neighbouring, spend: Spend) -> dict[Name, int]:
-    """What a release takes from a budget, rounded up. Raises NotHeld.
+    """The cost of a release in a privacy budget, rounded up. Raises NotHeld.
 
-    Where the caller declared the sensitivity, it declared it for the neighbours of the budget.
+    A sensitivity that the caller declared is taken to be for the budget's definition of neighbours.
     """
     if spend.neighbouring not in (None, neighbouring):
         raise NotHeld(

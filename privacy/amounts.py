@@ -24,7 +24,7 @@ _AMOUNT: TypeAdapter[str] = TypeAdapter(Amount)
 
 
 class NotAnAmount(Refused):
-    """The text is no amount that can be kept exactly; `name` says of what."""
+    """Raised if a text is not a privacy amount that can be stored exactly. `name` is epsilon, delta or rho."""
 
     code = "invalid-request"
 
@@ -35,7 +35,7 @@ class NotAnAmount(Refused):
 
 
 def exactly(name: Name, given: str) -> int:
-    """Read a decimal string, or the text of a JSON number, and lose nothing of it. Raises NotAnAmount."""
+    """Parse a privacy amount, a decimal string or the text of a JSON number, without rounding. Raises NotAnAmount."""
     try:
         amount = Fraction(_AMOUNT.validate_python(given)) * 10 ** PLACES[name]
     except ValidationError as error:
@@ -46,31 +46,33 @@ def exactly(name: Name, given: str) -> int:
 
 
 def rounded_up(name: Name, value: Fraction) -> int:
-    """The least whole number that is not below `value`."""
+    """Round a privacy amount up to a whole number of its unit."""
     return math.ceil(value * 10 ** PLACES[name])
 
 
 def shown(amounts: Amounts) -> dict[Name, str]:
-    """As exact decimal strings without an exponent: {"epsilon": "0.1"}."""
+    """Format privacy amounts as exact decimal strings without an exponent: {"epsilon": "0.1"}."""
     return {name: _decimal(amount, PLACES[name]) for name, amount in amounts.items()}
 
 
 def read(text: str) -> dict[Name, int]:
-    """What `shown` gave, kept as JSON."""
+    """Parse privacy amounts from the ledger's JSON, which `shown` wrote."""
     amounts = json.loads(text)
     return {name: int(Fraction(amounts[name]) * 10**places) for name, places in PLACES.items() if name in amounts}
 
 
 def plus(one: Amounts, other: Amounts) -> dict[Name, int]:
+    """The sum of two sets of privacy amounts, name by name."""
     return {name: one[name] + other[name] for name in one}
 
 
 def minus(one: Amounts, other: Amounts) -> dict[Name, int]:
+    """The difference of two sets of privacy amounts, name by name."""
     return {name: one[name] - other[name] for name in one}
 
 
 def within(one: Amounts, limit: Amounts) -> bool:
-    """Whether none is more than its limit."""
+    """Whether no privacy amount is above its limit."""
     return all(one[name] <= limit[name] for name in one)
 
 

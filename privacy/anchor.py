@@ -1,8 +1,9 @@
-"""The anchor: the last entry of each budget's chain, kept outside the ledger's database.
+"""The ledger's anchor: a copy of the last entry of each budget's chain, kept outside the ledger's database.
 
 A database that lacks an anchored entry is an older copy or another database, and nothing may be charged to it. The
 anchor is written after the database and before the caller is answered. So a crash leaves the database ahead, never
 behind.
+
 Rows are sealed with the ledger's key. The anchor is an SQL database of its own, so that several API hosts can share it.
 """
 
@@ -54,12 +55,14 @@ _HEADS = Table(
 
 
 class WrongAnchor(WrongKey, DatabaseUnavailable):
-    """A row was not written with the ledger's key. To a running service the ledger is unavailable then."""
+    """Raised if a row of the ledger's anchor was not written with the ledger's key. A running service then reports the
+    ledger as unavailable."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """The id of the ledger that an anchor belongs to. It is not bound until that ledger's database has been made."""
+    """The anchor's mark: the id of the ledger that it belongs to. It is bound once that ledger's database has been
+    made."""
 
     ledger: str
     bound: bool
@@ -67,7 +70,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Head:
-    """The last entry of a chain; seq 0 and the hash of `created` where there is none yet."""
+    """The head of a budget's chain: its last entry. Before the first entry, `seq` is 0 and `head` is the hash of
+    `created`."""
 
     budget_id: str
     created: str
@@ -76,7 +80,7 @@ class Head:
 
 
 def mark(engine: Engine) -> Mark | None:
-    """The mark of an anchor, None where there is no anchor. Creates nothing."""
+    """Read the mark of the ledger's anchor; None if there is no anchor. Creates nothing."""
     if not exists(engine):
         return None
     with reading(engine) as connection:
@@ -87,7 +91,7 @@ def mark(engine: Engine) -> Mark | None:
 
 
 def begin(engine: Engine) -> Mark:
-    """Make an anchor with a new ledger id that is not bound yet, or return the mark of the one that is there."""
+    """Create the ledger's anchor with a new ledger id that is not bound yet. If there is an anchor, return its mark."""
     with writing(engine) as connection:
         _TABLES.create_all(connection)
         mine = {"name": "ledger", "ledger": f"ledger_{secrets.token_hex(16)}", "seal": ""}
@@ -98,7 +102,7 @@ def begin(engine: Engine) -> Mark:
 
 
 class Anchor:
-    """The anchor of one ledger. Methods raise WrongAnchor, and DatabaseUnavailable."""
+    """The anchor of one privacy ledger. Methods raise WrongAnchor, and DatabaseUnavailable."""
 
     def __init__(self, engine: Engine, secrets: Secrets, ledger: str) -> None:
         self._engine = engine
@@ -106,29 +110,31 @@ class Anchor:
         self._ledger = ledger
 
     def check(self) -> None:
-        """Raise WrongAnchor where a bound anchor was written with another key."""
+        """Raise WrongAnchor if a bound anchor was written with another key."""
         with reading(self._engine) as connection:
             row = connection.execute(select(_MARK)).mappings().one()
         if row["seal"] and not hmac.compare_digest(row["seal"], self._seal_of_mark()):
             raise self._wrong()
 
     def bind(self) -> None:
-        """Seal the mark: the ledger's database exists, and may not be missing from now on."""
+        """Seal the anchor's mark. From now on a missing ledger database is an error."""
         with writing(self._engine) as connection:
             connection.execute(update(_MARK).values(ledger=self._ledger, seal=self._seal_of_mark()))
 
     def heads(self) -> dict[str, Head]:
-        """By budget id."""
+        """The anchored heads of all budgets' chains, by budget id."""
         with reading(self._engine) as connection:
             return {row["budget_id"]: self._head(row) for row in connection.execute(select(_HEADS)).mappings()}
 
     def head(self, budget_id: str) -> Head | None:
+        """The anchored head of one budget's chain; None if there is none."""
         with reading(self._engine) as connection:
             row = connection.execute(select(_HEADS).where(_HEADS.c.budget_id == budget_id)).mappings().one_or_none()
         return None if row is None else self._head(row)
 
     def note(self, budget: Row) -> None:
-        """Write the head of a budget's row, on the disk when this returns. A later head stays."""
+        """Write the head of a budget's chain to the anchor. It is on the disk on return, and never replaces a later
+        head."""
         with reading(self._engine) as connection:
             noted = connection.scalar(select(_HEADS.c.seq).where(_HEADS.c.budget_id == budget["id"]))
         if noted is not None and noted >= budget["seq"]:
@@ -146,7 +152,7 @@ class Anchor:
             )
 
     def replace(self, budgets: Sequence[Row]) -> None:
-        """Replace all heads by those of a database that was accepted."""
+        """Replace all heads in the anchor by those of a ledger database that an administrator accepted."""
         with writing(self._engine) as connection:
             connection.execute(delete(_HEADS))
             for budget in budgets:
@@ -183,5 +189,5 @@ class Anchor:
 
 
 def _insert(engine: Engine, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT that can say what a row does that is there."""
+    """An INSERT statement for the anchor's SQL dialect, which supports ON CONFLICT."""
     return postgresql.insert(table) if engine.dialect.name == "postgresql" else sqlite.insert(table)

@@ -1,4 +1,4 @@
-"""Privacy budgets of datasets: opened, closed, ruled and read. What is charged to them is in `privacy.charging`."""
+"""The ledger's privacy budgets of datasets: open, close, set rules, read. Charges to them are in `privacy.charging`."""
 
 import secrets
 from collections.abc import Collection
@@ -23,7 +23,10 @@ from warpdesk_server.privacy.verify import Verified, verify
 
 
 class DatasetTaken(Refused):
-    """The dataset, or one whose name differs in case, blanks or encoding alone, has an open budget, `budget_id`."""
+    """Raised if a dataset already has an open privacy budget, `budget_id`.
+
+    Names that differ only in case, blanks or encoding count as the same dataset.
+    """
 
     code = "dataset-taken"
     pointer = "/dataset"
@@ -36,13 +39,16 @@ class DatasetTaken(Refused):
 
 
 class BudgetClosed(Refused):
+    """Raised if a privacy budget is closed and takes no more charges."""
+
     code = "budget-closed"
     pointer = ""
 
 
 @dataclass(frozen=True)
 class NewBudget:
-    """What a budget holds: epsilon (pure), epsilon and delta (approx), or rho (zcdp), as decimal strings."""
+    """The request for a new privacy budget. Amounts are decimal strings: epsilon (pure), epsilon and delta (approx), or
+    rho (zcdp)."""
 
     name: str
     dataset: str
@@ -57,7 +63,7 @@ class NewBudget:
 
 @dataclass(frozen=True)
 class Budget:
-    """Amounts are exact decimal strings by name, times whole microseconds since 1970."""
+    """A privacy budget of a dataset. Amounts are exact decimal strings by name, times whole microseconds since 1970."""
 
     id: str
     name: str
@@ -76,7 +82,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Quote:
-    """What a release would cost, whether that fits now, and what would remain (or remains, where it does not fit)."""
+    """The quote for a release: its cost, whether the privacy budget holds it now, and what would remain.
+
+    If it does not fit, `remaining` is what remains now.
+    """
 
     fits: bool
     cost: dict[Name, str]
@@ -85,7 +94,7 @@ class Quote:
 
 @dataclass(frozen=True)
 class Account:
-    """The amounts of a budget's row, as numbers."""
+    """The amounts of a privacy budget's row, as numbers."""
 
     accountant: Accountant
     neighbouring: Neighbouring
@@ -94,11 +103,12 @@ class Account:
 
     @classmethod
     def of(cls, row: Row) -> "Account":
+        """Parse the account of a budget's row."""
         return cls(row["accountant"], row["neighbouring"], read(row["total"]), read(row["spent"]))
 
     @classmethod
     def of_open(cls, row: Row) -> "Account":
-        """Raises BudgetClosed."""
+        """Parse the account of an open budget's row. Raises BudgetClosed."""
         if row["state"] != "open":
             raise BudgetClosed(f"{row['id']} is closed")
         return cls.of(row)
@@ -108,18 +118,18 @@ class Account:
         return minus(self.total, self.spent)
 
     def cost(self, spend: Spend) -> Amounts:
-        """Raises NotHeld."""
+        """The cost of a release in this budget. Raises NotHeld."""
         return cost(self.accountant, self.neighbouring, spend)
 
 
 class Budgets:
-    """The budgets of one ledger. Methods raise UnknownBudget where there is none of that id."""
+    """The privacy budgets of one ledger. Methods raise UnknownBudget for an id that no budget has."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
     def open(self, new: NewBudget) -> Budget:
-        """Open a budget for a dataset that has no open one. Raises NotAnAmount, NotADataset, DatasetTaken."""
+        """Open a privacy budget for a dataset that has no open one. Raises NotAnAmount, NotADataset, DatasetTaken."""
         form = normal(new.dataset)
         amounts = total(new.accountant, {"epsilon": new.epsilon, "delta": new.delta, "rho": new.rho})
         budget: dict[str, Any] = {
@@ -145,7 +155,7 @@ class Budgets:
         return _budget(row)
 
     def insert(self, connection: Connection, created: dict[str, Any], state: Literal["open", "closed"]) -> Row:
-        """Write the row of a budget without an entry."""
+        """Write the row of a privacy budget whose chain has no entry yet."""
         none = canonical(shown(dict.fromkeys(read(created["total"]), 0)))
         budget = {**created, "state": state, "spent": none, "seq": 0, "head": genesis(created)}
         budget["seal"] = self._journal.secrets.seal("budget", budget)
@@ -157,7 +167,7 @@ class Budgets:
             return _budget(budget_row(connection, budget_id))
 
     def page(self, limit: int, after: str | None = None) -> list[Budget]:
-        """In the order they were created, those after the budget `after`."""
+        """A page of privacy budgets in the order of creation, starting after the budget `after`."""
         query = select(BUDGETS).order_by(BUDGETS.c.created_at, BUDGETS.c.id).limit(limit)
         with reading(self._journal.engine) as connection:
             if after is not None:
@@ -167,7 +177,7 @@ class Budgets:
             return [_budget(row) for row in connection.execute(query).mappings()]
 
     def oldest_open(self, limit: int) -> tuple[list[Budget], int]:
-        """The open budgets that were created first, and how many more there are."""
+        """The oldest open privacy budgets, and how many more are open."""
         is_open = BUDGETS.c.state == "open"
         query = select(BUDGETS).where(is_open).order_by(BUDGETS.c.created_at, BUDGETS.c.id).limit(limit)
         with reading(self._journal.engine) as connection:
@@ -176,7 +186,8 @@ class Budgets:
         return oldest, count - len(oldest)
 
     def close(self, budget_id: str, by: str) -> Budget:
-        """Take no more charges; those made go on, and may be refunded. Again: nothing."""
+        """Close a privacy budget to new charges; existing charges go on, and may be refunded. A second call does
+        nothing."""
         with writing(self._journal.engine) as connection:
             row = self._journal.lock(connection, budget_id)
             if row["state"] == "open":
@@ -190,7 +201,7 @@ class Budgets:
             return rules_of(connection, budget_id)
 
     def change_rules(self, budget_id: str, rules: Rules, by: str) -> None:
-        """Replace the rules; charges that were made stay. Raises BudgetClosed."""
+        """Replace the rules of a privacy budget; existing charges stay. Raises BudgetClosed."""
         with writing(self._journal.engine) as connection:
             row = self._journal.lock(connection, budget_id)
             Account.of_open(row)
@@ -199,7 +210,7 @@ class Budgets:
         self._journal.note(row)
 
     def quote(self, budget_id: str, spend: Spend, owner: str, inputs: Collection[str]) -> Quote:
-        """What a charge would do now. Raises BudgetClosed, NotAllowed, NotHeld."""
+        """Quote a charge to a privacy budget, without making it. Raises BudgetClosed, NotAllowed, NotHeld."""
         with reading(self._journal.engine) as connection:
             row = budget_row(connection, budget_id)
             rules_of(connection, budget_id).check(budget_id, owner, inputs)
@@ -217,12 +228,12 @@ class Budgets:
             return [Entry.of(row) for row in rows]
 
     def verify(self, budget_id: str) -> Verified:
-        """Go through a budget's whole chain, and all that is kept beside it."""
+        """Verify a privacy budget: its whole chain, its sums, and the rows of its charges."""
         with reading(self._journal.engine) as connection:
             return verify(connection, budget_row(connection, budget_id), self._journal.secrets)
 
     def append_close(self, connection: Connection, budget: Row, by: str, reason: str) -> Row:
-        """Close a locked budget."""
+        """Append the entry that closes a locked privacy budget."""
         return self._append_act(connection, budget, "close", budget["id"], by, reason, {"state": "closed"})
 
     def _append_rules(self, connection: Connection, budget: Row, rules: Rules, by: str) -> Row:
@@ -231,7 +242,7 @@ class Budgets:
     def _append_act(
         self, connection: Connection, budget: Row, kind: str, name: str, by: str, reason: str, changes: dict[str, Any]
     ) -> Row:
-        """Append to a locked budget what an administrator does with it."""
+        """Append an administrator's act, a close or a change of rules, to the chain of a locked privacy budget."""
         no_request = dict.fromkeys(("operation", "params", "inputs", "version", "request", "job", "job_id"), "")
         _, row = self._journal.append(
             connection,
@@ -249,7 +260,7 @@ class Budgets:
 
 
 def rules_of(connection: Connection, budget_id: str) -> Rules:
-    """The rules of a budget that is there."""
+    """The current rules of an existing privacy budget."""
     at = (ENTRIES.c.budget_id == budget_id) & (ENTRIES.c.kind == literal_column("'rules'"))  # as the index has it
     text = connection.scalar(select(ENTRIES.c.reason).where(at).order_by(ENTRIES.c.seq.desc()).limit(1))
     return NO_RULES if text is None else Rules.of(text)

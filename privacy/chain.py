@@ -1,8 +1,8 @@
-"""The chain of a budget: what is hashed, and how.
+"""The hash chain of a privacy budget: its entries, and how they are hashed.
 
 The hash of an entry is the SHA-256 of a JSON object (keys sorted, no blanks, ASCII) of all its fields but that hash.
-Among them is `prev`, the hash of the entry before; for the first it is that of what the budget was created with. Who
-has kept one head hash can tell whether anything up to it was changed since, without the ledger's key.
+Among them is `prev`, the hash of the entry before; for the first it is that of what the budget was created with. Anyone
+who keeps a head hash can detect a change of any entry up to it, without the ledger's key.
 """
 
 import hashlib
@@ -18,7 +18,10 @@ Relation = Literal["add_remove", "replace_one", "declared"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One link. Times are whole microseconds since 1970; params, inputs, version, request and job are keyed digests."""
+    """An entry of a privacy budget's hash chain.
+
+    Times are whole microseconds since 1970; params, inputs, version, request and job are keyed digests.
+    """
 
     budget_id: str
     seq: int
@@ -45,7 +48,7 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """What is hashed."""
+        """The entry's canonical JSON, which is hashed."""
         fields = asdict(self)
         del fields["hash"]
         return canonical(fields)
@@ -60,7 +63,7 @@ def canonical(value: Any) -> str:
 
 
 def genesis(budget: Row) -> str:
-    """The hash of what a budget was created with, which its first entry follows."""
+    """The hash of the fields that a privacy budget was created with. It is `prev` of the budget's first entry."""
     return _sha256(canonical({name: budget[name] for name in CREATED_WITH}))
 
 

@@ -1,4 +1,6 @@
-"""Charges: what a release takes from a budget, before any of its noise is drawn. The state machine of one charge:
+"""The ledger's charges: the cost of a release, taken from a privacy budget before any noise is drawn.
+
+The state machine of one charge:
 
     reserve              claim                release
     ───────▶  charged  ────────▶  claimed  ───────────▶  released
@@ -7,10 +9,10 @@
                  ▼                   ▼
                 void               failed
 
-The API reserves, with the wrapped seed, the job and the caller's idempotency key in one transaction. A worker claims:
-it is given the noise key, the same at every claim, so that a job which runs again gives the same answer. It releases
-once the answer is on the disk, and the seed is deleted in that transaction. A charge that nobody claimed is refunded;
-one that somebody claimed stays spent, since its noise may have been shown.
+The API reserves: it writes the wrapped seed, the job and the caller's idempotency key in one transaction. A worker
+claims and receives the noise key. It is the same at every claim, so a job that runs again gives the same answer. The
+worker releases once the answer is on the disk, and the seed is deleted in that transaction. A charge that was never
+claimed is refunded. A claimed one stays spent, since its noise may have been shown.
 """
 
 import hmac
@@ -40,11 +42,16 @@ _LATER = ("reason", "outcome", "answer")
 
 
 class UnknownCharge(NoRelease):
+    """Raised if the ledger has no charge of this id."""
+
     code = "charge-ended"
 
 
 class OverBudget(Refused):
-    """A release costs more than remains; both are exact decimal strings by name. The budget is as it was."""
+    """Raised if a release costs more than remains in a privacy budget, which stays unchanged.
+
+    `cost` and `remaining` are exact decimal strings by name.
+    """
 
     code = "budget-exceeded"
     pointer = ""
@@ -56,13 +63,13 @@ class OverBudget(Refused):
 
 
 class KeyReused(Refused):
-    """The idempotency key belongs to another request."""
+    """Raised if a charge's idempotency key was used for another request."""
 
     code = "idempotency-key-reused"
 
 
 class ChargeChanged(NoRelease):
-    """What is to be released is not what was charged; `what` names the parts."""
+    """Raised if the release differs from what was charged; `what` names the parts that differ."""
 
     code = "charge-changed"
 
@@ -74,13 +81,13 @@ class ChargeChanged(NoRelease):
 
 
 class NotClaimed(NoRelease):
-    """An answer for a charge whose noise key nobody asked for."""
+    """Raised if an answer arrives for a charge whose noise key was never claimed."""
 
     code = "charge-ended"
 
 
 class ChargeEnded(NoRelease):
-    """The charge is over, in `state`: there is no noise key for it any more."""
+    """Raised if a charge has ended, in `state`, and has no noise key any more."""
 
     code = "charge-ended"
 
@@ -92,7 +99,8 @@ class ChargeEnded(NoRelease):
 
 @dataclass(frozen=True)
 class ChargeRequest:
-    """A job to charge for. params, inputs and job are JSON texts; version is that of the sampler."""
+    """The request for a charge: the job that will draw noise. params, inputs and job are JSON texts; version is the
+    sampler's."""
 
     owner: str
     idempotency_key: str
@@ -107,7 +115,10 @@ class ChargeRequest:
 
 @dataclass(frozen=True)
 class Charge:
-    """`hash` is that of its entry, `outcome` (once released) says where the answer lies."""
+    """A charge of a release to a privacy budget.
+
+    `hash` is the hash of its chain entry. `outcome`, set once released, says where the answer is stored.
+    """
 
     id: str
     budget_id: str
@@ -126,25 +137,31 @@ class Charge:
 
 @dataclass(frozen=True)
 class Reservation:
+    """The result of a reservation: the charge, and whether the same request had made it before."""
+
     charge: Charge
     replayed: bool  # it was charged before, for the same request
 
 
 @dataclass(frozen=True)
 class NoiseKey:
+    """The noise key of a claimed charge: the secret that all noise of its release is drawn from."""
+
     charge_id: str
     key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Released:
+    """The stored answer of a released charge."""
+
     outcome: str
     digest: str  # keyed, of the answer
 
 
 @dataclass(frozen=True)
 class OpenCharge:
-    """A charge whose job may not have been queued, or has not ended."""
+    """An outbox row: a charge that has not ended, and its job, which may not have been queued."""
 
     charge_id: str
     budget_id: str
@@ -155,16 +172,16 @@ class OpenCharge:
 
 
 class Charges:
-    """The charges of one ledger: each method is one transition, in one transaction."""
+    """The charges of one privacy ledger. Each method is one state transition, in one transaction."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._secrets = journal.secrets
 
     def reserve(self, budget_id: str, spend: Spend, request: ChargeRequest) -> Reservation:
-        """Take what a release costs, once for each idempotency key of an owner.
+        """Charge a release to a privacy budget, once for each idempotency key of an owner.
 
-        The same request again is given its charge, whatever became of it. Raises KeyReused for another request,
+        Repeating the request returns its charge, in whatever state. Raises KeyReused for another request,
         UnknownBudget, BudgetClosed, NotAllowed, NotHeld and OverBudget; nothing is written then.
         """
         try:
@@ -219,21 +236,21 @@ class Charges:
         return Reservation(_charge(entry, charge), replayed=False)
 
     def of_request(self, owner: str, idempotency_key: str, fingerprint: str) -> Charge | None:
-        """The charge that this request has already. Raises KeyReused for another request with the same key."""
+        """Look up the charge of a request by its idempotency key. Raises KeyReused if another request used the key."""
         digests = self._request_digests(owner, idempotency_key, fingerprint)
         with reading(self._journal.engine) as connection:
             return self._earlier(connection, owner, *digests)
 
     def get(self, charge_id: str) -> Charge:
-        """Raises UnknownCharge."""
+        """Look up a charge by id. Raises UnknownCharge."""
         with reading(self._journal.engine) as connection:
             return _get(connection, charge_id)
 
     def claim(self, charge_id: str, *, operation: str, params: str, inputs: str, version: str) -> NoiseKey | Released:
-        """Give out the noise key, the same each time; once there is an answer, where it lies.
+        """Claim a charge for a worker: return its noise key, the same each time, or its stored answer if it has one.
 
-        From the first time on the charge cannot be refunded. Raises UnknownCharge, ChargeChanged where anything is not
-        as it was charged, ChargeEnded where it failed or is void.
+        After the first claim the charge cannot be refunded. Raises UnknownCharge, ChargeChanged if the job differs from
+        what was charged, and ChargeEnded if the charge failed or is void.
         """
         digests = self._release_digests(params, inputs, version)
         with writing(self._journal.engine) as connection:
@@ -254,10 +271,10 @@ class Charges:
         return NoiseKey(charge_id, noise_key(seed, charge_id, digests["params"], digests["inputs"], digests["version"]))
 
     def release(self, charge_id: str, outcome: str, digest: bytes) -> Released:
-        """Record that the answer with this digest lies at `outcome` (JSON); seed and outbox row are deleted with it.
+        """Release a charge: record the digest of its answer, and where the answer is stored (`outcome`, JSON).
 
-        Again with the same digest: the first outcome. Raises ChargeChanged for another answer, NotClaimed, ChargeEnded,
-        UnknownCharge.
+        The same transaction deletes the seed and the outbox row. Repeating the call with the same digest returns the
+        first outcome. Raises ChargeChanged for another answer, NotClaimed, ChargeEnded, UnknownCharge.
         """
         answer = self._secrets.digest("answer", digest.hex())
         with writing(self._journal.engine) as connection:
@@ -272,8 +289,10 @@ class Charges:
         return Released(outcome, answer)
 
     def fail(self, charge_id: str, reason: str) -> None:
-        """Give up a claimed charge, which stays spent: whoever has its noise key may have shown something. Again:
-        nothing. Raises NotClaimed, ChargeEnded, UnknownCharge."""
+        """Fail a claimed charge, which stays spent, since its noise may have been shown. A second call does nothing.
+
+        Raises NotClaimed, ChargeEnded, UnknownCharge.
+        """
         with writing(self._journal.engine) as connection:
             charge = self._lock(connection, charge_id)
             if charge["state"] == "failed":
@@ -283,10 +302,10 @@ class Charges:
         self.erase()
 
     def refund(self, charge_id: str, reason: str, *, forget_key: bool) -> bool:
-        """Give back a charge that nobody ever claimed; False for one that somebody did, or may have.
+        """Refund a charge that was never claimed. Returns False if it was, or may have been.
 
-        Claims are in no chain. A database that was older when it was opened may have forgotten those of the charges it
-        had then: they are taken for claimed.
+        Chains do not record claims. An older database may have lost the claims of charges made before it was opened, so
+        those count as claimed.
 
         With `forget_key` the idempotency key may be used for another request. Raises UnknownCharge.
         """
@@ -315,15 +334,19 @@ class Charges:
         return True
 
     def settle(self, charge_id: str, reason: str, *, forget_key: bool = False) -> None:
-        """End a charge whose job has no answer to come: a refund where nobody claimed it, else it stays spent. One that
-        was answered just before stays as it is. Raises UnknownCharge."""
+        """End a charge whose job will give no answer: refund it if it was never claimed, else it stays spent.
+
+        A charge that was released just before stays as it is. Raises UnknownCharge.
+        """
         if not self.refund(charge_id, reason, forget_key=forget_key):
             with suppress(ChargeEnded):
                 self.fail(charge_id, reason)
 
     def open(self, older_than: float, limit: int) -> list[OpenCharge]:
-        """The oldest charges without an end that are `older_than` seconds old, and those that were made before the
-        clock was set back."""
+        """The oldest open charges that are at least `older_than` seconds old.
+
+        Charges dated in the future, made before the clock was set back, are included.
+        """
         time = now()
         query = (
             select(OUTBOX, CHARGES.c.budget_id, CHARGES.c.state)
@@ -336,13 +359,17 @@ class Charges:
             return [OpenCharge(**row) for row in connection.execute(query).mappings()]
 
     def erase(self) -> bool:
-        """Empty SQLite's log of seeds that ended, which each end does unless somebody reads just then. Call it now and
-        then. Whether nothing is left."""
+        """Truncate SQLite's write-ahead log, which still holds the seeds of ended charges. Returns whether it is empty.
+
+        Every transition that ends a charge calls it too, but a concurrent reader prevents it: call it periodically.
+        """
         return truncate_log(self._journal.engine)
 
     def rewrap(self) -> int:
-        """Wrap the seeds of all open charges with the newest key; how many there are. Runs beside a service: each is a
-        step of its own, and a charge that ends meanwhile takes its seed along. Raises WrongKey.
+        """Rewrap the seeds of all open charges with the newest key; returns how many there are. Raises WrongKey.
+
+        Safe beside a running service: each seed is a transaction of its own, and a charge that ends meanwhile deletes
+        its seed.
         """
         with reading(self._journal.engine) as connection:
             seeds = connection.execute(select(SEEDS.c.charge_id, SEEDS.c.wrapped)).all()
@@ -363,7 +390,10 @@ class Charges:
         return self._journal.append(connection, budget, changes, **{**same, "kind": "refund", "reason": reason})[1]
 
     def _earlier(self, connection: Connection, owner: str, key_digest: str, fingerprint: str) -> Charge | None:
-        """The charge of a request, once it is in the anchor: whoever charged it may have ended before."""
+        """The charge that a request made before, if any.
+
+        It is written to the anchor first, since the process that charged it may have crashed before it did so.
+        """
         query = select(REQUESTS).where(REQUESTS.c.owner == owner, REQUESTS.c.idempotency_key == key_digest)
         request = connection.execute(query).mappings().one_or_none()
         if request is None:
@@ -383,7 +413,7 @@ class Charges:
         return row
 
     def _turn(self, connection: Connection, charge: Row, **changes: Any) -> None:
-        """Put a locked charge into another state; what has ended has neither seed nor job any more."""
+        """Change the state of a locked charge. A charge that has ended loses its seed and its outbox row."""
         seal = self._secrets.seal("charge", {**charge, **changes})
         connection.execute(update(CHARGES).where(CHARGES.c.id == charge["id"]).values(**changes, seal=seal))
         if changes["state"] != "claimed":
@@ -391,11 +421,13 @@ class Charges:
                 connection.execute(delete(table).where(table.c.charge_id == charge["id"]))
 
     def _request_digests(self, owner: str, idempotency_key: str, fingerprint: str) -> tuple[str, str]:
-        """What is kept of a request: it can be recognised, and not read or guessed."""
+        """Keyed digests of a charge request's idempotency key and fingerprint. They can be compared, not read or
+        guessed."""
         key_digest = self._secrets.digest("idempotency key", owner, idempotency_key)
         return key_digest, self._secrets.digest("fingerprint", fingerprint)
 
     def _release_digests(self, params: str, inputs: str, version: str) -> dict[str, str]:
+        """Keyed digests of the parts of a job that a charge covers."""
         texts = {"params": params, "inputs": inputs, "version": version}
         return {name: self._secrets.digest(name, text) for name, text in texts.items()}
 

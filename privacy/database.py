@@ -1,7 +1,7 @@
-"""The SQL store of budgets and rounds: SQLite for one machine, PostgreSQL for several.
+"""The SQL database of the privacy ledger and of rounds: SQLite for one machine, PostgreSQL for several.
 
-Every statement goes through `reading` or `writing`. A writer has the database (SQLite) or the rows it locks with
-FOR UPDATE (PostgreSQL) to itself, and what it wrote is on the disk when the block is left.
+Every statement goes through `reading` or `writing`. A writer has the database (SQLite) or the rows it locks with FOR
+UPDATE (PostgreSQL) to itself, and what it wrote is on the disk when the block is left.
 """
 
 import os
@@ -49,15 +49,16 @@ _CREATING = 8172645  # key of the advisory lock in PostgreSQL for making tables 
 
 
 class UnusableDatabase(ValueError):
-    """A URL of a database that cannot hold a ledger, or holds one of a newer release. The message says what to do."""
+    """Raised for a URL that cannot hold a ledger database, or tables of a newer release. The message says how to fix
+    it."""
 
 
 class DatabaseUnavailable(Exception):
-    """The database did not answer in time. A write is done whole or not at all: try again."""
+    """Raised if the ledger's database did not answer in time. A write is done whole or not at all: try again."""
 
 
 class DamagedDatabase(DatabaseUnavailable):
-    """A file that is no SQLite database any more. The message says which file and what to do."""
+    """Raised if the ledger's file is damaged or not an SQLite database. The message says which file and what to do."""
 
     def __init__(
         self, file: str, cause: str, remedy: str = "put its newest backup in its place, with the service stopped"
@@ -68,9 +69,9 @@ class DamagedDatabase(DatabaseUnavailable):
 
 
 def connect(url: str, setting: str = "WARPDESK_LEDGER_URL") -> Engine:
-    """Return an engine for `sqlite:////path/to/file` or `postgresql://user@host/name`; connects at the first use.
+    """Return an SQL engine for `sqlite:////path/to/file` or `postgresql://user@host/name`; connects at the first use.
 
-    Raises UnusableDatabase for any other URL, by the name of its setting.
+    Raises UnusableDatabase for any other URL; the message names `setting`.
     """
     try:
         parsed = make_url(url)
@@ -104,9 +105,9 @@ def connect(url: str, setting: str = "WARPDESK_LEDGER_URL") -> Engine:
 
 
 def create_tables(engine: Engine) -> None:
-    """Make the tables that are missing; many processes may start at once.
+    """Create the missing tables of the ledger and of rounds; many processes may start at once.
 
-    Raises UnusableDatabase for tables of a newer release, before anything of them is touched.
+    Raises UnusableDatabase for tables of a newer release, before it changes any of them.
     """
     with writing(engine) as connection:
         one_at_a_time(connection)
@@ -135,12 +136,12 @@ def one_at_a_time(connection: Connection) -> None:
 
 
 def exists(engine: Engine) -> bool:
-    """False for an SQLite file that is missing; to connect would create it."""
+    """Whether the SQL database exists. False only for a missing SQLite file, which connecting would create."""
     return engine.dialect.name != "sqlite" or Path(str(engine.url.database)).exists()
 
 
 def identity(engine: Engine) -> tuple[str, ...]:
-    """A value that is equal for two URLs of the same database, and for no others. Creates nothing."""
+    """The identity of an SQL database: equal for two URLs of the same database, and for no others. Creates nothing."""
     if engine.dialect.name == "sqlite":
         return (str(Path(str(engine.url.database)).resolve()),)
     with reading(engine) as connection:
@@ -149,7 +150,7 @@ def identity(engine: Engine) -> tuple[str, ...]:
 
 
 def facts(engine: Engine) -> dict[str, str]:
-    """All rows of FACTS; none where there is no database or it has no tables yet. Creates nothing."""
+    """All rows of the database's table FACTS; empty if the database or the table does not exist. Creates nothing."""
     if not exists(engine):
         return {}
     with reading(engine) as connection:
@@ -160,7 +161,7 @@ def facts(engine: Engine) -> dict[str, str]:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """One transaction that may write: committed when the block is left, undone when it raises.
+    """Open a database transaction that may write: committed when the block is left, rolled back when it raises.
 
     Raises DatabaseUnavailable.
     """
@@ -170,7 +171,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """One transaction that reads one consistent state, beside writers. Raises DatabaseUnavailable."""
+    """Open a database transaction that reads one consistent state, beside writers. Raises DatabaseUnavailable."""
     level = {"isolation_level": "REPEATABLE READ"} if engine.dialect.name == "postgresql" else {}
     with (
         _answering(engine),
@@ -181,10 +182,10 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 def truncate_log(engine: Engine) -> bool:
-    """Move the write-ahead log into the database file and empty it, so that erased rows are in neither. Returns
-    whether that was done: a reader prevents it, and the next call does it.
+    """Move SQLite's write-ahead log into the database file and empty it, so that erased rows are in neither.
 
-    PostgreSQL has no such call: its log and dead rows are the server's.
+    Returns whether that was done: a reader prevents it, and the next call does it. PostgreSQL has no such call: its log
+    and dead rows are the server's.
     """
     if engine.dialect.name != "sqlite":
         return True
@@ -209,6 +210,7 @@ def truncate_log(engine: Engine) -> bool:
 
 @contextmanager
 def _answering(engine: Engine) -> Iterator[None]:
+    """Translate SQL driver errors into DatabaseUnavailable or DamagedDatabase."""
     try:
         yield
     except (OperationalError, PoolTimeout) as error:
@@ -230,7 +232,7 @@ def _damaged(url: URL, error: Exception) -> DamagedDatabase:
 
 
 def _cause(error: Exception) -> str:
-    """The database's own first line; the statement and its parameters stay out."""
+    """The first line of the SQL driver's error, without the statement and its parameters."""
     return (str(getattr(error, "orig", None) or error).splitlines() or ["no reason given"])[0]
 
 
@@ -282,8 +284,8 @@ def _make_private(file: str) -> None:
 
 
 def _use_write_ahead_log(cursor: sqlite3.Cursor) -> None:
-    """Switch the file to a write-ahead log. Of two processes that switch a new file at once, one fails without a wait:
-    it tries again."""
+    """Switch an SQLite file to a write-ahead log. If two processes switch a new file at once, one fails without waiting
+    and tries again."""
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:

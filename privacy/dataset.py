@@ -1,4 +1,5 @@
-"""The name of a dataset: stored as it is written, compared in a normal form, so that a look-alike is not another."""
+"""The name of a privacy budget's dataset: stored as written, compared in a normal form, so that look-alike names are
+equal."""
 
 import unicodedata
 
@@ -12,14 +13,14 @@ _SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 
 
 class NotADataset(Refused):
-    """The name has characters that nobody sees, or nothing but blanks."""
+    """Raised for a dataset name that has invisible characters, or nothing but blanks."""
 
     code = "invalid-request"
     pointer = "/dataset"
 
 
 def normal(name: str) -> str:
-    """The form in which names are compared: NFKC, without case, runs of blanks as one. Raises NotADataset."""
+    """The normal form of a dataset's name: NFKC, without case, runs of blanks as one. Raises NotADataset."""
     for at, character in enumerate(name, start=1):
         code = ord(character)
         if (

@@ -1,12 +1,13 @@
-"""Errors that a caller or an operator can act on: each class carries the code that programs read."""
+"""Error base classes of the privacy ledger and of rounds. Each class carries the code that programs read."""
 
 from typing import ClassVar
 
 
 class Refused(ValueError):
-    """A request that is refused and changes nothing. The message is the sentence for the caller.
+    """Base class of refused ledger and round requests, which change nothing. The message is the sentence for the
+    caller.
 
-    `pointer` is the JSON pointer to what it is about: "" is the request as a whole, None is nothing in its body.
+    `pointer` is the JSON pointer to the refused part: "" is the request as a whole, None is nothing in its body.
     """
 
     code: ClassVar[str]
@@ -14,12 +15,12 @@ class Refused(ValueError):
 
 
 class NoRelease(ValueError):
-    """A charge on which nothing may be released. `code` is that of the job's failure."""
+    """Base class of errors of a charge on which nothing may be released. `code` is that of the job's failure."""
 
     code: ClassVar[str]
 
 
 class Tampered(NoRelease):
-    """A row is not as the ledger wrote it."""
+    """Raised if a row of the ledger was changed without the ledger's key."""
 
     code = "charge-changed"

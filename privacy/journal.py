@@ -1,4 +1,5 @@
-"""The journal: the chains of all budgets. Each entry is appended under a lock, sealed, and noted in the anchor."""
+"""The ledger's journal: the hash chains of all privacy budgets. An append locks, seals, and notes the head in the
+anchor."""
 
 import hmac
 import time
@@ -16,12 +17,14 @@ from warpdesk_server.privacy.tables import BUDGETS, ENTRIES, Row
 
 
 class UnknownBudget(Refused):
+    """Raised if the ledger has no budget of this id."""
+
     code = "unknown-budget"
     pointer = ""
 
 
 class LedgerBehind(DatabaseUnavailable):
-    """The database is not the one that was used last: older, empty or another. The message says what to do."""
+    """Raised if the ledger's database is older than its anchor, empty, or another one. The message says what to do."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -31,7 +34,8 @@ class LedgerBehind(DatabaseUnavailable):
 
 
 class Journal:
-    """The chains in one database, with the secrets that seal them. Whoever appends has an anchor, workers need none."""
+    """The hash chains in one ledger database, with the secrets that seal them. Appending needs an anchor; workers have
+    none."""
 
     def __init__(self, engine: Engine, key: Ring | bytes, anchor: Anchor | None) -> None:
         self.engine = engine
@@ -40,7 +44,10 @@ class Journal:
         self._last_at_start: dict[str, int] | None = None  # number of each budget's last entry at the first comparison
 
     def compare(self, *, note: bool = True) -> None:
-        """Compare every budget with the anchor, and note what a crash left out of it. Raises LedgerBehind."""
+        """Compare every budget's chain with the anchor, and note there the entries that a crash left out.
+
+        Raises LedgerBehind.
+        """
         if self.anchor is None:
             return
         heads = self.anchor.heads()  # before the database, which goes on meanwhile
@@ -56,11 +63,12 @@ class Journal:
                 self.anchor.note(row)
 
     def precedes_start(self, entry: Entry) -> bool:
-        """Whether an entry was there when the ledger was opened. Without an anchor nothing is known of the past."""
+        """Whether a chain entry existed when this process opened the ledger. Without an anchor that is unknown, so
+        False."""
         return self._last_at_start is not None and entry.seq <= self._last_at_start.get(entry.budget_id, 0)
 
     def lock(self, connection: Connection, budget_id: str) -> Row:
-        """The locked row of a budget, which continues its anchored head: the first step of all that appends."""
+        """Lock a budget's row, and check that it continues its anchored head. It is the first step of every append."""
         row = _row_of(connection, budget_id, lock=True)
         head = None if self.anchor is None else self.anchor.head(budget_id)
         if head is not None and (misfit := misfit_of(connection, head, row)):
@@ -71,7 +79,7 @@ class Journal:
         return row
 
     def append(self, connection: Connection, budget: Row, changes: dict[str, Any], **fields: Any) -> tuple[Entry, Row]:
-        """Write the next entry of a chain whose budget is locked, and change the budget's row with it."""
+        """Append the next entry to the chain of a locked budget, and update the budget's row."""
         entry = Entry(budget_id=budget["id"], seq=budget["seq"] + 1, at=now(), prev=budget["head"], **fields)
         entry = replace(entry, hash=entry.hashed())
         connection.execute(insert(ENTRIES).values({**vars(entry), "amounts": canonical(entry.amounts)}))
@@ -81,18 +89,18 @@ class Journal:
         return entry, {**budget, **changes}
 
     def note(self, budget: Row) -> None:
-        """Bring the anchor up to a budget's row that was committed."""
+        """Write the head of a committed budget row to the anchor."""
         if self.anchor is not None:
             self.anchor.note(budget)
 
     def require_seal(self, kind: str, row: Row) -> None:
-        """Raise Tampered where a row was changed without the ledger's key."""
+        """Raise Tampered if a row was changed without the ledger's key."""
         if not hmac.compare_digest(row["seal"], self.secrets.seal(kind, row)):
             raise Tampered(f"{row['id']} was changed by somebody without the ledger's key: verify its budget")
 
 
 def budget_row(connection: Connection, budget_id: str) -> Row:
-    """Raises UnknownBudget."""
+    """The row of a privacy budget. Raises UnknownBudget."""
     row = _row_of(connection, budget_id)
     if row is None:
         raise UnknownBudget(f"there is no budget {budget_id}")
@@ -100,7 +108,7 @@ def budget_row(connection: Connection, budget_id: str) -> Row:
 
 
 def misfit_of(connection: Connection, head: Head, budget: Row | None) -> str | None:
-    """Why the chain of a budget does not continue an anchored head, or None."""
+    """The reason why a budget's chain does not continue its anchored head; None if it does."""
     if budget is None:
         return f"{head.budget_id} is missing, of which {head.seq} entries were written"
     if budget["seq"] < head.seq:
@@ -115,7 +123,7 @@ def misfit_of(connection: Connection, head: Head, budget: Row | None) -> str | N
 
 
 def now() -> int:
-    """Whole microseconds since 1970."""
+    """The current time in whole microseconds since 1970."""
     return time.time_ns() // 1000
 
 

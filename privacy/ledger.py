@@ -1,4 +1,5 @@
-"""The ledger: the privacy budgets of datasets and the charges of their releases, in one database with its anchor."""
+"""The privacy ledger: the privacy budgets of datasets and the charges of their releases, in one database with its
+anchor."""
 
 import hmac
 import json
@@ -16,14 +17,15 @@ from warpdesk_server.privacy.tables import BUDGETS
 
 
 class Ledger:
-    """Budgets and charges over one database, which any number of processes may share.
+    """The privacy ledger: budgets and charges in one database, which any number of processes may share.
 
-    Methods, those of `budgets` and `charges` too, raise DatabaseUnavailable where the database does not answer. Then
+    Its methods, and those of `budgets` and `charges`, raise DatabaseUnavailable if the database does not answer. Then
     the step is done whole or not at all, and the same call finishes it.
     """
 
     def __init__(self, engine: Engine, key: Ring | bytes, anchor: Anchor | None = None) -> None:
-        """Whoever writes chains has an anchor, which is compared first and written last. Workers need none."""
+        """Build a ledger. A process that appends to chains needs an anchor, compared first and written last; workers
+        need none."""
         self._journal = Journal(engine, key, anchor)
         self.budgets = Budgets(self._journal)
         self.charges = Charges(self._journal)
@@ -33,8 +35,10 @@ class Ledger:
         return self._journal.engine
 
     def prepare(self) -> None:
-        """Make the tables that are missing, and see that the key is that of the database. Raises WrongKey where it is
-        not, and UnusableDatabase."""
+        """Create the ledger's missing tables, and check that the database was made with this key.
+
+        Raises WrongKey if it was not, and UnusableDatabase.
+        """
         create_tables(self._journal.engine)
         with writing(self._journal.engine) as connection:
             query = select(FACTS.c.value).where(FACTS.c.name == "key")
@@ -47,7 +51,7 @@ class Ledger:
                 self.check_key(digest)
 
     def check_key(self, digest: str) -> None:
-        """Raise WrongKey where the database's fact `key` is of another key."""
+        """Raise WrongKey if the database's fact `key` is the digest of another key."""
         if not hmac.compare_digest(digest, self._key_digest()):
             raise WrongKey(
                 "the ledger's database was made with another key: put that key file back, "
@@ -55,22 +59,23 @@ class Ledger:
             )
 
     def dispose(self) -> None:
-        """Close all connections, the anchor's too."""
+        """Close all connections to the ledger's database and to its anchor."""
         self._journal.engine.dispose()
         if self._journal.anchor is not None:
             self._journal.anchor.dispose()
 
     def compare(self, *, note: bool = True) -> None:
-        """Compare every budget with the anchor, and note what a crash left out of it. Raises LedgerBehind."""
+        """Compare every budget with the anchor, and note there what a crash left out. Raises LedgerBehind."""
         self._journal.compare(note=note)
 
     def accept(
         self, heads: Mapping[str, Head], name: str, by: str, announce: Callable[[list[str]], None], *, others: bool
     ) -> list[str]:
-        """Take the database as that of the ledger `name`: close each budget that does not continue its head, and enter
-        those that are missing as closed; with `others` also close those without a head.
+        """Accept a restored database as that of the ledger `name`, and close every budget that does not continue its
+        anchored head.
 
-        Returns the ids of those that were closed, which `announce` has been given before.
+        Budgets that the database lacks are inserted as closed. With `others`, budgets without an anchored head are
+        closed too. Returns the ids of the closed budgets, which are given to `announce` first.
         """
         anchor = self._journal.anchor
         assert anchor is not None  # noqa: S101
@@ -95,7 +100,7 @@ class Ledger:
         return closed
 
     def name(self, ledger: str) -> None:
-        """Write the ledger's id, where the database has none."""
+        """Write the ledger's id to its database, unless one is there."""
         with writing(self._journal.engine) as connection:
             _name(connection, ledger)
 

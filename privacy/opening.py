@@ -1,4 +1,4 @@
-"""Opening a ledger. A key, a database and an anchor that do not belong together are refused, with what to do."""
+"""Opening the privacy ledger. If key, database and anchor do not belong together, it refuses and says what to do."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -29,7 +29,8 @@ LEDGER_ERRORS = (UnusableDatabase, UnusableKey, WrongKey, DatabaseUnavailable)  
 
 @dataclass(frozen=True)
 class Place:
-    """Where a ledger is kept. The file `note` exists from the first start on, whatever becomes of the rest."""
+    """The location of a privacy ledger. The file `note` exists from the first start on, even if the other parts are
+    lost."""
 
     database: str
     anchor: str
@@ -39,7 +40,7 @@ class Place:
 
 @dataclass(frozen=True)
 class _Inventory:
-    """The parts of a ledger that exist before anything is created."""
+    """The parts of a privacy ledger that exist before anything is created."""
 
     mark: Mark | None
     facts: dict[str, str]
@@ -51,7 +52,8 @@ class _Inventory:
 
 
 def open_ledger(place: Place) -> Ledger:
-    """Open the ledger of an API process: created at the first start, compared with its anchor at every later one.
+    """Open the privacy ledger for an API process. Creates it at the first start, compares it with its anchor at later
+    ones.
 
     Raises LedgerBehind and all of LEDGER_ERRORS.
     """
@@ -79,7 +81,7 @@ def open_ledger(place: Place) -> Ledger:
 
 
 def examine(place: Place) -> Ledger | None:
-    """The ledger, compared with its anchor; None before the first start. Changes nothing.
+    """Open the privacy ledger without changing it, and compare it with its anchor; None before the first start.
 
     Raises LedgerBehind and all of LEDGER_ERRORS.
     """
@@ -101,7 +103,7 @@ def examine(place: Place) -> Ledger | None:
 
 
 def examine_as_worker(database: str, key_file: Path) -> Ledger | None:
-    """The ledger without an anchor, as workers use it; None before the first start. Changes nothing.
+    """Open the privacy ledger without its anchor, as workers use it; None before the first start. Changes nothing.
 
     Raises all of LEDGER_ERRORS.
     """
@@ -121,9 +123,12 @@ def examine_as_worker(database: str, key_file: Path) -> Ledger | None:
 
 
 def accept_database(place: Place, by: str, announce: Callable[[list[str]], None]) -> list[str]:
-    """Accept a database that is older than its anchor, new or another. Returns the ids of the budgets that it closes,
-    since later charges to them may be lost. `announce` is given the ids first: where it raises, or the process ends,
-    nothing is accepted. Raises all of LEDGER_ERRORS."""
+    """Accept a ledger database that is older than its anchor, new, or another one. Returns the ids of the budgets it
+    closes.
+
+    They are closed since later charges to them may be lost. `announce` is given the ids first: if it raises, or the
+    process ends, nothing is accepted. Raises all of LEDGER_ERRORS.
+    """
     with _connected(place) as (database, anchored), alone(place.key_file.parent):
         inventory = _Inventory(anchor.mark(anchored), facts(database), place.key_file.exists())
         _check_key(place.key_file, inventory)
@@ -143,7 +148,7 @@ def accept_database(place: Place, by: str, announce: Callable[[list[str]], None]
 
 
 def _remember(place: Place) -> None:
-    """Write the note that a ledger exists."""
+    """Create the note file which says that a ledger exists."""
     if not place.note.exists():
         try:
             place.note.touch(mode=0o600)
@@ -154,7 +159,7 @@ def _remember(place: Place) -> None:
 
 @contextmanager
 def _connected(place: Place) -> Iterator[tuple[Engine, Engine]]:
-    """The engines of database and anchor. Their connections are closed where the block raises."""
+    """Connect to the ledger's database and anchor. Closes their connections if the block raises."""
     engines = database, anchored = connect(place.database), connect(place.anchor, "WARPDESK_LEDGER_ANCHOR_URL")
     try:
         _check_apart(database, anchored)
@@ -169,7 +174,10 @@ def _connected(place: Place) -> Iterator[tuple[Engine, Engine]]:
 
 
 def _check_apart(database: Engine, anchored: Engine) -> None:
-    """Refuse an anchor that is restored together with the ledger's database, and one that each host has of its own."""
+    """Refuse an anchor in the ledger's own database, which is restored together with it.
+
+    Also refuse a file as the anchor of a PostgreSQL ledger, since each host would have its own.
+    """
     if database.dialect.name == "postgresql" != anchored.dialect.name:
         raise UnusableDatabase(
             "the ledger is in PostgreSQL, which API hosts share, and its anchor is a file: set "
@@ -188,7 +196,7 @@ def _check_key(key_file: Path, inventory: _Inventory) -> None:
 
 
 def _missing(place: Place, inventory: _Inventory) -> str | None:
-    """The sentence for a part of a used ledger that does not exist or is another's; None where all fit."""
+    """The sentence for a missing or foreign part of a ledger that was used before; None if all parts fit."""
     ledger, mark = inventory.facts.get("ledger"), inventory.mark
     if mark is not None and mark.bound:
         if "key" not in inventory.facts:

@@ -1,8 +1,8 @@
-"""What a budget's releases add up to in other terms: epsilon at a delta. Reports, which charge and refuse nothing.
+"""Reports of a privacy budget's total loss, as an epsilon at a chosen delta. They charge and refuse nothing.
 
-They may be less than what the ledger counts, and hold where amounts were settled in advance: optimal composition is no
-privacy filter, and a caller who chooses what to spend by earlier answers is covered by the ledger's own sums alone.
-Slow: not for the path of a request.
+They may be less than what the ledger counts, and hold where amounts were settled in advance. Optimal composition is no
+privacy filter: a caller who chooses what to spend by earlier answers is covered by the ledger's own sums alone. Slow:
+not for the path of a request.
 """
 
 import importlib
@@ -19,12 +19,13 @@ _AT_A_TIME = 1000
 
 
 class NoReport(Exception):
-    """What is missing for one."""
+    """Raised if a package that privacy reports need is not installed."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Decimal strings, rounded up. `epsilon` is None where the releases' own delta is more than `delta`."""
+    """A privacy-loss report in decimal strings, rounded up. `epsilon` is None if the releases' own delta is more than
+    `delta`."""
 
     delta: str
     epsilon: str | None
@@ -39,10 +40,10 @@ def zcdp_epsilon(rho: str, delta: str) -> str:
 
 
 def report(ledger: Ledger, budget_id: str, delta: str) -> Report:
-    """What all releases of a budget that were not refunded are worth together, at this delta.
+    """Report the total privacy loss, at this delta, of a budget's releases that were not refunded.
 
-    Raises UnknownBudget, NotAnAmount, and NoReport where dp-accounting (the extra `reports`) is not installed; budgets
-    of the accountant zcdp need none.
+    Raises UnknownBudget, NotAnAmount, and NoReport if dp-accounting (the extra `reports`) is not installed; budgets of
+    the accountant zcdp need none.
     """
     allowed = Fraction(exactly("delta", delta), 10 ** PLACES["delta"])
     budget = ledger.budgets.get(budget_id)
@@ -61,7 +62,7 @@ def report(ledger: Ledger, budget_id: str, delta: str) -> Report:
 
 
 def _spends(ledger: Ledger, budget_id: str) -> Counter[tuple[Fraction, Fraction]]:
-    """How often each (epsilon, delta) was spent and not given back."""
+    """How many releases of a privacy budget spent each (epsilon, delta) and were not refunded."""
     spends: Counter[tuple[Fraction, Fraction]] = Counter()
     after = 0
     while entries := ledger.budgets.history(budget_id, after, _AT_A_TIME):
@@ -75,7 +76,10 @@ def _spends(ledger: Ledger, budget_id: str) -> Counter[tuple[Fraction, Fraction]
 
 
 def _composed(spends: Counter[tuple[Fraction, Fraction]], delta: float) -> float:
-    """Kairouz, Oh and Viswanath (2015): each release is no worse than a randomised response of its parameters."""
+    """The epsilon of all releases together, by optimal composition.
+
+    Kairouz, Oh and Viswanath (2015): each release is no worse than a randomised response of its parameters.
+    """
     try:
         common = importlib.import_module("dp_accounting.pld.common")
         pld = importlib.import_module("dp_accounting.pld.privacy_loss_distribution")

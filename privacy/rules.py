@@ -1,4 +1,4 @@
-"""The rules of a budget: which API keys may charge it, and which arrays may be charged to it."""
+"""The rules of a privacy budget: which API keys may charge it, and which arrays may be charged to it."""
 
 import json
 from collections.abc import Collection
@@ -9,7 +9,7 @@ from warpdesk_server.privacy.errors import Refused
 
 
 class NotAllowed(Refused):
-    """The budget's rules exclude who asks, or an input."""
+    """Raised if a privacy budget's rules exclude the API key, or an input array."""
 
     code = "charge-forbidden"
     pointer = ""
@@ -17,7 +17,10 @@ class NotAllowed(Refused):
 
 @dataclass(frozen=True)
 class Rules:
-    """Ids of keys and of arrays; None excludes nothing. The last entry of the kind "rules" of a chain holds them."""
+    """The rules of a privacy budget: ids of keys and of arrays; None excludes nothing.
+
+    The last chain entry of the kind "rules" holds them.
+    """
 
     charge_keys: tuple[str, ...] | None = None
     arrays: tuple[str, ...] | None = None
@@ -32,7 +35,7 @@ class Rules:
         return canonical(asdict(self))
 
     def check(self, budget_id: str, owner: str, inputs: Collection[str]) -> None:
-        """Raise NotAllowed."""
+        """Check a charge to a privacy budget against these rules. Raises NotAllowed."""
         if self.charge_keys is not None and owner not in self.charge_keys:
             raise NotAllowed(f"the key {owner} may not charge {budget_id}: an administrator can add it to its rules")
         if self.arrays is None:

@@ -1,4 +1,4 @@
-"""Secrets of the ledger: the keys outside the database, the seeds they wrap, the digests that one of them keys.
+"""The privacy ledger's secrets: its key ring, the noise seeds that the keys wrap, and keyed digests.
 
 Whoever has the database and not the key learns no seed, and can neither find an input by hashing guesses nor change
 what a digest covers unseen. Whoever has both can compute the noise of charges that are not released yet.
@@ -29,19 +29,20 @@ _SETTLED = 3600.0  # seconds in which whatever was begun with an older key is in
 
 
 class UnusableKey(ValueError):
-    """The key file holds no key, or others may read it; the message says which file and what to do."""
+    """Raised if the ledger's key file holds no key, or others may read it. The message gives the remedy."""
 
 
 class WrongKey(ValueError):
-    """The database was made with another key, or a seed was wrapped by one."""
+    """Raised if the ledger's database was made with another key, or a seed was wrapped by one."""
 
 
 class Ring:
-    """The keys of a file, 64 hexadecimal digits in each line: the first keys digests, the last wraps, all open.
+    """The ledger's key ring: a file of keys, 64 hexadecimal digits in each line.
 
-    Digests are in chains that nobody may change, so the first stays as long as the database does. The file is read
-    again when it was replaced. Where there is none, one with one key is made, readable by its owner alone; processes
-    that start at once agree on it. Raises UnusableKey, here and at the first use of what cannot be used.
+    The first key makes digests, the last wraps seeds, all unwrap. Digests are in chains that nobody may change, so the
+    first key stays as long as the database does. The file is read again when it was replaced. A missing file is created
+    with one key, readable by its owner alone; processes that start at once agree on it. Raises UnusableKey, here and at
+    the first use of a ring that has become unusable.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,7 +55,8 @@ class Ring:
         force(path.parent)  # its name is on the disk before anything is wrapped by it, whoever made it
 
     def keys(self) -> tuple[bytes, ...]:
-        """As they are now. A file that cannot be read any more leaves them as they were."""
+        """The current keys of the ring, read again if the file was replaced. If it cannot be opened, the earlier keys
+        stay."""
         with suppress(OSError):
             status = self._path.stat()
             if (status.st_mtime_ns, status.st_size, status.st_ino) != self._stamp:
@@ -66,9 +68,12 @@ class Ring:
         return self._keys
 
     def grow(self, path: Path, *, forget: bool) -> None:
-        """Write these keys and a new one to `path`, in one step. With `forget`, when every seed was wrapped with the
-        newest, those between it and the first are left out, unless it is so new that somebody may just be writing what
-        the one before has wrapped."""
+        """Write the ring with one new key to `path`, in one step.
+
+        With `forget`, for when every seed is wrapped with the newest key, the keys between it and the first are left
+        out. They stay if the newest is less than `_SETTLED` old: a process may still be writing a seed that an older
+        key wrapped.
+        """
         with alone(path.parent):  # of two at once one's key would be lost, and what was wrapped with it meanwhile
             first, *later = self.keys()
             old = time.time() - self._stamp[0] / 1e9 > _SETTLED
@@ -77,7 +82,7 @@ class Ring:
 
 
 class Secrets:
-    """What the keys do. Digests and wrapped seeds of different purposes never meet: each has a key of its own."""
+    """The ledger's cryptography: digests, seals and wrapped seeds. Each purpose has a derived key of its own."""
 
     def __init__(self, ring: Ring | bytes) -> None:
         self._ring = ring
@@ -91,7 +96,7 @@ class Secrets:
         return keys
 
     def _ciphers(self) -> list[ChaCha20Poly1305]:
-        """The newest first."""
+        """The ciphers of the key ring, the newest first."""
         keys = self._keys()
         for key in keys:
             if key not in self._wrapping:
@@ -104,24 +109,26 @@ class Secrets:
         return hmac.new(self._digesting, message, hashlib.sha256).hexdigest()
 
     def seal(self, purpose: str, row: Mapping[str, Any]) -> str:
-        """The digest of a row's fields but its seal: who has not the key cannot change it unseen."""
+        """The seal of a database row: a keyed digest of its other fields. Without the ledger's key a change is
+        detected."""
         fields = {name: value for name, value in row.items() if name != "seal"}
         return self.digest(purpose, json.dumps(fields, sort_keys=True, separators=(",", ":")))
 
     def wrap(self, seed: bytes, charge_id: str) -> bytes:
-        """A seed for the database, which opens for this charge alone."""
+        """Encrypt a charge's noise seed for the database. It can be decrypted for this charge alone."""
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._ciphers()[0].encrypt(nonce, seed, charge_id.encode())
 
     def unwrap(self, wrapped: bytes, charge_id: str) -> bytes:
-        """Raises WrongKey where it was wrapped by no key of these, for another charge, or changed since."""
+        """Decrypt a charge's noise seed. Raises WrongKey if no key of the ring fits, it is another charge's, or it was
+        changed."""
         for cipher in self._ciphers():
             with suppress(InvalidTag, ValueError):
                 return cipher.decrypt(wrapped[:_NONCE], wrapped[_NONCE:], charge_id.encode())
         raise WrongKey(f"the seed of {charge_id} does not open with this key")
 
     def rewrapped(self, wrapped: bytes, charge_id: str) -> bytes | None:
-        """The same seed, wrapped with the newest key; None where it is. Raises WrongKey."""
+        """Wrap a charge's noise seed with the newest key; None if it already is. Raises WrongKey."""
         with suppress(InvalidTag, ValueError):
             self._ciphers()[0].decrypt(wrapped[:_NONCE], wrapped[_NONCE:], charge_id.encode())
             return None
@@ -129,7 +136,10 @@ class Secrets:
 
 
 def noise_key(seed: bytes, *parts: str) -> bytes:
-    """The 32 bytes that all noise of one release is drawn from: HKDF-SHA256 over everything its bytes depend on."""
+    """Derive the noise key of one release, 32 bytes that all its noise is drawn from.
+
+    It is HKDF-SHA256 over everything the release's bytes depend on.
+    """
     return _derive(seed, json.dumps(["warpdesk/noise/v1", *parts], separators=(",", ":")).encode())
 
 
@@ -141,7 +151,7 @@ _Stamp = tuple[int, int, int]
 
 
 def _read(path: Path) -> tuple[_Stamp, tuple[bytes, ...]]:
-    """What tells this file from the one that replaces it, and its keys."""
+    """Read a key file: a stamp that changes when the file is replaced, and its keys."""
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_IMODE(status.st_mode) & 0o077:
@@ -157,8 +167,8 @@ def _read(path: Path) -> tuple[_Stamp, tuple[bytes, ...]]:
 
 
 def _write(path: Path, keys: Sequence[bytes], *, anew: bool) -> None:
-    """Whole or not at all. Anew it is written only where none is: a link to a finished file takes the name, or finds it
-    taken."""
+    """Write a key file whole or not at all. With `anew`, an existing file stays: the new one is linked to a free name
+    only."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -179,7 +189,7 @@ def _write(path: Path, keys: Sequence[bytes], *, anew: bool) -> None:
 
 @contextmanager
 def alone(directory: Path) -> Iterator[None]:
-    """One process in the block at a time."""
+    """Hold a directory's file lock: one process in the block at a time."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -189,7 +199,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def force(directory: Path) -> None:
-    """Have the names of a directory's files on the disk."""
+    """Sync a directory to the disk, and with it the names of its files."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""The tables of the ledger. What is settled is in rows that nobody may change; what goes on is beside them.
+"""The SQL tables of the privacy ledger. Settled facts are in rows that nobody may change; current state is beside them.
 
 A budget's entries are its chain: each holds the hash of the one before. The database itself refuses to change or delete
-them, and so it does what a budget was created with. That is a guard against mistakes: who may drop a trigger is found
-by `Budgets.verify`.
+them, and so it does what a budget was created with. That guards against mistakes alone. A change by someone who may
+drop a trigger is found by `Budgets.verify`.
 """
 
 from collections.abc import Mapping
@@ -126,7 +126,7 @@ REQUESTS = Table(
 
 
 def _refuse(table: Table, what: str, change: str) -> None:
-    """Have the database refuse a change of the table: "DELETE", or "UPDATE OF column, ..."."""
+    """Add a trigger to a ledger table that refuses a change: "DELETE", or "UPDATE OF column, ..."."""
     name = f"{table.name}_{change.split()[0].lower()}"
     before = f"CREATE TRIGGER {name} BEFORE {change} ON {table.name}"
 

@@ -1,6 +1,6 @@
-"""Whether a budget's rows fit together: its chain, its sums, and what is kept beside them.
+"""Verification of a privacy budget: its chain, its sums, and the rows of its charges.
 
-What may not change is found by its hash, what may by its seal, a digest that takes the ledger's key to make.
+Rows that may never change are checked by their hashes, the others by their seals, which need the ledger's key.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,8 @@ _AT_A_TIME = 1000  # rows in memory
 
 @dataclass(frozen=True)
 class Verified:
-    """Whether all fits; if not, the first entry that does not (0: the budget's own row), and why."""
+    """The result of verifying a privacy budget. If it failed, the first bad entry (0: the budget's own row) and the
+    reason."""
 
     ok: bool
     entries: int
@@ -33,7 +34,7 @@ class _Misfit(Exception):
 
 
 def verify(connection: Connection, budget: Row, secrets: Secrets) -> Verified:
-    """Read every entry of a budget with all that belongs to it, in one consistent look."""
+    """Verify a privacy budget: read every chain entry with its charge's rows, in one consistent transaction."""
     at = 0
     try:
         _must(budget["seal"] == secrets.seal("budget", budget), "the budget's row was changed")
@@ -81,12 +82,13 @@ def verify(connection: Connection, budget: Row, secrets: Secrets) -> Verified:
 
 
 def _must(so: bool, otherwise: str) -> None:
+    """Raise _Misfit with this sentence, unless the condition holds."""
     if not so:
         raise _Misfit(otherwise)
 
 
 def _rows(connection: Connection, budget_id: str) -> Iterator[Row]:
-    """Entries in their order, each with the rows of its charge, or without."""
+    """A budget's chain entries in order, each joined with the rows of its charge, if it has any."""
     query = (
         select(
             ENTRIES,
@@ -113,7 +115,7 @@ def _rows(connection: Connection, budget_id: str) -> Iterator[Row]:
 
 
 def _fits(entry: Entry, row: Row, secrets: Secrets) -> bool:
-    """Whether state, seed, job and idempotency key of a charge are what its entry says."""
+    """Whether a charge's state, seed, job and idempotency key match its chain entry."""
     charge = {column.name: row[f"charge.{column.name}"] for column in CHARGES.c}
     if charge["id"] is None or charge["budget_id"] != entry.budget_id:
         return False
