@@ -1,1 +1,1 @@
-"""One file per question; each gives ratios to named peers measured in the same run. `python -m benchmarks`."""
+"""The benchmarks, one file per question, with ratios to named peers of the same run. `python -m benchmarks`."""

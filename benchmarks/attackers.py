@@ -1,6 +1,6 @@
-"""What an attacker does to a service: each function is one attack, runs in a process of its own, and ends by itself.
+"""The attacks of the benchmark `attacks`: each function is one attack, runs in its own process, and ends by itself.
 
-Each counts how it was answered: by status and code, such as "429 share-used-up". Attackers share the machine's
+Each attack counts its responses by status and code, such as "429 share-used-up". Attackers share the machine's
 processors with the service that they attack, so they pause between requests.
 """
 
@@ -41,7 +41,7 @@ Answers = Counter[str]
 
 @dataclass(frozen=True)
 class Target:
-    """A service, and the keys of those who use it."""
+    """The attacked service, and the API keys of its users."""
 
     url: str
     home: Path
@@ -54,21 +54,21 @@ class Target:
         return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE)
 
     def head(self, first_line: str, *headers: str) -> bytes:
-        """Of a request of the attacker's, up to the empty line."""
+        """The head of an attacker's HTTP request, up to the empty line."""
         lines = [f"{first_line} HTTP/1.1", f"Host: {urlsplit(self.url).netloc}", *headers]
         lines += [f"Authorization: Bearer {self.attacker}"] if self.attacker else []
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
 def wide_csv(target: Target, seconds: float, size: int) -> Answers:
-    """A CSV of one row."""
+    """Upload CSV files of one row with very many columns."""
     body = b"1," * (size // 2 - 1) + b"1"
     with target.client(target.attacker) as client:
         return _again(seconds, lambda: client.put("/v1/arrays", content=body, headers={"Content-Type": "text/csv"}))
 
 
 def large_results(target: Target, seconds: float, side: int) -> Answers:
-    """Outer products, whose results are `side` / 2 times as large as both inputs."""
+    """Submit outer products, whose results are `side` / 2 times as large as both inputs."""
     with target.client(target.attacker) as client:
         column, row = (_upload(client, np.ones(shape)) for shape in ((side, 1), (1, side)))
         inputs = {"a": {"array": column}, "b": {"array": row}}
@@ -90,7 +90,7 @@ def large_results(target: Target, seconds: float, side: int) -> Answers:
 
 
 def forged_results(target: Target, times: int) -> Answers:
-    """A worker's key sends and deletes the result of an attempt that another worker has committed."""
+    """Use a worker's key to send and delete the result of an attempt that another worker has committed."""
     values = np.array([3.0, -4.0, 12.0])
     with target.client(target.attacker) as owner, target.client(target.worker) as worker:
         body = {"operation": "sum", "inputs": {"x": {"data": values.tolist()}}}
@@ -115,7 +115,7 @@ def forged_results(target: Target, times: int) -> Answers:
 
 
 def endless_script(target: Target) -> Answers:
-    """Lua without an end, by an account that may send any."""
+    """Run an endless Lua script in Redis, by an account that may send any script."""
     with Redis.from_url(redis_url(target.home), socket_timeout=PATIENCE) as connection:
         try:
             connection.eval("while true do end", 0)
@@ -125,7 +125,7 @@ def endless_script(target: Target) -> Answers:
 
 
 def rooms_of_rounds(target: Target, seconds: float, dimension: int) -> Answers:
-    """Rounds for as long as they may take, until no more are taken; then another key makes one."""
+    """Create secure aggregation rounds of the longest duration until they are refused; then another key creates one."""
     params: dict[str, Any] = {
         "clients": 4,
         "min_clients": 3,
@@ -154,7 +154,7 @@ def rooms_of_rounds(target: Target, seconds: float, dimension: int) -> Answers:
 
 
 def costly_json(target: Target, seconds: float, kind: str, count: int) -> Answers:
-    """Bodies below the limit of bytes that were made to take long, several at once."""
+    """Send several JSON bodies at once that are below the size limit but slow to parse."""
     keys = ",".join(f'"k{number}":{{}}' for number in range(count)) if "unknown" in kind else ""
     body = {
         "unknown inputs": f'{{"operation":"sum","inputs":{{{keys}}}}}',
@@ -168,7 +168,7 @@ def costly_json(target: Target, seconds: float, kind: str, count: int) -> Answer
 
 
 def half_sent(target: Target, seconds: float, count: int, media_type: str, size: int, sent: int) -> Answers:
-    """Bodies of `size` bytes of which `sent` come, and no more."""
+    """Send request bodies that announce `size` bytes, and stop after `sent`."""
     path = "POST /v1/jobs" if media_type == "application/json" else "PUT /v1/arrays"
     head = target.head(path, f"Content-Type: {media_type}", f"Content-Length: {size}")
     begun = head + _beginning(media_type, size, sent)
@@ -177,13 +177,13 @@ def half_sent(target: Target, seconds: float, count: int, media_type: str, size:
 
 
 def idle(target: Target, seconds: float, count: int) -> Answers:
-    """Connections on which no byte comes."""
+    """Open connections and send no byte."""
     with _connections(target, [b""] * count) as opened:
         return _hear(opened, seconds)
 
 
 def half_open(target: Target, seconds: float, count: int, bodies: int) -> Answers:
-    """Connections without a request, with a part of one, or with an empty line; and half-sent bodies with them."""
+    """Open connections with no request, a part of one, or an empty line; and half-sent bodies beside them."""
     heads = (b"", b"GET /v1/jobs HTTP/1.1\r\nHost: loc", b"\r\n")
     kinds = ("text/csv", "application/json", "application/x-npy")
     sent = [heads[number % 3] for number in range(count)]
@@ -197,17 +197,17 @@ def half_open(target: Target, seconds: float, count: int, bodies: int) -> Answer
 
 
 def waits(target: Target, seconds: float, count: int) -> Answers:
-    """Requests that wait for one job, which nobody computes meanwhile."""
+    """Send requests that wait for one job, which no worker computes meanwhile."""
     return _of_a_job(target, seconds, count, "", "Prefer: wait=50")
 
 
 def streams(target: Target, seconds: float, count: int) -> Answers:
-    """Event streams of one job, which nobody computes meanwhile."""
+    """Open event streams of one job, which no worker computes meanwhile."""
     return _of_a_job(target, seconds, count, "/events")
 
 
 def live_jobs(target: Target, count: int) -> Answers:
-    """Jobs that nobody computes meanwhile; each is another."""
+    """Submit different jobs, which no worker computes meanwhile."""
     answers: Answers = Counter()
 
     async def send() -> None:
@@ -229,7 +229,7 @@ def live_jobs(target: Target, count: int) -> Answers:
 
 
 def forwarded(target: Target, seconds: float) -> Answers:
-    """What says that it came through a proxy, or from another site, to a service without keys."""
+    """Send requests with a proxy's or another site's headers to a service without API keys."""
     lines = [
         *({name: "203.0.113.7"} for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded", "Via", "X-Forwarded-Host")),
         *({name: "203.0.113.7"} for name in ("X-Client-IP", "CF-Connecting-IP", "Fly-Client-IP", "True-Client-IP")),
@@ -247,7 +247,7 @@ def forwarded(target: Target, seconds: float) -> Answers:
 
 
 def _again(seconds: float, *asks: Callable[[], httpx.Response]) -> Answers:
-    """Each once, and on in turn until so many seconds are over."""
+    """Send each request once, then repeat them in turn until the seconds are over."""
     answers: Answers = Counter()
     end = time.monotonic() + seconds
     while True:
@@ -314,7 +314,7 @@ def _beginning(media_type: str, size: int, sent: int) -> bytes:
 
 @contextmanager
 def _connections(target: Target, requests: list[bytes]) -> Iterator[list[socket.socket]]:
-    """A connection for each, on which these bytes have been sent, so many a second."""
+    """Open one connection per request at a limited rate, and send the request's bytes on it."""
     address = urlsplit(target.url)
     with ExitStack() as stack:
         opened = []
@@ -329,7 +329,7 @@ def _connections(target: Target, requests: list[bytes]) -> Iterator[list[socket.
 
 
 def _hear(opened: list[socket.socket], seconds: float) -> Answers:
-    """What came first on each connection, until all are answered or nothing has come for so many seconds."""
+    """Read the first response of each connection, until all have one or nothing has arrived for `seconds`."""
     answers: Answers = Counter()
     with selectors.DefaultSelector() as selector:
         for connection in opened:
@@ -352,7 +352,7 @@ def _hear(opened: list[socket.socket], seconds: float) -> Answers:
 
 
 def _first(received: bytes) -> str | None:
-    """An answer, once all that is needed of it is there: of a refusal its code."""
+    """The status of a received response, and a refusal's code, once enough bytes have arrived."""
     head, _, body = received.partition(b"\r\n\r\n")
     status = int(head.split()[1]) if body else 0
     if not status or (status >= 400 and not body.endswith(b"}")):

@@ -1,4 +1,4 @@
-"""What becomes of one key's requests, and of the API, while another key attacks the service?
+"""Benchmark of attacks: how are one key's requests, and the API, served while another key attacks the service?
 
 Each attack stopped an earlier state of the service, or other keys' requests. Meanwhile the honest key submits small
 jobs and looks at them, one request after the other, and `/livez` is asked beside it. Each row has the idle p99 of the
@@ -151,7 +151,7 @@ def main() -> int:
 
 
 def make_keys(home: Path) -> dict[str, str]:
-    """Tokens by what they are for."""
+    """Create API keys; returns their tokens by purpose."""
     scopes = {"attacker": ["submit", "read", "cancel"], "honest": ["submit", "read", "cancel"], "worker": ["worker"]}
     return {name: create_key(home, name, of_name) for name, of_name in scopes.items()}
 
@@ -161,7 +161,7 @@ Start = Callable[..., "Future[Counter[str]]"]
 
 @contextmanager
 def attacker(nice: int = 0) -> Iterator[Start]:
-    """Where attacks run: a process of its own."""
+    """The separate process in which attacks run, at niceness `nice`."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn, _prepare, (nice,)) as pool:
         pool.submit(os.getpid).result(PATIENCE)  # it is there, with all that it needs
@@ -177,7 +177,7 @@ def _prepare(nice: int) -> None:
 def measure(
     target: Target, attack: Attack, sizes: Sequence[Any], start: Start, idle: float = IDLE, calm: int = CALM
 ) -> Row:
-    """One attack, with what the honest key saw before, meanwhile and after."""
+    """Run one attack, and measure the honest key's requests before, during and after it."""
     api = process_of_api(target.home)
     with _Honest(target, calm) as honest:
         honest.work(lambda: time.monotonic() > honest.began + idle and len(honest.looks) >= calm)
@@ -227,7 +227,7 @@ def measure(
 
 @contextmanager
 def _suspended(target: Target) -> Iterator[None]:
-    """Workers take no jobs, as after `rq suspend`: so jobs are live as long as an attack needs them to be."""
+    """Suspend the workers, as `rq suspend` does, so that jobs stay live as long as an attack needs them."""
     with connect(redis_url(target.home)) as connection:
         suspend(connection)
         deadline = time.monotonic() + PATIENCE
@@ -248,7 +248,7 @@ class _Look:
 
 
 class _Honest:
-    """The honest key: submits a job and looks at it, and so on, each request when the one before was answered, while
+    """The honest key's client: submits a job and fetches it, in a loop, each request after the last response, while
     another thread asks whether the API lives."""
 
     def __init__(self, target: Target, calm: int) -> None:
@@ -302,7 +302,7 @@ class _Honest:
         return late[-1].at + late[-1].seconds - ended if late else 0.0
 
     def wrong(self) -> int:
-        """How many of its jobs have not the right answer."""
+        """The number of the honest key's jobs with a wrong result."""
         deadline = time.monotonic() + PATIENCE
         wrong = 0
         for job, right in self.jobs.items():
@@ -315,7 +315,7 @@ class _Honest:
 
 
 class _Caller:
-    """A client with one connection, which it opens anew where it was closed."""
+    """An HTTP client with one connection, which it reopens if it was closed."""
 
     def __init__(self, target: Target) -> None:
         self._headers = {"Authorization": f"Bearer {target.honest}"} if target.honest else {}

@@ -1,4 +1,4 @@
-"""How many small jobs does one worker do, beside a plain RQ SimpleWorker that computes the same on the same Redis?
+"""Benchmark of batches: small jobs a second of one worker, beside a plain RQ SimpleWorker on the same Redis.
 
 Each job is the RSI of 1,000 prices of its own, read from the array store and answered into it, all of them queued
 before the clock starts. Both keep what they answer as the profile `always` asks: Redis and files forced to disk. RQ's
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def answer(home: str, request: dict[str, Any]) -> str:
-    """What RQ's worker runs: one job, as our child does it."""
+    """The function that RQ's worker runs: one job, computed as by the worker's child process."""
     store = _stores.setdefault(home, SpoolStore(Path(home) / "store"))
     job = JobRequest.model_validate(request)
     (outcome,) = execute.run([(job, 1)], store, _nowhere, OPERATIONS)
@@ -151,7 +151,7 @@ def _rq(queue: Queue, connection: Redis, calls: list[tuple[str, tuple[Any, ...]]
 
 @contextmanager
 def all_at_once(connection: Redis) -> Iterator[None]:
-    """No worker takes a job as long as this lasts."""
+    """Suspend the workers in this context, so that all jobs are queued before the first starts."""
     suspend(connection)
     time.sleep(1.5)  # each looks once a second, and is handed nothing meanwhile
     try:

@@ -1,4 +1,4 @@
-"""What is measured: a request of an operation, peers that compute the same by another library, and what to reach."""
+"""Benchmark cases: a request of an operation, peers that compute the same by another library, and a goal."""
 
 import importlib
 import os
@@ -92,7 +92,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Ready:
-    """Peers that can run here, and those that cannot with the reason."""
+    """The peers of a case that can run here, and those that cannot with the reason."""
 
     calls: dict[str, Call]
     peers: dict[str, Peer]
@@ -100,7 +100,7 @@ class Ready:
 
 
 def prepare(peers: Sequence[Peer], inputs: Inputs) -> Ready:
-    """Make what is timed of each peer whose library is installed."""
+    """Prepare the timed function of each peer whose library is installed."""
     ready = Ready({}, {}, {})
     for peer in peers:
         try:
@@ -137,5 +137,5 @@ def random(seed: int = 1) -> np.random.Generator:
 
 
 def measured(value: float) -> str:
-    """A count in few letters: 1M, 2,520."""
+    """Format a count briefly: 1M, 2,520."""
     return f"{value / 1e6:g}M" if value >= 1e6 and value % 1e5 == 0 else f"{value:,}"

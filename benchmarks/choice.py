@@ -1,4 +1,4 @@
-"""How well `backend: auto` chooses: each operation at sizes between those it was calibrated at, on the CPU and the GPU.
+"""Benchmark of `backend: auto`: its choice for each operation at sizes between the calibrated ones, on CPU and GPU.
 
 `python -m benchmarks choice [--save]`. Regret is how much longer the chosen backend took than the quicker one, over a
 sweep of sizes; without a GPU there is nothing to choose, and only the predictions are judged.
@@ -55,7 +55,7 @@ def _row(operation: Operation, found: Probe, costs: Costs) -> dict[str, Any]:
 def _sweep(
     operation: Operation, found: Probe, costs: Costs
 ) -> Iterator[tuple[float, dict[Backend, float], dict[Backend, float], Backend]]:
-    """The work of each size, what it took on each backend, what was predicted, and which was picked."""
+    """The work of each size, its measured and predicted times on each backend, and the backend chosen."""
     devices: dict[Backend, Any] = {"cpu": None} if found.device is None else {"cpu": None, "gpu": found.device}
     for job, params, inputs in sizes(operation, math.sqrt(STEP)):
         took = {
@@ -72,7 +72,7 @@ def _sweep(
 
 
 def _factor(logarithms: list[float]) -> str:
-    """The median and the worst factor between prediction and truth."""
+    """The median and the worst factor between predicted and measured time."""
     if not logarithms:
         return ""
     return f"{math.exp(statistics.median(logarithms)):.2f}x, at worst {math.exp(max(logarithms)):.2f}x"

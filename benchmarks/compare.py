@@ -1,4 +1,4 @@
-"""Compare two runs: what has become slower by more than both runs' spreads and a bound."""
+"""Comparison of two benchmark runs: lists rows slower by more than both runs' spreads and a bound."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ _KINDS = ("operations", "gpu")  # whose rows are `Row`s
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A run that was kept. Raises OSError, and ValueError for a file that holds something else."""
+    """Read a saved run. Raises OSError, and ValueError for a file that holds something else."""
     try:
         old = json.loads(path.read_text())
         kind = old["benchmark"]
@@ -27,7 +27,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def common(old: Mapping[str, Any], cases: Collection[tuple[str, str]]) -> bool:
-    """Whether a run has one of these cases, each an operation and a label."""
+    """Whether a saved run has one of these cases, each an operation and a label."""
     return any((row["operation"], row["case"]) in cases and row["by"] == "Warpdesk" for row in old["rows"])
 
 
@@ -73,7 +73,7 @@ def compared(
 
 
 def elsewhere(old: Mapping[str, Any], environment: Mapping[str, Any]) -> str:
-    """What differs between the machines of two runs, in a sentence; "" where nothing that is known does."""
+    """A sentence about the differences between the machines of two runs; "" if no known fact differs."""
     was, now = old["environment"], environment
     different = [
         f"{name} was {was.get(name)} and is {now.get(name)}"

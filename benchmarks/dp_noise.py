@@ -1,4 +1,4 @@
-"""What exact noise costs beside OpenDP, which is exact too, and beside NumPy's noise, which is not private."""
+"""Benchmark of exact noise beside OpenDP, which is exact too, and NumPy's noise, which is not private."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def _values(*shape: int) -> Inputs:
 
 
 def _noise(sizes: Sizes, count: int, goal: Goal, repeats: int = 7) -> list[Case]:
-    """Noise alone, on as many values: its time should grow with them, and OpenDP's is taken per value."""
+    """The cases of noise alone on `count` values: its time should be linear, and OpenDP's is taken per value."""
     few = count / min(count, _OPENDP_COUNT)
     generator, per_value = random(2), f"a vector of {_OPENDP_COUNT:,} float64, per value"
     laplace = (

@@ -1,4 +1,4 @@
-"""How soon is a job back after a fault, and how soon is the fault told?
+"""Benchmark of recovery: how soon is a job computed again after a GPU fault, and how soon is the fault reported?
 
 Faults are planned (`tests.stand_ins.faults`) in real workers, so that what is measured is recovery alone. The time of a
 fault is what the faulty device notes just before it raises it. All times are this machine's clock.
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 class _Desk:
-    """Submit jobs past the API, and look at what becomes of them."""
+    """A client that submits jobs directly to the queue, without the API, and follows them."""
 
     def __init__(self, redis_url: str, home: Path, fault: str) -> None:
         self.store = SpoolStore(home / "store")
@@ -82,7 +82,7 @@ class _Desk:
         self._stored: dict[str, dict[str, str]] = {}  # ids of inputs, by operation
 
     def run(self, operation: str, example: Example) -> JobRecord:
-        """Answer one job."""
+        """Submit one job and wait for its end."""
         request = JobRequest(
             id=f"job_{uuid4().hex}",
             owner=OWNER,
@@ -97,7 +97,7 @@ class _Desk:
         return self.until(lambda: self._final(request.id))
 
     def _inputs(self, operation: str, example: Example) -> dict[str, str]:
-        """The example's arrays, stored once; but where one is secret, each job's own, which end with it."""
+        """The ids of the example's arrays, stored once. Secret ones are stored for each job and end with it."""
         secret = operation in FAULTED and any(given.secret for given in FAULTED[operation].inputs)
         if secret or operation not in self._stored:
             self._stored[operation] = {name: self._store(secret, **given) for name, given in example.inputs.items()}
@@ -110,7 +110,7 @@ class _Desk:
             return writer.commit(has_nan=False, has_inf=False).id
 
     def happened(self) -> list[tuple[str, float]]:
-        """What the faulty device noted since the last time this was asked: kind and Unix seconds."""
+        """The faulty device's notes since the last call: kind and Unix seconds."""
         with self._happened.open() as file:
             file.seek(self._read)
             lines = file.read().splitlines()
@@ -118,7 +118,7 @@ class _Desk:
         return [(kind, float(at)) for kind, at in map(str.split, lines)]
 
     def began(self, record: JobRecord) -> float | None:
-        """When the CPU began to compute this answer, where it did."""
+        """The time at which the CPU began to compute this job's result, if it did."""
         assert record.result is not None, record
         document = json.loads((self.store.result(record.result) / "result.json").read_text())
         self.store.delete_result(record.result)
@@ -130,7 +130,7 @@ class _Desk:
         return record if record is not None and record.state.final else None
 
     def on_gpu(self, workers: int) -> bool:
-        """Whether so many workers are idle and their GPUs well."""
+        """Whether `workers` workers are idle with healthy GPUs."""
         reports = self.queue.workers()
         well = [report.state == "ready" and report.gpu and report.gpu.state == "healthy" for report in reports]
         return well == [True] * workers
@@ -164,8 +164,8 @@ def _desk(redis_url: str, home: Path, workers: int, settings: Mapping[str, str],
 
 @dataclass(frozen=True)
 class _Fallback:
-    """Seconds from a job's first fault, and from its last, to the CPU's first instruction; how many of them it waited
-    for memory that others had."""
+    """Seconds from a job's first fault, and from its last, to the CPU's first instruction; and its seconds of waiting
+    for memory held by others."""
 
     from_first: float
     from_last: float
@@ -173,7 +173,7 @@ class _Fallback:
 
 
 def _fallbacks(redis_url: str, home: Path) -> Iterator[Row]:
-    """Each kind of recoverable fault; those whose kernels breakers may keep off the GPU one at a time."""
+    """Rows for each kind of recoverable fault; those whose kernels breakers may keep off the GPU one at a time."""
     examples = {name: operation.example for name, operation in FAULTED.items()}
     large = {"sum": LARGE}
     for fault, what in (("launch", "a launch refused"), ("compile", "a kernel not compiled")):
@@ -191,7 +191,7 @@ def _fallbacks(redis_url: str, home: Path) -> Iterator[Row]:
 
 
 def _fall(redis_url: str, home: Path, fault: str, examples: Mapping[str, Example], times: int) -> list[_Fallback]:
-    """So many fallbacks, of one operation after another."""
+    """Measure fallbacks to the CPU, of one operation after another."""
     taken: list[_Fallback] = []
     with _desk(redis_url, home, 1, EMULATED, fault) as desk:
         for name, example in islice(cycle(examples.items()), times):
@@ -210,12 +210,12 @@ def _fall(redis_url: str, home: Path, fault: str, examples: Mapping[str, Example
 
 
 def _waited(noted: list[tuple[str, float]]) -> float:
-    """Seconds between looks at memory that others have. A look comes every hundredth of a second."""
+    """Seconds spent in polls of memory that other processes hold. A poll comes every hundredth of a second."""
     return sum(later - at for (kind, at), (again, later) in pairwise(noted) if (kind, again) == ("waiting", "waiting"))
 
 
 def _losses(redis_url: str, home: Path) -> Iterator[Row]:
-    """Every job loses the device that takes it first; what is measured is when another attempt begins."""
+    """Rows for lost devices: each job loses its first device, and the time to the next attempt is measured."""
     lost = "lost@1-1000000/once"
     with _desk(redis_url, home, 2, PAPER, lost) as desk:
         elsewhere = [_lose(desk, 2)[1] for _ in range(STICKY)]
@@ -231,7 +231,7 @@ def _losses(redis_url: str, home: Path) -> Iterator[Row]:
 
 
 def _lose(desk: _Desk, workers: int, look: Callable[[float], float] = lambda _: 0.0) -> tuple[float, float]:
-    """Lose a device once. Returns what `look` returns, and the seconds to the next start of the job."""
+    """Lose a device once. Returns the result of `look`, and the seconds to the next start of the job."""
     for _ in range(100):  # a quarantine or a breaker that is still open may keep a job off the GPU
         desk.until(lambda: desk.on_gpu(workers) or _tries(desk))
         restarts = desk.restarts()
@@ -261,7 +261,7 @@ def _tries(desk: _Desk) -> bool:
 
 @contextmanager
 def _beside(work: Callable[[], float]) -> Iterator[list[float]]:
-    """Do something in another thread meanwhile; what it returns is in the list at the end."""
+    """Run `work` in another thread during this context; its result is in the list at the end."""
     found: list[float] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
@@ -270,7 +270,7 @@ def _beside(work: Callable[[], float]) -> Iterator[list[float]]:
 
 
 def _telling(url: str, since: float) -> float:
-    """When /gpu-health first tells of a fault later than `since`."""
+    """The time at which /gpu-health first reports a fault later than `since`."""
     deadline = time.monotonic() + PATIENCE
     with httpx.Client(base_url=url) as http:
         while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What the server of Flower's SecAgg+ computes in one round, timed by its own functions; prints a JSON object.
+"""Timing of Flower's SecAgg+ server in one round, by Flower's own functions; prints a JSON object.
 
     python flower_round.py CLIENTS DROPPED DIMENSION THRESHOLD
 
@@ -77,7 +77,7 @@ def _seconds(function: Callable[[], object], repeats: int) -> float:
 
 
 def _module(*names: str) -> Any:
-    """The first there is: releases moved it."""
+    """Import the first of the modules that exists: releases of Flower moved it."""
     for name in names[:-1]:
         try:
             return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""What the kernels reach on this machine's GPU, in one table and one file: `make bench-gpu`.
+"""Benchmark of the kernels on this machine's GPU, in one table and one file: `make bench-gpu`.
 
 Needs CuPy, NumPy, Numba and pydantic; peers whose libraries are not there are left out and named. Ends within 8 minutes
 whatever the machine: what there was no time for is named too.

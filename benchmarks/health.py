@@ -1,4 +1,4 @@
-"""How soon do the routes of health answer while the driver of a GPU hangs?
+"""Benchmark of the health routes: how soon do they answer while a GPU's driver hangs?
 
 An API and a real worker on a device of paper, whose driver is played: it answers, and then a call of it does not return
 any more. Each route is asked in turn by one client over one connection, so that what is measured is an answer, and not
@@ -76,7 +76,7 @@ def _measure(client: httpx.Client, driver: str) -> list[Row]:
 
 
 def _hang(script: Path) -> None:
-    """From now on no call for the GPU's memory returns."""
+    """Make the simulated driver hang: no further call for the GPU's memory returns."""
     played = json.loads(_SCRIPT.read_text())
     played["moments"][0]["devices"][0]["nvmlDeviceGetMemoryInfo"] = {"hang": True}
     new = script.with_suffix(".new")

@@ -164,7 +164,7 @@ def accuracy() -> list[dict[str, Any]]:
 
 
 def _others(prices: Prices, reach: float) -> dict[str, tuple[Prices, Prices]]:
-    """The mean and the deviation by the libraries that are installed."""
+    """The moving mean and deviation by each installed library."""
     period, found = PERIOD["bollinger"], {}
     try:
         upper, middle, lower = module("talib").BBANDS(prices, period, reach, reach)

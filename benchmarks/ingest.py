@@ -1,4 +1,4 @@
-"""What does it cost to bring a million float64 in: npy to `PUT /v1/arrays`, or a list of numbers as JSON?
+"""Benchmark of ingest: a million float64 as npy to `PUT /v1/arrays`, or as a list of numbers in JSON.
 
 The JSON peer is the shortest FastAPI endpoint that would do: a pydantic model with a `list[float]`, made an array. It
 runs under plain uvicorn, in the same run, in turns. It neither stores, hashes nor checks anything; ours does. Timed are
@@ -39,7 +39,7 @@ class Prices(BaseModel):
 
 
 def json_endpoint() -> "FastAPI":
-    """The peer, started by uvicorn."""
+    """The JSON peer's application, started by uvicorn."""
     from fastapi import FastAPI
 
     app = FastAPI()
@@ -52,7 +52,7 @@ def json_endpoint() -> "FastAPI":
 
 
 def dropping_endpoint() -> "FastAPI":
-    """What it costs to receive the bytes, under the allocator settings of the service."""
+    """The application that reads and drops a body, under the allocator settings of the service."""
     from fastapi import FastAPI, Request
 
     from warpdesk_server.app.http.memory import keep_freed_memory
@@ -120,7 +120,7 @@ def _npy(array: "np.ndarray") -> bytes:
 
 
 class _Client:
-    """A connection for each turn: a server closes one that is idle while others have theirs."""
+    """An HTTP client with a new connection for each turn: a server closes one that is idle while others have theirs."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)

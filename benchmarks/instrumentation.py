@@ -1,4 +1,4 @@
-"""What does counting cost: jobs a second, and processor time of the API, the worker and Redis for each job?
+"""Benchmark of the metrics' cost: jobs a second, and processor time of the API, the worker and Redis per job.
 
 One service, with a Redis, an API process and a worker, is loaded in turns: as it is shipped, and with all counting
 taken out of the same processes (`benchmarks.uncounted`), since of two services that are alike one may use some
@@ -126,7 +126,7 @@ def _service() -> Iterator[_Service]:
 
 
 def _turn(service: _Service, name: str) -> None:
-    """Let the API and the worker count, or not."""
+    """Switch the metrics of the API and the worker on or off."""
     through = [
         process for process, command in _processes(service) if b"warpdesk_server.benchmarks.uncounted" in command
     ]
@@ -177,7 +177,7 @@ def _batches(service: _Service, begin: Callable[[], None]) -> int:
 
 
 def _counted(service: _Service) -> list[float]:
-    """By Redis, by the worker and by the API: jobs that ended, that were computed, and requests."""
+    """The counters of ended jobs (Redis), computed jobs (worker) and requests (API)."""
     (counted,) = service.queue.counted()
     return [
         sum(amount for name, amount in counted.items() if name.startswith(f"{family}|"))
@@ -185,7 +185,7 @@ def _counted(service: _Service) -> list[float]:
     ]
 
 
-# Of so many, what is counted by whom.
+# The counters that a load of so many jobs or requests should add: Redis, worker, API.
 _COUNTED: Mapping[Load, Callable[[int], list[float]]] = {
     _single: lambda jobs: [jobs, jobs, jobs],
     _batches: lambda jobs: [jobs, jobs, 0],
@@ -194,7 +194,7 @@ _COUNTED: Mapping[Load, Callable[[int], list[float]]] = {
 
 
 def _processes(service: _Service) -> Iterator[tuple[int, bytes]]:
-    """The API's and the worker's that live, with their command lines."""
+    """The live processes of the API and the worker, with their command lines."""
     for folder in Path("/proc").iterdir():
         try:
             if f"WARPDESK_HOME={service.home}".encode() in (folder / "environ").read_bytes().split(b"\0"):
@@ -204,7 +204,7 @@ def _processes(service: _Service) -> Iterator[tuple[int, bytes]]:
 
 
 def _processor_seconds(service: _Service) -> dict[str, float]:
-    """What the service's processes that live have used so far, of theirs and of the kernel's."""
+    """The user and kernel processor seconds of the service's live processes so far."""
     used = dict.fromkeys(_PARTS, 0.0)
     used["Redis"] = _clock(service.redis_process)
     for process, command in _processes(service):

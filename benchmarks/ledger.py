@@ -1,4 +1,4 @@
-"""How many charges a second does a ledger take, beside the barest transaction of the same database?
+"""Benchmark of the privacy ledger: charges a second, beside the smallest transaction of the same database.
 
 The peer is one INSERT of a short row and its commit through the database's own driver, under the same settings, in the
 same run, in turns. A charge is a transaction of eight statements, and then one of the anchor, a database of the same
@@ -73,7 +73,7 @@ def _row(name: str, urls: Urls, processes: int) -> dict[str, Any]:
 
 
 def _rate(urls: Urls, what: str, processes: int) -> float:
-    """Done per second by so many at once."""
+    """The transactions per second of `processes` processes at once."""
     context = multiprocessing.get_context("fork")  # before any of them has an engine
     barrier = context.Barrier(processes)
     done = context.SimpleQueue()

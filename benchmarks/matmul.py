@@ -1,4 +1,4 @@
-"""Products beside NumPy's BLAS and torch: our fixed order of summation, the library, and reduced precisions."""
+"""Benchmark cases of matrix products beside NumPy's BLAS and torch: fixed summation order, BLAS, low precisions."""
 
 from typing import Any
 

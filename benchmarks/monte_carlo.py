@@ -1,4 +1,4 @@
-"""Price an Asian option over 1M paths of 252 steps beside NumPy.
+"""Benchmark cases of Monte Carlo: an Asian option over 1M paths of 252 steps beside NumPy.
 
 NumPy walks 16,384 paths at a time so that its vectors stay in the second-level cache, reuses every buffer, and draws
 by PCG64 in the dtype of the row; on one thread, as NumPy runs, and with one generator per core in a thread pool. It

@@ -52,7 +52,7 @@ def measure(case: Case, child: "Child | None", left_out: dict[str, str]) -> list
 
 
 class Child:
-    """What a worker's child does with a job: read it and its inputs, compute, write the result; without the queue.
+    """The work of a worker's child process for one job, without the queue: read the inputs, compute, write the result.
 
     The inputs lie in the store, as after an upload. Raises ImportError where the worker's packages are missing.
     """

@@ -27,7 +27,7 @@ _THREADS = 256
 
 @dataclass(frozen=True)
 class Rates:
-    """What the device was measured to do in this run: bytes moved and bytes of keystream per second."""
+    """The device's rates measured in this run: bytes moved and bytes of keystream per second."""
 
     copy: float
     copy_by: str
@@ -54,7 +54,7 @@ def measure_rates(device: Device, nbytes: int = _COPIED) -> Rates:
 
 
 def _seconds(device: Device, work: Callable[[], object], repeats: int = 7) -> float:
-    """The median of what the device itself says that `work` takes; it was done once before."""
+    """The median of the device's own timings of `work`, after one warm-up."""
     work()
     device.times()
     taken = []
@@ -192,7 +192,7 @@ def _replayed(cupy: Any, steps: list[Callable[[], object]], copies: int, repeats
 
 
 class Recorder:
-    """A device that takes down what it is told to do on the device, to be done again without what the host does.
+    """A device that records its launches and copies, to repeat them without the host's work.
 
     It keeps every array that was used. Memory that was zeroed is zeroed again in its turn.
     """
@@ -255,7 +255,7 @@ _FIELDS = (
 
 
 def board() -> dict[str, str]:
-    """What the driver's own tool says of the first GPU: name, clocks, power, temperature. Empty where it is missing."""
+    """The output of nvidia-smi for the first GPU: name, clocks, power, temperature. Empty if the tool is missing."""
     command = ["nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader", "--id=0"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout

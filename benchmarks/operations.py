@@ -1,4 +1,4 @@
-"""Measure every operation beside named peers in one run: `warpdesk bench`, `python -m benchmarks operations`.
+"""Benchmark of every operation beside named peers in one run: `warpdesk bench`, `python -m benchmarks operations`.
 
 On a CPU: the computation alone, the whole path of a worker's child, and each peer. On a GPU besides: the kernels alone,
 the call from host to host, and what part that is of the copy rate or of cuBLAS's rate, measured in the same run.
@@ -52,7 +52,7 @@ ACCURACY = {"bollinger": indicators.accuracy, "matmul": matmul.accuracy}
 
 @dataclass
 class Run:
-    """What was measured so far, and what was left out with the reason."""
+    """The state of a run: the measured rows, and what was left out with the reason."""
 
     rows: list[Row] = field(default_factory=list)
     accuracy: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def _no_library(case: Case, device: Device, inputs: Any) -> str | None:
 
 
 def _tell(case: Case, where: str) -> None:
-    """Show someone who waits what is being measured."""
+    """Print which case is being measured."""
     if sys.stderr.isatty():
         print(f"{where}: {case.operation}, {case.label}", file=sys.stderr)
 
@@ -213,7 +213,7 @@ def bench(chosen: argparse.Namespace, device: Device | None = None) -> int:
 
 
 def _make_room(chosen: argparse.Namespace) -> None:
-    """Find out before anything is measured that it can be kept. Raises OSError and ValueError."""
+    """Check before the run that its results can be saved. Raises OSError and ValueError."""
     for path in (chosen.json, chosen.csv, chosen.picture):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

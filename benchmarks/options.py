@@ -1,4 +1,4 @@
-"""What a run of the operations can be told on the command line."""
+"""Command-line options of the benchmark `operations`."""
 
 import argparse
 from pathlib import Path

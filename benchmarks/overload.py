@@ -1,4 +1,4 @@
-"""What becomes of a service that is asked for five times as much as it can do, and how soon is it itself again?
+"""Benchmark of overload: how does a service answer five times its capacity, and how soon does it recover?
 
 First its capacity: jobs a second that 32 callers get who wait for each answer. Then five times as many are offered for
 two minutes (OVERLOAD_SECONDS), whether or not earlier ones were answered, by three API keys, in all priorities, each
@@ -58,7 +58,7 @@ def main() -> int:
 
 @dataclass
 class _History:
-    """What the caller saw."""
+    """The caller's records of its requests and their answers."""
 
     capacity: float = 0.0
     offered: int = 0
@@ -91,7 +91,7 @@ class _Answer:
 
 
 class _Connection(asyncio.Protocol):
-    """One request at a time, its answer told to whoever sent it: as little work as an answer can be read with."""
+    """A connection with one request at a time, whose response goes to its sender. It parses as little as possible."""
 
     def __init__(self, lost: Callable[["_Connection"], None]) -> None:
         self._lost = lost
@@ -136,7 +136,7 @@ def _value(head: bytes, name: bytes) -> bytes:
 
 
 class Caller:
-    """Connections to the service, the last used one first; a request that finds none free waits for one."""
+    """A pool of connections to the service, the last used one first. A request waits if none is free."""
 
     def __init__(self, url: str) -> None:
         address = urlsplit(url)
@@ -145,7 +145,7 @@ class Caller:
         self._free = asyncio.Semaphore(CONNECTIONS)
 
     async def send(self, request: bytes) -> _Answer | None:
-        """None where the connection was lost before there was an answer."""
+        """Send a request and return its response; None if the connection was lost before it."""
         async with self._free:
             connection = self._idle.pop() if self._idle else await self._open()
             answered: asyncio.Future[_Answer | None] = asyncio.get_running_loop().create_future()
@@ -170,7 +170,7 @@ class Caller:
 
 
 class _Requests:
-    """Submissions like no other, most of each made before."""
+    """Submissions that all differ, each mostly prepared beforehand."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
@@ -179,13 +179,13 @@ class _Requests:
         self._prices = json.dumps(PRICES)[1:-1]
 
     def draw(self) -> bytes:
-        """One of the mix that is offered."""
+        """A submission of the offered mix."""
         token = self._chance.choices(self._tokens, list(KEYS.values()))[0]
         priority, deadline = self._chance.choices(list(WISHES), list(WISHES.values()))[0]
         return self._made(token, f',"priority":"{priority}","deadline_s":{deadline}')
 
     def waiting(self) -> bytes:
-        """One whose caller waits for the answer."""
+        """A submission whose caller waits for the result."""
         return self._made(self._tokens[self._count % len(self._tokens)], "", "Prefer: wait=50\r\n")
 
     def _made(self, token: str, wishes: str, headers: str = "") -> bytes:
@@ -258,7 +258,7 @@ async def _overload(caller: Caller, requests: _Requests, history: _History) -> N
 
 
 async def _recovery(caller: Caller, requests: _Requests, before: float) -> float | None:
-    """Seconds until three jobs in a row took at most twice as long as before; None: it never came to that."""
+    """Seconds until three jobs in a row took at most twice as long as before; None if that never happened."""
     start, quick, since = time.perf_counter(), 0, 0.0
     while time.perf_counter() < start + PATIENCE:
         elapsed = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""One chart of a run: how many times as quick as each peer, or on a GPU what part of its limit each kernel reaches."""
+"""The chart of a benchmark run: speed relative to each peer, or on a GPU each kernel's fraction of its limit."""
 
 from collections.abc import Sequence
 from pathlib import Path

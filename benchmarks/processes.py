@@ -1,4 +1,4 @@
-"""Start the servers a benchmark talks to, each with a home of its own, and stop them."""
+"""The server processes of the benchmarks, each with its own home: starts and stops them."""
 
 import os
 import resource
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @contextmanager
 def redis() -> Iterator[str]:
-    """A Redis as the service would embed it; gives its URL."""
+    """Run a Redis as the service embeds it; gives its URL."""
     with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home, RedisServer(Path(home)) as server:
         yield server.url
 
@@ -32,8 +32,10 @@ def redis() -> Iterator[str]:
 def service(
     redis_url: str, patience: float = 300.0, *, home: Path | None = None, files: int | None = None, **settings: str
 ) -> Iterator[str]:
-    """`warpdesk serve` on that Redis ("": its own), all of it compiled, also what waits until it is ready; gives its
-    URL. It may open so many `files`."""
+    """Run `warpdesk serve` on that Redis ("": its own), and wait until everything is compiled; gives its URL.
+
+    The service may open `files` files.
+    """
     with ExitStack() as stack:
         if home is None:
             home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="warpdesk-bench-")))
@@ -51,7 +53,7 @@ def service(
 
 @contextmanager
 def api(redis_url: str, home: Path, patience: float = 60.0, **settings: str) -> Iterator[str]:
-    """The API alone, over a home that workers share; gives its URL."""
+    """Run the API alone, over a home that workers share; gives its URL."""
     port = free_port()
     settings = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
     command = ["-m", "warpdesk", "serve", "--no-worker", "--port", str(port)]
@@ -62,7 +64,7 @@ def api(redis_url: str, home: Path, patience: float = 60.0, **settings: str) -> 
 
 @contextmanager
 def worker(redis_url: str, home: Path, settings: dict[str, str], through: Sequence[str] = ()) -> Iterator[None]:
-    """One worker of ours in that home, started by the module `through` if there is one; it may not be ready yet."""
+    """Run one worker in that home, started by the module `through` if given; it may not be ready yet."""
     environment = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url, **settings}
     with _running(["-m", *through, "warpdesk_server.workers.parent.main"], home / "worker.log", environment):
         yield
@@ -70,7 +72,7 @@ def worker(redis_url: str, home: Path, settings: dict[str, str], through: Sequen
 
 @contextmanager
 def api_process(redis_url: str, home: Path, through: Sequence[str] = (), patience: float = 60.0) -> Iterator[str]:
-    """The API's process without the one that watches it, started by the module `through`; gives its URL."""
+    """Run the API process without its supervisor, started by the module `through`; gives its URL."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         environment = {"WARPDESK_HOME": str(home), "WARPDESK_REDIS_URL": redis_url}
         command = ["-m", *through, "warpdesk_server.service.api", "--fd", str(listening.fileno())]
@@ -81,7 +83,7 @@ def api_process(redis_url: str, home: Path, through: Sequence[str] = (), patienc
 
 
 def compiled(settings: WorkerSettings, patience: float = 300.0) -> None:
-    """Wait until a worker's second compiler has done its last, which it goes on with while the worker is ready."""
+    """Wait until a worker's background compiler has finished, which may be later than the worker is ready."""
     file, deadline = stamp(settings), time.monotonic() + patience
     while not file.exists():
         if time.monotonic() > deadline:
@@ -90,7 +92,7 @@ def compiled(settings: WorkerSettings, patience: float = 300.0) -> None:
 
 
 def process_of_api(home: Path) -> int:
-    """The API process of the service of that home."""
+    """The id of the API process of the service of that home."""
     for folder in Path("/proc").iterdir():
         try:
             command, own = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
@@ -102,7 +104,7 @@ def process_of_api(home: Path) -> int:
 
 
 def memory(process: int, kind: str) -> int:
-    """Bytes, as the kernel counts them: VmRSS, or VmHWM for the most there were."""
+    """The memory of a process in bytes, by the kernel: VmRSS, or VmHWM for its peak."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{kind}:"))
 
@@ -118,7 +120,7 @@ def rq_worker(redis_url: str, queue: str, kind: str) -> Iterator[None]:
 
 @contextmanager
 def uvicorn(factory: str) -> Iterator[str]:
-    """Another application under the server settings of the service; gives its URL."""
+    """Run another application under the service's server settings; gives its URL."""
     with tempfile.TemporaryDirectory(prefix="warpdesk-bench-") as home:
         port = free_port()
         command = ["-m", "uvicorn", factory, "--factory", "--port", str(port), "--no-access-log", "--no-server-header"]

@@ -43,7 +43,7 @@ class Timing:
         return cls(statistics.median(seconds), min(seconds), max(seconds))
 
     def divided(self, among: int) -> "Timing":
-        """What one of so many took."""
+        """The timing of one of `among` equal parts."""
         return Timing(self.median / among, self.low / among, self.high / among)
 
     def __str__(self) -> str:

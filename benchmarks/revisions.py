@@ -1,4 +1,4 @@
-"""How many requests of an honest caller does this revision answer, beside another one on the same machine?
+"""Benchmark of revisions: requests a second of this revision, beside another one on the same machine.
 
 `OTHER=../other python -m benchmarks revisions` where `../other` is a checkout of the other revision after `make
 install`. Each has a Redis, an API process and a worker of its own for the whole time, and they are loaded in turns:
@@ -73,7 +73,7 @@ class _Tree:
         self._answer()
 
     def run(self, load: str) -> float:
-        """Seconds that the load took."""
+        """Run a load in the checkout's process; returns the seconds it took."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{load}\n")
         self._process.stdin.flush()
@@ -88,7 +88,7 @@ class _Tree:
 
 
 def _serve() -> None:
-    """Answer each load that is named on standard input with the seconds it took."""
+    """Run each load named on standard input, and print the seconds it took."""
     from warpdesk_server.kernels.fingerprint import fingerprint
 
     os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.cwd() / ".cache" / "numba" / fingerprint()))

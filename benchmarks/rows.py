@@ -1,4 +1,4 @@
-"""A measured row, and a run of them as JSON, CSV and text."""
+"""The rows of benchmark results, and a run's rows as JSON, CSV and text."""
 
 import csv
 import io
@@ -44,7 +44,7 @@ class Row:
 
 
 def shown(row: Row) -> dict[str, Any]:
-    """A row as a line of a table."""
+    """Format a row as a line of the results table."""
     by = f"{row.by} {row.version}".strip()
     return {
         "operation": row.operation,

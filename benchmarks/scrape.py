@@ -1,4 +1,4 @@
-"""How long does a scrape of `/metrics` take, with eight GPU workers and everything counted?
+"""Benchmark of a scrape of `/metrics`: its duration with eight GPU workers and every metric present.
 
 An API process with the whole catalogue; eight workers' reports, each of a GPU of its own as the driver of an H100 is
 read; every family of counts, for 40 routes and for every operation in all queues and on both backends, in two size
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def _fill(queue: JobQueue) -> dict[str, float]:
-    """Counts of every family, as they are in Redis then."""
+    """Write counters of every metric family to Redis, and return them."""
     chance, tally = random.Random(0), Tally()
     routes = [f"/v1/route/{number}" for number in range(40)]
     for family, kept in COUNTED.items():
@@ -119,7 +119,7 @@ def _times(counted: Amounts, times: Iterable[tuple[str, Sequence[str], str, floa
 
 
 def _in_an_hour(name: str) -> bool:
-    """Every operation on both backends, in launches of one size class."""
+    """Whether a counter is kept per hour and is of the first size class: every operation on both backends."""
     family, *labels = name.partition(DEVICE)[0].split("|")
     return family in HOURLY and not {*SIZE_CLASSES[1:]} & {*labels}
 
@@ -146,7 +146,7 @@ def _report(number: int) -> WorkerReport:
 
 
 class _Busy:
-    """Two callers send what is refused, one after the other, as long as this lasts."""
+    """A context in which two callers send submissions that are refused, one after the other."""
 
     def __init__(self, url: str) -> None:
         self._url, self._over = url, threading.Event()

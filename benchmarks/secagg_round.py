@@ -1,4 +1,4 @@
-"""One round of secure aggregation, what its server computes: 100 clients with a million words each, ten drop out.
+"""Benchmark of a secure aggregation server: one round of 100 clients with a million words each; ten drop out.
 
     python -m benchmarks secagg_round [--flower=PYTHON] [--service] [--save]
 
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _ours() -> list[dict[str, float]]:
-    """Seconds of each step, of several runs."""
+    """Warpdesk's seconds of each step of the round, of several runs."""
     publics, shares = _clients()
     survivors, dropped = list(range(CLIENTS - DROPPED)), list(range(CLIENTS - DROPPED, CLIENTS))
     pairs = [(gone, stayed) for gone in dropped for stayed in survivors]
@@ -123,7 +123,7 @@ def _ours() -> list[dict[str, float]]:
 
 
 def _over_http() -> list[Row]:
-    """Play the round against a service of its own; the sum has to be right."""
+    """Run the round over HTTP against a service of its own, and check the sum."""
     rows = np.random.default_rng(1).normal(size=(4, DIMENSION))  # four vectors, each of every fourth client
     with redis() as redis_url, service(redis_url) as url, Client(url) as client, ExitStack() as members:
         made = client.secagg_round(
@@ -158,7 +158,7 @@ def _over_http() -> list[Row]:
 
 
 def _processor_seconds() -> float:
-    """Of all processes below this one."""
+    """The processor seconds of all descendants of this process."""
     parents, seconds = {}, {}
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -174,7 +174,7 @@ def _processor_seconds() -> float:
 
 
 def _clients() -> tuple[dict[int, bytes], dict[int, tuple[dict[int, bytes], dict[int, bytes]]]]:
-    """Public mask keys, and shares of the self seed and of the mask key, by client."""
+    """The clients' public mask keys, and the shares of their self seeds and mask keys."""
     publics, shares = {}, {}
     for client in range(CLIENTS):
         private, places = secrets.token_bytes(32), range(1, CLIENTS + 1)
@@ -188,7 +188,7 @@ def _clients() -> tuple[dict[int, bytes], dict[int, tuple[dict[int, bytes], dict
 
 
 def _flower(python: Path) -> tuple[list[Row], float]:
-    """Its steps, and the seconds of them all."""
+    """The rows of Flower's steps of the round, and the seconds of the whole round."""
     script = Path(__file__).with_name("flower_round.py")
     sizes = [str(size) for size in (CLIENTS, DROPPED, DIMENSION, THRESHOLD)]
     report = json.loads(subprocess.run([python, script, *sizes], check=True, capture_output=True, text=True).stdout)

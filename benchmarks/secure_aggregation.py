@@ -1,4 +1,4 @@
-"""Unmasking for the server beside one thread of NumPy with OpenSSL's keystream."""
+"""Benchmark cases of unmasking: the server's sum beside one thread of NumPy with OpenSSL's keystream."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""How long does a small job take, and how many go through, beside plain RQ on the same Redis in the same run?
+"""Benchmark of the service: latency and throughput of small jobs, beside plain RQ on the same Redis.
 
 Ours goes over HTTP: POST with `Prefer: wait`, validation, queue, worker, result as JSON. It is a job as small as jobs
 get, the sum of three numbers, and one of use, the RSI of 1,000 closes. RQ's is a no-op without HTTP, from `enqueue` to
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 class _Client:
-    """Connections that are kept open, as many as are in use at once."""
+    """An HTTP client that keeps its connections open, as many as are in use at once."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url).netloc

@@ -1,4 +1,4 @@
-"""Secret sharing beside NumPy: vectorised, in blocks that fit a cache, reduced as late as 64 bits allow.
+"""Benchmark cases of secret sharing beside NumPy: vectorised, in cache-sized blocks, with the latest safe reduction.
 
 The peers do what a careful user of NumPy would do and no more: their random words are PCG64's, which is quicker than a
 cipher and protects nothing, and they check neither words nor extra shares.

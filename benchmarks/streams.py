@@ -1,4 +1,4 @@
-"""What do a thousand open event streams cost one API process, and how soon does an event reach its reader?
+"""Benchmark of event streams: the memory of a thousand in one API process, and an event's delay to its reader.
 
 Each stream is of a job of its own. Memory is the process' resident memory, all of it. An event's way is from the call
 that makes it (the queue's script, in Redis) until its reader has it: first one job at a time on a quiet service, then
@@ -106,7 +106,7 @@ class _Reader:
         await self._event()
 
     async def end(self) -> float:
-        """Seconds from the making of the next event until it is here."""
+        """Read the next event; returns the seconds since it was made."""
         await self._event()
         here = time.perf_counter()
         self._writer.close()

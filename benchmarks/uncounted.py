@@ -1,8 +1,8 @@
 """Run a module of the service so that it can stop counting, for `instrumentation`: `python -m benchmarks.uncounted
 MODULE ...`. SIGUSR1 takes counting out, SIGUSR2 puts it back.
 
-Out of the scripts go the lines that count and what they need; a process notes nothing, adds nothing up and tells Redis
-nothing. What stays is small: two times that are passed with each job, and a tuple of each request's.
+The lines that count are removed from the Redis scripts. A process records no metrics and sends none to Redis. The rest
+is small: two times that are passed with each job, and a tuple for each request.
 """
 
 import re
@@ -25,7 +25,7 @@ _COUNTS = re.compile(
 
 
 def bare_scripts() -> dict[str, str]:
-    """The scripts that count, without it. Raises where one has it in a form that is not known here."""
+    """The Redis scripts without their counting lines. Raises if a script counts in a form that is not known here."""
     found = {}
     for name, text in vars(scripts).items():
         if name.isupper() and isinstance(text, str) and "pcall(keep_counts)" in text:
@@ -39,7 +39,7 @@ def bare_scripts() -> dict[str, str]:
 
 
 def switch() -> None:
-    """Heed the two signals in this process, which counts until then."""
+    """Install the two signal handlers in this process; its metrics are on until the first signal."""
     bare = bare_scripts()
     counting = {name: getattr(scripts, name) for name in bare}
     add, later, count = Tally.add, Tally.later, JobQueue.count

@@ -1,4 +1,4 @@
-"""Vector operations and reductions beside NumPy."""
+"""Benchmark cases of vector operations and reductions beside NumPy."""
 
 from collections.abc import Callable
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""An operation of each family whose answer also says when the CPU began it: what faults are measured with."""
+"""The operations of the benchmark `faults`: one of each family, whose result also says when the CPU began it."""
 
 from dataclasses import replace
 

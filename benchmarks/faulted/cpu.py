@@ -1,4 +1,4 @@
-"""Each operation's own implementation, and when it began."""
+"""CPU implementations of the benchmark `faults`: each operation's own, with the time at which it began."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Each operation's own implementation."""
+"""GPU implementations of the benchmark `faults`: each operation's own."""
 
 from collections.abc import Callable
 from typing import Any
