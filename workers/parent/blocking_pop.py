@@ -1,6 +1,7 @@
-"""Wait for work without holding a thread: a blocking pop on the queue's lists, whose socket can be waited for.
+"""The blocking pop of Redis lists by which a worker's parent waits for jobs. It gives a socket to wait on, not a
+thread.
 
-What is lost with its connection costs a worker the time until it looks by itself, never a job.
+A message that is lost with the connection delays a worker until it polls the queue itself; it never costs a job.
 """
 
 import logging
@@ -15,17 +16,17 @@ log = logging.getLogger("warpdesk.worker")
 
 
 class BlockingPop:
-    """A connection of its own, made when it is first listened to."""
+    """A Redis connection for BLPOP alone, opened at the first `listen`."""
 
     def __init__(self, connection: redis.Redis, seconds: int) -> None:
-        """Redis answers after so many seconds even where nothing came."""
+        """Redis answers a BLPOP after `seconds`, even if no list got an entry."""
         self._pool = connection.connection_pool
         self._seconds = seconds
         self._connection: Any = None
         self._pending: tuple[str, ...] = ()  # the lists Redis has been asked for and has not answered yet
 
     def listen(self, lists: Sequence[str]) -> list[socket]:
-        """What becomes readable when one of the lists gets an entry; nothing while Redis is away."""
+        """The socket that becomes readable when one of the lists gets an entry; no socket while Redis is away."""
         try:
             if self._pending != tuple(lists):
                 if self._pending:
@@ -41,7 +42,7 @@ class BlockingPop:
         return [self._connection._sock]
 
     def hear(self) -> tuple[str, bytes] | None:
-        """Take the answer, once there is one: a list and its first entry."""
+        """Read Redis' answer once the socket is readable: a list's name and its first entry, or None."""
         self._pending, answer = (), None
         try:
             answer = self._connection.read_response()
@@ -50,7 +51,7 @@ class BlockingPop:
         return None if answer is None else (answer[0].decode(), answer[1])
 
     def close(self) -> None:
-        """Redis forgets what it was asked with the connection."""
+        """Close the connection; Redis then drops its pending BLPOP."""
         if self._connection is not None:
             with suppress(redis.RedisError, OSError):
                 self._connection.disconnect()

@@ -1,4 +1,4 @@
-"""The warm child as its parent sees it: start it, talk to it, kill it."""
+"""The parent's handle of the warm child process: start it, exchange messages with it, kill it."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ _LATE_SECONDS = 0.2
 class ChildProcess:
     """One child process at a time. Spawn it from the main thread: it dies with the thread that spawned it.
 
-    What the present child said last is kept here, since it tells what the child died of.
+    The last messages of the present child are kept here, since they show what a child died of.
     """
 
     def __init__(self, settings: WorkerSettings, tally: Tally) -> None:
@@ -69,7 +69,7 @@ class ChildProcess:
 
     @property
     def gone(self) -> bool:
-        """There is none, or it is about to end."""
+        """Whether there is no child, or the child lost its device and is about to end."""
         return self._process is None or self.lost is not None
 
     @property
@@ -78,31 +78,32 @@ class ChildProcess:
 
     @property
     def doing(self) -> str:
-        """What it said last that it does next, as the end of a sentence."""
+        """The child's last reported step, as the end of a sentence."""
         if self.step is None:
             return "before it looked for a GPU"
         return f"while {self.step}" + (f", in {self.trial}" if self.trial else "")
 
     @property
     def silent_seconds(self) -> float:
-        """How long ago it was heard of."""
+        """Seconds since the child's last message."""
         return time.monotonic() - self._heard_at
 
     @property
     def call_seconds(self) -> float | None:
-        """For how long it has been in one call of its device, by a job; None where it is in none."""
+        """Seconds for which the child has been in one device call of a job; None if it is in none."""
         return self._calls.seconds() if self._process is not None else None
 
     @property
     def call_late(self) -> bool:
-        """Whether that is longer than the job should take."""
+        """Whether the child's device call takes longer than the job should."""
         return self._process is not None and self._calls.late()
 
     @property
     def canary_left(self) -> float | None:
-        """Seconds that the canary may take yet to answer; None where it is not asked.
+        """Seconds that are left for the canary check of the child's device; None if none runs.
 
-        Where the parent was not there when they were over, neither was the machine, perhaps: there are a few more.
+        If the parent notices the end late, the whole machine may have been stopped: the child gets `_LATE_SECONDS`
+        more.
         """
         if self._answer_by is None:
             return None
@@ -112,7 +113,7 @@ class ChildProcess:
         return self._answer_by - now
 
     def spawn(self, orders: Orders) -> None:
-        """Start the child and tell it what to leave alone."""
+        """Start the child process and send it its orders."""
         ours, theirs = socket.socketpair()
         withheld = ("WARPDESK_REDIS_URL", "WARPDESK_REDIS_URL_FILE")
         environment = {name: value for name, value in os.environ.items() if name not in withheld}
@@ -143,7 +144,7 @@ class ChildProcess:
             send(self.pipe, orders)
 
     def hear(self) -> FromChild:
-        """The next message; raises EOFError or OSError when the child has ended."""
+        """Receive the child's next message; raises EOFError or OSError when the child has ended."""
         message = receive(self.pipe)
         self._heard_at = time.monotonic()
         if isinstance(message, Starting):
@@ -167,20 +168,20 @@ class ChildProcess:
         return message
 
     def hear_out(self) -> None:
-        """What a child that has ended, or is about to, said last."""
+        """Receive the last messages of a child that has ended or is about to."""
         with suppress(EOFError, OSError, ValueError):
             while self._process is not None and self.lost is None and self.pipe.poll():
                 self.hear()
 
     def has_died(self) -> bool:
-        """Whether the child has ended and was not reaped; does not reap it."""
+        """Whether the child process has ended; does not reap it."""
         if self._process is None or self._process.returncode is not None:
             return True
         ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return ended is not None
 
     def dismiss(self) -> None:
-        """Have the child end, whatever it is doing, without waiting for that."""
+        """Kill the child process without waiting for its end."""
         if self._process is None:
             return
         self._dismissed, self._process, self.device = self._process, None, None
@@ -189,7 +190,7 @@ class ChildProcess:
             self._dismissed.kill()
 
     def kill(self) -> int:
-        """End the child whatever it is doing, and return its exit code (negative: the signal that ended it)."""
+        """Kill the child process and return its exit code (negative: the signal that ended it)."""
         self.dismiss()
         process, self._dismissed = self._dismissed, None
         if process is None:
@@ -201,7 +202,7 @@ class ChildProcess:
     def reap(self) -> str:
         """Why a child that closed its pipe has ended, as the beginning of a sentence.
 
-        What it said last is heard, and it is given a moment to end by itself.
+        Its last messages are received, and it gets a second to end by itself.
         """
         self.hear_out()
         if self._process is not None:

@@ -1,4 +1,4 @@
-"""The claims of a worker on charges: no noise without a charge, and one answer for each, whoever computed it."""
+"""The worker's claims on charges in the privacy ledger: no noise without a charge, and one answer for each charge."""
 
 import logging
 import threading
@@ -29,7 +29,7 @@ _FOR_OPERATORS = (DatabaseUnavailable, UnusableDatabase, UnusableKey, WrongKey, 
 
 
 class Claims:
-    """Claims of charged jobs in the ledger, which is connected at the first of them."""
+    """The claims of charged jobs in the privacy ledger. The ledger is connected at the first claim."""
 
     def __init__(self, settings: WorkerSettings, operations: Mapping[str, Operation]) -> None:
         self._settings = settings
@@ -98,8 +98,9 @@ class Claims:
 
 
 def _in_time(call: Callable[[], T]) -> T:
-    """The answer of a call of the ledger. Raises DatabaseUnavailable after `PATIENCE`: the limits of a server that
-    hangs end nothing. The call may succeed later all the same, and the next one finds that."""
+    """Run a call of the ledger in a thread and return its answer. Raises DatabaseUnavailable after `PATIENCE` seconds,
+    because the timeouts of a server that hangs do not work. The call may still succeed later; the next call finds
+    that."""
     answer: Future[T] = Future()
 
     def run() -> None:

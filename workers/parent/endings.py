@@ -1,4 +1,4 @@
-"""How attempts end: what is committed in Redis, and what is deleted from the store."""
+"""The end of attempts: outcomes are committed in Redis, and leftover results are deleted from the store."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -50,12 +50,12 @@ class Endings:
         then: Claim | None = None,
         transfers: Transfers | None = None,
     ) -> Batch | None:
-        """End attempts in one step, each by itself; `then` claims in the same one. What only this worker knows of those
-        that are accepted is tallied, and of their launches, `transfers` too.
+        """End attempts in one Redis transition, each by itself; `then` claims the next jobs in the same transition.
 
+        The metrics of accepted endings that only this worker knows are tallied, with the `transfers` of their launch.
         An outcome becomes the job's one visible outcome, unless another attempt or a cancel came first. A failure that
-        may pass is tried again while there are delays left. What a budget was charged for is committed in the ledger
-        first: from then on that is the answer, whatever becomes of this attempt.
+        may pass is tried again while there are delays left. The outcome of a charged job is committed in the ledger
+        first: from then on it is the job's answer, whatever becomes of this attempt.
         """
         if self._claims is not None:
             endings = [self._claims.commit(ending) for ending in endings]
@@ -91,7 +91,8 @@ class Endings:
         return batch
 
     def reaped(self, ended: Sequence[Reaped]) -> None:
-        """Attempts were ended whose workers are gone, and jobs expired in the queue."""
+        """Clean up after attempts that were ended because their workers are gone, and after jobs that expired in the
+        queue."""
         for reaped in ended:
             if reaped.request.charge is None:  # else it may be the one answer of its charge
                 self._store.delete_result(result_name(reaped.request.id, reaped.attempt))
@@ -115,8 +116,8 @@ class Endings:
         return Ending(ending.job, how="retry", reason=failed.message, failure=failed, delays=delays)
 
     def _erase_secrets(self, request: JobRequest) -> None:
-        """Delete secret inputs as soon as no live job reads them: not before a retry could need them, never later. From
-        then on none can be enqueued with them."""
+        """Delete a job's secret inputs if no live job reads them, so never before a retry that needs them. From then on
+        no job can be enqueued with them."""
         operation = self._operations.get(request.operation)
         secrets = [] if operation is None else operation.secrets(request.inputs)
         unused = [array_id for array_id in secrets if self._queue.forbid(request.owner, array_id)]

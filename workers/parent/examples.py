@@ -1,4 +1,4 @@
-"""What a worker knows of the examples that failed when its child warmed up, until jobs show otherwise."""
+"""The failed examples of a worker: those that failed when its child warmed up, until a job like them succeeds."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from warpdesk_server.workers.store.protocol import WorkerStore
 
 
 class Examples:
-    """`failed` is what is told of the last child that warmed up, less what was answered since."""
+    """The failed examples of the last child that warmed up. `failed` lacks those that a job has disproved since."""
 
     def __init__(self, operations: Mapping[str, Operation], store: WorkerStore) -> None:
         self.failed: tuple[FailedExample, ...] = ()
@@ -17,15 +17,16 @@ class Examples:
         self._store = store
 
     def all_failed(self) -> bool:
-        """Whether nothing works: a worker that fails whatever it takes would empty the queue faster than others."""
+        """Whether every operation is disabled: a worker that fails every job would empty the queue faster than
+        others."""
         disabled = {failure.operation for failure in self.failed if failure.disables}
         return bool(self._operations) and disabled >= self._operations.keys()
 
     def forgive(self, request: JobRequest, backend: Backend) -> tuple[FailedExample, ...]:
-        """A job that was answered shows that the operation works there, whatever its example said.
+        """Remove the failed examples that a successful job disproves, and return them.
 
-        Any job shows it for the documented example, and for a variant one with the variant's choices and dtypes.
-        Returns what is forgiven.
+        Any job of the operation on that backend disproves the documented example. A variant needs a job with the
+        variant's choices and dtypes.
         """
         answered = tuple(
             failure for failure in self.failed if failure.backend == backend and self._like(request, failure)
@@ -34,7 +35,7 @@ class Examples:
         return answered
 
     def that_lost_the_device(self, request: JobRequest) -> tuple[FailedExample, ...]:
-        """The examples like this job with which an earlier child lost the device."""
+        """The failed examples like this job in which an earlier child lost the device."""
         return tuple(failure for failure in self.failed if failure.lost_the_device and self._like(request, failure))
 
     def _like(self, request: JobRequest, failure: FailedExample) -> bool:

@@ -1,8 +1,7 @@
 """The worker's heartbeat: a thread of the parent that goes on while a job runs and while Redis is away.
 
-It renews the claims on the jobs that run, reports the worker, keeps its slot and RQ's record of it alive, and looks
-after the jobs of workers that are gone. It has a connection of its own: the main thread may be waiting for Redis or for
-the child.
+It renews the claims on running jobs, reports the worker, keeps its slot and its RQ record alive, and recovers the jobs
+of workers that are gone. It has its own Redis connection: the main thread may be waiting for Redis or for the child.
 """
 
 import logging
@@ -26,7 +25,7 @@ from warpdesk_server.workers.queue.slots import Slot
 
 log = logging.getLogger("warpdesk.worker")
 
-LOOK_SECONDS = 0.2  # what nobody says by `beat`, as that the driver hangs, is told this much later
+LOOK_SECONDS = 0.2  # delay of a report that no `beat` asks for, such as a driver that hangs
 RENEWAL_SECONDS = 1.0  # a cancel whose message was lost is noticed this much later; leases are renewed as they age
 REPORT_SECONDS = 5.0
 WORDS_SECONDS = 1.0  # how long another reason of the same state may wait, since some count seconds
@@ -37,14 +36,14 @@ SETTLE_SECONDS = LEASE_SECONDS
 
 
 class ReportingWorker(Protocol):
-    """What the heartbeat asks of its worker."""
+    """The interface of the worker that the heartbeat thread uses."""
 
     name: str
     process: str
 
     @property
     def tally(self) -> Tally:
-        """What it counts outside of jobs."""
+        """The worker's metrics that are counted outside of jobs."""
 
     def held(self) -> Sequence[Held]:
         """The attempts that this worker has claimed."""
@@ -52,17 +51,17 @@ class ReportingWorker(Protocol):
     def report(self) -> WorkerReport: ...
 
     def revoke(self, jobs: Collection[Held]) -> None:
-        """These are no longer this worker's: stop them."""
+        """Stop attempts that this worker no longer owns."""
 
     def look_around(self, queue: JobQueue) -> None:
-        """See what other workers have."""
+        """Check whether another worker has a GPU."""
 
     def keep_registered(self, connection: redis.Redis) -> None:
         """Renew RQ's record of this worker."""
 
 
 class Heartbeat(threading.Thread):
-    """Started once the worker has a name; `beat` makes it report at once."""
+    """The heartbeat thread. Start it once the worker has a name; `beat` makes it report at once."""
 
     def __init__(
         self,
@@ -91,7 +90,7 @@ class Heartbeat(threading.Thread):
         self._wanted.set()
 
     def progress(self, job_id: str, attempt: int, done: float) -> None:
-        """Tell how far a running job is; the latest word counts."""
+        """Report the progress of a running job; only the latest value is sent."""
         self._progress = job_id, attempt, done
         self._wanted.set()
 
@@ -151,8 +150,8 @@ class Heartbeat(threading.Thread):
             self._recover_at = now + RECOVERY_SECONDS
 
     def _count(self) -> None:
-        """What transitions counted is moved with it, though the tally be empty. A Redis that cannot keep counts keeps
-        nothing else from being done."""
+        """Send the worker's tally of metrics to Redis. An empty tally is sent too: that moves what transitions counted.
+        If Redis cannot store the counts, that is logged, and the heartbeat goes on."""
         try:
             self._queue.count(self._worker.tally)
             self._uncounted = ""
@@ -163,7 +162,7 @@ class Heartbeat(threading.Thread):
 
 
 def _news(report: WorkerReport) -> object:
-    """What is reported at once when it is another than before; the rest is reported every few seconds."""
+    """The part of a worker's report that is sent at once when it changes; the rest is sent every few seconds."""
     gpu = report.gpu
     summary = gpu and (gpu.state, gpu.breakers, gpu.last_fault_at, gpu.call_since is not None)
     return report.state, report.last_fault, report.failed_examples, summary

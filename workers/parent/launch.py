@@ -1,4 +1,4 @@
-"""A launch: the jobs that the child computes now, when they have to end, and what becomes of each."""
+"""A launch: the jobs that the child computes now, their time limits, and the ending of each job."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class LaunchEnd(Enum):
 
 @dataclass
 class Launch:
-    """Jobs in the order in which the child answers them."""
+    """One launch of the child, with its jobs in the order in which the child answers them."""
 
     work: Assignment
     jobs: tuple[Held, ...]
@@ -41,7 +41,7 @@ class Launch:
         return [job for job in self.jobs if job not in self.gone]
 
     def leave_out(self, revoked: Collection[Held], now: float) -> None:
-        """Note which jobs are not wanted any more."""
+        """Mark the jobs of the launch that are canceled or past their deadline."""
         for job in self.live:
             if job in revoked:
                 self.gone[job] = now
@@ -50,7 +50,8 @@ class Launch:
                 self.overdue.add(job)
 
     def limit(self, stop_at: float | None) -> tuple[float, LaunchEnd | None]:
-        """Until when it may run, and why it ends then; None where it is to be looked at again then."""
+        """The time until which the launch may run, and why it ends then; None if it only has to be checked again
+        then."""
         end: LaunchEnd | None
         until, end = self.since + min(job.request.timeout for job in self.jobs), LaunchEnd.TIMEOUT
         live = self.live
@@ -67,9 +68,9 @@ class Launch:
     def answered(
         self, answer: Answer, reason: str, kept_off: Callable[[Succeeded | Failed], str | None]
     ) -> list[Ending]:
-        """What was answered, and why the launch was as large as it was; late jobs are expired all the same.
+        """The endings of an answered launch, with the reason for its batch size; late jobs are expired all the same.
 
-        `kept_off` tells what kept an outcome off the GPU.
+        `kept_off` returns what kept an outcome off the GPU.
         """
         endings = []
         for job, outcome in zip(self.jobs, answer.outcomes, strict=True):
@@ -83,10 +84,10 @@ class Launch:
         return endings
 
     def killed(self, end: LaunchEnd, why: str) -> list[Ending]:
-        """The child was killed for one of the jobs.
+        """The endings of a launch whose child was killed because of one of its jobs.
 
-        Of several jobs it is not known which took too long: each runs alone next time. What a cancel or a deadline of
-        one ended for the others is no fault of theirs.
+        Of several jobs it is not known which took too long: each runs alone next time. A cancel or a deadline of one
+        job gives the others back without a strike.
         """
         endings = []
         for job in self.jobs:
@@ -104,10 +105,10 @@ class Launch:
         return endings
 
     def died(self, kind: str, why: str) -> list[Ending]:
-        """The child ended in the middle of it.
+        """The endings of a launch whose child died in the middle of it.
 
-        Who of several ended it is not known: alone, each shows, on whatever worker is free. One more death tells, where
-        halving the batch would take one for each halving.
+        Of several jobs it is not known which one killed it: each runs alone next time, on any free worker. That costs
+        one more death, where halving the batch would cost one for each halving.
         """
         endings = []
         for job in self.jobs:

@@ -17,7 +17,7 @@ log = logging.getLogger("warpdesk.worker")
 def run(settings: WorkerSettings | None = None) -> int:
     """Work until SIGTERM, SIGINT or a limit of the settings; 0 after a clean stop, 1 after anything else."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-        signal.signal(signum, lambda *_: sys.exit(0))  # nothing has begun: there is nothing to finish
+        signal.signal(signum, lambda *_: sys.exit(0))  # no job has begun: there is nothing to finish
     settings = settings or WorkerSettings()
     logs.configure(settings.log_format, settings.log_level, worker=logs.worker_of(os.getpid()))
     signal.setitimer(signal.ITIMER_REAL, settings.max_seconds or 0)  # 0: never

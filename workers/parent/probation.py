@@ -1,4 +1,4 @@
-"""A second child that tries a quarantined GPU while the first goes on serving on the CPU."""
+"""The probation of a quarantined GPU: a second child process tries it while the first goes on serving on the CPU."""
 
 from multiprocessing.connection import wait
 
@@ -9,7 +9,8 @@ from warpdesk_server.workers.settings import WorkerSettings
 
 
 class GpuProbation:
-    """It opens the GPU, asks the canary and runs every example, as each child does. Made in the main thread."""
+    """The child process on probation. Like each child it opens the GPU, runs the canary check and every example. Make
+    it in the main thread."""
 
     def __init__(self, settings: WorkerSettings, skip: dict[str, str], tally: Tally) -> None:
         self.child = ChildProcess(settings, tally)
@@ -17,7 +18,7 @@ class GpuProbation:
         self.child.spawn(Orders(skip=skip))
 
     def look(self) -> Ready | str | None:
-        """Its report once it is ready, a sentence once it has failed, None while it is under way."""
+        """The child's Ready message once it is ready, a sentence once it has failed, None while it starts."""
         while wait([self.child.pipe], 0):
             try:
                 message = self.child.hear()

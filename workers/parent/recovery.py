@@ -1,8 +1,8 @@
-"""Return the jobs of workers that are gone to the queue, and end those whose deadline passed in it.
+"""The recovery of jobs whose workers are gone: they return to the queue, and jobs past their deadline end.
 
 Each worker looks every few seconds. A dead process of this host is known at once by its identity; a worker of another
-host, or one that hangs, by a lease it has not renewed. Leases and reports end by Redis' wall clock, which may jump:
-what ended so says nothing, so each look compares that clock with this process' own, which only goes on.
+host, or one that hangs, by a lease it has not renewed. Leases and reports end by Redis' wall clock, which may jump. A
+lease that a jump ended proves nothing, so each look compares that clock with this process' monotonic clock.
 """
 
 import time
@@ -25,7 +25,8 @@ class Recovery:
         self._ahead: float | None = None  # of Redis' clock before time.monotonic(), at the last look
 
     def look(self, judge_leases: bool) -> bool:
-        """Without `judge_leases` (after an outage, when nobody could renew) only dead processes lose their jobs.
+        """Recover the jobs of workers that are gone. Without `judge_leases` (after an outage, when nobody could renew)
+        only dead processes lose their jobs.
 
         Nor are leases judged where Redis' clock has jumped since the last look; returns whether it has.
         """

@@ -1,4 +1,4 @@
-"""How long a worker waits for Redis: for ever, until it is told to stop."""
+"""The worker's retries of Redis commands: without a limit, until the worker is told to stop."""
 
 import logging
 import re
@@ -26,7 +26,7 @@ _PASSES = re.compile(
 
 
 class StopRequested(Exception):
-    """The worker was told to stop, and Redis does not answer."""
+    """Raised when the worker was told to stop and Redis does not answer."""
 
 
 class StoppableBackoff(AbstractBackoff):
@@ -48,7 +48,8 @@ class StoppableBackoff(AbstractBackoff):
 
 
 class RetryUntilStopped(Retry):
-    """Tries again also what Redis refuses for a while: to who has a result to deliver it is away just the same."""
+    """The retry policy of the worker's Redis connection. It also retries what Redis refuses for a while, such as writes
+    when it is full: for a worker with a result to deliver that is the same as no answer."""
 
     def __init__(self, patience: StoppableBackoff) -> None:
         super().__init__(patience, -1)

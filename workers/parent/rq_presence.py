@@ -1,6 +1,6 @@
-"""This worker as RQ's own tools see it: its record for `rq info`, `rq suspend`, and the commands that RQ sends.
+"""The worker's record in RQ, for RQ's own tools: `rq info`, `rq suspend`, and the commands that RQ sends.
 
-The worker claims, runs and ends jobs without RQ. Here RQ's code keeps RQ's keys, so that its tools go on to work.
+The worker claims, runs and ends jobs without RQ. Here RQ's code writes RQ's keys, so that its tools still work.
 """
 
 import logging
@@ -28,13 +28,13 @@ RqState = Literal["started", "busy", "idle", "suspended"]
 
 
 class Commanded(Protocol):
-    """What RQ's commands ask of the worker."""
+    """The interface of the worker that RQ's commands use."""
 
     @property
     def stopping(self) -> bool: ...
 
     def end_launch(self) -> None:
-        """End what runs (`rq.command.send_kill_horse_command`)."""
+        """End the running launch (`rq.command.send_kill_horse_command`)."""
 
     def stop_job(self, job_id: str) -> None:
         """End one job for good (`rq.command.send_stop_job_command`)."""
@@ -53,7 +53,7 @@ class RqPresence:
         self.state: RqState = "started"  # as Redis has it: transitions of jobs write it too
 
     def register(self) -> None:
-        """Be there for RQ's tools, and listen to their commands."""
+        """Register the worker with RQ, and listen for RQ's commands."""
         self._record.register_birth()
         self._commands.subscribe(**{self._record.pubsub_channel_name: self._obey})
         self._listener = self._commands.run_in_thread(sleep_time=60, daemon=True, exception_handler=self._not_heard)
@@ -72,14 +72,14 @@ class RqPresence:
             self._connection.hset(self._record.key, "state", state)
 
     def suspended(self) -> bool:
-        """Whether `rq suspend` holds."""
+        """Whether `rq suspend` is in force; renews RQ's record too."""
         with self._connection.pipeline() as pipe:
             self._renew(pipe)
             pipe.exists(WORKERS_SUSPENDED)
             return bool(pipe.execute()[-1])
 
     def keep_registered(self, connection: redis.Redis) -> None:
-        """Renew the record, and write it again where Redis lost it, or nobody renewed it for a minute."""
+        """Renew RQ's record of the worker, and write it again if Redis lost it or it expired."""
         with connection.pipeline() as pipe:
             if not connection.exists(self._record.key):
                 pipe.hset(self._record.key, mapping={**self._record.serialize(), "state": self.state})

@@ -1,4 +1,4 @@
-"""How a worker's main thread is woken from whatever it waits for, and how the worker is asked to stop."""
+"""The wake pipe of a worker's main thread, and the request that the worker stop."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from warpdesk_server.workers.parent.redis_retry import StoppableBackoff
 
 
 class WakePipe:
-    """A pipe from this process to itself: signals and other threads end what the main thread waits for."""
+    """A pipe from this process to itself, by which signals and other threads wake the main thread."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
@@ -24,7 +24,8 @@ class WakePipe:
             os.write(self._writer, b"!")
 
     def wait(self, readable: Sequence[Any], seconds: float) -> list[Any]:
-        """What can be read, within so many seconds. Empty only where nothing could be, and nobody woke."""
+        """Wait up to `seconds` and return the objects that can be read; the pipe's own reader is among them after a
+        `wake`."""
         ready = wait([*readable, self._reader], seconds)
         with suppress(BlockingIOError):
             while os.read(self._reader, 512):
@@ -33,7 +34,7 @@ class WakePipe:
 
 
 class StopRequest:
-    """Whether the worker shall stop, and when the grace of the job that runs is over."""
+    """The request that the worker stop, with the time until which its running job may go on."""
 
     def __init__(self, grace: float, wake: WakePipe) -> None:
         self._grace, self._wake = grace, wake
@@ -43,7 +44,8 @@ class StopRequest:
         self.backoff = StoppableBackoff()  # of the worker's connection to Redis
 
     def on_signal(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002 (a signal handler's arguments)
-        """Finish the running job within the grace, or give it back; the second signal ends the grace."""
+        """Handle a stop signal: the running job has `grace` seconds to end, or is given back. A second signal ends the
+        grace."""
         now = time.monotonic()
         if self._signaled_at is None:
             self._signaled_at = now
@@ -52,7 +54,7 @@ class StopRequest:
         self.drain()
 
     def drain(self) -> None:
-        """Take no more jobs; what runs has the grace, counted from the first reason to stop."""
+        """Make the worker take no more jobs; the running job has the grace, counted from the first reason to stop."""
         if self.ends_at is None:
             self.ends_at = time.monotonic() + self._grace
         self.requested = True

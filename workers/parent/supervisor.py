@@ -1,6 +1,7 @@
-"""The child that serves, started again as often as it takes, and the second one that tries a quarantined GPU.
+"""The supervisor of the child processes: the child that serves, and the second one that tries a quarantined GPU.
 
-What is learned from children, their answers and their ends, and what follows for the next job, passes through here.
+It starts a child again after each death. It updates the GPU's condition from the children's answers and deaths, and
+decides from that what the next job may use.
 """
 
 import logging
@@ -30,28 +31,29 @@ _LONGEST_DELAY = 300.0
 # How long a child may take to open a GPU. Where it may hang: so many seconds, or a multiple of how long it took before.
 _OPENING_SECONDS = 60.0
 _SUSPECT_SECONDS, _SUSPECT_TIMES = 10.0, 4.0
-# A job that has been in one call of the GPU for so long is told.
+# A job that has been in one call of the GPU for so long is reported.
 _LONG_CALL_SECONDS = 1.0
 
 
 class Parent(Protocol):
-    """What the children ask of their parent."""
+    """The interface of the worker that the supervisor uses."""
 
     @property
     def stopping(self) -> bool: ...
 
     def pause(self, seconds: float, *readable: Connection) -> bool:
-        """Wait so long at most, or until one of these can be read; whether one can."""
+        """Wait up to `seconds`, or until a connection can be read; returns whether one can."""
 
     def news(self) -> None:
-        """There is something new to report."""
+        """Have the heartbeat thread report at once."""
 
     def release(self, why: str) -> None:
         """Give back jobs that wait for a child, before the next one is waited for."""
 
 
 class ChildSupervisor:
-    """Made, and called, in the parent's main thread; only `gpu` is asked by the heartbeat."""
+    """The supervisor of the worker's children. Not thread-safe: use it from the parent's main thread. Exception: the
+    heartbeat thread may call `gpu`."""
 
     def __init__(self, settings: WorkerSettings, examples: Examples, parent: Parent) -> None:
         told_no_gpu = "the setting WARPDESK_DEVICE is cpu" if settings.device == "cpu" else None
@@ -78,7 +80,7 @@ class ChildSupervisor:
         return self.child.device is not None and self.child.device.backend == "gpu"
 
     def gpu(self) -> GpuCondition | None:
-        """What to tell of the GPU."""
+        """The condition of the GPU, for the worker's report; None until anything is known."""
         phase: Phase = "serving" if self.child.ready else "gone" if self.child.gone else "starting"
         driver = None if self._driver is None else self._driver.report()
         stuck = self.child.call_seconds if phase == "serving" else None
@@ -92,7 +94,7 @@ class ChildSupervisor:
         return left_alone(None if self._driver is None else self._driver.report())
 
     def await_ready(self) -> None:
-        """Return once the child is warm, starting it again as often as it takes, or when the parent shall stop."""
+        """Wait until the child is ready or the parent is asked to stop; start a new child after each failed start."""
         while not self.child.ready and not self._parent.stopping:
             if self.child.pid is None:
                 self.respawn("there was no child", fault=False)
@@ -112,7 +114,7 @@ class ChildSupervisor:
                 self._opened(message)
 
     def died_idle(self) -> None:
-        """The child has ended between two jobs, or has said that it does: a driver may delay that."""
+        """Replace a child that ended between two jobs, or reported that it is about to: a driver may delay its end."""
         self.child.hear_out()
         if self.child.lost is not None:
             self.condition.lost(f"idle at {time.time()}", self.child.lost)
@@ -120,7 +122,8 @@ class ChildSupervisor:
         self.respawn(self.child.reap())
 
     def await_canary(self) -> None:
-        """Between jobs: hear the child, and replace it where its GPU is lost or does not answer the canary in time."""
+        """Between jobs: receive the child's messages, and replace it if its GPU is lost or its canary check takes too
+        long."""
         while self.listen() and self.child.ready and not self._parent.stopping:
             left = self.child.canary_left
             if left is None:
@@ -140,7 +143,7 @@ class ChildSupervisor:
         return why
 
     def kill(self, why: str) -> None:
-        """End the child whatever it is doing. It is told before it has ended, which a driver may delay."""
+        """Kill the child process. The worker reports that before the process has ended, which a driver may delay."""
         self._dismiss(why)
         self.child.kill()
 
@@ -167,7 +170,8 @@ class ChildSupervisor:
             self._parent.news()
 
     def assignment(self, jobs: Sequence[Held], keys: Mapping[str, bytes]) -> Assignment:
-        """Jobs as the child is given them, with the keys of their noise by id, and with what is kept off the GPU."""
+        """The message that assigns jobs to the child, with their noise keys by id, and with what is kept off the
+        GPU."""
         request = jobs[0].request
         examples = (self._lost_in_an_example(job.request) for job in jobs)
         keep_off = _struck(jobs[0]) or next(filter(None, examples), None) or self.driver_says()
@@ -187,7 +191,7 @@ class ChildSupervisor:
         )
 
     def answered(self, work: Assignment, answer: Answer) -> None:
-        """Learn from an answer: what works, what does not, and what kept the GPU from giving it."""
+        """Update the GPU's condition, the failed examples and the fallback counts from the child's answer."""
         self.deaths = 0
         news = self.condition.answered(answer)
         kinds: set[str] = set()
@@ -205,7 +209,7 @@ class ChildSupervisor:
             self._parent.news()
 
     def costed(self, work: Assignment, answer: Answer, since: float) -> Answer:
-        """An answer with what each job's share of its launch took of energy and money; nothing of private jobs.
+        """The child's answer with the energy and the money of each job's share of its launch, except for private jobs.
 
         `since` is when the child was given the jobs, by time.monotonic(). The GPU's energy is known from then until
         now, and a launch had as much of it as of the time.
@@ -237,14 +241,14 @@ class ChildSupervisor:
         return outcome.model_copy(update={"provenance": how.model_copy(update=update)})
 
     def lost(self, request: JobRequest, lost: Lost) -> None:
-        """A job cost the child its device."""
+        """Record that the child lost its device in a job."""
         self.condition.lost(request.id, lost)
         for failure in self._examples.that_lost_the_device(request):
             self.condition.example_lost(failure.trial, request.id, lost.message)
         self._parent.news()
 
     def ended_in_job(self, request: JobRequest, end: str, ran: float, timed_out: bool) -> None:
-        """The child is going to be ended in the middle of a job that ran for so many seconds: what does the GPU do?
+        """Judge the GPU before the child is killed in the middle of a job that ran for `ran` seconds.
 
         A job that is in a call may be long or hang: the next child will show. A job that is in none is long, and its
         process can be ended like any other.
@@ -258,7 +262,8 @@ class ChildSupervisor:
             self.condition.timed_out(request.id, why, stuck, ran)
 
     def look_after_gpu(self) -> None:
-        """Between jobs: hear the child, and replace it where its GPU is to be left alone, is well, or keeps memory."""
+        """Between jobs: receive the child's messages; replace it if its GPU is quarantined, recovered, or keeps
+        memory."""
         self.await_canary()
         if not self.child.ready:
             return
@@ -288,7 +293,8 @@ class ChildSupervisor:
         return None
 
     def kept_off(self, work: Assignment, answer: Answer, outcome: Succeeded | Failed) -> str | None:
-        """What kept an answer of the CPU off the GPU, where it was wanted from there."""
+        """The kind of reason for which the CPU computed an answer that was wanted from the GPU; None for other
+        answers."""
         if not isinstance(outcome, Succeeded) or work.first.backend == "cpu":
             return None
         if outcome.provenance.backend != "cpu" or outcome.provenance.fallback_reason is None:
@@ -300,7 +306,7 @@ class ChildSupervisor:
         return "quarantined" if self.condition.quarantined else "no-gpu"
 
     def _opened(self, message: Ready) -> None:
-        """The child is warm, unless it is of no use."""
+        """Take a child that reported ready into service, unless every operation failed its example."""
         self._examples.failed = message.failed
         if self._examples.all_failed():
             first = message.failed[0]
@@ -335,7 +341,7 @@ class ChildSupervisor:
         self.respawn(why)
 
     def _patience(self) -> float:
-        """How long a starting child may say nothing: not long where it opens a GPU, less where that may hang."""
+        """Seconds that a starting child may be silent: fewer while it opens a GPU, and fewer still if that may hang."""
         longest = self._settings.start_seconds
         if self.child.step != "looking for a GPU":
             return longest
@@ -344,7 +350,7 @@ class ChildSupervisor:
         return min(longest, max(_SUSPECT_SECONDS, round(_SUSPECT_TIMES * self._opening_seconds)))
 
     def listen(self) -> bool:
-        """All that was said; False where the child has ended, which is noticed elsewhere."""
+        """Receive all pending messages of the child; False if it has ended, which callers handle."""
         try:
             while self.child.ready and self.child.pipe.poll():
                 message = self.child.hear()

@@ -1,9 +1,8 @@
-"""The worker: claims jobs, has one warm child compute them, and commits what became of them.
+"""The worker: claims jobs, has one warm child process compute them, and commits their outcomes.
 
 The parent, this process, claims jobs and commits outcomes. It never touches the device or a kernel, so it can end a job
 at any moment, native code or not, by killing the child, and a crash of the child never costs more than an attempt.
-What it waits for (jobs and the queue's bell, the child, signals, commands) it waits for in one place at a time, by
-`WakePipe.wait`.
+`WakePipe.wait` is the one call that waits for jobs, the queue's bell, the child, signals and commands.
 """
 
 import logging
@@ -50,7 +49,7 @@ _LOOK_SECONDS = 0.01  # how often a launch that waits for company looks for it
 
 
 class Worker:
-    """One parent and one child on one device. `work()` returns when it was asked to stop."""
+    """A worker: one parent process and one child process on one device. `work()` returns when it was asked to stop."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
@@ -119,7 +118,8 @@ class Worker:
         return Claim(self.name, self.process, gpu=not self._leaves_gpu_jobs(), **only)
 
     def _wait_for_work(self) -> Batch | None:
-        """Jobs, unless none come within a second, the child says something, or there is something else to do."""
+        """Wait for jobs and return them; None after a second, on a message of the child, or when the main thread is
+        woken."""
         gpu = not self._leaves_gpu_jobs()
         if self._waits is not None and self._waits.gpu is not gpu:
             self.release("its worker waits for other jobs from now on")
@@ -160,12 +160,12 @@ class Worker:
         return batch
 
     def _take(self, batch: Batch | None) -> None:
-        """What it has now is its own to end, and it waits no more."""
+        """Record that the worker holds the claimed jobs and no longer waits for others."""
         if batch is not None:
             self._held, self._waits = batch.jobs, None
 
     def release(self, why: str) -> None:
-        """Give back what it holds and what it may be handed, before it does something that takes long."""
+        """Give back the jobs that the worker holds or may be handed, before it does something that takes long."""
         waits, self._waits = self._waits, None
         if waits is not None:
             self._take(self._jobs.leave(waits))
@@ -177,7 +177,7 @@ class Worker:
         self._let_go([ending.job for ending in endings])
 
     def _run(self, batch: Batch) -> Batch | None:
-        """Run what was claimed; returns what was claimed in the step in which it ended."""
+        """Run the claimed jobs; returns the jobs that were claimed in the same step that ended them."""
         self._supervisor.await_canary()
         if not self._held:  # given back, as the child was replaced
             return None
@@ -273,7 +273,7 @@ class Worker:
         return self._stop.requested
 
     def pause(self, seconds: float, *readable: Connection) -> bool:
-        """Wait so long at most, until one of these can be read, or until there is something else to do."""
+        """Wait up to `seconds`, until a connection can be read, or until the main thread is woken."""
         ready = self._wake.wait(readable, seconds)
         return any(connection in ready for connection in readable)
 
@@ -340,7 +340,7 @@ class Worker:
     # A launch.
 
     def _watch(self, launch: Launch) -> Answer | LaunchEnd:
-        """Until the child answers, a time is over, or nobody wants the answer any more."""
+        """Wait until the child answers a launch, a time limit passes, or nobody wants the answer any more."""
         while True:
             now = time.monotonic()
             launch.leave_out(self._revoked, now)
@@ -368,7 +368,8 @@ class Worker:
                 return end
 
     def _commit(self, launch: Launch, answer: Answer, reason: str) -> Batch | None:
-        """End what was answered and claim the next in the same round trip, if there may be a next."""
+        """End the answered jobs, and claim the next ones in the same round trip to Redis, if the worker may take
+        more."""
         then = None
         if not self._stop.requested and self._child.ready and time.monotonic() - self._suspension_seen_at <= 1:
             then = self._claim()
@@ -380,7 +381,7 @@ class Worker:
         return batch
 
     def _let_go(self, jobs: Sequence[Held], batch: Batch | None = None) -> None:
-        """These have ended; `batch` is what the worker holds now."""
+        """Forget jobs that have ended; `batch` holds the jobs that the worker has now."""
         self._held = () if batch is None else batch.jobs
         self._stopped_in_rq.difference_update(jobs)
         # What the heartbeat was told while they ended, too: it asks of jobs that have ended by the time it says so.
@@ -389,7 +390,7 @@ class Worker:
             self._rq.state = "idle"  # as every ending writes it
 
     def _conclude(self, launch: Launch, end: LaunchEnd) -> None:
-        """Jobs go back to the queue, or end, before anything else is done."""
+        """End a launch without an answer: its jobs end or go back to the queue before the child is replaced."""
         if end is LaunchEnd.DIED:
             self._died(launch)
         elif end is LaunchEnd.HUNG:  # before a job began: no strike against it
@@ -400,7 +401,8 @@ class Worker:
             self._killed(launch, end)
 
     def _killed(self, launch: Launch, end: LaunchEnd) -> None:
-        """The child is of no use any more. What it was writing is deleted after its death."""
+        """Kill the child for a launch that has to end, then end its jobs: their results are deleted after the child's
+        death."""
         first, attempt = launch.jobs[0].request, launch.jobs[0].attempt
         why = f"a job was {end.value}, and its process ended with it"
         if end is not LaunchEnd.RELEASED:
@@ -416,7 +418,7 @@ class Worker:
             self._supervisor.respawn(why, fault=False)
 
     def _died(self, launch: Launch) -> None:
-        """The child ended in the middle of a launch."""
+        """End a launch whose child process died in the middle of it, and start a new child."""
         lost = self._child.lost
         # One that lost its device does nothing any more but end, which may take the driver a while.
         why = f"the device was lost ({lost.message})" if lost is not None else self._child.reap()
