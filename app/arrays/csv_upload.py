@@ -1,4 +1,4 @@
-"""A CSV on its way into the store: read in this process where it is small, else in one with limits of its own."""
+"""The CSV upload of arrays: a small CSV is parsed in this process, a larger one in a child process with limits."""
 
 import json
 import signal
@@ -19,10 +19,11 @@ BLOCK = 1 << 20  # bytes of a CSV's numbers that are taken at once
 
 
 def from_csv(body: bytes, columns: Sequence[str], limit: int, upload: NpyUpload) -> StoredArray:
-    """Store a CSV of at most `limit` bytes as float64: one column as shape (rows,), several as (columns, rows).
+    """Store a CSV upload of at most `limit` bytes as a float64 array: one column as (rows,), several as (columns,
+    rows).
 
-    Each column is a series, as the operations take (assets, time). All but a small one is read by a process of its own
-    (`app.arrays.table`), so that no CSV takes more of this one than the pieces that `upload` is given.
+    Each column is a series, as the operations take (assets, time). All but a small CSV are parsed by a child process
+    (`app.arrays.table`). So this process holds no more of them than the pieces that `upload` is given.
     """
     memory, cells = limits.CSV_MEMORY + limits.CSV_BYTES * len(body), limit // 2
     order = table.Order(columns, limits.CSV_COLUMNS, cells, memory, limits.CSV_SECONDS)
@@ -39,11 +40,12 @@ def from_csv(body: bytes, columns: Sequence[str], limit: int, upload: NpyUpload)
 
 
 def is_small_csv(body: bytes) -> bool:
-    """Whether reading it takes so little that it needs no turn, nor a process of its own."""
+    """Whether a CSV upload is small enough to be parsed in this process, without queuing for a child process."""
     return len(body) <= limits.CSV_SMALL
 
 
 def _read_apart(body: bytes, order: table.Order, upload: NpyUpload) -> StoredArray:
+    """Parse a CSV upload in a child process, and store the numbers it prints."""
     command = [sys.executable, "-I", "-S", table.__file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
         assert reader.stdin is not None  # noqa: S101 - pipes, as asked

@@ -1,4 +1,4 @@
-"""NumPy arrays of the API: what they hold, and their way into the store and out of its files."""
+"""Helpers for the API's NumPy arrays: describe them, store them, and read them from the store's files."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 def describe(numbers: Numbers) -> ArrayInfo:
-    """What a validator needs to know of an array."""
+    """The dtype, shape and NaN or infinity flags of an array, for validators."""
     has_nan, has_inf = oddities(numbers)
     return ArrayInfo(_dtype_name(numbers.dtype), numbers.shape, has_nan, has_inf)
 
@@ -21,25 +21,25 @@ def describe(numbers: Numbers) -> ArrayInfo:
 def store(
     into: Store, owner: str, numbers: Numbers, info: ArrayInfo, ttl: float, *, unique: bool = False
 ) -> StoredArray:
-    """Put an array that is in memory into the store; a unique one under an id that no other array has."""
+    """Write an in-memory array to the store. With `unique`, its id is one that no other array has."""
     with into.writer(owner, info.dtype, info.shape, ttl, unique=unique) as writer:
         writer.take(as_bytes(numbers))
         return writer.commit(has_nan=info.has_nan, has_inf=info.has_inf)
 
 
 def from_file(data: bytes) -> Numbers:
-    """An array of the store, whose file was read whole: to map a small one takes longer."""
+    """Parse an array from the bytes of a store file. The file is read whole, since mapping a small one takes longer."""
     info, start = npy.read_header(data)
     return np.frombuffer(data, info.dtype, info.size, start).reshape(info.shape)
 
 
 def as_bytes(numbers: Numbers) -> memoryview:
-    """The numbers as bytes in C order, copied only where they are in another."""
+    """The bytes of an array's numbers in C order, copied only if it has another order."""
     return np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
 
 
 def oddities(numbers: Numbers) -> tuple[bool, bool]:
-    """Whether there is a NaN, whether an infinity."""
+    """Whether an array has a NaN, and whether it has an infinity."""
     if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
         return False, False
     return bool(np.isnan(numbers).any()), bool(np.isinf(numbers).any())

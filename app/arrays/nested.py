@@ -1,4 +1,4 @@
-"""Inline arrays: nested lists of JSON become NumPy arrays."""
+"""Parser of inline arrays: nested lists in a job's JSON become NumPy arrays."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from warpdesk_server.workers.store.npy import MAX_RANK
 
 
 def from_nested(data: object, dtype: DType, pointer: str, room: int) -> Numbers:
-    """Read nested lists of numbers; whole numbers exactly, `null` as NaN in a float dtype; at most `room` numbers."""
+    """Parse an inline array of at most `room` numbers. Whole numbers are exact; `null` is NaN in a float dtype."""
     shape: list[int] = []
     node = data
     while isinstance(node, list):
@@ -57,12 +57,13 @@ def from_nested(data: object, dtype: DType, pointer: str, room: int) -> Numbers:
 
 
 def _range(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest number, as whole numbers, which compare exactly with any other."""
+    """The least and the greatest number of a dtype, as whole numbers, which compare exactly with any other."""
     limits = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
     return int(limits.min), int(limits.max)
 
 
 def _require_even(rows: list[Any], extent: int, *, leaves: bool, at: tuple[str, list[int]]) -> None:
+    """Refuse an inline array whose lists at one depth differ in length."""
     pointer, outer = at
     for place, row in enumerate(rows):
         if not isinstance(row, list):
@@ -77,7 +78,7 @@ def _require_even(rows: list[Any], extent: int, *, leaves: bool, at: tuple[str, 
 
 
 def _place(pointer: str, shape: Sequence[int], flat: int) -> str:
-    """The JSON pointer of an entry, from its place in row-major order."""
+    """The JSON pointer of an inline array's entry, from its row-major index."""
     indices = []
     for extent in reversed(shape):
         flat, index = divmod(flat, extent)
@@ -86,7 +87,7 @@ def _place(pointer: str, shape: Sequence[int], flat: int) -> str:
 
 
 def _word(value: object) -> str:
-    """A value as JSON would show it, cut short."""
+    """Format a wrong value of an inline array for an error's sentence: as JSON, cut to 40 characters."""
     words = {None: "null", True: "true", False: "false"}
     text = words[value] if value is None or isinstance(value, bool) else repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

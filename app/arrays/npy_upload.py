@@ -1,4 +1,4 @@
-"""An .npy file on its way into the store: checked and hashed in pieces, as they come."""
+"""The .npy upload of arrays: parsed, checked and hashed in pieces, as they arrive."""
 
 import math
 from collections import deque
@@ -20,11 +20,12 @@ BLOCK = 1 << 20  # bytes of a column-major array that are turned at once
 
 
 class NpyUpload:
-    """An .npy file that arrives in pieces and goes to the store as it comes; no more is held than is not yet written.
+    """An .npy upload that is written to the store while it arrives. Only unwritten pieces are in memory.
 
     `take` only computes, so that an event loop may call it; `flush`, `finish` and `discard` wait for the disk and
     belong in a thread. Big-endian numbers are swapped and Fortran order is turned into C order (through a scratch
-    file), so that what is stored is always C-ordered and little-endian. Whoever does not finish it must discard it.
+    file), so that what is stored is always C-ordered and little-endian. An upload that is not finished must be
+    discarded.
     """
 
     def __init__(self, open_writer: OpenWriter, limit: int, length: int | None) -> None:
@@ -39,7 +40,7 @@ class NpyUpload:
         self._has_nan = self._has_inf = False
 
     def take(self, piece: bytes) -> None:
-        """Take the next bytes of the file: look at them and hash them, now that the processor has them at hand."""
+        """Check and hash the next bytes of the upload now, while they are in the processor's cache."""
         if self._writer is None:
             self._head += piece
             found = _header(self._head)
@@ -57,12 +58,12 @@ class NpyUpload:
             self._writer.take(chunk)
 
     def flush(self) -> None:
-        """Write what was taken. One thread may do so while another takes more."""
+        """Write the pieces taken so far to the store. One thread may do so while another takes more."""
         if self._writer is not None:
             self._writer.flush()
 
     def finish(self, flushing: "Future[None] | None" = None) -> StoredArray:
-        """Write the last bytes, once those being flushed are, and publish; refuses a file that ended early."""
+        """Write the last bytes, after any running flush, and publish the array. Refuses a file that ended early."""
         if flushing is not None:
             flushing.result()
         if self._writer is None:
@@ -82,7 +83,7 @@ class NpyUpload:
         return _malformed(f"the header declares {self._declared}, {self._bytes} bytes of numbers; the body holds more")
 
     def discard(self) -> None:
-        """Delete what came, unless it was published."""
+        """Delete the uploaded bytes, unless they were published."""
         if self._writer is not None:
             self._writer.__exit__(None, None, None)
 
@@ -105,7 +106,7 @@ class NpyUpload:
         return writer
 
     def _whole_numbers(self, piece: memoryview) -> Iterator[memoryview]:
-        """The whole numbers of a piece. Only the one that was cut is put together; the others are never copied."""
+        """The whole numbers of a piece. Only a number cut between two pieces is copied."""
         size = ITEMSIZE[self._dtype]
         if self._rest:
             missing = size - len(self._rest)
@@ -131,7 +132,7 @@ class NpyUpload:
 
 
 class _Turned:
-    """Between a column-major upload and its writer: a scratch file, turned when all of it is there."""
+    """The writer of a column-major upload: it collects a scratch file, and transposes it at the end."""
 
     def __init__(self, writer: ArrayWriter, dtype: DType, shape: tuple[int, ...]) -> None:
         self._writer, self._dtype, self._shape = writer, np.dtype(dtype), shape
@@ -146,7 +147,7 @@ class _Turned:
             self._scratch.write(self._taken.popleft())
 
     def commit(self, *, has_nan: bool, has_inf: bool) -> StoredArray:
-        """Write the numbers in row-major order, a block at a time."""
+        """Write the upload's numbers to the store in row-major order, a block at a time."""
         self.flush()
         columns = np.memmap(self._scratch.whole(), self._dtype, "r", shape=self._shape, order="F")
         for block in _in_rows(columns, BLOCK // self._dtype.itemsize):
@@ -160,7 +161,7 @@ class _Turned:
 
 
 def _in_rows(numbers: Numbers, most: int) -> Iterator[Numbers]:
-    """Parts of an array that follow each other in row-major order, each of `most` numbers or fewer."""
+    """Blocks of an array that follow each other in row-major order, each of `most` numbers or fewer."""
     rows = most * numbers.shape[0] // numbers.size
     if rows == 0 and numbers.ndim > 1:
         for row in numbers:
@@ -171,7 +172,7 @@ def _in_rows(numbers: Numbers, most: int) -> Iterator[Numbers]:
 
 
 def _header(head: bytes) -> tuple[npy.Header, int] | None:
-    """The header, and where the numbers start; None while it is incomplete."""
+    """Parse an .npy header: its fields, and where the numbers start; None while it is incomplete."""
     try:
         size = npy.header_size(head)
         return (npy.parse(head[:size]), size) if size is not None and len(head) >= size else None

@@ -1,4 +1,4 @@
-"""Storage: what a key may keep on the disk, and how room comes back."""
+"""Storage of arrays and results on the disk: quotas of keys, and the deletion that frees room."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ _AT_ONCE = 1000  # records that are read in one step
 
 
 def open_store(settings: Settings) -> SpoolStore:
-    """The store of this machine's disk, with the quotas of the settings."""
+    """Open the array and result store on this machine's disk, with the quotas of the settings."""
     settings.store_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     in_all, of_owner = settings.max_stored_bytes, settings.max_stored_bytes_per_key
     if in_all is None:
@@ -40,7 +40,7 @@ def open_store(settings: Settings) -> SpoolStore:
 
 @contextmanager
 def refused() -> Iterator[None]:
-    """What is raised where there is no room becomes the refusal that a caller reads."""
+    """Translate the store's quota and disk-full errors into refusals for the caller."""
     try:
         yield
     except QuotaPassed as error:
@@ -52,20 +52,21 @@ def refused() -> Iterator[None]:
 
 
 def result_bytes(checked: Checked) -> int:
-    """Bytes of the disk that a job's result takes at the most: what the job needs beyond its inputs, and its files."""
+    """The most disk bytes that a job's result takes: its memory beyond the inputs, and its files."""
     files = sum(output.kind == "array" for output in checked.operation.outputs)
     beyond_inputs = checked.cost.bytes - sum(info.nbytes for info in checked.infos.values())
     return on_disk(max(0, beyond_inputs)) + BLOCK * (files + 2)
 
 
 def ended(store: Store, record: JobRecord) -> None:
-    """A job has ended: what it was promised and did not take is free again. A dead letter may be run again."""
+    """Release the disk space that the store reserved for a job that has ended. A dead letter keeps it: it may run
+    again."""
     if record.state.final and not record.dead:
         store.ended({record.request.id: _name(record)}, measured=record.request.size > _MEASURED)
 
 
 def _name(record: JobRecord) -> str | None:
-    """The result of a job, where there is one by that name: a worker has told it."""
+    """The name of an ended job's result in the store; None if it has none, or if the worker's name is malformed."""
     if record.result is None:
         return None
     try:
@@ -77,7 +78,7 @@ def _name(record: JobRecord) -> str | None:
 
 
 async def keep_count(store: Store) -> None:
-    """Share with other processes what is stored. Run for as long as the API does."""
+    """Sync the counts of stored bytes with other processes, as a task that runs as long as the API."""
     logged = False
     while True:
         try:
@@ -91,7 +92,10 @@ async def keep_count(store: Store) -> None:
 
 
 async def sweep(store: Store, queue: JobQueue, every: float) -> None:
-    """Delete what has outlived its time, whether Redis is there or not. What fails is tried again at the next turn."""
+    """Delete expired arrays and results, with or without Redis, as a task that runs as long as the API.
+
+    What fails is tried again at the next sweep.
+    """
     try:
         await anyio.to_thread.run_sync(store.recount)
     except Exception as error:  # noqa: BLE001 - as below
@@ -112,8 +116,11 @@ async def sweep(store: Store, queue: JobQueue, every: float) -> None:
 
 
 def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
-    """Whether a live job reads an array; None where Redis cannot say, which is asked once in a sweep then. What is
-    about to be deleted is forbidden first, so that no job is enqueued with it in between."""
+    """A function for the sweep that says whether a live job reads an array; None if Redis cannot say.
+
+    After Redis failed once it is not asked again in this sweep. An array about to be deleted is forbidden first, so
+    that no job that reads it is enqueued in between.
+    """
     away = False
 
     def ask(owner: str, array_id: str) -> bool | None:
@@ -130,7 +137,7 @@ def _in_use(queue: JobQueue) -> Callable[[str, str], bool | None]:
 
 
 def _end(store: Store, queue: JobQueue) -> None:
-    """Notice jobs whose end nobody told of, and those that were never queued."""
+    """Release the reserved disk space of jobs whose end nobody reported, and of jobs that were never queued."""
     live = store.unended()
     for first in range(0, len(live), _AT_ONCE):
         some = live[first : first + _AT_ONCE]

@@ -1,10 +1,9 @@
-"""A table of numbers: the program that reads one from a CSV, in a process of its own with limits of its own.
+"""The CSV parser for arrays: a program that runs in a child process with limits of its own.
 
-The API runs this file with `python -I -S`, which starts in some 20 ms, so it imports the standard library alone.
-A small CSV, which can take little, the API reads itself, with `read`.
-The program's standard input is one line of JSON, the fields of `Order`, and the CSV.
-Its standard output is one line of JSON: `{"detail": ..., "pointer": ...}` of what is wrong, or `{"shape": ...}` and
-the numbers, float64 in row-major order.
+The API runs this file with `python -I -S`, which starts in some 20 ms, so it imports the standard library alone. The
+API parses a small CSV in its own process, with `read`. The program's standard input is one line of JSON, the fields of
+`Order`, and the CSV. Its standard output is one line of JSON: `{"detail": ..., "pointer": ...}` of what is wrong, or
+`{"shape": ...}` and the numbers, float64 in row-major order.
 """
 
 import csv
@@ -34,7 +33,7 @@ _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 @dataclass(frozen=True)
 class Order:
-    """What to read of a CSV, and what reading it may take."""
+    """The order to the CSV parser: the columns to read, and its limits."""
 
     columns: Sequence[str]  # names, in the order wanted; all columns where there are none
     most_columns: int
@@ -44,7 +43,7 @@ class Order:
 
 
 class Malformed(Exception):
-    """The CSV is no table of numbers: a sentence, and a JSON pointer where another part of the request is wrong."""
+    """Raised if a CSV is no table of numbers. `pointer` is set if another part of the request is wrong."""
 
     def __init__(self, detail: str, pointer: str | None = None) -> None:
         super().__init__(detail)
@@ -53,10 +52,10 @@ class Malformed(Exception):
 
 
 def read(body: bytes, order: Order) -> "list[array[float]]":
-    """The chosen columns of a CSV (RFC 4180, UTF-8), all equally long.
+    """Parse the chosen columns of a CSV (RFC 4180, UTF-8), all equally long.
 
-    A first row that holds a word is a header, whose names begin like numbers only where columns are chosen. Without
-    one, columns are named by numbers counted from 0. An empty cell is NaN.
+    A first row that holds a word is a header. Headers that begin like numbers count only if columns are chosen. Without
+    a header, columns are named by numbers counted from 0. An empty cell is NaN.
     """
     _require_few_cells(body, order)
     try:
@@ -73,7 +72,7 @@ def read(body: bytes, order: Order) -> "list[array[float]]":
 
 
 def shape(series: "Sequence[array[float]]") -> tuple[int, ...]:
-    """That of the array: one column is a series, several are one row each."""
+    """The shape of a CSV's array: one column is a series, several are one row each."""
     return (len(series), len(series[0])) if len(series) > 1 else (len(series[0]),)
 
 
@@ -119,7 +118,7 @@ def _require_few_cells(body: bytes, order: Order) -> None:
 
 
 def _narrow(lines: Iterator[str], most_columns: int) -> Iterator[str]:
-    """The lines, unless one has too many cells: that is seen before any cell is made."""
+    """The lines of a CSV. Refuses one with too many cells before any cell is made."""
     for number, line in enumerate(lines, 1):
         commas = line.count(",")
         if commas >= most_columns:
@@ -128,7 +127,7 @@ def _narrow(lines: Iterator[str], most_columns: int) -> Iterator[str]:
 
 
 def _batches(reader: Iterator[list[str]], most: int) -> Iterator[list[list[str]]]:
-    """The rows, `most` at a time, so that few of their many small strings live at once."""
+    """The rows of a CSV, `most` at a time, so that few of their many small strings live at once."""
     try:
         while rows := [row or [""] for row in islice(reader, most)]:  # an empty line is one empty cell
             yield rows
@@ -153,7 +152,7 @@ def _column(rows: list[list[str]], first: int, column: int, names: list[str]) ->
 
 
 def _remedy(rows: list[list[str]], column: int, names: list[str], cell: str) -> str:
-    """What to do about a cell that is no number, by what stands around it."""
+    """The advice for a CSV cell that is no number, from the cells around it."""
 
     def numeric(place: int) -> bool:
         values = [_value(row[place]) for row in rows]
@@ -191,7 +190,7 @@ def _choose(names: list[str], columns: Sequence[str]) -> list[int]:
 
 
 def _value(cell: str) -> float | None:
-    """The number in a cell, NaN where it is empty, None where it holds something else."""
+    """The number in a CSV cell, NaN if it is empty, None if it holds something else."""
     return _number(cell) if cell.strip() else math.nan
 
 
@@ -204,7 +203,7 @@ def _number(cell: str) -> float | None:
 
 
 def _delimiter(body: bytes) -> str | None:
-    """What separates cells in the first line, where that is not the comma."""
+    """The delimiter in a CSV's first line, if that is not the comma."""
     line = body[:BATCH].partition(b"\n")[0].decode("utf-8", "replace")
     found = max(_DELIMITERS, key=line.count)
     return _DELIMITERS[found] if line.count(found) > line.count(",") else None

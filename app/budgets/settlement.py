@@ -1,4 +1,4 @@
-"""Settlement of charges: each charged job is queued and comes to an end, and its charge with it."""
+"""Settlement of charges to privacy budgets: a loop that queues each charged job and ends its charge."""
 
 import asyncio
 import logging
@@ -27,12 +27,12 @@ _AT_ONCE = 500  # records read in one step
 
 
 def with_charge(job: JobRequest, charge: Charge) -> JobRequest:
-    """The job as it is queued: it names its charge."""
+    """A copy of the job that names its charge, as it is queued."""
     return job.model_copy(update={"charge": ChargeRef(id=charge.id, budget=charge.budget_id, head=charge.hash)})
 
 
 def settle(ledger: Ledger, record: JobRecord) -> None:
-    """End the charge of a job that ended without an answer."""
+    """End the charge of a job that ended without an answer: refunded if no worker claimed it, else failed and spent."""
     charge = record.request.charge
     if charge is None or record.state is State.SUCCEEDED or not record.state.final:
         return
@@ -41,7 +41,7 @@ def settle(ledger: Ledger, record: JobRecord) -> None:
 
 
 async def ended(services: Services, record: JobRecord) -> None:
-    """Settle the charge of a job that has just ended. What fails here is done by `look`."""
+    """Settle the privacy charge of a job that has just ended. If that fails, the loop `look` does it later."""
     if record.request.charge is not None:
         with suppress(Refusal):
             await ledger_calls.in_time(
@@ -50,7 +50,7 @@ async def ended(services: Services, record: JobRecord) -> None:
 
 
 async def look(services: Services) -> None:
-    """Look after charged jobs for as long as the API runs."""
+    """The settlement loop of the API: it requeues lost charged jobs and settles the charges of ended ones."""
     every = services.settings.ledger_every
     while True:
         await asyncio.sleep(every)
@@ -63,8 +63,10 @@ async def look(services: Services) -> None:
 
 
 def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) -> None:
-    """Queue charged jobs that are in no queue, and settle those that ended. So a crash between charge and queue, or a
-    Redis that lost its memory, costs a charged job time and nothing else."""
+    """Queue charged jobs that are in no queue, and settle the charges of those that ended.
+
+    So a crash between charge and queue, or a Redis that lost its memory, costs a charged job time and nothing else.
+    """
     ledger.compare()  # nothing is queued for a charge that is not in the anchor
     ledger.charges.erase()
     charges = ledger.charges.open(older_than, _MOST)
@@ -83,6 +85,7 @@ def look_once(ledger: Ledger, queue: JobQueue, store: Store, older_than: float) 
 
 
 def _queue_again(ledger: Ledger, queue: JobQueue, store: Store, charge: OpenCharge) -> None:
+    """Queue the job of a charge again. If its inputs are gone, settle the charge."""
     job = with_charge(JobRequest.model_validate_json(charge.job), ledger.charges.get(charge.charge_id))
     try:
         # A worker would ask for the noise key before it missed them, and the charge would stay spent.

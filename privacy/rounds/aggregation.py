@@ -1,4 +1,4 @@
-"""The aggregation of a round, as a job: the order of its vectors, the sum's parameters, and the revealed shares."""
+"""The aggregation job of a secure-aggregation round: the order of its vectors, its parameters, the revealed shares."""
 
 import json
 from collections import defaultdict
@@ -15,7 +15,7 @@ from warpdesk_server.privacy.rounds.unmasking import Shares
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What is left to compute. `order` names the client of each row of the matrix, survivors or not."""
+    """The input of a round's aggregation job. `order` names the client of each row of the matrix, survivor or not."""
 
     round_id: str
     owner: str
@@ -37,7 +37,7 @@ class Aggregation:
 
 
 def aggregation_of(connection: Connection, found: Row[Any]) -> Aggregation:
-    """Gather what was revealed in a round that aggregates."""
+    """Collect the aggregation job's input from the rows of a round in the phase aggregating."""
     survivors, dropped = statements.survivors(connection, found.id)
     given: dict[str, dict[int, dict[int, bytes]]] = {kind: defaultdict(dict) for kind in KINDS}
     for row in connection.execute(select(reveals).where(reveals.c.round == found.id)):

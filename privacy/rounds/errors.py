@@ -1,79 +1,93 @@
-"""The errors of rounds: one class for each code that a program reads."""
+"""The errors of secure-aggregation rounds: one class for each code that a program reads."""
 
 from warpdesk_server.privacy.errors import Refused
 
 
 class UnknownRound(Refused):
+    """Raised if no round has this id."""
+
     code = "unknown-round"
 
 
 class UnknownMember(Refused):
-    """The join token belongs to no member of this round."""
+    """Raised if a join token belongs to no member of this round."""
 
     code = "unknown-member"
 
 
 class NotYet(Refused):
-    """It belongs to a phase that has not begun."""
+    """Raised for a round's message or question whose phase has not begun."""
 
     code = "not-yet"
 
 
 class PhaseOver(Refused):
-    """It belongs to a phase that has ended, or comes from a client that was dropped."""
+    """Raised for a round's message whose phase has ended, or whose sender was dropped."""
 
     code = "phase-over"
 
 
 class AlreadySent(Refused):
+    """Raised if a client of a round has sent this message before."""
+
     code = "already-sent"
 
 
 class WrongLength(Refused):
+    """Raised if a part of a round's message has the wrong number of bytes."""
+
     code = "wrong-length"
 
 
 class DoubleReveal(Refused):
-    """A share of the one secret of a client whose other secret is being recovered."""
+    """Raised for a revealed share of one secret of a client whose other secret is being recovered."""
 
     code = "double-reveal"
 
 
 class ForgedShare(Refused):
-    """A share that is not the one its owner committed to."""
+    """Raised for a revealed share that does not match its owner's commitment."""
 
     code = "forged-share"
 
 
 class NotANeighbour(Refused):
+    """Raised if a round's message names a client that is not one of those expected."""
+
     code = "not-a-neighbour"
 
 
 class MissingShare(Refused):
+    """Raised if a round's message lacks an entry for one of the clients expected."""
+
     code = "missing-share"
 
 
 class UnusableKey(Refused):
-    """A public key that cannot be used: of low order, in a second encoding, or that of another client."""
+    """Raised for a client's public key of low order, in a second encoding, or equal to another client's."""
 
     code = "invalid-request"
 
 
 class Aborted(Refused):
+    """Raised for a message to a round that was aborted."""
+
     code = "round-aborted"
 
 
 class TooManyRounds(Refused):
+    """Raised if an owner has as many live rounds as allowed."""
+
     code = "too-many-rounds"
 
 
 class NoRoom(Refused):
-    """The live rounds of all keys hold as many bytes as they may."""
+    """Raised if a new round would exceed the bytes that live rounds of all owners may hold."""
 
     code = "storage-full"
 
 
 class NoShare(Refused):
-    """The live rounds of one key hold as many bytes as they may."""
+    """Raised if a new round would exceed the bytes that live rounds of one owner may hold."""
 
     code = "storage-quota"

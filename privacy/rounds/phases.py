@@ -1,4 +1,4 @@
-"""The phases of a round: which message belongs to which, when one is over, and what is settled with its end."""
+"""The phases of a secure-aggregation round: which messages they take, when they are complete, and what ends them."""
 
 import json
 import secrets
@@ -21,8 +21,11 @@ def expect(
     phase: Phase,
     lock: Literal["shared", "alone"] | None = "shared",
 ) -> tuple[Row[Any], Row[Any]]:
-    """The round and the member, if a message of this phase is taken now. Locked, the phase cannot end before this
-    transaction does, nor another message of the member be taken."""
+    """Load the round and the member, and check that a message of this phase is accepted now.
+
+    With `lock`, the phase cannot end before this transaction does. Nor is another message of the member accepted
+    meanwhile.
+    """
     found = statements.round_row(connection, member.round_id, lock)
     require(found, phase)
     if found.phase_ends <= clock():
@@ -36,7 +39,8 @@ def expect(
 
 
 def require(found: Row[Any], phase: Phase, *, exactly: bool = True) -> None:
-    """Refuse what does not belong to the phase a round is in; or only what comes before it has begun."""
+    """Check that a round is in this phase, or, unless `exactly`, in it or a later one. Raises Aborted, NotYet,
+    PhaseOver."""
     if found.phase == "aborted":
         raise Aborted(f"the round was aborted: {found.why}")
     now, then = PHASES.index(found.phase), PHASES.index(phase)
@@ -47,12 +51,13 @@ def require(found: Row[Any], phase: Phase, *, exactly: bool = True) -> None:
 
 
 def require_shares(me: Row[Any]) -> None:
+    """Check that a member of a round sent its shares in time. Raises PhaseOver."""
     if not me.shared:
         raise PhaseOver(f"client {me.client} is out of the round: its shares were not there in time")
 
 
 def complete(connection: Connection, found: Row[Any]) -> bool:
-    """Whether everybody has sent what the phase takes."""
+    """Whether every client has sent the message of the round's current phase."""
     counts = statements.counts(connection, found.id)
     expected = {"keys": found.clients, "shares": counts["keys"], "masked": found.sharers, "unmask": counts["masked"]}
     return bool(counts[found.phase] == expected[found.phase])
@@ -100,7 +105,7 @@ SETTLE = {"keys": _after_keys, "shares": _after_shares, "masked": _after_masked,
 
 
 def _require_holders(found: Row[Any], of: Iterable[int], held_by: Sequence[int]) -> None:
-    """Abort where too few are left of those who hold shares of a client's secrets."""
+    """Abort the round if too few clients are left that hold shares of a client's secrets."""
     holders, neighbours = set(held_by), statements.neighbours(found)
     for client in of:
         left = len(holders.intersection(neighbours[client])) + (client in holders)
@@ -114,6 +119,7 @@ def _require_holders(found: Row[Any], of: Iterable[int], held_by: Sequence[int])
 def end(
     connection: Connection, round_id: str, before: Phase, phase: Literal["done", "aborted"], now: float, why: str | None
 ) -> bool:
+    """End a round from the phase `before`; False if it has left that phase already."""
     here = and_(rounds.c.id == round_id, rounds.c.phase == before)
     ended = {"phase": phase, "phase_ends": None, "ended_at": now, "why": why}
     return connection.execute(update(rounds).where(here).values(**ended)).rowcount == 1

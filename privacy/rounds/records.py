@@ -1,4 +1,4 @@
-"""The records of a round: its status, roster, members, and what they receive. Data alone."""
+"""The records of a secure-aggregation round: its status, roster, members, and what they receive. Data alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ LIVE = PHASES[:5]
 
 @dataclass(frozen=True)
 class Member:
-    """One client of a round, by the token it was given."""
+    """A client of a round, identified by its join token."""
 
     round_id: str
     client: int
@@ -22,8 +22,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a round is. `counts` says how many clients sent each of keys, shares, masked, unmask; `deadline` is in
-    Unix seconds."""
+    """The status of a round.
+
+    `counts` is the number of clients that sent each of keys, shares, masked, unmask; `deadline` is in Unix seconds.
+    """
 
     id: str
     owner: str
@@ -45,7 +47,8 @@ class Status:
 
 @dataclass(frozen=True)
 class Roster:
-    """Who takes part: (mask_public, share_public) by client, and how they mask and share."""
+    """The roster of a round: its clients' public keys (mask_public, share_public), and the parameters of masking and
+    sharing."""
 
     round_id: str
     clients: Mapping[int, tuple[bytes, bytes]]
@@ -59,7 +62,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class Received:
-    """What one client sent another: two encrypted shares, and its commitments to them."""
+    """The message from one client to another: two encrypted shares, and its commitments to them."""
 
     ciphertext: bytes = field(repr=False)
     self_seed: bytes
@@ -68,7 +71,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a masked vector belongs: a row of a matrix of so many rows, each of so many bytes."""
+    """The place of a client's masked vector: a row of a matrix of `rows` rows, each of `row_bytes` bytes."""
 
     row: int
     rows: int

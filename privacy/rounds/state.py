@@ -1,9 +1,8 @@
-"""Rounds of secure aggregation: who takes part, who sent what, and which phase it is. Nothing is computed here.
+"""The state of secure-aggregation rounds in the database: members, messages and phases. Nothing is computed here.
 
-A round goes keys -> shares -> masked -> unmask -> aggregating -> done, or at any point to aborted, and never back.
-A message and the end of its phase lock the round's row, so a message is counted whole or refused whole.
-Any process that finds a phase complete, or its time over, moves the round on by compare-and-set. After a crash the next
-one does.
+A round goes keys -> shares -> masked -> unmask -> aggregating -> done, or at any point to aborted, and never back. A
+message and the end of its phase lock the round's row, so a message is counted whole or refused whole. Any process that
+finds a phase complete, or its time over, moves the round on by compare-and-set. After a crash the next process does.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning" (CCS 2017), over the graph of
 Bell et al. (CCS 2020): `warpdesk.secagg.graph`. For each client the server learns at most one of its two secrets: the
@@ -46,7 +45,7 @@ _TOKEN = re.compile(r"wdj_([0-9a-f]{32})_([0-9]{1,5})_([A-Za-z0-9_-]{43})")
 
 
 class Rounds:
-    """The rounds of one database."""
+    """The secure-aggregation rounds in one database."""
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.time) -> None:
         self._engine = engine
@@ -55,9 +54,11 @@ class Rounds:
     # --- the creator
 
     def create(self, new: NewRound, bounds: Bounds) -> tuple[str, list[str]]:
-        """Make a round; returns its id and a join token for each client, in the order of their ids, which say nothing
-        about who they are. Raises TooManyRounds, NoShare or NoRoom past one of the bounds, ValueError where `problems`
-        finds any."""
+        """Create a round; returns its id and a join token for each client, in the order of their ids.
+
+        Client ids do not identify anyone. Raises TooManyRounds, NoShare or NoRoom past one of the bounds, ValueError if
+        `problems` finds any.
+        """
         if found := problems(new):
             raise ValueError("; ".join(detail for _, detail in found))
         name = secrets.token_hex(16)
@@ -131,7 +132,7 @@ class Rounds:
     # --- clients
 
     def member(self, round_id: str, token: str) -> Member:
-        """Whose token it is. Raises UnknownRound and UnknownMember."""
+        """The member of a round that a join token belongs to. Raises UnknownRound and UnknownMember."""
         match = _TOKEN.fullmatch(token)
         with reading(self._engine) as connection:
             owner = statements.round_row(connection, round_id).owner
@@ -145,7 +146,7 @@ class Rounds:
         return Member(round_id, int(match[2]), owner)
 
     def send_keys(self, member: Member, mask_public: bytes, share_public: bytes) -> None:
-        """Take part. Raises UnusableKey for a public key that cannot be used, or that another client sent."""
+        """Store a member's public keys, with which it joins the round. Raises UnusableKey for a bad or repeated key."""
         for name, key in (("mask_public", mask_public), ("share_public", share_public)):
             messages.check_key(name, key)
         if mask_public == share_public:
@@ -162,7 +163,7 @@ class Rounds:
         self.advance(member.round_id)
 
     def roster(self, round_id: str) -> Roster:
-        """Raises NotYet until the roster is closed."""
+        """The roster of a round. Raises NotYet until the phase keys has ended."""
         with reading(self._engine) as connection:
             found = statements.round_row(connection, round_id)
             phases.require(found, "shares", exactly=False)
@@ -181,7 +182,8 @@ class Rounds:
     def send_shares(
         self, member: Member, ciphertexts: Mapping[int, bytes], commitments: Mapping[int, tuple[bytes, bytes]]
     ) -> None:
-        """Take a ciphertext for each neighbour, and commitments (self_seed, mask_key) for those and the sender."""
+        """Store a member's shares: a ciphertext for each neighbour, and commitments (self_seed, mask_key) for those and
+        itself."""
         with writing(self._engine) as connection:
             found, me = phases.expect(connection, member, self._clock, "shares")
             if me.shared:
@@ -210,8 +212,10 @@ class Rounds:
         self.advance(member.round_id)
 
     def shares_for(self, member: Member) -> tuple[list[int], dict[int, Received]]:
-        """Everybody whose shares are in, and what those among the member's neighbours sent it. Raises NotYet until the
-        phase has ended, PhaseOver for a client that is out, and once the round has ended."""
+        """All clients that sent shares, and the shares that the member's neighbours sent to it.
+
+        Raises NotYet until the phase shares has ended, PhaseOver for a dropped client, and once the round has ended.
+        """
         with reading(self._engine) as connection:
             found = statements.round_row(connection, member.round_id)
             phases.require(found, "masked", exactly=False)
@@ -224,7 +228,7 @@ class Rounds:
             return sharers, {row.sender: Received(row.ciphertext, row.self_seed, row.mask_key) for row in rows}
 
     def place(self, member: Member) -> Place:
-        """Where the member's masked vector belongs, if it may be sent now."""
+        """The place of the member's masked vector, if it may be sent now."""
         with reading(self._engine) as connection:
             found, me = phases.expect(connection, member, self._clock, "masked", None)
             if me.masked:
@@ -234,12 +238,12 @@ class Rounds:
             return Place(sharers.index(member.client), len(sharers), size, left)
 
     def counts_masked(self, member: Member) -> bool:
-        """Whether the member's masked vector is one of those that are summed, whatever the phase."""
+        """Whether the member's masked vector is part of the round's sum, in any phase."""
         with reading(self._engine) as connection:
             return bool(statements.member_row(connection, member).masked)
 
     def send_masked(self, member: Member) -> None:
-        """The member's masked vector is in its place, whole."""
+        """Record that the member's masked vector is stored completely."""
         with writing(self._engine) as connection:
             _, me = phases.expect(connection, member, self._clock, "masked")
             if me.masked:
@@ -248,15 +252,21 @@ class Rounds:
         self.advance(member.round_id)
 
     def survivors(self, round_id: str) -> tuple[list[int], list[int]]:
-        """Whose masked vectors are summed, and who shared secrets and dropped out. Raises NotYet until that is
-        settled."""
+        """The round's survivors, whose masked vectors are summed, and its dropped clients, which shared secrets and
+        sent none.
+
+        Raises NotYet until the phase masked has ended.
+        """
         with reading(self._engine) as connection:
             phases.require(statements.round_row(connection, round_id), "unmask", exactly=False)
             return statements.survivors(connection, round_id)
 
     def send_unmask(self, member: Member, self_seed: Mapping[int, bytes], mask_key: Mapping[int, bytes]) -> None:
-        """Take the shares that a survivor holds: of the self seed of each survivor of its sharing set, itself included,
-        and of the mask key of each client of it that dropped out."""
+        """Store the shares that a survivor reveals.
+
+        For each survivor of its sharing set, itself included, it is a share of the self seed. For each client of the
+        set that dropped out, it is a share of the mask key.
+        """
         with writing(self._engine) as connection:
             found, me = phases.expect(connection, member, self._clock, "unmask")
             if not me.masked:
@@ -295,8 +305,10 @@ class Rounds:
     # --- the driver
 
     def due(self) -> list[str]:
-        """Rounds for which there is something to do: a phase's time is over, the sum is to be made, or they have ended
-        and hold what is to be erased."""
+        """The rounds that the driver must work on.
+
+        A phase's time is over, the sum is to be made, or the round has ended and still holds data to erase.
+        """
         late = and_(rounds.c.phase.in_(PHASES[:4]), rounds.c.phase_ends <= self._clock())
         open_ends = and_(rounds.c.phase.in_(PHASES[4:]), rounds.c.erased.is_(False))
         with reading(self._engine) as connection:
@@ -305,7 +317,7 @@ class Rounds:
             )
 
     def advance(self, round_id: str) -> Phase:
-        """End the phase if everybody has sent what it takes or its time is over; returns the phase it is then."""
+        """End the round's phase if every client sent its message or the time is over; returns the phase after that."""
         with writing(self._engine) as connection:
             found = statements.round_row(connection, round_id, "alone")
             phase: Phase = found.phase
@@ -324,21 +336,20 @@ class Rounds:
             return following
 
     def phases(self) -> dict[Phase, int]:
-        """How many rounds whose data is kept are in each phase."""
+        """The number of unerased rounds in each phase."""
         counted = select(rounds.c.phase, func.count())
         query = counted.where(rounds.c.erased.is_(False)).group_by(rounds.c.phase)
         with reading(self._engine) as connection:
             return {row.phase: row[1] for row in connection.execute(query)}
 
     def live_bytes(self, owner: str | None = None) -> int:
-        """Bytes of the masked vectors of the live rounds of one owner, or of all: those that were sent and those to
-        come."""
+        """Bytes of the masked vectors, sent or to come, of the live rounds of one owner, or of all owners."""
         live = rounds.c.phase.in_(LIVE)
         with reading(self._engine) as connection:
             return statements.vector_bytes(connection, live if owner is None else and_(live, rounds.c.owner == owner))
 
     def aggregation(self, round_id: str) -> Aggregation | None:
-        """What is to be computed; None unless the round aggregates."""
+        """The input of the round's aggregation job; None unless the round is in the phase aggregating."""
         with reading(self._engine) as connection:
             found = statements.round_row(connection, round_id)
             if found.phase != "aggregating":
@@ -346,20 +357,22 @@ class Rounds:
             return aggregation_of(connection, found)
 
     def submitted(self, round_id: str, job_id: str | None, inputs: Mapping[str, str]) -> bool:
-        """Remember the arrays that were made for the job, and the job once it is queued; False where the round does not
-        aggregate. Another process may have queued it: what is known of the job is never forgotten."""
+        """Record the arrays that were made for the round's aggregation job, and the job id once it is queued.
+
+        Returns False unless the round is aggregating. A job id of None keeps the one that another process recorded.
+        """
         columns = {"inputs": json.dumps(dict(inputs)), **({} if job_id is None else {"job_id": job_id})}
         with writing(self._engine) as connection:
             here = and_(rounds.c.id == round_id, rounds.c.phase == "aggregating")
             return connection.execute(update(rounds).where(here).values(**columns)).rowcount == 1
 
     def end(self, round_id: str, phase: Literal["done", "aborted"], why: str | None = None) -> bool:
-        """End a round that aggregates; False where it has ended already."""
+        """End a round that is in the phase aggregating; False if it has ended already."""
         with writing(self._engine) as connection:
             return phases.end(connection, round_id, "aggregating", phase, self._clock(), why)
 
     def cancel(self, round_id: str) -> bool:
-        """End a round before its sum is made; False where it has ended. Members get `round-aborted`."""
+        """Cancel a round before its sum is made; False if it has ended already. Its members get `round-aborted`."""
         with writing(self._engine) as connection:
             phase: Phase = statements.round_row(connection, round_id, "alone").phase
             if phase in ("done", "aborted"):
@@ -373,7 +386,7 @@ class Rounds:
             return {} if kept is None else json.loads(kept)
 
     def erase(self, round_id: str) -> None:
-        """Delete every ciphertext, commitment and share of a round that has ended. Call it once its files are gone."""
+        """Delete every ciphertext, commitment and share of a round that has ended. Delete its files before."""
         with writing(self._engine) as connection:
             if statements.round_row(connection, round_id, "alone").phase not in ("done", "aborted"):
                 raise ValueError(f"{round_id} has not ended")

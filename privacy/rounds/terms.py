@@ -1,4 +1,4 @@
-"""The terms of a new round: what its creator chooses, and what is wrong with a choice."""
+"""The terms of a new secure-aggregation round: the creator's choices, and their validation."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ MOST_IN_A_COMPLETE_GRAPH = 1000  # clients that all share with all: a million sh
 
 @dataclass(frozen=True)
 class Bounds:
-    """The most live rounds of one owner, and the most bytes of their masked vectors, and of those of all owners."""
+    """The limits of live rounds: their number for one owner, and bytes of masked vectors for one owner and for all."""
 
     live: int
     owner_bytes: int
@@ -21,7 +21,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class NewRound:
-    """The terms that a creator chooses. Times are in seconds, one for each of the four phases in which clients send."""
+    """The terms of a new round. Times are in seconds, one for each of the four phases in which clients send."""
 
     owner: str
     clients: int
@@ -36,12 +36,12 @@ class NewRound:
 
     @property
     def bytes(self) -> int:
-        """Of all masked vectors."""
+        """Bytes of the round's masked vectors together."""
         return self.clients * self.dimension * self.modulus_bits // 8
 
 
 def problems(new: NewRound) -> list[tuple[str, str]]:
-    """The problems of the terms: names of fields, and a sentence each."""
+    """Validate a round's terms; returns each wrong field with a sentence."""
     found = list[tuple[str, str]]()
     if not graph.FEWEST_CLIENTS <= new.clients <= MOST_CLIENTS:
         found.append(("clients", f"{new.clients} clients are outside {graph.FEWEST_CLIENTS} to {MOST_CLIENTS}"))
@@ -82,6 +82,6 @@ def problems(new: NewRound) -> list[tuple[str, str]]:
 
 
 def overflow_proof(new: NewRound) -> tuple[int, int]:
-    """The largest magnitude the sum of all clients can have, and the largest that the modulus allows."""
+    """The largest magnitude that the sum of all clients' vectors can have, and the largest that the modulus allows."""
     largest = new.clients * new.quantisation.max_weight * new.quantisation.bound
     return largest, (1 << (new.modulus_bits - 1)) - 1

@@ -7,13 +7,15 @@ from warpdesk.secagg import key_agreement, secret_sharing
 
 
 class Unrecoverable(ValueError):
-    """The shares of a round do not give its secrets; the message names whose."""
+    """Raised if the revealed shares of a round do not give a client's secret; the message names the client."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of one round by their owner and by x, the holder's id + 1: of self seeds and of private mask keys.
-    `publics` holds everybody's public mask key."""
+    """The revealed shares of a round: of self seeds and of private mask keys.
+
+    They are keyed by their owner and by x, the holder's id + 1. `publics` holds every client's public mask key.
+    """
 
     round_id: str
     threshold: int
@@ -23,13 +25,15 @@ class Shares:
 
 
 def self_seeds(shares: Shares, survivors: Sequence[int]) -> bytes:
-    """The survivors' seeds, 32 bytes each. Raises Unrecoverable."""
+    """Recover the survivors' self-mask seeds, 32 bytes each. Raises Unrecoverable."""
     return b"".join(_combined(shares, client, shares.self_seeds[client], "self seed") for client in survivors)
 
 
 def pair_seeds(shares: Shares, pairs: Sequence[tuple[int, int]]) -> bytes:
-    """The seeds of (dropped, survivor), 32 bytes each. Raises Unrecoverable, also where a private key is not that of
-    the public one with which all the others masked."""
+    """Recover the pairwise mask seeds of (dropped, survivor), 32 bytes each.
+
+    Raises Unrecoverable, also if a recovered private key does not match the public key that all others masked with.
+    """
     keys = dict[int, bytes]()
     seeds = list[bytes]()
     for gone, stayed in pairs:
