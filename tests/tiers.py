@@ -16,6 +16,7 @@ _MARKS = {
     ("tests.chaos.world", "World"): "service",
     ("tests.conftest", "serve"): "service",
     ("tests.deploy.image", "Builder"): "service",
+    ("tests.deploy.test_compose", "Machine"): "service",
     ("tests.workers.conftest", "Desk"): "service",
     ("warpdesk_server.service.processes", "spawn"): "service",
     ("tests.cudasim.build", "compile_source"): "emulated",

@@ -181,7 +181,8 @@ from warpdesk_server.workers.store.spool import SpoolStore
 home = Path(tempfile.mkdtemp())
 desk = types.SimpleNamespace(operations=OPERATIONS, settings=Settings(home=home), store=SpoolStore(home / "store"))
 for operation in OPERATIONS.values():
-    operations.keep_inputs(desk, "someone", operations.check(desk, "someone", operations.example(operation)))
+    submission = operations.submission(operations.example(operation))
+    operations.keep_inputs(desk, "someone", operations.check(desk, "someone", submission))
 print(json.dumps([name for name in ("numba", "llvmlite", "cupy", "torch") if name in sys.modules]))
 """
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100)

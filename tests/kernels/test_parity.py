@@ -72,7 +72,7 @@ def test_every_kernel_of_a_family_is_launched_by_a_case_in_every_variant(family:
 
 
 def test_every_cuda_file_is_among_the_sources_that_are_compiled_for_all_gpus() -> None:
-    assert cuda_files() == {source.path for _, source in sources()}
+    assert cuda_files() == {source.path.resolve() for _, source in sources()}
 
 
 @pytest.mark.timeout(1200)
