@@ -1,8 +1,8 @@
-"""Who is let in: what cannot be served is refused before its body is read, by what was seen a moment ago.
+"""Admission control: a submission that cannot be served is rejected before its body is read.
 
-Under overload most requests are refusals, and those must cost less than the work they ask for. So none of them asks
-Redis: one task looks several times a second, and requests are judged by what it saw. The exact bounds are checked again
-where the job is enqueued, in one step with it.
+Under overload most requests are refused, and a refusal must cost less than the work that it refuses. So none of them
+reads Redis: one task reads the queue's state several times a second, and submissions are judged by a state that is at
+most 0.2 s old. The exact bounds are checked again where the job is enqueued, in one step with it.
 """
 
 import asyncio

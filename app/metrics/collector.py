@@ -29,15 +29,14 @@ class Collector(Generic[T]):
         self._thread.start()
 
     def stop(self, patience: float) -> None:
-        """After one more look, unless that takes too long."""
+        """Collect once more, then stop; give up after `patience` seconds."""
         with self._state:
             self._stopped = True
             self._state.notify_all()
         self._thread.join(patience)
 
     def ask(self, patience: float) -> tuple[T | None, bool]:
-        """What is seen now, or what was seen last where that takes longer than so many seconds or fails; and whether
-        it is of now."""
+        """A fresh value and True; the last one and False where that fails or takes longer than `patience` seconds."""
         with self._state:
             self._requests += 1
             mine = self._requests
@@ -46,7 +45,7 @@ class Collector(Generic[T]):
             return self._latest, done and not self._failed
 
     def last(self, patience: float) -> tuple[T | None, bool]:
-        """What was seen last, and whether that is so many seconds old at most."""
+        """The last value, and whether it is at most `patience` seconds old."""
         with self._state:
             at = self._succeeded_at
             return self._latest, not self._failed and at is not None and time.monotonic() - at <= patience

@@ -1,7 +1,8 @@
-"""Everything that `/metrics` tells. Each API process tells the same of the service; only HTTP requests in progress and
-whether its sources answer are its own, so over several processes one takes `max without (instance, pod)` first.
+"""The page of metrics at `/metrics`.
 
-A scrape never waits for a Redis or a ledger that hangs: it tells what was known last, and that it is that.
+Every API process serves the same metrics of the service. Requests in progress, the lag of the event loop and whether
+its sources answer are the process' own, so a query over several processes takes `max without (instance, pod)` first.
+A scrape never waits for a Redis or a ledger that hangs: it serves the last values, and `collector_up` says so.
 """
 
 import platform
@@ -32,7 +33,7 @@ _UNWELL = [code for code, (status, _, _) in CODES.items() if status >= 429] + ["
 
 
 class Metrics(Registered):
-    """What an API process counts, and what it tells."""
+    """The metrics of one API process: what it counts itself, and the page that it serves."""
 
     def __init__(
         self,
@@ -53,11 +54,11 @@ class Metrics(Registered):
         self._turned_at = time.monotonic()
 
     def begun(self) -> None:
-        """Called, as `request` is, in the event loop's thread alone."""
+        """A request arrived. Like `request`, for the event loop's thread alone."""
         self._in_progress += 1
 
     def turned(self) -> None:
-        """The event loop is at it."""
+        """The event loop ran: its lag is counted from here."""
         self._turned_at = time.monotonic()
 
     def request(self, method: str, route: str, status: int, seconds: float | None) -> None:

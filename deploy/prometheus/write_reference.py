@@ -1,4 +1,4 @@
-"""Write the reference of all metrics: `python deploy/prometheus/write_reference.py` writes docs/reference/metrics.md.
+"""Write the reference of all metrics: `python -m deploy.prometheus.write_reference` writes docs/reference/metrics.md.
 
 What a metric is comes from its declaration, which panels and alerts use it from the dashboards and rules themselves.
 """

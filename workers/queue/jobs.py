@@ -259,10 +259,6 @@ class JobQueue:
         """Whether a live job of the owner, or a dead letter, reads the array."""
         return bool(self._redis.scard(uses_key(owner, array_id)))
 
-    def is_shared(self, result: str) -> bool:
-        """Whether a result is also the answer of followers of its job."""
-        return bool(self._redis.exists(f"{keys.SHARED}{result}"))
-
     def forbid(self, owner: str, array_id: str) -> bool:
         """Forbid for a minute to enqueue jobs with an array, before it is deleted. False when a live job reads it."""
         return bool(self._eval(scripts.FORBID, owner, array_id))

@@ -74,7 +74,7 @@ SHARED = "warpdesk:shared:"
 FORBIDDEN = "warpdesk:forbidden:"
 FORBIDDEN_SECONDS = 60
 CLOSED = "warpdesk:closed:"
-# Longer than a result may be kept (`app.schemas.WEEK`), and its record for a day more.
+# Longer than a result may be kept (`app.kit.schemas.WEEK`), and its record for a day more.
 CLOSED_SECONDS = 8 * DAY_SECONDS
 ERASED = "warpdesk:erased:"
 ERASED_SECONDS = 60

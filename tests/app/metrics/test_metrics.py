@@ -25,7 +25,7 @@ from tests.claims import computed, take
 from tests.conftest import free_port, redis_of_its_own
 from tests.deploy.tools import tool
 from tests.waiting import wait_until
-from warpdesk_server.app import main
+from warpdesk_server.app import background
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.jobs.submission import new_job_id
 from warpdesk_server.app.metrics import exposition as metrics
@@ -448,7 +448,7 @@ def test_the_metrics_port_is_taken_over_when_who_has_it_ends(
     serve_api: Callable[..., Any], tmp_path: Path, redis_url: str,
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(main, "_PORT_EVERY", 0.05)
+    monkeypatch.setattr(background, "PORT_EVERY", 0.05)
     port = free_port()
     with live(tmp_path / "two", redis_url) as alone:
         alone.http.get("/livez")

@@ -139,6 +139,6 @@ def _file(place: str) -> tuple[Path, str]:
         file, column = place, ""
     path = Path(file)
     if not (path.suffix == ".npy" or (path.suffix == ".csv" and column)):
-        raise ValueError(f"-i {place}: expected FILE.npy or FILE.csv:Column")
+        raise ValueError(f"-i {place}: expected FILE.npy or FILE.csv:Column (unpack a .gz first)")
     path.open("rb").close()  # before the service is asked for anything
     return path, column
