@@ -75,7 +75,7 @@ def large_results(target: Target, seconds: float, side: int) -> Answers:
         taken: list[str] = []
 
         def ask() -> httpx.Response:
-            # Each is kept for another time, so that none answers for another.
+            # Each has a different result lifetime, so that no two jobs are identical.
             body = {"operation": "matmul", "inputs": inputs, "result_ttl_s": 1000.0 + len(taken)}
             answer = client.post("/v1/jobs", json=body)
             if answer.status_code == 202:
@@ -243,7 +243,7 @@ def forwarded(target: Target, seconds: float) -> Answers:
         )
 
 
-# --- pieces
+# --- helpers of the attacks
 
 
 def _again(seconds: float, *asks: Callable[[], httpx.Response]) -> Answers:

@@ -289,7 +289,7 @@ class _Honest:
             time.sleep(PAUSE)
 
     def calm(self, before: int, bound: float) -> bool:
-        """Whether the last so many requests after those `before` were answered in time."""
+        """Whether the honest key's last requests, after the first `before` ones, were answered in time."""
         last = self.looks[max(before, len(self.looks) - self._calm) :]
         return len(last) == self._calm and all(look.seconds <= bound and look.status in TAKEN for look in last)
 

@@ -26,10 +26,10 @@ Sizes = Literal["small", "full", "large"]
 
 @dataclass(frozen=True)
 class Peer:
-    """Another library that computes the same, or what comes nearest: `note` says what is different.
+    """Another library's computation of the case, or the nearest to it: `note` says what is different.
 
-    `call` takes the inputs and returns what is timed; it may take its time, and imports the library. `per` is how many
-    times less it computes than the case, so that its time counts so many times.
+    `call` takes the inputs and returns the timed function; it may be slow, and imports the library. `per` is a factor
+    for the peer's time: the case's work divided by the peer's.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Case:
-    """One request and what it must do at the least: `moved` bytes in and out of memory, `multiplied` pairs of numbers,
+    """One benchmark request and its least work: `moved` bytes in and out of memory, `multiplied` pairs of numbers,
     `keystream` bytes of random words.
 
     `burst` is for peers with threads of their own (report.interleave).

@@ -97,7 +97,7 @@ def _rows(load: str, counting: list[_Run], bare: list[_Run]) -> Iterator[Row]:
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Where the median of what was drawn from lies at 95 %: with so few values beyond, on either side, that tossing a
+    """The 95 % confidence interval of the median: with so few values beyond, on either side, that tossing a
     coin for each of them would have fewer at most once in 40 times. Of fewer than 6 values it is their range, which is
     less sure."""
     ordered, n = sorted(values), len(values)

@@ -141,9 +141,9 @@ def host_to_host(case: Case, device: Device, inputs: Inputs) -> Timing:
 def kernel_time(case: Case, device: Device, inputs: Inputs) -> tuple[Timing, str]:
     """Seconds of all kernels of one call, and how they were measured.
 
-    The launches of one call are taken down and repeated as one CUDA graph, so that neither the host nor the clock is
-    between them: what is in the caches then is what the last repetition left. Where that cannot be done, the device's
-    times of each launch are added up.
+    The launches of one call are recorded and repeated as one CUDA graph, with neither host work nor timers between
+    them; the caches hold what the last repetition left. If that is not possible, the device's times of the launches
+    are added up.
     """
     recorder = Recorder(device)
     device.times()
@@ -234,7 +234,7 @@ class _RecordedKernel:
 
     def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
         self._kernel(grid, block, args, shared_mem)
-        # Past the device, which would time each launch: CUDA cannot read a clock in a graph.
+        # Launched without the device wrapper, which would time each launch: CUDA cannot read a clock in a graph.
         function: Any = getattr(self._kernel, "_function", None)
         self._recorder.steps.append(lambda: function(grid, block, args, shared_mem=shared_mem))
         self._recorder.names.append(self._name)

@@ -1,13 +1,13 @@
 """Benchmark of overload: how does a service answer five times its capacity, and how soon does it recover?
 
-First its capacity: jobs a second that 32 callers get who wait for each answer. Then five times as many are offered for
+First its capacity: the jobs a second of 32 callers that wait for each result. Then five times as many are offered for
 two minutes (OVERLOAD_SECONDS), whether or not earlier ones were answered, by three API keys, in all priorities, each
-job with a deadline. Then nothing but a job now and then, until those are answered as quickly as before.
+job with a deadline. Then only single jobs, until they are answered as quickly as before.
 
 The caller shares two cores with Redis, the API and the worker. So each refusal has two times: the API's, from the
 request's head until the answer begins, which it tells in the answer (`Server-Timing`), and the caller's, from the
-sending of the request until the answer was read, in which the waiting of all of them for a core counts. How much later
-than due the caller sent is told apart: that is its own.
+sending of the request until the answer was read, which includes every process's wait for a core. The caller's own
+delay in sending is reported separately.
 """
 
 import asyncio

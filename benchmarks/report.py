@@ -54,12 +54,12 @@ class Timing:
 def interleave(functions: Mapping[Name, Callable[[], object]], repeats: int = 7, burst: int = 0) -> dict[Name, Timing]:
     """Time several functions in turns, so that a noisy moment of the machine strikes all of them.
 
-    Each is called once before anything is counted. The order turns round on every repeat. A function that returns a
-    function wants that called off the clock: it removes what was made.
+    Each function is called once as a warm-up. The order is reversed on every repeat. If a function returns a function,
+    that one is called off the clock, to remove what was made.
 
-    With a `burst` so many calls of one follow each other, after a pause and a call that is not counted. It is for
-    libraries with threads of their own: those spin for a while when they have ended, in the way of whoever is next,
-    and take long to wake up from sleep.
+    With a `burst`, that many calls of one function follow each other, after a pause and a warm-up call. It is for
+    libraries with threads of their own: their idle threads spin for a while and slow the next function, and take long
+    to wake up from sleep.
     """
     for function in functions.values():
         _remove(function())

@@ -128,7 +128,7 @@ def _serve() -> None:
             return "\r\n".join([*head, *headers, f"Content-Length: {len(body)}", "\r\n"]).encode() + body
 
         def sent(make: Callable[[], bytes], count: int, callers: int, status: int) -> list[Any]:
-            """The answers of so many requests."""
+            """Send `count` requests from `callers` callers, and return their responses."""
             caller, left, answers = Caller(url), iter(range(count)), []
 
             async def one() -> None:

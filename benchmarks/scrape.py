@@ -5,7 +5,7 @@ read; every family of counts, for 40 routes and for every operation in all queue
 classes and forty buckets: nearly the 2,000 series that are the most there may be. It is scraped by one client over one
 connection, as Prometheus does, first alone and then while others keep the process busy with submissions that are
 refused. `/performance-metrics` is asked beside it; the first answer of a process, which reads 7 days of nine devices,
-is told apart.
+is reported separately.
 """
 
 import itertools

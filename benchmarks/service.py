@@ -4,7 +4,7 @@ Ours goes over HTTP: POST with `Prefer: wait`, validation, queue, worker, result
 get, the sum of three numbers, and one of use, the RSI of 1,000 closes. RQ's is a no-op without HTTP, from `enqueue` to
 `latest_result(timeout)`: what a job queue alone costs. Kinds take turns, ten calls at a time: one call after the
 other, then each after a rest, from which processors wake slowly and RQ's worker has ended what it does after a job. The
-client is the standard library's, with writing and reading of the JSON counted; prices in the body are others each time.
+client is the standard library's, and its JSON encoding and decoding count. Each body has different prices.
 """
 
 import http.client

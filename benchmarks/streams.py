@@ -76,7 +76,7 @@ async def _measure(url: str, process: int, connection: Redis) -> list[Row]:
 
 
 def _submit(url: str, count: int) -> list[str]:
-    # Each has a number of its own: one of several identical jobs would compute for the others.
+    # Each job has a different number: identical jobs would share one computation.
     bodies = ({"operation": "sum", "inputs": {"x": {"data": [float(job)]}}} for job in range(count))
     with httpx.Client(base_url=url, timeout=60) as http:
         answers = [http.post("/v1/jobs", json=body) for body in bodies]

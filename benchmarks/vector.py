@@ -7,7 +7,7 @@ import numpy as np
 
 from warpdesk_server.benchmarks.cases import Case, Inputs, Sizes, measured, numpy_peer, random
 
-# What NumPy calls it, how many arrays go in, how many come out.
+# NumPy's name of the operation, its number of input arrays, its number of output arrays.
 _NUMPY: dict[str, tuple[Callable[..., object], int, int]] = {
     "add": (np.add, 2, 1),
     "multiply": (np.multiply, 2, 1),

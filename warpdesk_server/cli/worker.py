@@ -24,7 +24,7 @@ def add(commands: Subcommands) -> None:
 
 
 def _worker(chosen: argparse.Namespace) -> int:
-    # The worker replaces this process: what supervises it sees its exit code and sends it signals.
+    # The worker replaces this process, so that a supervisor sees its exit code and can send it signals.
     from warpdesk_server.service.home import UnusableHome, make_private
     from warpdesk_server.service.processes import module
     from warpdesk_server.workers.settings import WorkerSettings

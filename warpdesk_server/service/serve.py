@@ -88,7 +88,7 @@ def serve(options: Options, settings: Settings, say: Callable[[str], None]) -> N
         except RedisUnavailable as error:
             raise CannotServe(str(error)) from None
         finally:
-            # The API and the workers end side by side; both want Redis until they have.
+            # The API and the workers stop at the same time; both need Redis until then.
             for child in (api, *workers):
                 child.terminate()
             for child in (api, *workers):

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 # At most 40 digits on either side and a short exponent: exact, and no string is costly to read.
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,40}(\.[0-9]{0,40})?|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
 
-# By this a reader of a JSON Schema knows an amount: a number there is taken as it is written.
+# The JSON Schema format that marks an amount: a number there is taken as it is written.
 FORMAT = "decimal"
 
 

@@ -52,7 +52,7 @@ def as_array(name: str, value: ArrayLike, dtypes: Sequence[str]) -> AnyArray:
     raise ValueError(f"{name} has the dtype {array.dtype} and numbers that {' and '.join(dtypes)} cannot hold exactly")
 
 
-# What a table, a series or another array with labels has, of any library: pandas, Polars, PyArrow, xarray.
+# Attributes of a table, a series or another array with labels, of any library: pandas, Polars, PyArrow, xarray.
 _LABELLED = ("to_numpy", "__dataframe__", "dims")
 
 

@@ -15,7 +15,7 @@ FEWEST_CLIENTS = 3  # of two, each could take its own vector off the sum
 
 COMPLETE = 50  # up to here everybody is everybody's neighbour: it costs little, and bears almost half dropping out
 
-# What is assumed of the clients where the caller assumes nothing else.
+# Default assumptions about the clients.
 CORRUPT = Fraction(1, 3)  # largest part that tells the server all it knows
 DROP = Fraction(1, 5)  # largest part that drops out
 

@@ -75,7 +75,7 @@ def quantise(values: ArrayLike, quantisation: Quantisation, weight: int = 1) -> 
     integers[steps > largest] = bound
     integers[steps < -largest] = -bound
     if not _is_power_of_two(scale):
-        # Rounded twice, as a float and as a product, it may be on the wrong side of a tie. There are integers for that.
+        # Rounded twice, as a float and as a product, a value may be on the wrong side of a tie; integers avoid that.
         doubtful = np.abs(np.abs(product - steps) - 0.5) <= np.abs(product) * 2.0**-52
         for at in zip(*np.nonzero(doubtful), strict=True):
             integers[at] = max(-bound, min(bound, _rounded(float(array[at]), scale)))
