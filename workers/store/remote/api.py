@@ -51,11 +51,11 @@ class Refused(Exception):
 
 
 class ApiAway(Exception):
-    """The API cannot be asked now."""
+    """The API does not answer, or its answer is not final."""
 
 
 class ApiClient:
-    """Requests to `/v1/worker`. Those that must be answered are repeated until they are."""
+    """The HTTP client for `/v1/worker`. Requests that must be answered are repeated until they are."""
 
     def __init__(self, url: str, key: str) -> None:
         self._url = f"{url.rstrip('/')}/v1/worker"
@@ -88,7 +88,8 @@ class ApiClient:
     def fetch_small(
         self, wanted: Sequence[str], tokens: Mapping[str, str]
     ) -> list[tuple[ArrayInfo, memoryview] | None]:
-        """Inputs that came in one answer, with what is known of them; None is to be asked for alone."""
+        """Fetch small inputs in one request, each with its description; None for an input that must be fetched
+        alone."""
         inputs = tuple((attempt, name) for attempt, _, name in (at.partition("/") for at in wanted))
         claims = {attempt: tokens[attempt] for attempt, _ in inputs}
         body = WantedInputs(inputs=inputs, claims=claims).model_dump_json().encode()
@@ -107,7 +108,7 @@ class ApiClient:
         return found
 
     def fetch(self, at: str, tokens: Mapping[str, str], file: BinaryIO, make_room: Callable[[], None]) -> ArrayInfo:
-        """Write an input into a file, and go on where a connection broke. Raises Refused and OSError."""
+        """Download an input into a file, and resume after a broken connection. Raises Refused and OSError."""
 
         def go_on() -> ArrayInfo:
             have = file.tell()

@@ -1,4 +1,4 @@
-"""Inputs that came through the API, kept as files for other jobs: bounded in bytes and in time."""
+"""The cache of inputs that came through the API: files for other jobs, bounded in bytes and in time."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from warpdesk_server.workers.store.protocol import StoredArray
 
 @dataclass(frozen=True)
 class HeldInput:
-    """An open file, or why there is none."""
+    """An input that is at hand: its open file, or the error for which there is none."""
 
     file: BinaryIO | None = None
     stored: StoredArray | None = None
@@ -26,7 +26,7 @@ class HeldInput:
 
 
 class InputCache:
-    """The inputs of one start of the machine, by the digits of their ids."""
+    """The input cache of one boot of the machine, with files named by the digits of the array ids."""
 
     def __init__(self, folder: Path, most_bytes: int, seconds: float) -> None:
         # A cache outlives no boot: after a power cut a file may have the right length and other bytes.
@@ -57,9 +57,9 @@ class InputCache:
         return None
 
     def evict(self, most: int | None = None) -> None:
-        """Delete inputs that nobody used for long, and the oldest until the rest is within the bound.
+        """Delete inputs that were not used for long, and then the oldest until the rest is within the limit.
 
-        Whoever has one open keeps it.
+        A process that has one open can still read it.
         """
         found = []
         for file in self._folder.glob("*.npy"):
@@ -78,7 +78,7 @@ class InputCache:
         self.evict(0)
 
     def delete_earlier(self) -> None:
-        """Delete the caches of earlier starts of the machine."""
+        """Delete the caches of earlier boots of the machine."""
         for cache in self._folder.parent.iterdir():
             if cache != self._folder:
                 shutil.rmtree(cache, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A thread that does what need not be waited for: asks whether the API is there, deletes there, and tidies up here."""
+"""The background thread of a remote store: it checks that the API answers, deletes there, and cleans up here."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ _PARTING = 5.0  # seconds that the last errands may take
 
 
 class BackgroundErrands:
-    """A thread that looks whether the API is there, does what need not be waited for, and tidies up.
+    """A thread that checks whether the API answers, runs errands that no caller waits for, and cleans up.
 
     It is started when it is first needed.
     """

@@ -81,11 +81,11 @@ class RemoteStore:
             self._cache.evict()
 
     def find(self, owner: str, array_id: str) -> StoredArray | None:
-        """What is known of an input that is at hand."""
+        """The description of an input that was fetched; None if it was not."""
         return self._inputs.get((owner, array_id), HeldInput()).stored
 
     def path(self, owner: str, array_id: str) -> Path:
-        """An input that is at hand. Raises FileNotFoundError, and OSError where there was no room for it."""
+        """The path of an input that was fetched. Raises FileNotFoundError, and OSError if there was no room for it."""
         held = self._inputs.get((owner, array_id), HeldInput())
         if held.error is not None:
             raise held.error
@@ -96,7 +96,7 @@ class RemoteStore:
     # Results.
 
     def digest(self, owner: str, dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) -> str:  # noqa: ARG002
-        """Only the API can tell."""
+        """The placeholder for an array id that only the API can compute."""
         return UNKNOWN_ID
 
     def new_result(self, job_id: str, attempt: int, files: Sequence[str] = ()) -> Path:  # noqa: ARG002
@@ -178,7 +178,7 @@ class RemoteStore:
     # Files.
 
     def _fetch_all(self, wanted: Mapping[tuple[str, str], tuple[str, bool]]) -> None:
-        """Inputs from the cache, the small ones of the rest in one request, the others side by side."""
+        """Take inputs from the cache, fetch the small ones of the rest in one request, and the others in parallel."""
         for place, (_, private) in wanted.items():
             if not private and (cached := self._cache.find(place[1].removeprefix("blake3:"))) is not None:
                 self._inputs[place] = cached
@@ -202,7 +202,7 @@ class RemoteStore:
                 self._inputs.update(zip(missing, threads.map(fetch, missing), strict=True))
 
     def _keep(self, array_id: str, private: bool, write: Callable[[BinaryIO], ArrayInfo]) -> HeldInput:
-        """A file with what came: one of the cache, or one without a name."""
+        """Write a fetched input into a file: one of the cache, or one without a name for a private input."""
         temporary = self._own_run() / secrets.token_hex(8)
         file = temporary.open("x+b", buffering=0)
         try:
@@ -229,7 +229,7 @@ class RemoteStore:
         return info
 
     def _tidy(self) -> None:
-        """Delete what processes left that have ended, and earlier boots' caches."""
+        """Delete the files of processes that have ended, and the caches of earlier boots."""
         self._cache.evict()
         self._cache.delete_earlier()
         for run in self._runs.iterdir():
@@ -242,7 +242,7 @@ class RemoteStore:
                     os.close(lock)
 
     def _own_run(self) -> Path:
-        """Where this process writes, until it ends."""
+        """The locked directory in which this process writes until it ends."""
         while self._run is None:
             path = self._runs / secrets.token_hex(8)
             path.mkdir(mode=0o700)
