@@ -1,4 +1,4 @@
-"""Measure what each operation takes on the CPU and on the GPU at a few sizes, on made-up data (`workers.child.cost`).
+"""The calibration of costs (`workers.child.cost`): it times each operation on the CPU and the GPU, on made-up data.
 
 An operation says by its example what a request looks like. Larger ones are made from it by repeating the numbers of its
 inputs, along all axes, the last one, or only that of its first input, or by multiplying one of its numbers: whichever
@@ -43,7 +43,7 @@ def calibrate(
     say: Say = lambda line: None,  # noqa: ARG005
     clock: Callable[[], float] = time.perf_counter,
 ) -> None:
-    """Teach `costs` what each operation and each of its variants takes, and save it; `say` gets a line for each.
+    """Measure each operation and each of its variants, and save the times in `costs`; `say` gets a line for each.
 
     Takes about a second for each of them. Raises DeviceLost; what cannot run on a backend is left unknown there.
     """
@@ -152,7 +152,7 @@ def measure(
     device: Device | None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float | None:
-    """Seconds of the quickest of a few runs, copies included; None where it does not run there."""
+    """The seconds of the quickest of a few runs of an operation, copies included; None if it does not run there."""
     arguments = dict(inputs)
     if operation.randomness == "seed":
         arguments["seed"] = 0

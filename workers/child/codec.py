@@ -1,4 +1,4 @@
-"""Turn a job's array ids into arrays, and what an operation returned into files."""
+"""The codec of jobs: it turns a job's array ids into arrays, and an operation's outputs into result files."""
 
 import errno
 import hashlib
@@ -28,14 +28,14 @@ _DOCUMENT = "result.json"
 
 _DTYPES = {np.dtype(dtype): dtype for dtype in DTYPES}
 
-# Parameters that were found valid before, by their JSON and the descriptions of the inputs.
+# Validated parameters, by their JSON and the descriptions of the inputs.
 ParamsCache = dict[tuple[Any, ...], Params]
 
 
 def decode(
     operation: Operation, request: JobRequest, store: WorkerStore, cache: ParamsCache
 ) -> tuple[Params, dict[str, np.ndarray]]:
-    """The parsed parameters and the inputs; jobs of one batch share `known`.
+    """The parsed parameters and the input arrays of a job; jobs of one batch share `cache`.
 
     Inputs are writable memory, so that they have the type of ordinary arrays for Numba, and nothing written reaches a
     file. Raises InvalidRequest, also for an input that has gone.
@@ -105,7 +105,7 @@ def digest(operation: Operation, outputs: Mapping[str, Any]) -> str:
 
 
 def files(operation: Operation) -> list[str]:
-    """What `encode` writes."""
+    """The names of the result files that `encode` writes."""
     return [_DOCUMENT, *(_file(output.name) for output in operation.outputs if output.kind == "array")]
 
 

@@ -1,4 +1,4 @@
-"""Predict how long an operation takes on each backend, T = a + b * work, from what ran, and pick the quicker.
+"""The cost model: it predicts an operation's time on each backend, T = a + b * work, and picks the quicker.
 
 A `Line` is one operation on one device. It keeps a mean for each range of sizes, in which the latest jobs count most,
 fits a and b through them, and corrects the fit where the jobs of a size say otherwise. A device that slows down or
@@ -51,7 +51,7 @@ _SMALL = 0.001
 
 @dataclass
 class Mean:
-    """Of the jobs in one range of sizes: their work, their seconds, and how many they were."""
+    """The mean work and seconds of the jobs in one range of sizes, and the number of these jobs."""
 
     work: float
     seconds: float
@@ -92,7 +92,7 @@ class Line:
         return max(mean.work for mean in self.means.values())
 
     def learn(self, work: float, seconds: float) -> None:
-        """Take in a job of this work that took so long."""
+        """Update the line with a job of this work that took `seconds`."""
         mean = self.means.get(_range(work))
         if self.jobs >= _TRUSTED and self.covers(work):
             expected = self.seconds(work)
@@ -147,7 +147,7 @@ def _range(work: float) -> int:
 
 @dataclass(frozen=True)
 class Job:
-    """What a prediction is made of: the operation with what chooses its code, and how much there is to do."""
+    """The input of a prediction: the kind of a job (its operation and what chooses its code), and its work."""
 
     kind: str
     work: float
@@ -180,7 +180,8 @@ class Pick:
 
 @dataclass
 class Costs:
-    """What is known of a GPU, and of the CPU beside it. `directory` keeps it between processes, a file for each device.
+    """The learned costs of a GPU, and of the CPU beside it. `directory` keeps them between processes, a file per
+    device.
 
     `clock` is what times are measured by.
     """
@@ -234,7 +235,7 @@ class Costs:
         return Pick(quicker, f"predicted {predicted}")
 
     def learn(self, backend: Backend, job: Job, seconds: float) -> None:
-        """A job ended on a backend; writes what is known when that was not done for a while."""
+        """Learn from a job that ended on a backend; saves the costs if they were not saved for a while."""
         if not job.teaches or seconds <= 0:
             return
         self.add(backend, job, seconds)
@@ -320,7 +321,7 @@ def _line(means: list[Mean]) -> Line:
 
 
 def _ordered(on_cpu: float, on_gpu: float) -> tuple[Backend, Backend]:
-    """The quicker first."""
+    """Both backends, the quicker first."""
     return ("cpu", "gpu") if on_cpu < on_gpu else ("gpu", "cpu")
 
 

@@ -1,4 +1,4 @@
-"""Find out which device this process computes on; a missing GPU is a value with a reason, never an exception."""
+"""The probe for the device that this process computes on; a missing GPU is a value with a reason, not an exception."""
 
 import ctypes
 import importlib
@@ -21,7 +21,7 @@ _PATIENCE = 5.0  # seconds; what the driver says of a device is told with it, an
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found. `device` is None where there is no GPU; `report.reason` then says why."""
+    """The result of the probe for a device. `device` is None where there is no GPU; `report.reason` then says why."""
 
     report: DeviceReport
     device: Device | None

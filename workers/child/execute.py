@@ -1,4 +1,4 @@
-"""Run attempts of jobs: decode, choose, compute in one launch, encode."""
+"""The execution of jobs in the child process: decode, choose a backend, compute in one launch, encode."""
 
 import errno
 import logging
@@ -86,7 +86,7 @@ def run(
 
 
 def prepare(operations: Iterable[Operation]) -> None:
-    """Import what a fallback calls, so that none waits for it."""
+    """Import the CPU implementations, so that no fallback waits for an import."""
     for operation in operations:
         operation.implementation("cpu")
 
@@ -135,7 +135,7 @@ class _Launch:
 
     @property
     def name(self) -> str:
-        """What a log calls it."""
+        """The name of the launch in log lines."""
         first = self.items[0].request.id
         of = first if len(self.items) == 1 else f"{first} and {len(self.items) - 1} more"
         return f"{self.operation.name} of {of}"
@@ -151,7 +151,7 @@ class _Launch:
         return arguments
 
     def job(self) -> Job:
-        """What it is to those who predict: a job of the kind of its items, as large as all of them."""
+        """The launch as a job of the cost model: of the kind of its items, and as large as all of them."""
         first = self.items[0]
         job = job_of(first.operation, first.params, {name: _info(array) for name, array in first.inputs.items()})
         return Job(job.kind, job.work * len(self.items), job.teaches)
@@ -159,7 +159,7 @@ class _Launch:
 
 @dataclass
 class _Batch:
-    """What the launches of one call of `run` share."""
+    """The arguments that all launches of one call of `run` share."""
 
     store: WorkerStore
     found: Probe
@@ -300,7 +300,7 @@ def _launch_of(items: Sequence[_Item]) -> _Launch | None:
 
 
 def _failed(operation: Operation, request: JobRequest, error: Exception) -> Failed:
-    """What is told of an error, other than DeviceLost, to whoever sent the job."""
+    """The failed outcome that the job's caller gets for an error other than DeviceLost."""
     if isinstance(error, InvalidRequest):
         return Failed(code="invalid-input", message=str(error))
     if isinstance(error, NoDevice):

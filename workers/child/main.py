@@ -85,7 +85,7 @@ def main(descriptor: int, calls: int, parent: int) -> int:
 
 
 class _Child:
-    """Opens the device as it is made. Whoever loses it raises DeviceLost through here."""
+    """The child process' state and main loop. It opens the device when it is made; DeviceLost ends it."""
 
     def __init__(self, pipe: Connection, settings: WorkerSettings, orders: Orders, calls: Calls) -> None:
         began = time.monotonic()
@@ -187,13 +187,13 @@ class _Child:
         return failed
 
     def _check(self) -> None:
-        """Ask the canary under the parent's eyes, who ends this process where no answer comes."""
+        """Run the canary check with a message before and after it: the parent ends this process if the check hangs."""
         send(self._pipe, Checking(began=time.monotonic()))
         trouble = self._ask_the_canary()
         send(self._pipe, Checked(trouble=trouble, **self._of_device()))
 
     def _ask_the_canary(self) -> str | None:
-        """Ask what is known; returns why that was not possible. Raises DeviceLost where it answered wrongly or not."""
+        """Run the canary check; returns why it could not run. Raises DeviceLost if the answer is wrong or missing."""
         self._canary_due = time.monotonic() + self._canary_every
         if self._bare is None:
             return None
@@ -226,7 +226,7 @@ class _Child:
 
 
 def _transfers(launches: Sequence[Times]) -> Transfers | None:
-    """What launches copied, of which times are told; None where there was none."""
+    """The bytes and seconds of the launches' copies; None without launches."""
     if not launches:
         return None
     up, down = (sum((getattr(times, way) for times in launches), Copied()) for way in ("up", "down"))
@@ -239,7 +239,7 @@ def until_tick(now: float) -> float:
 
 
 class _Teller:
-    """Tells the parent how far a job is, a few times a second however often it is called, from any thread.
+    """The reporter of a job's progress to the parent: a few messages a second however often any thread calls it.
 
     Not of a job that is done before: each event is a write that Redis has on its disk before it answers.
     """

@@ -1,4 +1,4 @@
-"""Compile everything before a user needs it: a worker is ready when each operation's documented example has run.
+"""The warm-up of a worker's child: it runs each operation's documented example, so that its code is compiled.
 
 On a machine that has compiled nothing yet a second process compiles for the CPU too, from the other end of the
 catalogue: compilers hold the interpreter's lock, so threads would not help, and what one process has compiled the other
@@ -42,7 +42,8 @@ _LONGEST_MESSAGE = 300
 
 @dataclass(frozen=True)
 class Trial:
-    """One request to run. `variant` tells it apart from the operation's documented example, for which it is None."""
+    """One request that the warm-up runs. `variant` tells it apart from the operation's documented example, for which it
+    is None."""
 
     operation: Operation
     example: Example
@@ -193,7 +194,8 @@ def start_second_compiler(settings: WorkerSettings) -> "subprocess.Popen[bytes] 
 
 
 def stamp(settings: WorkerSettings) -> Path:
-    """Says that all of this catalogue is compiled, from these sources by this Numba for this processor: a file."""
+    """The path of a file that exists once the whole catalogue is compiled, by these sources, this Numba and this
+    CPU."""
     for_what = f"{settings.operations} {fingerprint()} {version('numba')} {version('numpy')} {cpu_name()} {sys.version}"
     return Path(os.environ["NUMBA_CACHE_DIR"]) / f"complete-{hashlib.sha256(for_what.encode()).hexdigest()[:12]}"
 

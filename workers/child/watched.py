@@ -29,7 +29,8 @@ class BreakerOpen(LaunchFailed):
 
 
 class WatchedDevice(WrappedDevice):
-    """`begin` starts a job's notes; `launched` and `faults` are what was noted since. `calls` is told of each call."""
+    """A device that records the kernels and faults of a job since `begin`, in `launched` and `faults`. Each device call
+    is recorded in `calls`."""
 
     def __init__(self, device: Device, calls: Calls) -> None:
         super().__init__(device)
@@ -48,7 +49,7 @@ class WatchedDevice(WrappedDevice):
         self._patience = _CALL_SECONDS + work / _STEPS_A_SECOND
 
     def expect(self, seconds: float) -> None:
-        """Jobs of this one's size took so long before."""
+        """Shorten the limit of device calls to fit earlier jobs of the same size, which took `seconds`."""
         self._patience = min(self._patience, _CALL_SECONDS + _TIMES * seconds)
 
     def lane(self, index: int) -> AbstractContextManager[None]:
@@ -119,7 +120,7 @@ class WatchedDevice(WrappedDevice):
 
 
 class _WatchedLane(AbstractContextManager[None]):
-    """Its ends are calls, which may wait for the device; what is between them is not."""
+    """A lane of a watched device. Entering and leaving it are device calls, which may wait; the time between is not."""
 
     def __init__(self, device: WatchedDevice, lane: AbstractContextManager[None]) -> None:
         self._device = device

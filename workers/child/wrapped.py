@@ -1,4 +1,4 @@
-"""A device around a device: it passes everything on, and is the base of those that watch or disturb what passes."""
+"""The base classes of device and kernel wrappers: they pass every call on, and subclasses watch or disturb calls."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -9,7 +9,7 @@ from warpdesk_server.kernels.gpu.source import Source
 
 
 class WrappedDevice:
-    """Whatever a device offers beyond the contract is passed on too."""
+    """A wrapper of a device, which also passes on what the device offers beyond the contract."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -52,7 +52,7 @@ class WrappedDevice:
 
 
 class WrappedKernel:
-    """A kernel around a kernel; what it offers beyond the contract is passed on."""
+    """A wrapper of a kernel, which also passes on what the kernel offers beyond the contract."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel

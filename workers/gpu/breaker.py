@@ -1,11 +1,11 @@
-"""A breaker: after faults of several jobs within a while, leave the thing alone, then try it again with care.
+"""The circuit breaker: it opens after faults of several jobs within a time, and is tried again after a cool-down.
 
     closed ──faults of enough jobs──▶ open ──cool-down──▶ half-open ──success──▶ closed
                                        ▲                      │
                                        └──a fault: cool down twice as long──┘
 
-A pure state machine: every call is told the time, in Unix seconds because that is what people are told. It stands for a
-kernel on a GPU, for one example of an operation, or for the GPU itself.
+A pure state machine: every call gets the time, in Unix seconds because people read it in reports. A breaker guards a
+kernel on a GPU, one example of an operation, or the GPU itself.
 """
 
 from typing import Literal
@@ -16,9 +16,10 @@ LONGEST_COOL_DOWN = 600.0  # seconds
 
 
 class Breaker:
-    """Opens after faults of `jobs` different jobs within `within` seconds, for `cool_down` seconds at first.
+    """A circuit breaker. It opens after faults of `jobs` different jobs within `within` seconds, for `cool_down`
+    seconds at first.
 
-    A job counts once however often it fails: what is wrong with one odd request is not wrong with the kernel.
+    A job counts once however often it fails: one odd request does not show that the kernel is broken.
     """
 
     def __init__(self, jobs: int = 3, within: float = 60.0, cool_down: float = 30.0) -> None:
@@ -37,7 +38,7 @@ class Breaker:
         return "open" if now < self.next_probe else "half-open"
 
     def fault(self, job: str, reason: str, now: float) -> bool:
-        """Count a fault; True when it opened the breaker, or kept one open that was being tried."""
+        """Count a fault; True if it opened the breaker, or opened it again from half-open."""
         if (state := self.state(now)) != "closed":
             if state == "half-open":
                 self.open(reason, now)
@@ -51,7 +52,7 @@ class Breaker:
         return True
 
     def open(self, reason: str, now: float) -> None:
-        """Open at once; each time it was open already doubles the cool-down."""
+        """Open the breaker at once; if it was open already, double the cool-down."""
         if self._closed:
             self._closed, self.since, self._cool_down = False, now, self._first_cool_down
         else:
@@ -61,7 +62,7 @@ class Breaker:
         self._faults.clear()
 
     def success(self, now: float) -> bool:
-        """What was tried worked; True when that closed the breaker. An open one stays open: it was not to be tried."""
+        """Record a success; True if it closed the breaker. Only a half-open breaker closes."""
         if self.state(now) != "half-open":
             return False
         self._closed = True

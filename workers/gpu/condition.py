@@ -1,7 +1,7 @@
-"""The condition of a worker's GPU in the judgement of its parent, which outlives every child that uses it.
+"""The condition of a worker's GPU, kept by the parent process, which outlives every child that uses the GPU.
 
-It is told what children say and how they end, and answers what follows: which kernels and examples to keep off the GPU,
-whether the GPU is to be left alone, when it is to be tried again, and what to tell of it.
+It learns from the children's messages and deaths. It decides which kernels and examples to keep off the GPU, whether to
+quarantine the GPU, when to try it again, and what the worker reports of it.
 
     out of memory            nobody's fault; counted and told
     launch refused, or the   after three different jobs within a minute the kernel's breaker opens; one job alone may
@@ -24,7 +24,7 @@ whether the GPU is to be left alone, when it is to be tried again, and what to t
     canary
     full utilisation         no fault
 
-Times are Unix seconds, since they are told to people: a clock that is set costs one cool-down.
+Times are Unix seconds, since people read them in reports: a clock that is set costs one cool-down.
 """
 
 import time
@@ -64,14 +64,14 @@ _PROOF_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class LongCall:
-    """A job has been in one call of the GPU since then, which may be later than it should have returned."""
+    """A GPU call that a job has been in since `since`; `late` if it should have returned by now."""
 
     since: float
     late: bool
 
 
 class Condition:
-    """`told_no_gpu` is why the worker shall not use a GPU at all, where it is told so."""
+    """The condition of one worker's GPU. `told_no_gpu` is the reason if the settings forbid the worker to use a GPU."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Condition:
     # What happened.
 
     def opened(self, device: DeviceReport) -> None:
-        """A child is ready on this."""
+        """Record that a child is ready on a device."""
         now = self._clock()
         self._suspicion = None
         if device.backend == "gpu":
@@ -124,7 +124,7 @@ class Condition:
                 self._gpu.open(reason, now)
 
     def note_report(self, by: OfDevice) -> None:
-        """What a child that serves says of its device."""
+        """Record the device status in a message of a serving child."""
         self._spoke_at = self._clock()
         self._canary_at = by.canary_at or self._canary_at
         self._proved_at = max(self._proved_at, self._canary_at or 0.0)
@@ -133,11 +133,11 @@ class Condition:
             self._canary_trouble = by.trouble
 
     def listened(self) -> None:
-        """All was heard that the child had said while it waited for work."""
+        """Record that all messages of the waiting child were received by now."""
         self._listened_at = self._clock()
 
     def answered(self, answer: Answer) -> bool:
-        """A job's answer: its kernels, its faults and what it left on the device. True when there is news to tell."""
+        """Record the kernels, faults and leftover memory in a job's answer; True if the worker's report changes."""
         now, news = self._clock(), False
         self.note_report(answer)
         for fault in answer.faults:
@@ -159,7 +159,7 @@ class Condition:
         return news
 
     def lost(self, job: str, by: Lost) -> None:
-        """A job, or the time between jobs, cost the device."""
+        """Record that the device was lost, in a job or between jobs."""
         now = self._clock()
         self._note("wrong-answer" if by.wrong else "lost", by.message, now)
         self._is_lost = True
@@ -172,9 +172,10 @@ class Condition:
             self.suspect(f"the device was lost ({by.message})")
 
     def timed_out(self, job: str, why: str, stuck: float, ran: float) -> None:
-        """A job did not end in its time: it ran for so many seconds, and was in one call of the GPU for the last ones.
+        """Record a job that timed out after `ran` seconds, of which it was in one GPU call for the last `stuck`
+        seconds.
 
-        It counts where the call took most of the time, which is set to what no job should take.
+        It counts as a fault if the call took most of that time, since the limit is more than any job should take.
         """
         if stuck <= max(self._canary_deadline, ran / 2):
             return
@@ -183,7 +184,7 @@ class Condition:
         self._gpu.fault(job, why, now)
 
     def hung(self, why: str) -> None:
-        """It did not answer the canary: no job's fault, so each time counts."""
+        """Record that the GPU did not answer the canary check: no job caused it, so each time counts."""
         now = self._clock()
         self._note("hang", why, now)
         self._is_lost = True
@@ -191,16 +192,17 @@ class Condition:
         self.suspect(why)
 
     def suspect(self, why: str) -> None:
-        """It may hang: the next child that opens it will show."""
+        """Suspect that the GPU hangs: the start of the next child will show it."""
         self._suspicion = why
 
     def cleared(self) -> None:
-        """A new child has opened it and heard the canary."""
+        """Drop the suspicion: a new child has opened the GPU and the canary check passed."""
         self._suspicion = None
 
     def start_failed(self, why: str, by: Lost | None, trial: str | None, hung: bool = False) -> None:
-        """A child that looked for the GPU or warmed up on it ended, perhaps in the middle of an example; or it `hung`
-        as it opened the GPU.
+        """Record that a child ended while it looked for the GPU or warmed up on it, perhaps in an example (`trial`).
+
+        `hung` says that it hung as it opened the GPU.
         """
         now = self._clock()
         self._starts += 1
@@ -216,11 +218,11 @@ class Condition:
             self._gpu.fault(f"start {self._starts}", why, now)
 
     def example_answered(self, trial: str) -> None:
-        """A job like this example was answered by the GPU."""
+        """Record that the GPU answered a job like this example."""
         self._examples.pop(trial, None)
 
     def example_lost(self, trial: str, job: str, why: str) -> None:
-        """A job like this example cost the device as the example did."""
+        """Record that a job like this example lost the device, as the example did."""
         self._examples.setdefault(trial, self._breaker(jobs=1)).fault(job, why, self._clock())
 
     # What follows.
@@ -234,7 +236,7 @@ class Condition:
         return self._gpu.state(self._clock()) != "closed"
 
     def no_gpu(self) -> str | None:
-        """Why the next child shall leave the GPU alone."""
+        """Why the next child must not use the GPU; None if it may."""
         return f"the GPU is quarantined: {self._gpu.reason}" if self.quarantined else None
 
     def to_be_tried(self) -> bool:
@@ -242,7 +244,7 @@ class Condition:
         return self._gpu.state(self._clock()) == "half-open"
 
     def trial_failed(self, why: str, trial: str | None = None) -> None:
-        """What tried the quarantined GPU failed, perhaps in the middle of an example."""
+        """Record that the trial of a quarantined GPU failed, perhaps in an example (`trial`)."""
         now = self._clock()
         self._note("start", why, now)
         if trial is not None:
@@ -250,7 +252,7 @@ class Condition:
         self._gpu.fault("trial", why, now)
 
     def found_none(self, device: DeviceReport) -> None:
-        """A child that was to try the quarantined GPU could not open it, or found that there is none any more."""
+        """Record that a child on probation could not open the quarantined GPU, or found that there is none any more."""
         reason = device.reason or "there is no GPU"
         if device.fault in _ABSENT:
             self._gpu.success(self._clock())
@@ -259,7 +261,7 @@ class Condition:
             self.trial_failed(reason)
 
     def quarantine(self, why: str) -> None:
-        """Leave the GPU alone for a reason that comes from elsewhere (its driver)."""
+        """Quarantine the GPU for a reason that its driver gave."""
         now = self._clock()
         if not self.quarantined:
             self._note("driver", why, now)
@@ -280,8 +282,8 @@ class Condition:
         return {name: breaker.reason for name, breaker in self._kernels.items() if breaker.state(now) == "open"}
 
     def canary_wanted(self) -> bool:
-        """Whether the GPU has shown nothing of late, or the next job may try something again and it has not answered
-        the canary since then."""
+        """Whether the canary check should run before the next job: the GPU has not worked lately, or a breaker is
+        half-open and the GPU has not passed the check since."""
         now, answered = self._clock(), self._canary_at or 0.0
         if now - self._proved_at > _PROOF_SECONDS:
             return True
@@ -304,7 +306,8 @@ class Condition:
         why: str | None = None,
         call: LongCall | None = None,
     ) -> GpuCondition | None:
-        """None until anything is known. `why` the child was started again."""
+        """The GPU's condition for the worker's report; None until anything is known. `why`: the reason of the last
+        restart."""
         now = self._clock()
         breakers = tuple(self._open_breakers(now))
         state, reason = self._state(phase, breakers, failed, driver, why, call)
@@ -389,7 +392,7 @@ class Condition:
         return memory is not None and memory.used + memory.stuck > STUCK_SHARE * memory.limit
 
     def _with_outside(self, driver: GpuReport | None) -> DeviceMemory | None:
-        """The memory, with what the driver says that the process has beside its pool."""
+        """The device memory, with the bytes that the process has outside its pool, by the driver."""
         reading, memory = None if driver is None else driver.reading, self._memory
         if memory is None or reading is None or reading.process_memory is None:
             return memory
@@ -407,7 +410,7 @@ class Condition:
 
 
 def left_alone(driver: GpuReport | None) -> str | None:
-    """Why a GPU's driver wants it left alone."""
+    """Why the driver's report asks to stop using the GPU; None if it does not."""
     if driver is None or driver.state not in ("drain", "quarantine"):
         return None
     return "; ".join(finding.reason for finding in driver.findings if finding.state == driver.state)

@@ -1,4 +1,4 @@
-"""What the driver says of a GPU, judged: findings, each with the state it puts the GPU in and what to do about it."""
+"""The diagnosis of a GPU from its driver's readings: findings, each with a GPU state, a reason and a remedy."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +35,7 @@ _ACTION_ASKS: dict[str, tuple[GpuState, str]] = {
 
 @dataclass(frozen=True)
 class Failure:
-    """A reading that failed: NVML's number, its words, and how many in a row it is."""
+    """A failed reading of the driver: NVML's error number, its words, and the number of failures in a row."""
 
     code: int | None
     words: str
@@ -43,7 +43,8 @@ class Failure:
 
 
 class Slowdown:
-    """Which reasons slow the clocks down: those that have lasted, until they have been gone as long."""
+    """The lasting reasons for which a GPU's clocks are slowed down, each until it was absent for `HYSTERESIS`
+    seconds."""
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
@@ -72,7 +73,7 @@ def findings(
     hung: tuple[str, float] | None,
     xids: tuple[XidEvent, ...],
 ) -> tuple[GpuFinding, ...]:
-    """All there is to say, the worst first; nothing of a healthy GPU.
+    """All findings on a GPU, the worst first; none for a healthy GPU.
 
     `reading` is the last that succeeded, `slowdown` what slows it down (see Slowdown), `failure` the last one that did
     not succeed if none has since, `hung` a call that should have returned and its seconds. `nvml` names the errors.
@@ -154,7 +155,7 @@ def _of_reading(reading: GpuReading, slowdown: tuple[str, ...]) -> list[GpuFindi
 
 
 def _of_xids(xids: tuple[XidEvent, ...], reading: GpuReading | None) -> list[GpuFinding]:
-    """A finding for each Xid that is more than a fault of the program that ran; that one is ours to handle."""
+    """A finding for each Xid event that is more than a fault of the running program; such faults the worker handles."""
     found = []
     for event in (event for event in xids if event.asks in _WHAT_ASKS):
         state, remedy = _WHAT_ASKS[event.asks]

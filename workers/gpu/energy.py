@@ -1,4 +1,4 @@
-"""How much energy a GPU took while something ran on it.
+"""The energy that a GPU used between two moments, from its driver's readings.
 
 From readings of the driver's energy counter, which are a second apart: between two readings the power is taken to be
 the same. Where there is no counter, power times time is summed up in its place. So a launch that is long against a
@@ -28,7 +28,7 @@ class _Point:
 
 
 class Energy:
-    """What was read of one GPU, by a thread, and asked by others. `interval`: seconds between two readings."""
+    """The energy readings of one GPU, added by one thread and read by others. `interval`: seconds between readings."""
 
     def __init__(self, interval: float) -> None:
         self._patience = _MISSED * interval + 1.0
@@ -54,7 +54,7 @@ class Energy:
             del self._points[:-_KEPT]
 
     def joules(self, since: float, until: float) -> float | None:
-        """What it took between two moments, the later of them now or lately; None where nobody can tell."""
+        """The joules that the GPU used between two moments, the later of them recent; None if they are unknown."""
         with self._lock:
             first = max(0, bisect_right(self._points, since, key=_when) - 1)
             concerned, around = self._points[first:], self._points[max(0, first - 1) :]
@@ -71,7 +71,8 @@ def _when(point: _Point) -> float:
 
 
 def _so_far(points: list[_Point], at: float) -> float | None:
-    """Joules at a moment. After the last reading at its power; before the first as in the time that is known."""
+    """The joules used up to a moment. After the last reading the power stays the same; before the first it is the
+    mean."""
     place = bisect_right(points, at, key=_when)
     if place == len(points):
         near, watts = points[-1], points[-1].watts
@@ -84,6 +85,6 @@ def _so_far(points: list[_Point], at: float) -> float | None:
 
 
 def _mean(points: list[_Point]) -> float | None:
-    """Watts from the first to the last."""
+    """The mean power in watts from the first reading to the last."""
     first, last = points[0], points[-1]
     return last.watts if last.at <= first.at else (last.joules - first.joules) / (last.at - first.at)

@@ -1,4 +1,4 @@
-"""How much of a GPU worked, by NVML's GPU performance monitoring: Hopper and later have it, others are left out.
+"""The GPU's activity ratios from NVML's GPU performance monitoring (GPM), which Hopper and later GPUs have.
 
 It needs no privileges and no daemon. It shares hardware counters with profilers and with DCGM's profiling fields, which
 may disturb each other, so it is asked only where WARPDESK_GPM says so.
@@ -22,7 +22,7 @@ _RATIOS = {
 
 
 class Gpm:
-    """Two samples of one GPU, or of one slice of it: what is read is what lies between them."""
+    """The GPM reader of one GPU, or of one slice of it. A reading compares the latest two samples."""
 
     def __init__(
         self, nvml: Any, whole: Any, instance: int | None, clock: Callable[[], float] = time.monotonic
@@ -41,7 +41,8 @@ class Gpm:
             raise
 
     def read(self) -> dict[str, float | None]:
-        """Ratios since the reading before, of those this GPU has. Nothing the first time. Raises NVMLError."""
+        """The activity ratios since the reading before, as far as this GPU has them; none the first time. Raises
+        NVMLError."""
         now, nvml = self._clock(), self._nvml
         if self._at is not None and now - self._at < _LEAST_SECONDS:
             return {}

@@ -1,8 +1,8 @@
-"""What the driver says of a GPU, read through NVML in a thread, so that a hung driver call hangs nobody who asks.
+"""The monitor of a GPU's driver: a thread reads NVML, so that a driver call that hangs blocks no caller.
 
 `Monitor` reads about once a second and listens for Xid events; `report` answers at once from the last reading, with its
 age, and says since when a call has not returned. Nothing here touches CUDA, and nothing here changes a GPU: we report
-and drain, we never reset. What it all means is judged in diagnosis.py.
+and drain, we never reset. The diagnosis is in diagnosis.py.
 
 `library` everywhere is the module `pynvml`.
 """
@@ -44,7 +44,7 @@ class Gpu:
 
 
 def library() -> Any:
-    """pynvml, loaded when it is first asked for."""
+    """The module `pynvml`, imported at the first call."""
     return importlib.import_module("pynvml")
 
 
@@ -181,7 +181,7 @@ class Monitor(threading.Thread):
         )
 
     def joules(self, since: float, until: float) -> float | None:
-        """What the GPU took between two moments of the clock: see workers.gpu.energy."""
+        """The joules that the GPU used between two moments of the clock: see workers.gpu.energy."""
         return self._energy.joules(since, until)
 
     def wait_for_first(self, deadline: float) -> bool:
@@ -198,7 +198,7 @@ class Monitor(threading.Thread):
         self._close()
 
     def step(self) -> None:
-        """One reading, and then events until the next is due."""
+        """Read the GPU once, then wait for Xid events until the next reading is due."""
         try:
             self._sample()
             self._looked.set()
@@ -246,7 +246,7 @@ class Monitor(threading.Thread):
 
 
 class _Timed:
-    """The library, whose calls leave a mark while they run."""
+    """The NVML library, wrapped so that the running call and its start are recorded."""
 
     def __init__(self, nvml: Any, clock: Callable[[], float]) -> None:
         self._nvml = nvml

@@ -1,4 +1,4 @@
-"""One GPU opened through NVML: what it is, what it reads, and the Xid events that it hears of.
+"""An NVML session with one GPU: its description, its readings and its Xid events.
 
 Nothing here touches CUDA, and nothing changes a GPU.
 """
@@ -27,7 +27,7 @@ _ACTIONS: dict[int, str] = {
 
 
 class NvmlSession:
-    """The library opened, one GPU found in it, and its events asked for."""
+    """An open NVML session: the library is initialised, one GPU is found, and its Xid events are registered."""
 
     def __init__(self, nvml: Any, which: str, gpm: bool, clock: Callable[[], float]) -> None:
         self._nvml = nvml
@@ -138,7 +138,7 @@ class NvmlSession:
         )
 
     def _register(self) -> Any:
-        """An event set that hears of Xids, None where this GPU or driver has none."""
+        """Register an NVML event set for Xid events; None if this GPU or driver has none."""
         nvml = self._nvml
         supported = self._ask(nvml.nvmlDeviceGetSupportedEventTypes, self._whole)
         if not supported or not supported & nvml.nvmlEventTypeXidCriticalError:
@@ -182,7 +182,7 @@ class NvmlSession:
         }
 
     def _open_gpm(self, clock: Callable[[], float]) -> Gpm | None:
-        """None where this GPU has no performance monitoring."""
+        """Open the GPM reader of the GPU; None if it has no performance monitoring."""
         if not self._nvml.nvmlGpmQueryDeviceSupport(self._whole).isSupportedDevice:
             return None
         mig = self._described.mig
@@ -225,7 +225,7 @@ def _scaled(value: int | None, by: float) -> Any:
 
 
 def is_grave(nvml: Any, error: Any) -> bool:
-    """Whether an error is of the GPU or the driver, and not of one question."""
+    """Whether an NVML error concerns the whole GPU or the driver, and not only one query."""
     return error.value in (
         nvml.NVML_ERROR_GPU_IS_LOST,
         nvml.NVML_ERROR_RESET_REQUIRED,

@@ -94,5 +94,6 @@ _CATALOGUE: dict[int, tuple[Asks, str]] = {
 
 
 def meaning(xid: int) -> tuple[Asks, str]:
-    """What a fault asks for, and what it is, in words. A number the catalogue says nothing of asks for a look."""
+    """The action that an Xid asks for, and its meaning in words. An Xid that is not in the catalogue asks for a
+    look."""
     return _CATALOGUE.get(xid, ("look", "a fault of which NVIDIA's catalogue says nothing"))
