@@ -1,8 +1,9 @@
-"""What admins do is written down before it is done: who, what, to what, when, for which request; then what came of it.
+"""The audit log of admins' acts: who, what, to what, when, for which request. The outcome follows in a line of its own.
 
-A file of JSON lines that is only ever appended to. What cannot be written is not done: a full disk refuses the action.
-An entry without an end was cut off, by a crash say, and what became of it is to be looked up. No line has a payload.
-The file is opened for each line, so that it can be renamed at any time: the next line begins a new one.
+The entry is written before the act, in a file of JSON lines that is only ever appended to. If it cannot be written, the
+act is refused: a full disk does that. An entry without an outcome was cut off, by a crash say, and what became of it is
+to be looked up. No line has a payload. The file is opened for each line, so that it can be renamed at any time: the
+next line begins a new one.
 """
 
 import fcntl
@@ -35,12 +36,12 @@ _READS = ("GET", "HEAD")
 
 
 class AuditUnavailable(Exception):
-    """A line cannot be written; the message says why. Nothing was done."""
+    """Raised if the audit log cannot be written; the message says why. The act was not done."""
 
 
 @dataclass
 class AuditEntry:
-    """An act of an admin. `target` may be set later, to what the act made."""
+    """An audit entry: an act of an admin. `target` may be set later, to the id of what the act created."""
 
     who: Mapping[str, str | int]
     action: str
@@ -49,18 +50,21 @@ class AuditEntry:
 
 
 class Audit:
-    """The log at one path. Any number of processes may write to it."""
+    """The audit log at one path. Any number of processes may write to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def begin(self, entry: AuditEntry) -> None:
-        """Write that the act is about to happen. Raises AuditUnavailable."""
+        """Write to the audit log that the act is about to happen. Raises AuditUnavailable."""
         self._write(entry, "begun")
 
     def end(self, entry: AuditEntry, outcome: str) -> None:
-        """Write the outcome: "succeeded", or the code of a refusal. The act has happened already: where this cannot be
-        written, the entry stays without an end, and the service's log has the outcome."""
+        """Write the act's outcome to the audit log: "succeeded", or the code of a refusal.
+
+        The act has happened already. If this cannot be written, the entry stays without an outcome, and the service's
+        log has it.
+        """
         try:
             self._write(entry, outcome)
         except AuditUnavailable as error:
@@ -68,7 +72,7 @@ class Audit:
 
     @contextmanager
     def record(self, entry: AuditEntry) -> Iterator[AuditEntry]:
-        """Record the act that the block does. Raises AuditUnavailable before it."""
+        """Write an audit entry for the act in the block. Raises AuditUnavailable before the act."""
         self.begin(entry)
         try:
             yield entry
@@ -78,7 +82,7 @@ class Audit:
         self.end(entry, "succeeded")
 
     def read(self, entry: AuditEntry) -> None:
-        """Write that an admin reads what belongs to others: one line. Raises AuditUnavailable."""
+        """Write one audit line: an admin reads data of other owners. Raises AuditUnavailable."""
         self._write(entry, "read")
 
     def _write(self, entry: AuditEntry, outcome: str) -> None:
@@ -119,7 +123,7 @@ class Audit:
 
 
 def user() -> dict[str, str | int]:
-    """Who runs a command on this machine."""
+    """The operating-system user who runs a command, for its audit entry."""
     uid = os.getuid()
     try:
         return {"user": pwd.getpwuid(uid).pw_name, "uid": uid}
@@ -128,7 +132,7 @@ def user() -> dict[str, str | int]:
 
 
 class Audited(APIRoute):
-    """Routes whose function may ask for an `Admin`: what was begun for the request is ended before it is answered."""
+    """The route class of admin routes: it ends a request's audit entry before the response is sent."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         inner = super().get_route_handler()
@@ -152,7 +156,7 @@ class Audited(APIRoute):
 
 
 async def begin(request: Request, caller: Key) -> None:
-    """Write down what this request is going to do for others than its caller, who is an admin."""
+    """Write the audit entry of an admin's request, before the request acts on other owners' data."""
     entry = AuditEntry(
         {"key": caller.id, "name": caller.name},
         f"{request.method} {request.scope['route'].path}",
@@ -171,7 +175,7 @@ async def begin(request: Request, caller: Key) -> None:
 
 
 def about(request: Request, target: str) -> None:
-    """What the request made."""
+    """Set the target of the request's audit entry to the id of what it created."""
     entry: AuditEntry = request.state.audit_entry
     entry.target = target
 
@@ -188,7 +192,7 @@ _administrator = Needs("admin")
 
 
 async def admin(request: Request) -> Key:
-    """The caller's key, which has the scope admin, once it is written down what it is going to do."""
+    """A FastAPI dependency: the caller's key with the scope admin, after its request is in the audit log."""
     caller = await _administrator(request)
     await begin(request, caller)
     return caller

@@ -1,4 +1,4 @@
-"""Authentication: which key a request brings, whether its scope suffices, and whether it still does after a wait."""
+"""Authentication of requests: their API key, its scope, and a second check after a wait."""
 
 import logging
 import re
@@ -31,7 +31,8 @@ log = logging.getLogger("warpdesk.api")
 
 
 class Gate:
-    """Decides whose request it is. Once there is a key file, even one without keys, requests need a key."""
+    """The authenticator: finds the API key of each request. Once a key file exists, even an empty one, requests need a
+    key."""
 
     def __init__(self, path: Path, home: Path, host: str, failures: Limits) -> None:
         self._failures = failures  # requests that nobody knows, by the network they come from
@@ -48,7 +49,7 @@ class Gate:
         self._note()
 
     def reload(self) -> None:
-        """Read the file again if it changed; a file that cannot be used leaves the keys as they were."""
+        """Read the key file again if it changed. If it cannot be used, the earlier keys stay."""
         found = stamp(self._path)
         if found == self._stamp:
             return
@@ -62,7 +63,8 @@ class Gate:
         self._note()
 
     def _note(self) -> None:
-        """The file may have come by another way than `create_key`, or from a release that noted nothing."""
+        """Note in the home that a key file exists. It may come from elsewhere than `create_key`, or from an older
+        release."""
         if self._stamp is not None:
             try:
                 remember(self._home)
@@ -70,7 +72,8 @@ class Gate:
                 log.warning("it cannot be noted that there are API keys: %s", error)
 
     async def identify(self, request: Request) -> Key:
-        """The key of a request, or a 401; while there are no keys, the service's own user is "local"."""
+        """The API key of a request; raises a 401 without one. While there are no keys, the service's own user is
+        "local"."""
         if self.open:
             request.state.token = None, ""  # which lets it in nowhere, once there are keys
             await require_local(request)
@@ -92,7 +95,8 @@ class Gate:
         raise _unauthorized(sentence)
 
     def lets_in(self, request: Request) -> bool:
-        """Whether a request that was let in would be now: its key may have been revoked, or its token have expired."""
+        """Whether an accepted request would still be accepted: its key may be revoked by now, or its token have
+        expired."""
         if self.open:
             return True
         match, digest = request.state.token
@@ -100,7 +104,7 @@ class Gate:
         return match is not None and until is not None and until > time.time()
 
     def count_failure(self, request: Request) -> None:
-        """A request had no valid token. Raises a 429 where its address has sent too many such."""
+        """Count a request without a valid token. Raises a 429 if its address has sent too many."""
         self._failures.take(network(request.client.host if request.client else ""))
 
     def _until(self, match: re.Match[str] | None, digest: str) -> float | None:
@@ -114,7 +118,7 @@ def _unauthorized(sentence: str) -> Refusal:
 
 
 def token_of(request: Request) -> str:
-    """What a request brings to be let in; empty where it brings nothing."""
+    """The API token in a request's headers; empty if there is none."""
     scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()
@@ -122,14 +126,14 @@ def token_of(request: Request) -> str:
 
 
 def require(key: Key, scope: Scope, what: str) -> None:
-    """Refuse what a key has no scope for; `what` begins the sentence."""
+    """Refuse a request if its key lacks a scope; `what` begins the sentence."""
     if not key.allows(scope):
         have = ", ".join(key.scopes)
         raise Refusal("missing-scope", f"{what} needs the scope {scope!r}; the key has {have}")
 
 
 class Needs:
-    """A dependency: the caller's key, which must have a scope."""
+    """A FastAPI dependency: the caller's API key, which must have a scope."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -149,13 +153,13 @@ class Needs:
 
 
 def still(request: Request) -> Callable[[], bool]:
-    """Whether a request that was let in would be now, asked as often as it is answered."""
+    """A function that says whether the accepted request would still be accepted, checked again at each call."""
     gate: Gate = request.app.state.gate
     return lambda: gate.lets_in(request)
 
 
 def require_still(request: Request) -> None:
-    """Refuse a request that waited, and whose key was revoked or has expired meanwhile."""
+    """Refuse a request whose key was revoked, or whose token expired, while it waited."""
     if not still(request)():
         raise _unauthorized("The API key was revoked, or its token has expired, while the request waited")
 

@@ -1,4 +1,4 @@
-"""API keys: kept as hashes in a file, compared in constant time, rotated without a moment in which none is valid."""
+"""API keys: stored as hashes in a file, compared in constant time. After a rotation the old token works for a while."""
 
 import fcntl
 import hashlib
@@ -35,20 +35,20 @@ TOKEN = re.compile(r"^wd_([0-9a-f]{12})_([A-Za-z0-9_-]{43})$")
 
 
 class UnusableKeys(Exception):
-    """The key file cannot be used; the message says what to do."""
+    """Raised if the API key file cannot be used; the message says what to do."""
 
 
 class UnknownScope(ValueError):
-    """A key would have scopes that no key can have; the message says which there are."""
+    """Raised for a scope that no API key can have; the message lists those there are."""
 
 
 class UnknownKey(LookupError):
-    """There is no key of this id."""
+    """Raised if no API key has this id."""
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """A token that another has replaced, and until when it is taken all the same (Unix seconds)."""
+    """A rotated token of an API key, and the time until which it is accepted (Unix seconds)."""
 
     sha256: str
     expires_at: float
@@ -56,7 +56,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Key:
-    """One caller. `admin` includes every other scope but `worker`, which is no caller's: it is alone in its key.
+    """An API key. `admin` includes every other scope but `worker`, which must be a key's only scope.
 
     Its id is the owner of jobs, arrays and charges and outlives its tokens: `sha256` is that of the newest.
     """
@@ -73,7 +73,8 @@ class Key:
         return scope in self.scopes or ("admin" in self.scopes and scope != "worker")
 
     def until(self, digest: str) -> float | None:
-        """When a token with this digest stops being taken: never is infinity, None is no token of this key."""
+        """The time until which a token with this digest is accepted: infinity means forever, None that it is no token
+        of this key."""
         found = math.inf if hmac.compare_digest(digest, self.sha256) else None
         for one in self.earlier:  # all are compared, whichever it is
             if hmac.compare_digest(digest, one.sha256):
@@ -85,7 +86,7 @@ NOBODY = Key("", "", (), "0" * 64, 0.0)
 
 
 def create_key(home: Path, name: str, scopes: Iterable[str], *, file: Path | None = None) -> str:
-    """Add a key to `home`/keys.json (or `file`) and return its token, which is shown nowhere else ever again."""
+    """Add an API key to `home`/keys.json (or `file`) and return its token, which is never shown again."""
     chosen = _scopes(scopes)
     path = file or home / "keys.json"
     token = _token(secrets.token_hex(6))
@@ -97,7 +98,8 @@ def create_key(home: Path, name: str, scopes: Iterable[str], *, file: Path | Non
 
 
 def rotate_key(path: Path, key_id: str, overlap: float) -> str:
-    """Give a key another token, which it returns; those before it are taken for `overlap` seconds more at the most.
+    """Give an API key a new token, which is returned. Its earlier tokens are accepted for at most `overlap` seconds
+    more.
 
     The key stays the same owner with the same scopes. Raises UnknownKey.
     """
@@ -113,13 +115,13 @@ def rotate_key(path: Path, key_id: str, overlap: float) -> str:
 
 
 def revoke_key(path: Path, key_id: str) -> bool:
-    """Remove a key with all its tokens from the file; False when there is no such key."""
+    """Remove an API key with all its tokens from the key file; False if there is no such key."""
     with _changing(path) as keys:
         return keys.pop(key_id, None) is not None
 
 
 def require_key_file(path: Path, home: Path) -> None:
-    """Raises UnusableKeys where keys existed and the key file is gone: without it everything would be open."""
+    """Raise UnusableKeys if keys existed and the key file is gone: without it everything would be open."""
     if (home / KEYS_EXISTED).exists() and stamp(path) is None:
         raise UnusableKeys(
             f"there were API keys, and the key file {path} is gone: put it back from a backup, or create a key (which "
@@ -129,7 +131,8 @@ def require_key_file(path: Path, home: Path) -> None:
 
 
 def serve_without_keys(path: Path, home: Path) -> None:
-    """Forget that there were keys, so that a service may start without. Raises UnusableKeys while there are any."""
+    """Forget that API keys existed, so that a service may start without. Raises UnusableKeys if the file still has
+    keys."""
     with _changing(path) as keys:
         if keys:
             raise UnusableKeys(f"the key file {path} has {len(keys)} keys: revoke them first (warpdesk keys revoke ID)")
@@ -138,7 +141,7 @@ def serve_without_keys(path: Path, home: Path) -> None:
 
 
 def remember(home: Path) -> None:
-    """Note in the home that there are keys."""
+    """Note in the home that API keys exist."""
     if not (note := home / KEYS_EXISTED).exists():
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         note.touch(mode=0o600)
@@ -146,7 +149,7 @@ def remember(home: Path) -> None:
 
 
 def read_keys(path: Path) -> dict[str, Key]:
-    """The keys by id; none when there is no file."""
+    """Read the API keys from the key file, by id; empty if there is no file."""
     try:
         mode = path.stat().st_mode
         text = path.read_text("utf-8")
@@ -190,7 +193,7 @@ def _scopes(named: Iterable[str]) -> tuple[Scope, ...]:
 
 
 def _entry(key: Key) -> dict[str, Any]:
-    """A key that was never rotated is written as releases before there was rotation read it."""
+    """The JSON entry of an API key. A key that was never rotated has the format of releases before rotation."""
     return {name: value for name, value in asdict(key).items() if value or name not in ("rotated_at", "earlier")}
 
 
@@ -199,13 +202,13 @@ def _token(key_id: str) -> str:
 
 
 def digest_of(token: str) -> str:
-    """The hash by which a token is kept."""
+    """The hash under which an API token is stored."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @contextmanager
 def _changing(path: Path) -> Iterator[dict[str, Key]]:
-    """The keys of the file, written back when the block is left; one who changes them at a time."""
+    """The key file's API keys, locked for change and written back when the block is left."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -239,7 +242,7 @@ def _sync(directory: Path) -> None:
 
 
 def stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when the file does; None where there is none."""
+    """A stamp of the key file that changes when the file does; None if there is no file."""
     try:
         status = path.stat()
     except OSError:

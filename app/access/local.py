@@ -1,4 +1,4 @@
-"""The service without keys: it serves its own user on this machine, and nobody else."""
+"""Access control of a service without keys: it serves its own user on this machine, and nobody else."""
 
 import ipaddress
 import os
@@ -19,6 +19,7 @@ _FORWARDED = re.compile(
 
 @lru_cache(maxsize=16)
 def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's loopback."""
     if host == "localhost":
         return True
     try:
@@ -28,10 +29,10 @@ def is_loopback(host: str) -> bool:
 
 
 async def require_local(request: Request) -> None:
-    """Refuse other machines, other users of this one, what a proxy forwards, and pages of other sites in a browser.
+    """Refuse requests from other machines, other users, proxies, and pages of other sites in a browser.
 
-    A proxy that adds no header is known by its user, which is another one where it is a system's. A page of another
-    site reaches 127.0.0.1 by the address, or by a name of its own (DNS rebinding).
+    A proxy that adds no header is detected by its user, if it runs as another one, as a system's proxy does. A page of
+    another site reaches 127.0.0.1 by the address, or by a name of its own (DNS rebinding).
     """
     headers = request.headers
     host = headers.get("host", "").strip().lower()

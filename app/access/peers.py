@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a connection within this machine, by the kernel's tables of sockets."""
+"""The user of the process at the other end of a local connection, from the kernel's socket tables."""
 
 import ipaddress
 import struct
@@ -13,29 +13,32 @@ Address = tuple[str, int | None]
 
 
 class Peer:
-    """The other end of a connection: one for all requests on it."""
+    """The other end of a connection, shared by all requests on it."""
 
     def __init__(self, here: Address | None, there: Address | None) -> None:
         self._here, self._there = here, there
         self._user: int | None = None
 
     async def user(self) -> int | None:
-        """The uid of the process, looked up once; None where the kernel does not tell."""
+        """The uid of the connected process, looked up once; None if the kernel does not tell."""
         if self._user is None and self._here and self._there:
             self._user = await anyio.to_thread.run_sync(owner, self._there, self._here)
         return self._user
 
 
 async def user_of(request: Request) -> int | None:
-    """The uid of who sent a request; None as above. Another server than ours makes no Peer."""
+    """The uid of the process that sent a request; None if the kernel does not tell. Another server than ours makes no
+    Peer."""
     peer = getattr(request.state, "peer", None) or Peer(request.scope["server"], request.scope["client"])
     found: int | None = await peer.user()
     return found
 
 
 def owner(here: Address, there: Address) -> int | None:
-    """The uid that made the socket which is bound to `here` and connected to `there`; None where a process has no such
-    socket any more, or where there are no such tables (they are Linux's)."""
+    """The uid of the process whose local socket is bound to `here` and connected to `there`.
+
+    None if no process has such a socket any more, or if there are no socket tables (they are Linux's).
+    """
     ends = [_written(*end) for end in (here, there)]
     for table in ("tcp", "tcp6"):  # a client may speak IPv4 by a socket of IPv6
         wanted = " ".join(end[table] for end in ends if table in end).encode()
@@ -52,7 +55,7 @@ def owner(here: Address, there: Address) -> int | None:
 
 
 def _written(host: str, port: int | None) -> dict[str, str]:
-    """An address as each table has it: words of 32 bits in the machine's own order."""
+    """An address as each socket table writes it: words of 32 bits in the machine's own order."""
     address: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(host)
     if isinstance(address, ipaddress.IPv6Address):
         address = address.ipv4_mapped or address

@@ -1,4 +1,4 @@
-"""Put arrays into the store, look at them, take them out again."""
+"""Routes of arrays: upload, list, download and delete."""
 
 import asyncio
 from concurrent.futures import Future
@@ -110,7 +110,8 @@ async def _csv(request: Request, caller: Key, services: Services, columns: list[
 
 
 async def _wait_for(place: AsyncExitStack, services: Services, caller: Key) -> None:
-    """Have a place among the CSV files that are read, in turn and for a while, until the stack is left."""
+    """Wait for a turn among the CSV uploads that are parsed, for a limited time. The turn lasts until the stack is
+    left."""
     try:
         with anyio.fail_after(limits.CSV_WAIT):
             await place.enter_async_context(services.csvs.take(caller.id))
@@ -124,7 +125,7 @@ async def _wait_for(place: AsyncExitStack, services: Services, caller: Key) -> N
 
 
 async def _npy(request: Request, caller: Key, services: Services) -> StoredArray:
-    """Check and hash each piece as it comes, while a thread writes the ones before.
+    """Check and hash each piece of an .npy upload as it arrives, while a thread writes the pieces before it.
 
     The computing is done here, in the event loop, some 200 microseconds for a piece of 1 MiB: the processor has the
     bytes at hand now, and each step of a thread beside it costs two hand-overs of the interpreter's lock.
@@ -189,7 +190,8 @@ def _finish(incoming: NpyUpload, flushing: "Future[None] | None", services: Serv
 
 
 async def _done(thread: "Future[Any]") -> Any:
-    """What it returns. Being cancelled does not cancel it: a thread cannot be interrupted."""
+    """The return value of a thread's task. Canceling the wait does not cancel the task, as threads cannot be
+    interrupted."""
     waiting = asyncio.wrap_future(thread)
     await asyncio.wait([waiting])
     return waiting.result()

@@ -1,4 +1,4 @@
-"""Budgets over HTTP: made once, charged by jobs, with a chain of entries that administrators can replay."""
+"""Routes of privacy budgets: created once, charged by jobs, with a chain of entries that administrators can verify."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

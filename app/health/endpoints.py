@@ -1,4 +1,4 @@
-"""Tell the truth about this process, the queue and the workers."""
+"""Health routes: the state of this process, the queue, the workers and their GPUs."""
 
 import time
 from collections import Counter, defaultdict
@@ -107,7 +107,7 @@ def _waiting(workers: Sequence[WorkerReport]) -> list[str]:
 
 
 def _gpus(workers: Sequence[WorkerReport]) -> list[str]:
-    """What is wrong with GPUs although jobs run; why is for keys, not for everyone."""
+    """Sentences for GPUs that are degraded, quarantined or kept off although jobs run. The causes need a key."""
     gpus = [worker.gpu for worker in workers if worker.gpu is not None]
     states = Counter(gpu.state for gpu in gpus)
     kept_off = Counter(breaker.what for gpu in gpus for breaker in gpu.breakers)
@@ -125,7 +125,7 @@ def _disabled(worker: WorkerReport) -> set[str]:
 
 
 def _failures(workers: Sequence[WorkerReport]) -> list[str]:
-    """A sentence for each failing example, with the kinds of errors; what they say is for keys, not for everyone."""
+    """A sentence for each failing example, with the kinds of errors. The errors' messages are for keys alone."""
     errors: dict[tuple[str, str | None, bool], list[str]] = defaultdict(list)
     for worker in workers:
         for failure in worker.failed_examples:
@@ -263,7 +263,7 @@ def _driver(worker: WorkerReport, driver: GpuReport) -> schemas.GpuDriver:
 
 
 def _age(worker: WorkerReport, driver: GpuReport | None) -> float | None:
-    """How old the driver's reading is now, in seconds: the report of it is of a while ago too."""
+    """The age of the driver's reading now, in seconds: the report that holds it is of a while ago too."""
     if driver is None or driver.age_seconds is None:
         return None
     return round(driver.age_seconds + max(0.0, time.time() - worker.reported_at), 3)

@@ -1,4 +1,4 @@
-"""Amounts that are sent as JSON numbers, taken as they are written: 0.1 is a tenth, and not the float beside it."""
+"""Parser of privacy amounts in JSON requests: a JSON number is kept as its decimal text, so 0.1 is exactly a tenth."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -11,14 +11,14 @@ from warpdesk_server.kernels.operation import Operation
 
 
 class Amounts:
-    """Knows where in the parameters of each operation an amount can be."""
+    """The positions of privacy amounts in the parameters of each operation."""
 
     def __init__(self, operations: Mapping[str, Operation]) -> None:
         schemas = {name: operation.params.model_json_schema() for name, operation in operations.items()}
         self._schemas = {name: schema for name, schema in schemas.items() if f"'{FORMAT}'" in str(schema)}
 
     def of_job(self, parsed: object, body: bytes) -> object:
-        """The submission with its amounts as text. `parsed` is what `body` was parsed to, and is changed."""
+        """A job submission with its privacy amounts as text. `parsed` is the parsed `body`, and is changed in place."""
         if not isinstance(parsed, dict) or not isinstance(parsed.get("operation"), str):
             return parsed
         schema, params = self._schemas.get(parsed["operation"]), parsed.get("params")
@@ -29,12 +29,13 @@ class Amounts:
 
 
 def of_body(body: bytes, schema: dict[str, Any]) -> object:
-    """A body of this schema, its amounts as text; raises ValueError as the parser does."""
+    """Parse a request body of this schema, with its privacy amounts as text. Raises ValueError as the parser does."""
     exact = jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True, float_mode="decimal")
     return _written(exact, schema, schema.get("$defs", {}))
 
 
 def _has_fraction(value: Any) -> bool:
+    """Whether parsed JSON has a number with a fraction."""
     if isinstance(value, dict):
         return any(map(_has_fraction, value.values()))
     if isinstance(value, list):
@@ -43,7 +44,7 @@ def _has_fraction(value: Any) -> bool:
 
 
 def _written(value: Any, schema: Any, defs: Mapping[str, Any]) -> Any:
-    """The value with text where the schema has an amount, and floats elsewhere."""
+    """Convert parsed JSON: a decimal becomes text where the schema has a privacy amount, and a float elsewhere."""
     places = _places(schema, defs)
     if isinstance(value, dict):
         groups = [place["properties"] for place in places if "properties" in place]
@@ -59,7 +60,7 @@ def _written(value: Any, schema: Any, defs: Mapping[str, Any]) -> Any:
 
 
 def _places(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A schema and all that it refers to or chooses from."""
+    """A JSON schema, with all the schemas that it refers to or chooses from."""
     if "$ref" in schema:
         return _places(defs[schema["$ref"].rpartition("/")[2]], defs)
     within = [

@@ -1,4 +1,4 @@
-"""What a power cut leaves: how soon the connected Redis and the store have on the disk what they take."""
+"""Durability of writes: how soon the connected Redis and the store have on the disk what they accept."""
 
 from typing import Literal
 
@@ -22,14 +22,19 @@ DOCUMENTED = {
 
 
 def weakest(redis: Durability, store: Forced) -> Durability:
-    """What the connected Redis does, and no more than the profile asks of it. With the profile `everysec` files are not
-    forced: they follow within the half minute in which a kernel writes them."""
+    """The durability that the API reports: that of the connected Redis, and no more than the store's profile.
+
+    With the profile `everysec` files are not forced: they follow within the half minute in which a kernel writes them.
+    """
     return "everysec" if (redis, store) == ("always", "everysec") else redis
 
 
 def of_redis(connection: Redis) -> Durability:
-    """`always`: each write is on the disk before it is confirmed; `everysec`: about a second later; `none`: at some
-    time or never. A server that does not tell is `unknown`. Raises RedisError where it cannot be asked."""
+    """The durability of the connected Redis. Raises RedisError if it cannot be asked.
+
+    `always`: each write is on the disk before it is confirmed; `everysec`: about a second later; `none`: at some time
+    or never; `unknown`: the server does not say.
+    """
     try:
         found = connection.config_get("*append*")
     except ResponseError:  # a managed server without CONFIG, or a user who may not ask
@@ -42,6 +47,7 @@ def of_redis(connection: Redis) -> Durability:
 
 
 def _by_information(connection: Redis) -> Durability:
+    """The durability of a Redis that refuses CONFIG, from its INFO."""
     try:
         enabled = connection.info("persistence").get("aof_enabled")
     except ResponseError:

@@ -1,4 +1,4 @@
-"""Every way a request can fail, answered as RFC 9457 problem details: a code, a sentence, the numbers."""
+"""The API's errors: every way a request can fail, answered as RFC 9457 problem details with a code and a sentence."""
 
 import errno
 import logging
@@ -111,7 +111,7 @@ _HEADERS: dict[str, Mapping[str, str]] = {
 
 
 class Refusal(Exception):
-    """A request that is refused: what the caller will read."""
+    """An exception that refuses a request; it becomes the problem document that the caller reads."""
 
     def __init__(
         self,
@@ -134,13 +134,15 @@ class Refusal(Exception):
 
 
 def refuse_at(code: str, pointer: str, detail: str) -> Refusal:
-    """A refusal about one place in the request."""
+    """A refusal that points to one place in the request."""
     return Refusal(code, detail, Problem(pointer, detail))
 
 
 def refusal_of(error: Refused | DatabaseUnavailable, pointer: str | None = None) -> Refusal:
-    """What a caller reads of an error of budgets or rounds. `pointer`: what the error's own stands for in this request,
-    the request as a whole."""
+    """Translate an error of privacy budgets or rounds into a refusal.
+
+    `pointer` is the JSON pointer to the error's own root in this request.
+    """
     if isinstance(error, DatabaseUnavailable):
         return ledger_unavailable(reason_of(error))
     sentence = str(error)
@@ -157,7 +159,7 @@ def ledger_unavailable(reason: str) -> Refusal:
 
 
 def reason_of(error: Exception) -> str:
-    """What the log says of an error: the text of any other could hold anything."""
+    """The reason of an error for the log. An unforeseen error is logged by type alone: its text could hold anything."""
     return str(error) if isinstance(error, LedgerBehind | WrongKey) else type(error).__name__
 
 
@@ -260,7 +262,7 @@ def _methods(request: Request) -> list[str]:
 
 
 def unforeseen(method: str, path: str, error: Exception) -> Response:
-    """What is left: a full disk, too many open files, or a fault of ours, whose reason goes to the log alone."""
+    """Answer an unforeseen error: a full disk, too many open files, or a bug. The reason goes to the log alone."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         log.error("the disk is full: %s", error.strerror)
         sentence = error.sentence if isinstance(error, Reserved) else "The disk that holds arrays is full"
@@ -274,7 +276,7 @@ def unforeseen(method: str, path: str, error: Exception) -> Response:
 
 
 def sentence_of(problems: Sequence[Problem], count: int | None = None) -> str:
-    """One sentence for so many problems, of which these are the first, or all."""
+    """Join validation problems into one sentence. It lists the first of them, or all."""
     count = len(problems) if count is None else count
     if count == 1:
         return problems[0].detail

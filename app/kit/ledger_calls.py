@@ -1,4 +1,4 @@
-"""Calls to the database of budgets and rounds, in its own threads, whose errors become refusals."""
+"""Calls to the database of privacy budgets and rounds, in threads of their own. Their errors become refusals."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,8 +16,10 @@ PATIENCE = 10.0  # seconds that a caller waits for the ledger
 
 
 async def in_time(threads: Threads, owner: str, call: Callable[[], T], patience: float = PATIENCE) -> T:
-    """The answer of a call, or `ledger-unavailable` after `patience` seconds. A call that hangs keeps its thread: there
-    are few, and one owner has at most half of them."""
+    """Call the ledger's database; refuse with `ledger-unavailable` after `patience` seconds.
+
+    A call that hangs keeps its thread: there are few, and one owner has at most half of them.
+    """
     try:
         with anyio.fail_after(patience):
             return await to_the_end(threads, owner, call)
@@ -26,7 +28,7 @@ async def in_time(threads: Threads, owner: str, call: Callable[[], T], patience:
 
 
 async def to_the_end(threads: Threads, owner: str, call: Callable[[], T]) -> T:
-    """The answer of a call, however long it takes."""
+    """Call the ledger's database, and wait however long it takes."""
     try:
         return await threads.run(owner, call)
     except (Refused, DatabaseUnavailable) as error:

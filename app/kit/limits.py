@@ -99,10 +99,10 @@ _MOST = 10_000  # buckets that are kept
 
 
 class Limits:
-    """Each may send `burst` requests at once and `rate` a second on average; `sentence` says so to who sends more.
+    """A rate limit for each sender: `burst` requests at once, and `rate` a second on average.
 
-    However many come, 10,000 buckets are kept: full ones are forgotten first, which changes nothing, then those that
-    were counted longest ago.
+    `sentence` is the refusal's text. It keeps 10,000 token buckets. Full ones are forgotten first, which changes
+    nothing, then those that were used longest ago.
     """
 
     def __init__(self, rate: float, burst: int, sentence: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -113,7 +113,7 @@ class Limits:
         self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted; the latest last
 
     def take(self, whose: str) -> None:
-        """Count one request, or refuse it with 429 and the seconds after which one more is due."""
+        """Count one request of a sender, or refuse it with 429 and the seconds until the next one is allowed."""
         now = self._clock()
         tokens, counted = self._buckets.pop(whose, (self._burst, now))
         tokens = min(self._burst, tokens + (now - counted) * self._rate)
@@ -138,7 +138,7 @@ class Limits:
 
 
 class Shares:
-    """A finite supply, of places or of bytes, of which every owner may hold `each` at once and all together `whole`.
+    """A quota of places or bytes: every owner may hold `each` at once, and all owners together `whole`.
 
     `what` names the supply in a refusal, `owner` the kind of owner. It may be used by any thread.
     """
@@ -151,16 +151,16 @@ class Shares:
         self._total = 0
 
     def take(self, owner: str, amount: int = 1) -> "Share":
-        """Take some until the share is closed: `with shares.take(key.id):`.
+        """Take a share of the quota until the share is closed: `with shares.take(key.id):`.
 
-        Refused with 429 where the owner would hold too much, with 503 where all together would.
+        Refused with 429 if the owner would hold too much, with 503 if all owners together would.
         """
         share = Share(self, owner)
         share.grow(amount)
         return share
 
     def held(self, owner: str | None = None) -> int:
-        """What one owner holds, or all together."""
+        """The amount of the quota that one owner holds, or all owners together."""
         return self._total if owner is None else self._held.get(owner, 0)
 
     def _add(self, owner: str, amount: int) -> None:
@@ -186,19 +186,19 @@ class Shares:
 
 
 class Share:
-    """What one owner holds of a supply, until it is closed."""
+    """One owner's share of a quota, held until it is closed."""
 
     def __init__(self, shares: Shares, owner: str) -> None:
         self._shares, self._owner = shares, owner
         self.amount = 0
 
     def grow(self, amount: int) -> None:
-        """Take more of the same supply, or refuse as `Shares.take` does and hold what is held."""
+        """Grow the share, or refuse as `Shares.take` does and leave it unchanged."""
         self._shares._add(self._owner, amount)
         self.amount += amount
 
     def fits(self, amount: int) -> bool:
-        """Take more where that is free; returns whether it was."""
+        """Grow the share if that much is free; returns whether it did."""
         try:
             self.grow(amount)
         except Refusal:
@@ -206,12 +206,12 @@ class Share:
         return True
 
     def shrink(self, amount: int) -> None:
-        """Give some of it back."""
+        """Give a part of the share back."""
         self.amount -= amount
         self._shares._give_back(self._owner, amount)
 
     def close(self) -> None:
-        """Give all of it back. A second call does nothing."""
+        """Give the whole share back. A second call does nothing."""
         self.shrink(self.amount)
 
     def __enter__(self) -> "Share":
@@ -224,7 +224,7 @@ class Share:
 
 
 def network(address: str) -> str:
-    """What counts as one sender: an IPv4 address, or the /64 that one line has of IPv6."""
+    """The network that counts as one sender for rate limits: an IPv4 address, or the /64 of an IPv6 line."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Places at work that few may do at once, given to owners in turn."""
+"""A fair semaphore for slow work: a limited number of places, given to owners in turn."""
 
 import asyncio
 from collections import Counter, deque
@@ -7,8 +7,10 @@ from contextlib import asynccontextmanager
 
 
 class Places:
-    """So many places in all, of which one owner has at most `each`; one that is free goes to the waiting owner who has
-    the fewest. An owner's own requests are served in the order in which they came."""
+    """A fair semaphore with `whole` places, of which one owner has at most `each`.
+
+    A free place goes to the waiting owner who has the fewest. An owner's own requests are served in order of arrival.
+    """
 
     def __init__(self, whole: int, each: int) -> None:
         self._free, self._each = whole, each
@@ -17,13 +19,13 @@ class Places:
         self.present: Counter[str] = Counter()  # requests that have a place or wait for one, by owner
 
     def ahead(self, owner: str) -> int:
-        """Requests that get a place before the owner's next one."""
+        """The number of requests that get a place before the owner's next request."""
         own = self.present[owner]
         return own + sum(min(count, own + 1) for other, count in self.present.items() if other != owner)
 
     @asynccontextmanager
     async def take(self, owner: str) -> AsyncIterator[None]:
-        """Wait for a place, and have it until the block is left."""
+        """Wait for a place, and hold it until the block is left."""
         self.present[owner] += 1
         try:
             await self._enter(owner)

@@ -1,4 +1,4 @@
-"""What each kind of problem means: where the `type` of an error leads."""
+"""The route that documents each error code: the `type` of a problem document leads there."""
 
 from fastapi import APIRouter
 

@@ -1,4 +1,4 @@
-"""Single flight: of requests for the same thing one works at a time, and leaves its outcome to the next."""
+"""Single flight: of the requests with one name, one works at a time, and passes its outcome to those that wait."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass
 class Flight(Generic[T]):
-    """The requests with one name: who holds the lock works, and may set `outcome` for those that wait."""
+    """The requests of one name. The holder of the lock does the work, and may set `outcome` for those that wait."""
 
     outcome: T | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -19,7 +19,7 @@ class Flight(Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """One request at a time for each name."""
+    """Locks by name: one request at a time for each name."""
 
     def __init__(self) -> None:
         self._flights: dict[str, Flight[T]] = {}

@@ -1,4 +1,4 @@
-"""Threads for calls that may hang: a call keeps its thread until it ends, though its caller has gone."""
+"""A thread pool for calls that may hang: a call keeps its thread until it ends, even if its caller has gone."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,15 +12,19 @@ T = TypeVar("T")
 
 
 class Threads:
-    """So many threads, of which the calls of one owner have at most `each` at once. Calls wait for one in turn."""
+    """A thread pool of `whole` threads, of which one owner's calls have at most `each`. Calls wait for a thread in
+    turn."""
 
     def __init__(self, name: str, whole: int, each: int) -> None:
         self._pool = ThreadPoolExecutor(whole, thread_name_prefix=name)
         self._places = Places(whole, each)
 
     async def run(self, owner: str, call: Callable[[], T]) -> T:
-        """The answer of a call. Who is canceled while it runs gets no answer, and the call goes on in its place; of one
-        that has not begun nothing is left. (AnyIO's limiters count an abandoned call no more, and start a thread.)
+        """Run a call in the pool and return its answer. If the caller is canceled, a running call goes on and keeps its
+        thread.
+
+        A call that has not begun is dropped. (AnyIO's limiters stop counting an abandoned call, and start another
+        thread.)
         """
         begun = False
 
@@ -41,11 +45,11 @@ class Threads:
             raise
 
     def close(self) -> None:
-        """Wait for no call: it may hang."""
+        """Shut the pool down without waiting for running calls, since they may hang."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _forget(turn: "asyncio.Task[object]") -> None:
-    """Nobody waits for its answer, nor for its error."""
+    """Retrieve the error of an abandoned call, so that asyncio does not log it."""
     if not turn.cancelled():
         turn.exception()

@@ -1,4 +1,4 @@
-"""Attempts that workers of other hosts speak of: whether one runs, and whose claim it is."""
+"""Job attempts named by remote workers: whether the attempt is running, and who claimed it."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,6 +10,7 @@ from warpdesk_server.workers.store.protocol import attempt_of
 
 
 def attempt_named(name: str) -> tuple[str, int]:
+    """Parse the name of an attempt into job id and number. Refuses a malformed name."""
     try:
         return attempt_of(name)
     except ValueError as error:
@@ -17,17 +18,17 @@ def attempt_named(name: str) -> tuple[str, int]:
 
 
 async def records_of(services: Services, names: Iterable[str]) -> dict[str, JobRecord | None]:
-    """The jobs of these attempts."""
+    """The job records of the named attempts."""
     jobs_of = {name: attempt_named(name)[0] for name in names}
     records = await services.queue(lambda jobs: jobs.checked(list(jobs_of.values())))
     return dict(zip(jobs_of, records, strict=True))
 
 
 def running(name: str, record: JobRecord | None, token: str) -> JobRecord | Refusal:
-    """The job of an attempt, where the attempt is the one that runs, by the claim that has this token.
+    """The job record of an attempt that is running under the claim with this token; otherwise the refusal.
 
-    Workers may write the record: that it runs is theirs to say, but not what it asks for, nor that what the API has
-    ended runs again.
+    Workers may write the record. They decide that an attempt runs, but not what it asks for. They cannot run again what
+    the API has ended.
     """
     if record is None or record.state is not State.RUNNING or record.attempt != attempt_named(name)[1]:
         return Refusal("stale-attempt", f"{name} is not the attempt that runs")
@@ -39,14 +40,14 @@ def running(name: str, record: JobRecord | None, token: str) -> JobRecord | Refu
 
 
 async def claimed(services: Services, claims: Mapping[str, str]) -> dict[str, JobRecord | Refusal]:
-    """The jobs of these attempts, where the attempt is the one that runs and was claimed by who asks."""
+    """The job record of each attempt, or its refusal if it is not running or another worker claimed it."""
     return {name: running(name, record, claims[name]) for name, record in (await records_of(services, claims)).items()}
 
 
 def may_delete(name: str, record: JobRecord | None, token: str) -> bool:
-    """Whether who claimed an attempt, which the token shows, may delete its result: until it is the answer.
+    """Whether the holder of an attempt's claim token may delete its result: until it is the job's answer.
 
-    The ledger may give the next attempt that of an earlier one, where a budget was charged for it.
+    A charged job's result stays: the ledger may give an earlier attempt's answer to the next one.
     """
     return (
         record is not None
@@ -58,8 +59,10 @@ def may_delete(name: str, record: JobRecord | None, token: str) -> bool:
 
 
 def is_unwanted(name: str, record: JobRecord | None) -> bool:
-    """Whether what came too late will be nobody's answer. While the attempt runs another request may have been told
-    that it is kept, and its end may be under way."""
+    """Whether a result that arrived too late will be no job's answer.
+
+    While the attempt runs, another request may have been told that the result is kept, and the job may be about to end.
+    """
     return (
         record is not None
         and record.request.charge is None

@@ -1,8 +1,8 @@
-"""Routes for workers of other hosts: they read the inputs of the jobs they run, and send the results.
+"""Routes for remote workers: they read the inputs of the jobs they run, and send the results.
 
-Their keys have the scope `worker` and own nothing. A worker may read and write what belongs to an attempt that runs:
-it names the attempt and shows the token of its claim, which no other worker has. This is a contract between two
-processes of one release, and no part of the OpenAPI document. The other end is `workers/store/remote`.
+Their keys have the scope `worker` and own nothing. A worker may read and write what belongs to a running attempt: it
+names the attempt and shows the token of its claim, which no other worker has. This is a contract between two processes
+of one release, and no part of the OpenAPI document. The other end is `workers/store/remote`.
 """
 
 import json
@@ -169,13 +169,15 @@ async def _pieces(content: Iterable[bytes]) -> AsyncIterator[memoryview]:
 
 
 def _place(record: JobRecord, name: str) -> tuple[str, str]:
-    """Whose array an input is, and its id; "" where there is no such input."""
+    """The owner and id of a job's input array; the id is "" if the job has no such input."""
     return record.request.owner, record.request.inputs.get(name, "")
 
 
 def _input_info(services: Services, record: JobRecord, name: str) -> ArrayInfo | None:
-    """What is known of an input; None where it is gone, or is not what a budget was charged for, which a worker of
-    another host cannot see. Reads files: call it in a thread."""
+    """The description of a job's input array; None if it is gone or its content changed since a budget was charged.
+
+    A remote worker cannot detect that change. Reads files: call it in a thread.
+    """
     owner, array_id = _place(record, name)
     info = services.store.info_of(owner, array_id) if array_id else None
     if info is not None and record.request.charge is not None and not services.store.intact(owner, array_id):

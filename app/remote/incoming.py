@@ -1,4 +1,4 @@
-"""Results of workers of other hosts on their way in: read in pieces, checked, and moved to the results of the store."""
+"""The upload of results from remote workers: read in pieces, checked, and moved to the results of the store."""
 
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -25,14 +25,14 @@ from warpdesk_server.workers.store.npy_writer import NpyWriter
 
 
 class Pieces:
-    """A request's body, as much of it at a time as is wanted."""
+    """A reader of a result upload's body, for as many bytes at a time as are wanted."""
 
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
         self._pieces = pieces
         self._left = memoryview(b"")
 
     async def some(self, most: int) -> memoryview:
-        """The next bytes, at least one."""
+        """Read the next bytes of the upload, at least one and at most `most`."""
         while not self._left:
             try:
                 self._left = memoryview(await anext(self._pieces))
@@ -42,13 +42,14 @@ class Pieces:
         return taken
 
     async def exactly(self, size: int) -> bytearray:
+        """Read exactly `size` bytes of the upload."""
         taken = bytearray()
         while len(taken) < size:
             taken += await self.some(size - len(taken))
         return taken
 
     async def end(self) -> None:
-        """Refuse what comes after the end."""
+        """Refuse an upload with bytes after its announced end."""
         while not self._left:
             try:
                 self._left = memoryview(await anext(self._pieces))
@@ -58,7 +59,10 @@ class Pieces:
 
 
 async def read_manifest(body: Pieces, limit: int, share: Share) -> SentResults:
-    """What the body begins with, whose every file has a length that can be told. It counts before it is read."""
+    """Read the manifest that a result upload begins with. It gives the length of every file.
+
+    The manifest's own length is added to the share before it is read.
+    """
     size = int.from_bytes(await body.exactly(4), "big")
     if size > limits.DOCUMENTS:
         raise Refusal("body-too-large", f"The documents are {size} bytes; the limit is {limits.DOCUMENTS}")
@@ -89,7 +93,7 @@ def _arrays(document: ResultDocument) -> dict[str, ArrayOutput]:
 
 
 def _mismatch(operation: Operation | None, request: JobRequest, document: ResultDocument) -> str | None:
-    """Why a document is not the result of a job, if it is not."""
+    """The reason why an uploaded document is not the result of a job; None if it is."""
     if document.job != request.id or document.operation != request.operation:
         return f"It is the result of {document.operation} of {document.job}"
     if operation is None:
@@ -103,7 +107,7 @@ def _mismatch(operation: Operation | None, request: JobRequest, document: Result
 
 
 class Incoming:
-    """A result on its way in; one that is refused is read over."""
+    """One uploaded result. The files of a refused result are read and dropped."""
 
     def __init__(self, services: Services, sent: SentResult, found: JobRecord | Refusal) -> None:
         self.name = sent.name
@@ -124,7 +128,7 @@ class Incoming:
         self._place = services.store.incoming(sent.name, found.request.owner)
 
     async def receive(self, body: Pieces) -> AsyncIterator[int]:
-        """Take the files; yields how many bytes more are held."""
+        """Read the result's files from the upload; yields how many more bytes are held in memory."""
         for name, array in _arrays(self._document).items():
             writer = None
             header = npy.header(array.dtype, array.shape)
@@ -141,13 +145,15 @@ class Incoming:
                     yield len(piece)
 
     def write(self) -> None:
-        """Write what is held. In a thread."""
+        """Write the held bytes to the store. Call it in a thread."""
         for writer in self._writers.values():
             writer.flush()
 
     def move(self) -> bool:
-        """Finish the files and be the attempt's result, though perhaps not on the disk yet, unless it has one: then
-        this one is dropped, and the answer is False. In a thread."""
+        """Finish the files and publish them as the attempt's result, perhaps not on the disk yet. Call it in a thread.
+
+        If the attempt has a result already, this one is dropped, and False is returned.
+        """
         assert self._place is not None  # noqa: S101
         outputs = {
             name: output.model_copy(update={"id": self._writers[name].finish()})
@@ -159,7 +165,7 @@ class Incoming:
         return self._place.move(self._document.model_copy(update=document).model_dump_json())
 
     def discard(self) -> None:
-        """Delete what came, unless it was moved."""
+        """Delete the uploaded files, unless they were published."""
         for writer in self._writers.values():
             writer.close()
         if self._place is not None:
@@ -173,7 +179,8 @@ def begin(
 
 
 async def receive(body: Pieces, incoming: Sequence[Incoming], share: Share) -> None:
-    """Hash each piece as it comes, and write many at once; each at once where the share has no room for it."""
+    """Read the uploaded results, hashing each piece as it arrives. Pieces are written many at once, or singly if the
+    share is full."""
     waiting = list[Incoming]()
     for result in incoming:
         waiting.append(result)
@@ -190,7 +197,7 @@ def _write(incoming: Sequence[Incoming]) -> None:
 
 
 def keep(services: Services, incoming: Sequence[Incoming]) -> set[str]:
-    """Have all that came on the disk; the names of what is there by this request."""
+    """Publish the uploaded results and force them to the disk; returns the names that this request published."""
     taken = [result for result in incoming if result.refusal is None]
     moved = {result.name for result in taken if result.move()}
     for error in services.store.finish_results([result.name for result in taken]).values():

@@ -1,7 +1,7 @@
-"""Move rounds of secure aggregation on: end phases whose time is over, have the sum made, erase what was secret.
+"""The driver of secure-aggregation rounds: a loop that ends late phases, queues the sum's job, and erases secrets.
 
-Every API process does it, and none has to live: each step can be done again, and who is first is settled in the
-database and by the job's key.
+Every API process runs it, and none has to live: each step can be repeated. The database and the job's key decide which
+process is first.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ EVERY = 0.5  # seconds between two looks, where nothing tells that there is some
 
 
 async def drive(services: Services) -> None:
-    """Work on every round for which there is something to do, each by itself. What fails is tried again."""
+    """The driver loop: work on every round that is due, each in a task of its own. What fails is tried again."""
     working = dict[str, asyncio.Task[None]]()
     logged = dict[str, str]()  # one line for what goes no further, not one for each look
     try:
@@ -61,6 +61,7 @@ async def drive(services: Services) -> None:
 
 
 def _tell(what: str, why: str, logged: dict[str, str]) -> None:
+    """Log why a round cannot go on, once for each reason."""
     if why and logged.get(what) != why:
         log.warning("%s goes no further for now: %s", what, why)
         logged[what] = why
@@ -69,7 +70,8 @@ def _tell(what: str, why: str, logged: dict[str, str]) -> None:
 
 
 def _reason(ended: "asyncio.Task[None]") -> str:
-    """Why a step went no further, empty where it did: the text of an error that nobody foresaw could hold anything."""
+    """The reason for the log why a round's step failed, empty if it did not. An unforeseen error is logged by type
+    alone."""
     if ended.cancelled():  # by a library's time limit, say: to ask for its exception would end the driver
         return "the step was canceled"
     error = ended.exception()
@@ -79,6 +81,7 @@ def _reason(ended: "asyncio.Task[None]") -> str:
 
 
 async def _step(services: Services, round_id: str) -> None:
+    """Move one round on by a step: end its phase, aggregate it, or erase it."""
     phase = await anyio.to_thread.run_sync(services.rounds.advance, round_id)
     if phase == "aggregating":
         await _aggregate(services, round_id)
@@ -88,7 +91,7 @@ async def _step(services: Services, round_id: str) -> None:
 
 
 async def _aggregate(services: Services, round_id: str) -> None:
-    """Have the job of the sum queued, or see how it ended."""
+    """Queue the aggregation job of a round, or end the round as the job ended."""
     status = await anyio.to_thread.run_sync(services.rounds.status, round_id)
     if status.job_id is not None and await _followed(services, status, status.job_id):
         return
@@ -118,7 +121,7 @@ async def _aggregate(services: Services, round_id: str) -> None:
 
 
 async def _followed(services: Services, status: Status, job_id: str) -> bool:
-    """Whether the job is known; if it has ended, so has the round."""
+    """Whether the round's aggregation job is known. If it has ended, the round is ended too."""
     record = await services.queue(lambda jobs: jobs.get(job_id))
     if record is None:
         return False  # Redis has lost it: all that it was made from is still there
@@ -137,8 +140,10 @@ async def _abort(services: Services, round_id: str, why: str) -> None:
 
 
 def _prepared(services: Services, work: Aggregation) -> dict[str, Any]:
-    """Work out the seeds, publish the job's inputs and return its submission, the same however often it is done.
-    Computes and writes files: call it in a thread. Raises Unrecoverable."""
+    """Recover the mask seeds, publish the aggregation job's inputs, and return its submission, the same at each repeat.
+
+    Computes and writes files: call it in a thread. Raises Unrecoverable.
+    """
     kept, dtype = set(work.survivors), _dtype(work)
     rows = services.store.rows(work.round_id, len(work.order), work.row_bytes)
     keep = [row for row, client in enumerate(work.order) if client in kept]
@@ -172,8 +177,10 @@ def _dtype(work: Aggregation) -> DType:
 
 
 async def _erase(services: Services, round_id: str) -> None:
-    """Delete what was secret, and what it was computed from: files first, so that a crash leaves the round to be erased
-    again."""
+    """Erase a round's secrets, and the arrays and rows that they came from.
+
+    Files go first, so that after a crash the round is erased again.
+    """
     status = await anyio.to_thread.run_sync(services.rounds.status, round_id)
     await _delete(services, status.owner, await anyio.to_thread.run_sync(services.rounds.arrays, round_id))
     await anyio.to_thread.run_sync(services.store.rows(round_id, 0, 0).delete)

@@ -1,4 +1,4 @@
-"""A masked vector on its way in: written as it comes, and erased unless it becomes part of the sum."""
+"""The upload of a client's masked vector to a round: written as it arrives, and erased unless it is part of the sum."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def receive(request: Request, services: Services, member: Member) -> None:
-    """Take the vector of a member, or refuse it and leave nothing of it."""
+    """Receive the masked vector of a member, or refuse it and erase what arrived."""
     place = await services.ask_ledger(member.owner, lambda: services.rounds.place(member))
     declared = bodies.declared_length(request)
     if declared is not None and declared != place.row_bytes:
@@ -57,7 +57,7 @@ async def receive(request: Request, services: Services, member: Member) -> None:
 
 
 async def _write(request: Request, row: Row, size: int, share: Share) -> None:
-    """Write pieces as they come; few are held, and none where the share has no room for them."""
+    """Write the pieces of a masked vector as they arrive. Few are held in memory, and none if the share has no room."""
     received = 0
     pieces = list[bytes]()
     async for piece in request.stream():
@@ -80,7 +80,7 @@ async def _write(request: Request, row: Row, size: int, share: Share) -> None:
 
 
 async def _erase_unless_counted(services: Services, member: Member, row: Row) -> None:
-    """Leave nothing of a vector that is not part of the sum. Where the database cannot say whether it is, it stays."""
+    """Erase a masked vector that is not part of the round's sum. It stays if the database cannot say whether it is."""
     try:
         counted = await _settled(services, member.owner, lambda: services.rounds.counts_masked(member))
     except Refusal:
@@ -90,7 +90,7 @@ async def _erase_unless_counted(services: Services, member: Member, row: Row) ->
 
 
 async def _settled(services: Services, owner: str, ask: Callable[[], T]) -> T:
-    """The answer of the database, however long it takes: a call that was made must not take effect unnoticed."""
+    """Call the round's database and wait however long it takes: a call that was made must not take effect unnoticed."""
     with anyio.CancelScope(shield=True):
         answer = await ledger_calls.to_the_end(services.ledger_threads, owner, ask)
     return answer  # noqa: RET504 (to mypy the scope could swallow an error)
