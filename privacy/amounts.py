@@ -77,5 +77,6 @@ def within(one: Amounts, limit: Amounts) -> bool:
 
 
 def _decimal(amount: int, places: int) -> str:
+    """Format a privacy amount as an exact decimal string."""
     sign, (whole, part) = "-" if amount < 0 else "", divmod(abs(amount), 10**places)
     return f"{sign}{whole}.{part:0{places}d}".rstrip("0").rstrip(".")

@@ -153,7 +153,7 @@ class NoiseKey:
 
 @dataclass(frozen=True)
 class Released:
-    """The stored answer of a released charge."""
+    """The answer of a released charge: where it is stored (`outcome`, JSON), and its keyed digest."""
 
     outcome: str
     digest: str  # keyed, of the answer

@@ -70,6 +70,7 @@ class Key:
     earlier: tuple[Earlier, ...] = ()
 
     def allows(self, scope: Scope) -> bool:
+        """Whether the API key has a scope."""
         return scope in self.scopes or ("admin" in self.scopes and scope != "worker")
 
     def until(self, digest: str) -> float | None:
@@ -177,6 +178,7 @@ def _key(entry: dict[str, Any]) -> Key:
 
 
 def _with_realtime(key: Key) -> Key:
+    """The API key with the scope realtime too if it may submit: files without a version are older than that scope."""
     return replace(key, scopes=_scopes({*key.scopes, "realtime"})) if "submit" in key.scopes else key
 
 

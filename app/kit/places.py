@@ -65,6 +65,7 @@ class Places:
         self._serve()
 
     def _serve(self) -> None:
+        """Give free places to the waiting owners who hold the fewest."""
         while self._free and (able := [owner for owner in self._waiting if self._held[owner] < self._each]):
             owner = min(able, key=self._held.__getitem__)
             waiting = self._waiting.pop(owner)

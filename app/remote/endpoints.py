@@ -44,13 +44,13 @@ _PIECE = 256 << 10  # of inputs: what the connection holds of them counts as sen
 
 @router.get("")
 async def greet(_: Worker) -> Response:
-    """The service is there and takes the key; which release it is."""
+    """Greet a remote worker whose key is valid. The header `Warpdesk-Version` names the service's release."""
     return Response(status_code=204, headers={"Warpdesk-Version": version("warpdesk")})
 
 
 @router.get("/inputs/{attempt}/{name}")
 async def read_input(attempt: str, name: str, request: Request, _: Worker, services: ServicesDep) -> Response:
-    """An input of an attempt that runs, as an .npy file; what is known of it is in the header `Warpdesk-Array`."""
+    """Send an input of a running attempt as an .npy file. The header `Warpdesk-Array` describes the array."""
     found = (await attempts.claimed(services, {attempt: request.headers.get(CLAIM, "")}))[attempt]
     if isinstance(found, Refusal):
         raise found
@@ -145,7 +145,10 @@ async def take_results(request: Request, caller: Worker, services: ServicesDep) 
 
 @router.delete("/results/{attempt}")
 async def delete_result(attempt: str, request: Request, _: Worker, services: ServicesDep) -> Response:
-    """Delete what an attempt sent that is no answer, for who claimed it. What nobody deletes is swept in time."""
+    """Delete a result that an attempt sent and that is no answer, for the worker that claimed it.
+
+    Results that nobody deletes are swept in time.
+    """
     record = (await attempts.records_of(services, [attempt]))[attempt]
     if not attempts.may_delete(attempt, record, request.headers.get(CLAIM, "")):
         raise Refusal("result-committed", f"{attempt} is an answer, or may be one")
@@ -155,7 +158,7 @@ async def delete_result(attempt: str, request: Request, _: Worker, services: Ser
 
 @router.delete("/jobs/{job_id}/secrets")
 async def delete_secrets(job_id: str, _: Worker, services: ServicesDep) -> Response:
-    """Erase the secret inputs of a job that is done, unless another live job reads them."""
+    """Erase the secret inputs of a job that has ended, unless another live job reads them."""
     (record,) = await services.queue(lambda jobs: jobs.checked([job_id]))
     if record is not None and record.state.final:
         await erase_secrets(services, record)
@@ -163,6 +166,7 @@ async def delete_secrets(job_id: str, _: Worker, services: ServicesDep) -> Respo
 
 
 async def _pieces(content: Iterable[bytes]) -> AsyncIterator[memoryview]:
+    """The pieces of a download, at most `_PIECE` bytes each."""
     for whole in content:
         for at in range(0, len(whole), _PIECE):
             yield memoryview(whole)[at : at + _PIECE]

@@ -175,6 +175,7 @@ class Incoming:
 def begin(
     services: Services, sent: SentResults, records: Mapping[str, JobRecord | Refusal], incoming: list[Incoming]
 ) -> None:
+    """Add one `Incoming` for each result of a manifest to the list."""
     incoming.extend(Incoming(services, result, records[result.name]) for result in sent.results)
 
 
@@ -206,10 +207,12 @@ def keep(services: Services, incoming: Sequence[Incoming]) -> set[str]:
 
 
 def discard(incoming: Sequence[Incoming]) -> None:
+    """Delete the files of uploaded results, unless they were published."""
     for result in incoming:
         result.discard()
 
 
 def delete(services: Services, names: Iterable[str]) -> None:
+    """Delete the named results from the store."""
     for name in names:
         services.store.delete_result(name)

@@ -1,4 +1,4 @@
-"""Rounds of secure aggregation: a group of clients has its vectors summed by a server that reads none of them."""
+"""Routes of secure-aggregation rounds: clients have their vectors summed by a server that reads none of them."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -360,7 +360,7 @@ async def _member(request: Request, services: Services, round_id: str) -> Member
 
 
 async def _own(services: Services, caller: Key, round_id: str) -> Status:
-    """The state of one of the caller's rounds; another key's does not exist."""
+    """The status of one of the caller's rounds; another key's round is answered as unknown."""
     status = await services.ask_ledger(caller.id, lambda: services.rounds.status(round_id))
     if status.owner != caller.id:
         raise Refusal("unknown-round", f"There is no round {round_id[:80]!r}")
@@ -368,7 +368,7 @@ async def _own(services: Services, caller: Key, round_id: str) -> Status:
 
 
 async def _status(request: Request, services: Services, round_id: str) -> Status:
-    """The state of a round for who made it or is in it."""
+    """The status of a round, for the key that created it and for its clients."""
     if auth.token_of(request).startswith("wdj_"):
         member = await _member(request, services, round_id)
         return await services.ask_ledger(member.owner, lambda: services.rounds.status(round_id))

@@ -70,7 +70,7 @@ class UnusableKey(Refused):
 
 
 class Aborted(Refused):
-    """Raised for a message to a round that was aborted."""
+    """Raised if a round was aborted, or must be aborted now; the message says why."""
 
     code = "round-aborted"
 
