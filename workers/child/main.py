@@ -226,7 +226,7 @@ class _Child:
 
 
 def _transfers(launches: Sequence[Times]) -> Transfers | None:
-    """The bytes and seconds of the launches' copies; None without launches."""
+    """The bytes and seconds of the copies of launches whose times are not private; None without any."""
     if not launches:
         return None
     up, down = (sum((getattr(times, way) for times in launches), Copied()) for way in ("up", "down"))

@@ -1,4 +1,6 @@
-"""The warm-up of a worker's child: it runs each operation's documented example, so that its code is compiled.
+"""The warm-up of a worker's child: it compiles everything before a user needs it.
+
+A worker is ready when each operation's documented example has run.
 
 On a machine that has compiled nothing yet a second process compiles for the CPU too, from the other end of the
 catalogue: compilers hold the interpreter's lock, so threads would not help, and what one process has compiled the other
