@@ -127,7 +127,7 @@ def _narrow(lines: Iterator[str], most_columns: int) -> Iterator[str]:
 
 
 def _batches(reader: Iterator[list[str]], most: int) -> Iterator[list[list[str]]]:
-    """The rows of a CSV, `most` at a time, so that few of their many small strings live at once."""
+    """The rows of an uploaded CSV, `most` at a time: only those many small strings live at once."""
     try:
         while rows := [row or [""] for row in islice(reader, most)]:  # an empty line is one empty cell
             yield rows

@@ -21,7 +21,7 @@ _U = np.uint64
 
 @njit
 def _product(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Return the high and the low 64 bits of a * b."""
+    """Return the high and the low 64 bits of a * b, for the sampler of exact noise."""
     mask = _U(0xFFFFFFFF)
     a0, a1, b0, b1 = a & mask, a >> _U(32), b & mask, b >> _U(32)
     low, middle, cross, high = a0 * b0, a1 * b0, a0 * b1, a1 * b1

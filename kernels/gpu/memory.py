@@ -72,7 +72,7 @@ class Memory(Protocol):
         """Bytes that new arrays could take now: within the limit, and free on the device or held for reuse."""
 
     def unreserved(self) -> int:
-        """The part of `room` that nobody has reserved."""
+        """The part of `room`, in bytes of device memory, that nobody has reserved."""
 
     def short(self, nbytes: int) -> bool:
         """Whether it is others on the device, and not this process and its limit, that leave no room for `nbytes`."""

@@ -74,7 +74,7 @@ def publics(connection: Connection, round_id: str) -> dict[int, tuple[bytes, byt
 
 
 def commitments(connection: Connection, member: Member) -> dict[int, dict[str, bytes]]:
-    """The commitments to the shares that a member holds, by the share's owner."""
+    """The commitments of a round, as the ledger keeps them, to the shares that a member holds; by the share's owner."""
     mine = and_(shares.c.round == member.round_id, shares.c.recipient == member.client)
     rows = connection.execute(select(shares).where(mine))
     return {row.sender: {"self_seed": row.self_seed, "mask_key": row.mask_key} for row in rows}

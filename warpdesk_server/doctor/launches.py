@@ -55,7 +55,7 @@ class _Memory(Ledger):
         return self.limit
 
     def release(self) -> None:
-        """Do nothing: the paper device holds no memory."""
+        """Do nothing: the doctor's paper device, which only notes launches, holds no memory."""
 
     def report(self) -> MemoryReport:
         return MemoryReport(used=0, held=0, limit=self.limit)

@@ -53,7 +53,7 @@ def evaluate(connection: Redis, script: str, *arguments: Any) -> Any:
 
 
 def _nothing(_: Exception) -> None:
-    """Do nothing: there is no connection to close."""
+    """The hook between two tries of a script: do nothing, since the Redis connection itself is sound."""
 
 
 def load(connection: Redis, scripts: Sequence[str] = SCRIPTS) -> None:
