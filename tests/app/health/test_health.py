@@ -22,7 +22,7 @@ from tests.conftest import free_port
 from tests.waiting import wait_until
 from tests.workers.conftest import Desk
 from tests.workers.operations import OPERATIONS as MISBEHAVING
-from warpdesk_server.app import main
+from warpdesk_server.app import background
 from warpdesk_server.app.access.keys import create_key
 from warpdesk_server.app.health import endpoints
 from warpdesk_server.service.redis_server import RedisServer
@@ -632,6 +632,6 @@ def test_the_api_stops_though_a_task_swallows_its_cancel(
             await asyncio.sleep(3600)
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(main, "_turn", stubborn)
+    monkeypatch.setattr(background, "_turn", stubborn)
     with serve_api():
         pass  # its end is waited for, 20 seconds at most
