@@ -386,11 +386,16 @@ class Rounds:
             return {} if kept is None else json.loads(kept)
 
     def erase(self, round_id: str) -> None:
-        """Delete every ciphertext, commitment and share of a round that has ended. Delete its files before."""
+        """Delete every ciphertext, commitment and share of a round that has ended. Delete its files before.
+
+        The round stays due until SQLite's log is empty too, which a concurrent reader prevents: erase it again then.
+        """
         with writing(self._engine) as connection:
             if statements.round_row(connection, round_id, "alone").phase not in ("done", "aborted"):
                 raise ValueError(f"{round_id} has not ended")
             for table in (shares, reveals):
                 connection.execute(delete(table).where(table.c.round == round_id))
-            connection.execute(update(rounds).where(rounds.c.id == round_id).values(erased=True, inputs=None))
-        truncate_log(self._engine)
+            connection.execute(update(rounds).where(rounds.c.id == round_id).values(inputs=None))
+        if truncate_log(self._engine):
+            with writing(self._engine) as connection:
+                connection.execute(update(rounds).where(rounds.c.id == round_id).values(erased=True))

@@ -476,6 +476,29 @@ def test_what_was_secret_is_in_no_file_of_the_database_once_it_is_erased(
     engine.dispose()
 
 
+def test_a_round_is_due_until_no_log_holds_its_shares(tmp_path: Path, clock: Clock) -> None:
+    engine = connect(f"sqlite:///{tmp_path}/ledger.db")
+    create_tables(engine)
+    rounds = Rounds(engine, clock)
+    five = Clients(rounds, clock, new_round(5))
+    five.play("aggregating")
+    rounds.end(five.id, "done")
+
+    def found() -> bool:
+        written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        return any(share in written for share in _secrets_of(five))
+
+    with reading(engine) as connection:
+        connection.execute(select(tables.shares)).all()
+        rounds.erase(five.id)
+        assert rounds.due() == [five.id]
+        assert found()
+    rounds.erase(five.id)
+    assert rounds.due() == []
+    assert not found()
+    engine.dispose()
+
+
 def test_who_begins_to_submit_late_does_not_forget_the_job_that_another_process_has_queued(five: Clients) -> None:
     five.play("aggregating")
     five.rounds.submitted(five.id, "job_1", {"masked": "blake3:1"})

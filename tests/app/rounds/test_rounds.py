@@ -228,15 +228,18 @@ def test_what_is_secret_is_in_no_file_and_not_in_redis_while_the_round_runs_and_
     wait_until(played.erased)
     assert told() == 0
 
-    def kept() -> bool:
-        """Whether a secret is in a file. What counts stored bytes comes and goes."""
-        held = b""
+    def holders() -> list[str]:
+        """The files that hold a secret. What counts stored bytes comes and goes."""
+        found = list[str]()
         for file in api.settings.home.rglob("*"):
             with suppress(FileNotFoundError, IsADirectoryError):
-                held += file.read_bytes()
-        return any(secret in held for secret in [*secrets, *shares])
+                content = file.read_bytes()
+                if count := sum(secret in content for secret in [*secrets, *shares]):
+                    found.append(f"{file} ({len(content)} bytes) holds {count}")
+        return found
 
-    wait_until(lambda: not kept())  # SQLite's log is emptied after the rows, and again where somebody read meanwhile
+    # SQLite's log is emptied after the rows, and again where somebody read meanwhile.
+    wait_until(lambda: not holders(), lambda: "; ".join(holders()))
 
 
 def test_only_who_made_the_round_gets_its_sum(redis_url: str, play: Play, tmp_path: Path) -> None:
