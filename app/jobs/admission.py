@@ -1,8 +1,8 @@
 """Admission control: a submission that cannot be served is rejected before its body is read.
 
-Under overload most requests are refused, and a refusal must cost less than the work that it refuses. So none of them
-reads Redis: one task reads the queue's state several times a second, and submissions are judged by a state that is at
-most 0.2 s old. The exact bounds are checked again where the job is enqueued, in one step with it.
+Under overload most submissions are refused, and a refusal must cost less than the work that it refuses. So no refusal
+reads Redis. One task reads the queue's state several times a second, and submissions are judged by that view, which is
+at most 0.2 s old. The exact limits are checked again where the job is enqueued, in one atomic step with it.
 """
 
 import asyncio
@@ -38,15 +38,15 @@ LOOK_SECONDS = 0.2
 WORKERS_SECONDS = 1.0
 DURABILITY_SECONDS = 5.0
 
-# A look is a small part of what a process does, however long the queue's lists are.
+# Reading the queue may take this part of the process's time, however long the queue's lists are.
 _LOOKING = 0.05
 
-_LATELY = 0.05  # what a turn counts for, beside all before it
+_LATELY = 0.05  # weight of the latest submission in the moving average of their durations
 
-# The queue's rate is an average of unlike jobs, and others come while a job waits.
+# Safety factor of predicted waits: the queue's rate is an average of unlike jobs, and more jobs come while one waits.
 MARGIN = 1.5
 
-# A full queue is worth another try when this part of it is free: one place is gone before a caller is back.
+# Retry-After of a full queue: until 1/20 of it is free. A single free place is taken before the caller is back.
 _ROOM = 20
 
 ABLE = ("ready", "busy")
@@ -54,15 +54,18 @@ ABLE = ("ready", "busy")
 
 @dataclass
 class View:
-    """What was seen of Redis and the queue."""
+    """A view of the job queue and of Redis' memory, as they were last read."""
 
     waiting: int = 0
-    by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)  # and what this process enqueued since
-    memory: int = 0  # bytes that Redis has taken
-    max_memory: int = 0  # 0: as much as it likes
+    by_owner: dict[Priority, dict[str, int]] = field(default_factory=dict)  # with what this process enqueued since
+    memory: int = 0  # bytes that Redis uses
+    max_memory: int = 0  # 0: no limit
 
     def ahead(self, owner: str, priority: Priority) -> int:
-        """Jobs that will be taken before the owner's next one. Priorities go in order; within one, owners in turn."""
+        """The number of queued jobs that workers claim before the owner's next one.
+
+        Higher priorities come first. Within one priority, owners take turns.
+        """
         before = 0
         for other in PRIORITIES[: PRIORITIES.index(priority)]:
             before += sum(self.by_owner.get(other, {}).values())
@@ -76,7 +79,7 @@ class View:
 
 
 class Admission:
-    """The view of one API process, and the decisions taken from it."""
+    """Admission control of one API process: it holds the view of the queue, and admits or refuses jobs by it."""
 
     def __init__(self, settings: Settings, throughput: ThroughputEstimate) -> None:
         self._settings = settings
@@ -85,26 +88,26 @@ class Admission:
         self._jobs = JobQueue(self._redis)
         self._thread = anyio.CapacityLimiter(1)
         self._view = View()
-        self._away: str | None = None  # why Redis could not be looked at
+        self._away: str | None = None  # why Redis could not be read
         self._over: dict[str, tuple[float, int, int | None]] = {}  # owners at their quota: until when; see quota()
         self._on_their_way: Counter[tuple[str, Priority]] = Counter()
         self._turns = Places(limits.TURNS + limits.SPARE_TURNS, limits.TURNS)
         self._charging_turns = Places(
             limits.TURNS + limits.SPARE_TURNS, limits.TURNS
-        )  # what waits for the ledger keeps no turn from the rest
+        )  # apart, so that submissions that wait for the ledger take no turn from the rest
         self._turn_took = 0.0  # seconds
         self._able: dict[str, tuple[float, object]] = {}  # workers: when seen ready or busy, and their last fault then
         self._redis_durability: Durability = "unknown"
         self._workers_at = self._durability_at = 0.0
 
-    # What requests ask.
+    # Questions of requests.
 
     def bounds(self, owner: str) -> Bounds:
-        """What the queue takes of an owner. Where there are keys, a share of it is left to others."""
+        """The limits of one owner in the queue. If there are API keys, part of the queue is left to other owners."""
         return Bounds(self._settings.max_queue, self._settings.max_live_jobs, shared=owner != LOCAL)
 
     def require_turn(self, owner: str) -> None:
-        """Refuse what would wait behind too many others for this process alone."""
+        """Refuse a submission that would wait too long for its turn in this API process."""
         seconds = self._until_turn(owner)
         self._require_room(self._turns, owner)
         if seconds > limits.TURN_SECONDS:
@@ -114,18 +117,18 @@ class Admission:
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
     def _require_room(self, turns: Places, owner: str) -> None:
-        """An owner may have as many under way as there is room left for others."""
+        """Refuse a submission if the owner has as many in progress as there is room left for other owners."""
         own, free = turns.present[owner], 2 * limits.SUBMISSIONS - turns.present.total()
         if own >= free:
             sentence = f"{own} submissions of the key are being taken at this moment"
             raise Refusal("busy", sentence, headers={"Retry-After": "1"})
 
     def _until_turn(self, owner: str) -> float:
-        """Seconds that one which comes now would wait."""
+        """Seconds that a submission which arrives now would wait for its turn."""
         return max(0, self._turns.ahead(owner) - limits.TURNS + 1) / limits.TURNS * self._turn_took
 
     def admit(self, owner: str) -> None:
-        """Refuse a submission that is certain to be refused."""
+        """Refuse a submission that the queue would refuse: it is full, out of memory, or the owner is at its quota."""
         view = self._view
         if view.max_memory and view.memory >= self._settings.max_redis_memory * view.max_memory:
             raise self.memory()
@@ -136,21 +139,21 @@ class Admission:
             raise self.quota(live, free)
 
     def _meet(self, owner: str, priority: Priority, deadline_s: float, wait: float | None = None) -> None:
-        """Refuse a deadline that passes while others are computed. As long as nothing is measured, it is tried.
+        """Refuse a job whose deadline would pass before it is computed. Without a measured rate, no job is refused.
 
-        `wait`: seconds until the job's turn; None when that has come, and the job itself is among those on their way.
+        `wait` is the seconds until the submission's turn. None: it has its turn, and `_on_their_way` counts its job.
         """
         rate = self.throughput.recent_lower_bound
         if rate is None:
             return
         earlier = PRIORITIES[: PRIORITIES.index(priority) + 1]
         on_their_way = sum(count for (_, other), count in self._on_their_way.items() if other in earlier)
-        if wait is None:  # with it only as many as have their turns; those that wait for one come after it
+        if wait is None:  # only submissions that have their turn are before it; those that wait for one come after
             on_their_way = min(on_their_way, limits.TURNS) - 1
         ahead = self._view.ahead(owner, priority) + on_their_way
         seconds = ((ahead + 1) / rate if ahead else 0.0) * MARGIN
         left = deadline_s - ((wait or 0.0) + self._turn_took) * MARGIN
-        # What was seen is as old as a look, and what came since then may be done already.
+        # The view may be LOOK_SECONDS old, and jobs in it may be done already.
         if left > 0 and seconds <= (left if wait is None else max(left, 2 * LOOK_SECONDS)):
             return
         own = sum(self._view.by_owner.get(other, {}).get(owner, 0) for other in earlier)
@@ -165,9 +168,10 @@ class Admission:
     async def turn(
         self, owner: str, priority: Priority, deadline_s: float | None, *, charging: bool = False
     ) -> AsyncIterator[None]:
-        """Wait until a submission may be worked on, and refuse it if its deadline would pass. It counts as a job.
+        """Wait for the submission's turn, and hold it in the block. Refuse a job whose deadline would pass meanwhile.
 
-        One that may wait for the ledger has its turn among its like.
+        Until the block ends, the submission counts as a job of the queue. Submissions that may wait for the ledger
+        (`charging`) have turns of their own.
         """
         if charging:
             self._require_room(self._charging_turns, owner)
@@ -193,11 +197,11 @@ class Admission:
                 del self._on_their_way[owner, priority]
 
     def enqueued(self, owner: str, priority: Priority) -> None:
-        """A job counts before the next look sees it."""
+        """Add a job that was just enqueued to the view, since the queue is read again only later."""
         self._view.count(owner, priority)
 
     def retry_after(self, queued: tuple[str, Priority] | None) -> str:
-        """When to ask for a job again, as the value of a header. `queued`: whose newest job of which priority it is."""
+        """The Retry-After header of a job that is not done. `queued` is the owner and priority of a queued job."""
         return self.throughput.retry_after(1 if queued is None else self._view.ahead(*queued))
 
     def full(self, waiting: int) -> Refusal:
@@ -207,7 +211,7 @@ class Admission:
         return Refusal("queue-full", sentence, headers={"Retry-After": after})
 
     def quota(self, live: int, free: int | None) -> Refusal:
-        """The owner has so many live jobs. `free`: places that the queue has left, where the owner has its share."""
+        """The refusal of an owner with `live` jobs. `free`: the queue's free places, if they are what limits it."""
         most, whole = self._settings.max_live_jobs if free is None else free, self._settings.max_queue
         limit = f"the limit is {most}" if free is None else f"that is its share of a queue of {whole} as things are"
         turns = max(1, sum(len(owners) for owners in self._view.by_owner.values()))  # owners are served in turn
@@ -216,11 +220,11 @@ class Admission:
         return Refusal("quota-reached", sentence, headers={"Retry-After": after})
 
     def was_full(self, waiting: int) -> None:
-        """Redis refused a job: until the next look nobody needs to ask again."""
+        """Note that Redis refused a job because the queue is full, so that others are refused without asking Redis."""
         self._view.waiting = waiting
 
     def was_at_quota(self, owner: str, live: int, free: int | None) -> None:
-        """The same for one owner."""
+        """Note that Redis refused a job because its owner is at its quota."""
         now = time.monotonic()
         self._over = {key: refusal for key, refusal in self._over.items() if refusal[0] > now}
         self._over[owner] = (now + LOOK_SECONDS, live, free)
@@ -232,18 +236,18 @@ class Admission:
 
     @property
     def durability(self) -> Durability:
-        """What a job and its arrays survive, by what Redis said of late."""
+        """The durability of jobs and arrays: which failures they survive, by Redis' configuration and the settings."""
         if self._away is not None:
             return "unknown"
         return durability.weakest(self._redis_durability, self._settings.durability)
 
     @property
     def away(self) -> str | None:
-        """Why Redis could not be looked at the last time, None where it could."""
+        """Why Redis could not be read the last time; None if it could."""
         return self._away
 
     def troubles(self) -> list[str]:
-        """Why new jobs are refused although those that were taken run."""
+        """The reasons for which new jobs are refused at present although queued jobs still run."""
         view, settings = self._view, self._settings
         reasons = []
         if view.max_memory and view.memory >= settings.max_redis_memory * view.max_memory:
@@ -253,14 +257,14 @@ class Admission:
         return reasons
 
     def able_lately(self, worker: WorkerReport, within: float) -> bool:
-        """Whether it was seen ready or busy in the last so many seconds, and has told of no fault since."""
+        """Whether a worker was seen ready or busy in the last `within` seconds, and has reported no fault since."""
         at, fault = self._able.get(worker.name, (-within, None))
         return time.monotonic() - at < within and _fault(worker) == fault
 
     # The task.
 
     async def look(self) -> None:
-        """Run for as long as the API does."""
+        """The task that refreshes the view of the queue; it runs for as long as the API."""
         while True:
             started = time.monotonic()
             try:
@@ -270,7 +274,7 @@ class Admission:
                     log.warning("the queue cannot be looked at: %s: %s", type(error).__name__, error)
                 self._away = f"Redis cannot be used: {type(error).__name__}"
                 self._durability_at = 0.0  # another server may answer next
-            except Exception:  # one odd report must not blind it for good
+            except Exception:  # one malformed report must not end this task
                 log.exception("the queue cannot be looked at")
             else:
                 self._view, self._away = view, None
@@ -293,7 +297,7 @@ class Admission:
     def _memory(self) -> tuple[int, int]:
         try:
             info: Mapping[str, int] = self._redis.info("memory")
-        except ResponseError:  # a server or a user without INFO: then Redis itself refuses, when it is full
+        except ResponseError:  # INFO is not available or not allowed: Redis itself refuses writes when it is full
             return 0, 0
         return info.get("used_memory", 0), info.get("maxmemory", 0)
 

@@ -1,4 +1,4 @@
-"""Completions: one subscription to Redis that wakes requests which wait for the end of a job, or stream its events."""
+"""Completions of jobs: one Redis subscription that wakes the requests which wait for a job or stream its events."""
 
 import asyncio
 import logging
@@ -23,37 +23,36 @@ from warpdesk_server.workers.queue.records import JobRecord
 
 log = logging.getLogger("warpdesk.api")
 
-# Seconds between two reads of a job that is waited for, and until a reader that could not read tries again. The
-# subscription tells all else; where no worker is alive, a queued job's deadline passes for whoever asks.
+# Seconds between two reads of each job that requests wait for, and until a failed read is tried again. The subscription
+# reports everything but this: while no worker is alive, a queued job expires only when its record is read.
 SAFETY_POLL = 5.0
 
-SILENCE = 5.0  # seconds without a word of Redis until it is asked for one, and as many until the connection is given up
+SILENCE = 5.0  # seconds without a message until Redis is pinged, and until an unanswered ping ends the connection
 KEPT = 32  # events that wait for a slow reader; it reads later ones from Redis
 AT_ONCE = 256  # records read in one turn of a thread
 
 
 @dataclass(eq=False)
 class Watch:
-    """One who waits for the end of one job, for as long as its caller is let in."""
+    """A request that waits for the end of one job, for as long as its API key is accepted (`let_in`)."""
 
     job_id: str
     let_in: Callable[[], bool]
-    woken: asyncio.Event = field(default_factory=asyncio.Event)  # there is nothing to wait for any more
+    woken: asyncio.Event = field(default_factory=asyncio.Event)  # set when the wait is over
     record: JobRecord | None = None  # once it is final
-    enqueued: bool = False  # so that a record which is not there means that the job is forgotten
+    enqueued: bool = False  # if so, a missing record means that Redis forgot the job
 
 
 @dataclass(eq=False)
 class Feed:
-    """One who reads the events of one job, and has had those up to `last`, for as long as its caller is let in."""
+    """A reader of one job's events after number `last`, for as long as its API key is accepted (`let_in`)."""
 
     job_id: str
     last: int
     let_in: Callable[[], bool]
     fresh: list[Event] = field(default_factory=list)
-    behind: bool = True  # there may be events that only Redis has
-    # Nothing is to come, though its last event was not had: the job was erased, its time is over, or its caller is not
-    # let in any more.
+    behind: bool = True  # there may be events that have to be read from Redis
+    # The stream ends without the job's last event: the job was erased or forgotten, or the key is no longer accepted.
     over: bool = False
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -70,7 +69,7 @@ class Feed:
         self.woken.set()
 
     def take(self) -> list[Event]:
-        """What came and was not had yet, in order; one that is missing in between leaves the reader behind."""
+        """Remove and return the new events, in order. If one is missing in between, the reader falls behind."""
         taken = [event for event in self.fresh if event.number > self.last]
         self.fresh.clear()
         if [event.number for event in taken] != [self.last + place for place in range(1, len(taken) + 1)]:
@@ -80,9 +79,9 @@ class Feed:
 
 
 class Completions:
-    """Tells who waits for a job that it is done, and who reads its events what happens. One Redis connection for all.
+    """The notifier of one API process: it wakes requests that wait for a job or read its events.
 
-    A job is read once, however many wait for it, and many jobs in one step.
+    All share one Redis connection. A job is read once, however many requests wait for it, and many jobs in one step.
     """
 
     def __init__(self, url: str, queue: Queue) -> None:
@@ -93,24 +92,24 @@ class Completions:
         self._ended: dict[str, None] = {}  # jobs to be read, in the order of their ends
         self._readers: dict[str, asyncio.Future[JobRecord | None]] = {}  # jobs to be read for those who asked
         self._any_to_read = asyncio.Event()
-        self._over: list[JobRecord] = []  # of jobs that ended, not yet followed up
+        self._over: list[JobRecord] = []  # records of ended jobs for which `follow_up` was not called yet
         self._any_over = asyncio.Event()
         self.released = False
 
     @contextmanager
     def watch(self, job_id: str, let_in: Callable[[], bool]) -> Iterator[Watch]:
-        """Begin before the job is enqueued, so that no end is missed."""
+        """A watch of one job in the block. Begin it before the job is enqueued, so that its end is not missed."""
         with _entered(self._watches, job_id, Watch(job_id, let_in)) as watch:
             yield watch
 
     @contextmanager
     def follow(self, job_id: str, after: int, let_in: Callable[[], bool]) -> Iterator[Feed]:
-        """Read a job's events after that number, with `news`."""
+        """A feed of one job's events after number `after` in the block. Read them with `news`."""
         with _entered(self._feeds, job_id, Feed(job_id, after, let_in)) as feed:
             yield feed
 
     def release(self) -> None:
-        """Answer everyone who waits with the job as it is: this process is about to end, the jobs go on."""
+        """End all waits and streams, because this process stops. The jobs go on, and waits return them as they are."""
         self.released = True
         for watches in self._watches.values():
             for watch in watches:
@@ -120,7 +119,7 @@ class Completions:
                 feed.woken.set()
 
     def dismiss(self) -> None:
-        """End the waits and streams whose callers are not let in any more."""
+        """End the waits and streams whose API keys are no longer accepted."""
         for watches in self._watches.values():
             for watch in watches:
                 if not watch.let_in():
@@ -132,9 +131,10 @@ class Completions:
                     feed.woken.set()
 
     async def until_done(self, watch: Watch, seconds: float, gone: Coroutine[object, object, None]) -> JobRecord | None:
-        """The record once it is final, or as it is when the time is over or `gone` returns, since its client has gone.
+        """Wait for the job's end and return its record, or its present record when `seconds` pass or `gone` returns.
 
-        Call it once the job is enqueued. Survives a Redis that goes and comes back.
+        `gone` returns when the client has disconnected. Call this once the job is enqueued. It survives a restart of
+        Redis.
         """
         watch.enqueued = True
         leaving = asyncio.create_task(gone)
@@ -148,9 +148,11 @@ class Completions:
         return watch.record or await self.current(watch.job_id)
 
     async def current(self, job_id: str) -> JobRecord | None:
-        """The record as it is now, by one read for all who ask at the same time. None where there is none, or where it
-        cannot be read."""
-        return await asyncio.shield(self._ask(job_id))  # others may wait for the same read
+        """The job's present record; None if there is none, or if it cannot be read.
+
+        Requests that ask at the same time share one read.
+        """
+        return await asyncio.shield(self._ask(job_id))  # other requests may wait for the same read
 
     def _ask(self, job_id: str) -> asyncio.Future[JobRecord | None]:
         if job_id not in self._readers:
@@ -159,9 +161,9 @@ class Completions:
         return self._readers[job_id]
 
     async def news(self, feed: Feed, seconds: float) -> list[Event]:
-        """The events the reader has not had, in order and each once; none if there are none within some seconds.
+        """Wait up to `seconds` for the job's next events, and return them in order, each once; none if none came.
 
-        What it missed while it was slow, or while there was no connection, comes from Redis.
+        Events that the reader missed, because it was slow or there was no connection, are read from Redis.
         """
         with anyio.move_on_after(seconds):
             while not (self.released or feed.over):
@@ -177,7 +179,7 @@ class Completions:
         return []
 
     async def _missed(self, feed: Feed) -> list[Event]:
-        feed.behind = False  # what comes from now on is kept, so that none is lost between the two
+        feed.behind = False  # keep events from now on, so that none is lost between this read and the next message
 
         def read(jobs: JobQueue) -> tuple[list[Event], bool]:
             if events := jobs.events(feed.job_id, feed.last):
@@ -185,7 +187,7 @@ class Completions:
             record = jobs.get(feed.job_id)
             if record is not None and not record.state.final:
                 return [], False
-            events = jobs.events(feed.job_id, feed.last)  # it may have ended between the two
+            events = jobs.events(feed.job_id, feed.last)  # the job may have ended between the two reads
             return events, not events
 
         try:
@@ -200,7 +202,7 @@ class Completions:
             raise
 
     async def listen(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:
-        """Run for as long as the API does; `follow_up` is called for each job that ended."""
+        """The tasks of the subscription; they run for as long as the API. Each ended job is passed to `follow_up`."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._hear())
             tasks.create_task(self._read())
@@ -215,7 +217,7 @@ class Completions:
                     AsyncRedis.from_url(
                         self._url,
                         decode_responses=True,
-                        protocol=2,  # of the third, redis-py writes out every message for a log
+                        protocol=2,  # with protocol 3, redis-py formats every message for its log
                         socket_connect_timeout=2.0,
                         socket_timeout=10.0,
                         # redis-py refuses the option for a unix socket, which needs none.
@@ -234,12 +236,12 @@ class Completions:
                             await channel.ping()
                         elif message["type"] == "message":
                             self._tell(message["data"])
-                            await asyncio.sleep(0)  # messages that are there already are read without a pause
-                        elif message["type"] == "subscribe":  # redis-py may have connected again without a word
+                            await asyncio.sleep(0)  # reading messages that have arrived does not yield by itself
+                        elif message["type"] == "subscribe":  # also when redis-py has silently reconnected
                             pause = 0.1
                             self._catch_up()
                         polling = message is None
-            except Exception as error:  # noqa: BLE001 - whatever breaks it, waiters need it back
+            except Exception as error:  # noqa: BLE001 - whatever ends it, requests that wait need it again
                 log.warning("no news of jobs, trying again in %.1f s: %r", pause, error)
             await asyncio.sleep(pause)
             pause = min(2.0, pause * 2)
@@ -255,7 +257,7 @@ class Completions:
             feed.put(event)
         if event.final:
             ended = self._queue.jobs.published_record(event.job, record) if record else None
-            if ended is None or not ended.state.final:  # whoever may publish may say anything: it is looked up
+            if ended is None or not ended.state.final:  # not authentic, so anyone may have published it: read the job
                 self._ended[event.job] = None
                 self._any_to_read.set()
             else:
@@ -264,7 +266,7 @@ class Completions:
                 self._any_over.set()
 
     def _catch_up(self) -> None:
-        """What happened while nobody listened is not told again: readers read, and every job waited for is looked at"""
+        """Read all watched jobs and followed events again: what was published without a subscription is lost."""
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.fall_behind()
@@ -277,7 +279,7 @@ class Completions:
             watch.woken.set()
 
     async def _poll(self) -> None:
-        """Have each job that is waited for read every `SAFETY_POLL` seconds, at most `AT_ONCE` in one step."""
+        """Read each watched job every `SAFETY_POLL` seconds, at most `AT_ONCE` in one step."""
         while True:
             waited = list(self._watches)
             steps = [waited[start : start + AT_ONCE] for start in range(0, len(waited), AT_ONCE)] or [[]]
@@ -288,16 +290,16 @@ class Completions:
                         self._ask(job_id)
 
     async def _read(self) -> None:
-        """Read the records that are asked for, and those of jobs that ended and were not told with them."""
+        """Read the job records that requests ask for, and those of ended jobs whose event came without a record."""
         while True:
             await self._any_to_read.wait()
-            await asyncio.sleep(0)  # those who were woken by it answer first
+            await asyncio.sleep(0)  # requests that were just woken go first
             wanted = list(dict.fromkeys((*self._readers, *self._ended)))[:AT_ONCE]
             readers = {job_id: self._readers.pop(job_id) for job_id in wanted if job_id in self._readers}
             enqueued = {job for job in wanted if any(watch.enqueued for watch in self._watches.get(job, ()))}
             try:
                 records = await self._queue(lambda jobs: jobs.records(wanted)) if wanted else []  # noqa: B023
-            except BaseException as error:  # whoever asked must not wait for what nobody reads
+            except BaseException as error:  # nobody would read these jobs: the requests must not wait for them
                 for future in readers.values():
                     future.set_result(None)
                 if not isinstance(error, Refusal):
@@ -318,16 +320,16 @@ class Completions:
                 self._any_to_read.clear()
 
     async def _follow_up(self, follow_up: Callable[[JobRecord], Awaitable[None]]) -> None:
-        """Do what follows the end of each job. It may wait for a disk or the ledger; those who wait for jobs do not."""
+        """Call `follow_up` for each ended job. It may wait for a disk or the ledger, but no request waits for it."""
         while True:
             await self._any_over.wait()
-            await asyncio.sleep(0)  # those who were woken by it answer first
+            await asyncio.sleep(0)  # requests that were just woken go first
             self._any_over.clear()
             over, self._over = self._over, []
             for record in over:
                 try:
                     await follow_up(record)
-                except Exception:  # a disk that fails, say: those of other jobs must still be told
+                except Exception:  # a disk that fails, say: other jobs must still be followed up
                     log.exception("what follows the end of %s", record.request.id)
 
 
@@ -348,7 +350,10 @@ def _entered(register: dict[str, set[L]], job_id: str, listener: L) -> Iterator[
 
 @asynccontextmanager
 async def _ended(channel: PubSub) -> AsyncIterator[None]:
-    """Wait for the end of its connection: over TLS that takes a moment, and the event loop must not end before."""
+    """Close the connection of a Redis subscription at the end of the block.
+
+    Over TLS that takes a moment, and the event loop must not end before.
+    """
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Jobs that were given up, of every key: what an operator looks at, mends and runs again."""
+"""Admin routes of dead letters: jobs of all keys that were given up. An operator lists them and runs them again."""
 
 import re
 from collections.abc import Sequence
@@ -34,8 +34,10 @@ async def dead_letters(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(description="From `next` of the page before", pattern=schemas.JOB_ID)] = None,
 ) -> Response:
-    """A job is given up when it ended its worker three times, or when ten workers were gone before it was done. To its
-    owner it has failed with `worker-died`. Its inputs are kept, unless they are private."""
+    """A job is given up after it ended its worker three times, or after ten workers were lost before it was done.
+
+    Its owner sees a failed job with the error `worker-died`. Its inputs are kept, unless they are private.
+    """
     found = list(await services.queue(lambda jobs: jobs.dead_letters(limit + 1, cursor)))
     more = len(found) > limit
     page = schemas.DeadLetterPage(
@@ -63,7 +65,7 @@ async def dead_letters(
     },
 )
 async def rerun(job_id: str, _: Admin, services: ServicesDep) -> Response:
-    """Its strikes are forgotten and its deadline no longer counts; it goes to the front of its owner's jobs."""
+    """The job is queued again, first among its owner's jobs, without strikes and without a deadline."""
 
     def again(jobs: JobQueue) -> JobRecord:
         record = jobs.get(job_id) if re.fullmatch(schemas.JOB_ID, job_id) else None

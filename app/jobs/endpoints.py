@@ -1,4 +1,4 @@
-"""Watch, cancel, erase and list jobs."""
+"""Routes of existing jobs: get and wait for one, cancel, erase and list."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -54,15 +54,15 @@ NOT_DONE: dict[str, Any] = {
 async def until_done(
     services: Services, request: Request, caller: Key, watch: Watch, record: JobRecord, wait: int
 ) -> JobRecord:
-    """The caller's job once it is done or the wait is over."""
+    """Wait for the caller's job, and return its record once it is done or the wait is over."""
     found = await services.completions.until_done(watch, wait, bodies.until_gone(request.receive)) or record
-    after_private.set(record.request.private)  # a refusal's time tells of it too
+    after_private.set(record.request.private)  # the duration of a refusal reveals the job's too
     auth.require_still(request)
     return require_own(found, caller, watch.job_id)
 
 
 async def waited(services: Services, record: JobRecord, wait: int, headers: Mapping[str, str]) -> Response:
-    """200 with the job and its result if it is done, else 202."""
+    """The response after a wait: 200 with the job and its result if it is done, else 202."""
     applied = {"Preference-Applied": f"wait={wait}", **headers}
     after_private.set(record.request.private)
     if not record.state.final:
@@ -92,7 +92,7 @@ async def waited(services: Services, record: JobRecord, wait: int, headers: Mapp
     openapi_extra=PREFER,
 )
 async def job(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
-    """200 in every state, a failed job's included: `status` tells. With `Prefer: wait=N`, 202 while not done."""
+    """The job with its `status`: 200 in every state, also if it failed. With `Prefer: wait=N`, 202 while not done."""
     wait = bodies.preferred_wait(request, services.settings.max_wait)
     if wait is None:
         record = await own_job(services, caller, job_id)
@@ -114,7 +114,7 @@ async def job(job_id: str, request: Request, caller: Reader, services: ServicesD
     responses=errors.documented(*CALLER, "unknown-job"),
 )
 async def cancel(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
-    """A queued job never runs, a running one is stopped. A job that is done stays as it is: `status` tells."""
+    """A queued job is removed, a running one is stopped. A job that is done does not change, as `status` shows."""
     await own_job(services, caller, job_id)
     await services.queue(lambda jobs: jobs.cancel(job_id))
     return answer(services, await own_job(services, caller, job_id), 200, None, {})
@@ -128,7 +128,7 @@ async def cancel(job_id: str, caller: Canceler, services: ServicesDep) -> Respon
     responses={204: {"description": "Erased"}, **errors.documented(*CALLER, "unknown-job")},
 )
 async def erase(job_id: str, caller: Canceler, services: ServicesDep) -> Response:
-    """Cancel it if it is live, then delete its result and the inputs that no other live job of the key reads."""
+    """Cancel the job if it is live, then delete its result and the inputs that no other live job of the key reads."""
     record = await own_job(services, caller, job_id)
     outputs = await anyio.to_thread.run_sync(results.adopted, services, record)
 

@@ -1,4 +1,4 @@
-"""What happens to a job as it happens: server-sent events, resumable by the number of the last one that was read."""
+"""The route that streams a job's events as server-sent events, resumable after the last event that was read."""
 
 import re
 import time
@@ -64,7 +64,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
     },
 )  # fmt: skip
 async def events(job_id: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
-    """All events of the job so far, or those after `Last-Event-ID`, then each as it happens."""
+    """The job's past events, or those after `Last-Event-ID`, then each new event as it happens."""
     bodies.negotiate(request, EVENT_STREAM)
     request.state.shares.append(services.streams.take(caller.id))  # until the stream ends
     record = await own_job(services, caller, job_id)
@@ -80,7 +80,7 @@ async def events(job_id: str, request: Request, caller: Reader, services: Servic
 
 
 def _last_event(request: Request) -> int:
-    """`Last-Event-ID`, 0 where there is none; a browser sends it empty after a stream without ids."""
+    """The number in `Last-Event-ID`; 0 if there is none. A browser sends an empty one after a stream without ids."""
     header = request.headers.get("last-event-id", "")
     if not header:
         return 0
@@ -90,15 +90,16 @@ def _last_event(request: Request) -> int:
 
 
 class _Stream(Response):
-    """Events for one reader. What waits for a slow one is bounded: `jobs.completions.Feed`, the connection's buffer.
+    """The streaming response with one job's events, for one reader.
 
-    Nothing of it runs in a thread, but reading what was missed.
+    For a slow reader only a bounded amount is buffered, in `jobs.completions.Feed` and in the connection. It uses no
+    thread, except to read missed events from Redis.
     """
 
     media_type = EVENT_STREAM
 
     def __init__(self, services: Services, record: JobRecord, last: int, let_in: Callable[[], bool]) -> None:
-        # nginx and others keep back what they buffer; no one may keep what is told of a job.
+        # Proxies such as nginx must not buffer the stream, and nobody may cache it.
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._desk = services
@@ -139,7 +140,7 @@ class _Stream(Response):
                         await self._expire()
 
     async def _expire(self) -> None:
-        """Where no worker is alive, a queued job expires for whoever asks for it."""
+        """Read the job, so that it expires if its deadline has passed. Needed while no worker is alive to do that."""
         try:
             await self._desk.queue(lambda jobs: jobs.get(self._record.request.id))
         except Refusal:

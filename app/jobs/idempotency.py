@@ -1,4 +1,4 @@
-"""The Idempotency-Key of a submission: read from its header, and kept as digests that only the owner's secret makes."""
+"""The Idempotency-Key of a submission: read from its header, and kept as a digest keyed with the owner's secret."""
 
 import json
 
@@ -12,19 +12,19 @@ from warpdesk_server.app.services import Services
 
 LONGEST_KEY = 255  # characters
 
-# A body below this size is written out again on the event loop, which takes several times as long as to parse it.
+# A body below this size is serialised on the event loop. To serialise takes several times as long as to parse.
 _WRITTEN_AT_ONCE = limits.JSON_SMALL // 8
 
 
 def key_of(request: Request) -> str | None:
-    """The key as it was sent. Refused where there are several, or one that cannot be."""
+    """The Idempotency-Key in a request's header; None if there is none. Refuses several, and an invalid one."""
     values = request.headers.getlist("idempotency-key")
     if not values:
         return None
     if len(values) > 1:
         raise Refusal("invalid-idempotency-key", f"Idempotency-Key is given {len(values)} times and has one value")
     try:
-        key = values[0].encode("latin-1").decode()  # what a header is decoded with
+        key = values[0].encode("latin-1").decode()  # Starlette decodes headers as latin-1
     except UnicodeDecodeError:
         raise Refusal("invalid-idempotency-key", "Idempotency-Key is not UTF-8") from None
     if not 1 <= len(key) <= LONGEST_KEY:
@@ -37,20 +37,20 @@ def key_of(request: Request) -> str | None:
 
 
 async def fingerprint(services: Services, owner: str, request: Request, body: object) -> str:
-    """The digest of a body: the same for the same JSON, however its fields were ordered and spaced."""
+    """The digest of a submission's body: equal for equal JSON, whatever the order of fields and the spaces."""
     if (bodies.declared_length(request) or _WRITTEN_AT_ONCE) < _WRITTEN_AT_ONCE:
         return digest(services, owner, "submission", canonical(body))
     return await anyio.to_thread.run_sync(lambda: digest(services, owner, "submission", canonical(body)))
 
 
 def digest(services: Services, owner: str, purpose: str, text: str) -> str:
-    """A digest under the owner's secret: Redis learns nothing that could be guessed and compared."""
+    """A digest of a text, keyed with the owner's secret, so that Redis holds nothing that could be guessed."""
     data = f"{purpose}\0{text}".encode()
     return services.store.digest(owner, "uint8", (len(data),), data)
 
 
 def canonical(value: object) -> str:
-    """JSON with sorted keys and without blanks: equal values have equal texts."""
+    """The canonical JSON text of a submission: sorted keys, no spaces, so equal values have equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 

@@ -1,4 +1,4 @@
-"""The catalogue over HTTP, and the check that nothing wrong is ever enqueued."""
+"""Routes of the operation catalogue, and the check of a submitted job against its operation."""
 
 import json
 import secrets
@@ -36,7 +36,7 @@ SEED_BITS = 53
 
 @dataclass(frozen=True)
 class Checked:
-    """A submission in which nothing is wrong: ids of its stored inputs, and the arrays that came with it."""
+    """A valid submission of a job, with its parsed parameters and its input arrays, stored and inline."""
 
     submission: schemas.Submission
     operation: Operation
@@ -46,19 +46,19 @@ class Checked:
     infos: dict[str, ArrayInfo]
     seed: int | None
     cost: Cost
-    spend: Spend | None  # of a budget
+    spend: Spend | None  # what it charges its budget; None if it names no budget
 
     def is_secret(self, name: str) -> bool:
         return any(expected.secret for expected in self.operation.inputs if expected.name == name)
 
 
 async def read(request: Request, services: Services) -> object:
-    """A submission as it was sent, parsed."""
+    """Read a submission from the request's body, as parsed JSON that is not validated yet."""
     return await bodies.read_json(request, services.settings.max_body, partial(parsed, services))
 
 
 def parsed(services: Services, sent: bytes) -> object:
-    """A submission. Refused where far too much is in it, or wrong with it; else not checked."""
+    """Parse the bytes of a submission. Only one with far too many entries, or far too many errors, is refused here."""
     body = services.amounts.of_job(bodies.parse(sent), sent)
     if isinstance(body, dict):
         _require_few(body)
@@ -67,12 +67,12 @@ def parsed(services: Services, sent: bytes) -> object:
 
 
 def submission(body: object) -> schemas.Submission:
-    """A body as a submission whose own fields are right, or the refusal with what is wrong in them."""
+    """A submission with valid fields from a request body. Raises a refusal that lists the invalid ones."""
     return bodies.fitted(schemas.Submission, body, schemas.UNION_TAGS)
 
 
 def check(services: Services, owner: str, submission: schemas.Submission) -> Checked:
-    """Check everything about a submission and write nothing. Reads files: call it in a thread."""
+    """Check a submission against its operation and the stored arrays. Writes nothing; call it in a thread."""
     operation = _find(services.operations, submission.operation)
     seed = _seed(operation, submission.seed)
     inline, stored, infos = _inputs(services, owner, submission)
@@ -97,7 +97,7 @@ def _require_few(body: Mapping[str, Any]) -> None:
 
 
 def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers]) -> None:
-    """Refuse `[]` where another rank is expected: as JSON every array without rows is `[]`, one of shape (0, 3) too."""
+    """Refuse an inline input `[]` if rank 1 is not allowed: JSON cannot tell it from an array of shape (0, 3)."""
     for expected in operation.inputs:
         numbers = inline.get(expected.name)
         if numbers is None or numbers.shape != (0,) or 1 in expected.ranks:
@@ -108,9 +108,9 @@ def _require_a_shape(operation: Operation, inline: Mapping[str, Numbers]) -> Non
 
 
 def _require_few_problems(operation: Operation | None, params: object) -> None:
-    """Refuse params in which very many things are wrong by their number: a sentence for each would take seconds.
+    """Refuse params of a job with very many errors in one sentence: to write one for each error would take seconds.
 
-    What pydantic finds takes some 300 bytes for each, so this is done where few large bodies are looked at at once.
+    pydantic needs about 300 bytes for each error, so this runs where only few large bodies are parsed at a time.
     """
     if operation is None or not isinstance(params, dict):
         return
@@ -134,9 +134,9 @@ def _require_few_problems(operation: Operation | None, params: object) -> None:
 
 
 def keep_inputs(services: Services, owner: str, checked: Checked) -> dict[str, StoredArray]:
-    """Store the arrays that came with a submission. Writes files: call it in a thread.
+    """Store the inline input arrays of a submission. Writes files: call it in a thread.
 
-    Secrets are erased when their job is done, so those of one job must not be those of another with the same content.
+    A secret input is erased when its job is done, so two jobs never share one, even with the same content.
     """
     return {
         name: ndarray.store(
@@ -171,7 +171,7 @@ def _seed(operation: Operation, given: int | None) -> int | None:
 def _inputs(
     services: Services, owner: str, submission: schemas.Submission
 ) -> tuple[dict[str, Numbers], dict[str, str], dict[str, ArrayInfo]]:
-    """Inline arrays by name, ids of stored ones by name, and what all of them look like."""
+    """The inputs of a submission by name: inline arrays, ids of stored arrays, and the descriptions of both."""
     inline: dict[str, Numbers] = {}
     stored: dict[str, str] = {}
     infos: dict[str, ArrayInfo] = {}
@@ -199,7 +199,7 @@ def _inputs(
 
 
 def missing(inputs: Mapping[str, str], gone: Container[str]) -> Refusal:
-    """Stored inputs were deleted after they were looked at: the same as if they had never been there."""
+    """The refusal of a job whose stored inputs were deleted after the check: the same as if they had never existed."""
     problems = tuple(_missing(name, array_id) for name, array_id in inputs.items() if array_id in gone)
     return Refusal("invalid-request", errors.sentence_of(problems), *problems)
 
@@ -242,7 +242,7 @@ def describe(operation: Operation, settings: Settings) -> models.OperationDescri
 
 
 def example(operation: Operation) -> dict[str, Any]:
-    """A body for `POST /v1/jobs` that runs as it stands."""
+    """An example body of `POST /v1/jobs` for an operation; it runs unchanged."""
     return {"operation": operation.name, "params": operation.example.params, "inputs": operation.example.inputs}
 
 

@@ -1,4 +1,4 @@
-"""The job queue for coroutines: every call in a thread, and within a time."""
+"""The job queue for coroutines: every call of Redis runs in a thread and has a time limit."""
 
 import asyncio
 import logging
@@ -19,14 +19,16 @@ log = logging.getLogger("warpdesk.api")
 
 T = TypeVar("T")
 
-# Redis, or the disk of a submission, may hang rather than refuse; then this many threads are stuck at most, and
-# requests still answer in time.
+# Redis, or the disk of a submission, may hang instead of failing. Then at most this many threads are stuck, and
+# requests are still answered in time.
 THREADS = 32
 
 
 class Queue:
-    """`await queue(lambda jobs: jobs.get(id))`: 503 when Redis does not answer within `patience` seconds, or no thread
-    is free to ask it for so long."""
+    """The job queue as an async callable: `await queue(lambda jobs: jobs.get(id))`.
+
+    Raises a 503 if Redis does not answer within `patience` seconds, or no thread becomes free in that time.
+    """
 
     def __init__(self, url: str, patience: float, mac_of: Callable[[str], str]) -> None:
         self._connection = connect(url, timeout=patience)
@@ -44,10 +46,11 @@ class Queue:
         use: Callable[[JobQueue], T],
         own: Callable[[Callable[[], T]], Awaitable[T]] | None = None,
     ) -> T:
-        """Prepare, and use Redis, in one go: each change of thread takes as long as a small submission's check.
+        """Call `prepare` and then use the job queue, both in one thread.
 
-        What is prepared may wait for a disk: the patience with Redis begins when it is asked. What may wait for more
-        has threads of its own, and the caller's patience with them.
+        One thread for both, because a change of thread takes as long as the check of a small submission. `prepare` may
+        wait for a disk: the time limit of Redis begins after it. Work that may wait longer runs in threads of its own,
+        through `own`, and the caller limits its time.
         """
         patience = _Patience(self._patience)
         if own is not None:
@@ -69,7 +72,7 @@ class Queue:
                 else:
                     used = await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
         except _Silent:
-            if not patience.began:  # it says nothing of Redis
+            if not patience.began:  # Redis was not asked yet
                 sentence = f"None of {THREADS} threads was free to ask Redis within {self._patience:g} seconds"
                 raise Refusal("queue-unavailable", sentence, headers={"Retry-After": "1"}) from None
             sentence = reason = f"Redis did not answer within {self._patience:g} seconds"
@@ -81,13 +84,13 @@ class Queue:
                 self.usable = True
                 log.warning("Redis can be used again")
             return used
-        if self.usable:  # one line, not one for each request until it is back
+        if self.usable:  # log the first failure only, not each request's until Redis is back
             self.usable = False
             log.warning("%s", reason)
         raise Refusal("queue-unavailable", sentence, headers={"Retry-After": "1"})
 
     async def writable(self) -> None:
-        """Raise the same refusal unless Redis takes a write."""
+        """Raise the 503 of an unusable queue unless Redis accepts a write."""
         await self(lambda _: self._connection.set(PROBE, b"", ex=PROBE_SECONDS))
 
     def close(self) -> None:
@@ -95,11 +98,11 @@ class Queue:
 
 
 def _nothing() -> None:
-    """What needs no preparation."""
+    """The empty preparation of a call that uses the job queue alone."""
 
 
 class _Unusable(Exception):
-    """Why Redis could not be used, told apart from what went wrong before it was asked."""
+    """Raised if Redis cannot be used. Apart from errors of the preparation, which may have the same type."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -107,25 +110,25 @@ class _Unusable(Exception):
 
 
 class _Silent(Exception):
-    """No thread, or Redis, answered in time."""
+    """Raised if no thread became free, or Redis did not answer, in time."""
 
 
 class _Patience:
-    """Gives up what is awaited within it once a thread or Redis was waited for too long. Used once."""
+    """A time limit of one queue call: it cancels the block once a thread or Redis took too long. For one use."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._scope = anyio.CancelScope()
         self._timer: asyncio.TimerHandle | None = None
-        self._since: float | None = time.monotonic()  # it waits for a thread
-        self.began = False  # to wait for Redis
+        self._since: float | None = time.monotonic()  # start of the wait, for a thread at first; None while paused
+        self.began = False  # whether the wait for Redis began
 
     def begin(self) -> None:
-        """It waits for Redis from now on. From any thread."""
+        """Start the time limit of Redis. May be called in any thread."""
         self._since, self.began = time.monotonic(), True
 
     def pause(self) -> None:
-        """What is done until it begins again does not count."""
+        """Stop the time limit until `begin` starts it again."""
         self._since = None
 
     def _look(self) -> None:
@@ -143,7 +146,7 @@ class _Patience:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timer is not None:  # else it was over before it began
+        if self._timer is not None:  # None: the time was over at once
             self._timer.cancel()
         if self._scope.__exit__(kind, error, trace):
             raise _Silent

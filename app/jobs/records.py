@@ -1,4 +1,4 @@
-"""A job's record as its owner sees it; to anyone else it does not exist."""
+"""Job records as their owner sees them: the JSON of a job, its provenance, and the 404 for everyone else."""
 
 import math
 import re
@@ -21,7 +21,7 @@ _JOB_ID = re.compile(schemas.JOB_ID)
 
 
 async def own_job(services: Services, caller: Key, job_id: str) -> JobRecord:
-    """The record of one of the caller's jobs; the same 404 for unknown, malformed and other callers' ids."""
+    """The record of one of the caller's jobs. Raises the same 404 for unknown, malformed and other callers' ids."""
     record = await services.queue(lambda jobs: jobs.get(job_id)) if _JOB_ID.fullmatch(job_id) else None
     return require_own(record, caller, job_id)
 
@@ -33,13 +33,15 @@ def require_own(record: JobRecord | None, caller: Key, job_id: str) -> JobRecord
 
 
 def positioned(jobs: JobQueue, record: JobRecord) -> tuple[JobRecord, int | None]:
-    """A record with its place in the queue; two round trips, in a thread."""
+    """A job's record with its place in the queue. Asks Redis: call it in a thread."""
     return record, None if record.state.final else jobs.position(record.request.id)
 
 
 def view(services: Services, record: JobRecord, position: int | None = None) -> models.Job:
-    """How long a private operation ran tells of its noise (Jin et al., "Are We There Yet? Timing and Floating-Point
-    Attacks on Differential Privacy Systems", 2022): its start is left out and what follows its end is a whole second.
+    """The `models.Job` of a record: what its owner is shown.
+
+    The duration of a private operation reveals its noise (Jin et al., "Are We There Yet? Timing and Floating-Point
+    Attacks on Differential Privacy Systems", 2022). So its start is left out, and its end is rounded to whole seconds.
     """
     request = record.request
     started_at, ended_at, expires_at = record.started_at, record.ended_at, record.result_expires_at
@@ -73,8 +75,10 @@ def view(services: Services, record: JobRecord, position: int | None = None) -> 
 
 
 def provenance(record: JobRecord) -> models.Provenance | None:
-    """How a job was computed, without what tells of other owners' jobs in its launch, and of whether there were any:
-    their number, the launch's times, of which the owner's jobs have their share, and what was said of its size.
+    """The provenance of a job, without what would reveal other owners' jobs in the same launch.
+
+    Left out are the number of these jobs and sentences that tell the launch's size. Of the launch's times, the owner's
+    jobs have their share.
     """
     how, request = record.provenance, record.request
     if how is None:
@@ -82,7 +86,7 @@ def provenance(record: JobRecord) -> models.Provenance | None:
     own = how.batch_own or 1
     fields: dict[str, Any] = vars(how) | {"batch_size": own, "batch_reason": _batch_reason(request, own)}
     for name in ("copy_seconds", "kernel_seconds", "compute_seconds"):
-        if fields[name] is not None:  # rounded in every case: more digits would tell what it was divided by
+        if fields[name] is not None:  # always rounded: more digits would reveal the divisor
             fields[name] = round(fields[name] * own / how.batch_size, 7)
     if how.cost_dollars and how.compute_seconds:
         a_second = how.cost_dollars * how.batch_size / how.compute_seconds
@@ -93,11 +97,11 @@ def provenance(record: JobRecord) -> models.Provenance | None:
             fields["backend_reason"] = what if numbers else "predicted to be the quicker"
         if how.fallback_reason is not None and " bytes" in how.fallback_reason:
             fields["fallback_reason"] = "out of memory"
-    return models.Provenance(**fields)  # which has no `batch_own`
+    return models.Provenance(**fields)  # it has no field `batch_own`
 
 
 def _batch_reason(request: JobRequest, own: int) -> str | None:
-    """Why there were no more jobs in a launch, had it been of its owner's alone."""
+    """The reason why a launch had no more jobs, as if it had held its owner's jobs alone."""
     together = request.together
     if together is None:
         return None
@@ -125,7 +129,7 @@ def answer(
 
 
 def pending(services: Services, record: JobRecord, position: int | None, headers: Mapping[str, str]) -> Response:
-    """202: where the job is, and when to ask again."""
+    """The 202 response of a job that is not done: its URL, and when to ask again."""
     request = record.request
     wait = services.admission.retry_after(None if position is None else (request.owner, request.priority))
     answer_headers = {"Location": f"/v1/jobs/{request.id}", "Retry-After": wait, **headers}

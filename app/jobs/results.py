@@ -1,4 +1,4 @@
-"""The answer of a job: whole as JSON, or one output alone as JSON or .npy."""
+"""Routes of a job's result: all outputs as JSON, or one output as JSON or .npy."""
 
 import hashlib
 import logging
@@ -33,9 +33,9 @@ router = APIRouter(tags=["jobs"], route_class=DirectRoute)
 
 JSON, NPY = "application/json", "application/x-npy"
 
-# Bytes of files that are read and written out on the event loop, which takes about as long as a change of thread.
+# Most bytes of a result that is read and serialised on the event loop: that takes about as long as a change of thread.
 SMALL = 16 * 1024
-# Whoever opens a file so soon after it was written finds the way there in memory, and waits for no disk.
+# To open a file so soon after it was written waits for no disk: its directory entries are still in memory.
 _LATELY = 5.0  # seconds
 
 _NOT_SUCCEEDED = {State.FAILED: "job-failed", State.CANCELED: "job-canceled", State.EXPIRED: "job-expired"}
@@ -89,7 +89,7 @@ async def result(job_id: str, request: Request, caller: Reader, services: Servic
     openapi_extra=downloads.RANGE,
 )
 async def output(job_id: str, output: str, request: Request, caller: Reader, services: ServicesDep) -> Response:
-    """An array of more than 100,000 numbers comes as .npy only."""
+    """One output of the job's result. An array of more than 100,000 numbers is available as .npy only."""
     record = await own_job(services, caller, job_id)
     if not record.state.final:
         return pending(services, record, None, {})
@@ -98,7 +98,7 @@ async def output(job_id: str, output: str, request: Request, caller: Reader, ser
     if found is None:
         raise Refusal("unknown-output", f"{record.request.operation} has no output {output[:64]!r}")
     offered: tuple[str, ...] = (JSON,)
-    if isinstance(found, ArrayOutput):  # what the whole result would not write out is not written out alone either
+    if isinstance(found, ArrayOutput):  # the same limit of JSON numbers as in the whole result
         offered = (JSON, NPY) if found.info.size <= services.settings.max_result_numbers else (NPY,)
     media_type = bodies.negotiate(request, *offered)
     headers = {"ETag": _tag(name, output, media_type), "Vary": "Accept"}
@@ -117,7 +117,7 @@ async def output(job_id: str, output: str, request: Request, caller: Reader, ser
 
 
 def available(record: JobRecord) -> str:
-    """The name of a final job's result; 409 where it has none, 410 where it had one."""
+    """The name of an ended job's result in the store. Raises a 409 if the job has none, a 410 if it is gone."""
     code = _NOT_SUCCEEDED.get(record.state)
     if code is not None:
         why = f": {record.error.message}" if record.error is not None else ""
@@ -130,8 +130,10 @@ def available(record: JobRecord) -> str:
 
 
 async def written(services: Services, record: JobRecord, form: Callable[[dict[str, Any]], bytes]) -> bytes:
-    """`form` of a `models.Result`: at once where the job has just ended and its answer is small and in memory, else in
-    a thread."""
+    """The result of a job as bytes, made by `form` from the fields of `models.Result`.
+
+    On the event loop if the job has just ended and its result is small and in the page cache, else in a thread.
+    """
     if record.ended_at is not None and abs(time.time() - record.ended_at) < _LATELY:
         with suppress(BlockingIOError):
             return form(_rendered(services, record, at_once=True))
@@ -139,7 +141,10 @@ async def written(services: Services, record: JobRecord, form: Callable[[dict[st
 
 
 def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -> dict[str, Any]:
-    """A `models.Result`, its large arrays published as arrays of the job's owner. At once, or BlockingIOError."""
+    """The fields of a job's `models.Result`. Large outputs become stored arrays of the job's owner.
+
+    With `at_once` nothing waits for a disk: BlockingIOError is raised instead.
+    """
     name = available(record)
     read = _AtHand(SMALL).read if at_once else Path.read_bytes
     document = _document(services, record, read)
@@ -173,7 +178,7 @@ def _rendered(services: Services, record: JobRecord, *, at_once: bool = False) -
 
 
 def adopted(services: Services, record: JobRecord) -> tuple[str, ...]:
-    """Ids that a job's large outputs have as arrays. Reads files: call it in a thread."""
+    """The array ids of a job's large outputs. Reads files: call it in a thread."""
     if record.result is None or record.erased:
         return ()
     try:
@@ -184,10 +189,13 @@ def adopted(services: Services, record: JobRecord) -> tuple[str, ...]:
 
 
 def _document(services: Services, record: JobRecord, read: Callable[[Path], bytes] = Path.read_bytes) -> ResultDocument:
-    """What the job's result says. Workers may write the record, which names it: another owner's is none."""
+    """The description of a job's result, from its result.json in the store.
+
+    Workers write the job's record, which names the result. So the result of another owner is refused as gone.
+    """
     try:
         document = ResultDocument.model_validate_json(read(services.store.result(available(record)) / "result.json"))
-    except (FileNotFoundError, ValueError):  # or it is no result's name, or cut short
+    except (FileNotFoundError, ValueError):  # ValueError: not the name of a result, or the file is incomplete
         raise _outlived() from None
     if document.owner != record.request.owner:
         log.error("%s names the result of a job of another key", record.request.id)
@@ -196,8 +204,10 @@ def _document(services: Services, record: JobRecord, read: Callable[[Path], byte
 
 
 def is_of(services: Services, name: str, owner: str) -> bool:
-    """Whether a result may be deleted for this owner. What is not whole is nobody's: it is swept. Reads a file: call it
-    in a thread."""
+    """Whether a result in the store belongs to this owner. Reads a file: call it in a thread.
+
+    An incomplete result belongs to nobody: the store's sweep removes it.
+    """
     try:
         document = ResultDocument.model_validate_json((services.store.result(name) / "result.json").read_bytes())
     except (FileNotFoundError, ValueError):
@@ -213,14 +223,14 @@ def _load(file: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> ndarra
 
 
 class _AtHand:
-    """Reads files without waiting for a disk, so many bytes in all; raises BlockingIOError where that cannot be."""
+    """A reader of result files in the page cache, for `room` bytes in all. It raises BlockingIOError for all others."""
 
     def __init__(self, room: int) -> None:
         self._room = room
 
     def read(self, file: Path) -> bytes:
         try:
-            # Without O_NOATIME the first reading is itself written, into the file system's journal.
+            # Without O_NOATIME the first read updates the access time, which writes to the file system's journal.
             descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOATIME)
         except PermissionError:  # the file is another user's
             raise BlockingIOError from None
@@ -232,7 +242,7 @@ class _AtHand:
             data = bytearray(size)
             if os.preadv(descriptor, [data], 0, os.RWF_NOWAIT) < size:
                 raise BlockingIOError
-        except OSError as error:  # tmpfs and others do not know the flag
+        except OSError as error:  # some file systems, such as tmpfs, do not know the flag
             raise BlockingIOError from error
         finally:
             os.close(descriptor)
@@ -244,25 +254,25 @@ def _outlived() -> Refusal:
 
 
 def _tag(name: str, output: str, media_type: str) -> str:
-    """A strong validator: what an attempt wrote never changes, so its name and the form identify the bytes."""
+    """The ETag of a result, a strong validator: results never change, so name and media type identify the bytes."""
     return f'"{hashlib.sha256(f"1|{name}|{output}|{media_type}".encode()).hexdigest()[:32]}"'
 
 
 def _is_current(request: Request, tag: str) -> bool:
-    """If-None-Match (RFC 9110 section 13.1.2), which compares weakly."""
+    """Whether the client's copy of a result is current: If-None-Match (RFC 9110 section 13.1.2), compared weakly."""
     header = ", ".join(request.headers.getlist("if-none-match"))
     return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
 
 
 async def erase_secrets(services: Services, record: JobRecord) -> None:
-    """Delete the secret inputs of a job that is done, however often it ran, unless another live job reads them."""
+    """Delete the secret input arrays of an ended job, unless another live job reads them."""
     operation = services.operations.get(record.request.operation)
     secrets = [] if operation is None else operation.secrets(record.request.inputs)
     owner, ended_at = record.request.owner, record.ended_at or 0.0
 
     def left() -> list[str]:
         found = [services.store.find(owner, array) for array in secrets]
-        # What was uploaded since then waits for another job: the worker had erased it in time.
+        # An array that was uploaded since then is for another job: the worker had already erased this job's.
         return [array.id for array in found if array is not None and array.created_at <= ended_at]
 
     secrets = await anyio.to_thread.run_sync(left) if secrets else []
@@ -271,4 +281,4 @@ async def erase_secrets(services: Services, record: JobRecord) -> None:
     try:
         await services.queue(lambda _: [services.delete_unread(owner, array) for array in secrets])
     except Refusal:
-        return  # Redis is away: the time to live of the arrays remains
+        return  # Redis cannot be reached: the arrays still expire

@@ -15,35 +15,35 @@ U64_MAX = 2**64 - 1
 
 
 class StoredInput(Body):
-    """An array uploaded before, by its id."""
+    """An input that was uploaded before, by its array id."""
 
-    # The pattern is for readers of the schema: a malformed id is answered like an unknown one.
+    # The pattern is only documentation: a malformed id is answered like an unknown one.
     array: Annotated[
         str, Field(description="Id that `PUT /v1/arrays` answered", json_schema_extra={"pattern": ARRAY_ID})
     ]
 
 
 def _numbers(value: Any) -> Any:
-    """What may hold numbers; what is in the lists is looked at when they become an array."""
+    """The data of an inline input if it may hold numbers. Nested values are checked later, when it becomes an array."""
     if value is not None and type(value) not in (list, float, int):
         raise PydanticCustomError("numbers_type", "Input should be a number or nested lists of numbers")
     return value
 
 
 class InlineInput(Body):
-    """An array written out: nested lists of numbers, row-major; `null` is NaN in a float dtype."""
+    """An input given inline: nested lists of numbers, row-major; `null` is NaN in a float dtype."""
 
     data: Annotated[Any, BeforeValidator(_numbers), Field(description="Nested lists of numbers, all rows equally long")]
     dtype: DType = DEFAULT_DTYPE
 
 
 def _kind_of_input(value: Any) -> str:
-    """Which of the two a caller means, so that an error speaks of that one alone."""
+    """The kind of a job's input: a stored array or an inline one, so that an error concerns that kind alone."""
     has_id = "array" in value if isinstance(value, dict) else isinstance(value, StoredInput)
     return "StoredInput" if has_id else "InlineInput"
 
 
-# What pydantic puts into the place of an error within an input, and no request holds.
+# Parts of an error's location that pydantic adds for the kind of an input, and that are not in the request.
 UNION_TAGS = frozenset({"StoredInput", "InlineInput"})
 
 JobInput = Annotated[

@@ -1,4 +1,4 @@
-"""The submission of jobs over HTTP: admitted, placed in the queue once for each Idempotency-Key, and answered."""
+"""The route that submits a job: it is admitted, queued once for each Idempotency-Key, and answered."""
 
 import secrets
 import time
@@ -69,10 +69,10 @@ _IDEMPOTENCY = {
     openapi_extra={"parameters": [*PREFER["parameters"], _IDEMPOTENCY]},
 )  # fmt: skip
 async def submit(request: Request, caller: Submitter, services: ServicesDep) -> Response:
-    """Everything is checked before anything is queued. With `Prefer: wait=N` a quick answer comes at once.
+    """The whole submission is checked before the job is queued. With `Prefer: wait=N` a quick job is answered at once.
 
-    With an `Idempotency-Key` the job is queued once, however often and at however many servers the request arrives: the
-    first one makes the job, and all get it in its current state. With another body the key is refused.
+    With an `Idempotency-Key` the job is queued once, however often and at however many servers the request arrives. The
+    first request makes the job, and all are answered with its current state. With another body the key is refused.
     """
     idempotency_key = idempotency.key_of(request)
     services.submission_rate.take(caller.id)
@@ -80,7 +80,7 @@ async def submit(request: Request, caller: Submitter, services: ServicesDep) -> 
     services.admission.require_turn(caller.id)
     name = idempotency_key and idempotency.digest(services, caller.id, "idempotency-key", idempotency_key)
     earlier = None
-    if name is None or name not in services.idempotency:  # else it waits below for what another with its key becomes
+    if name is None or name not in services.idempotency:  # else it waits below for a request with the same key
         earlier = None if name is None else await services.queue(lambda jobs: jobs.replay(caller.id, name))
         if earlier is None:
             services.admission.admit(caller.id)
@@ -93,7 +93,7 @@ async def submit(request: Request, caller: Submitter, services: ServicesDep) -> 
             return await _replayed(services, request, caller, key, earlier, wait)
     job_id = new_job_id()
     with services.completions.watch(job_id, auth.still(request)) as watch:
-        async with services.idempotency.take(name or job_id) as flight:  # let go of before the wait
+        async with services.idempotency.take(name or job_id) as flight:  # released before the wait for the job's end
             earlier = flight.outcome
             if earlier is None:
                 envelope = Envelope.of(services, caller, job_id, body, key, idempotency_key)
@@ -110,8 +110,10 @@ async def submit(request: Request, caller: Submitter, services: ServicesDep) -> 
 
 
 async def submit_for(services: Services, owner: Key, name: str, body: Mapping[str, Any]) -> str:
-    """Queue a job that the service makes for one of its keys, once for each `name` however often it is called; returns
-    the job's id. The owner's own Idempotency-Keys are others. Raises what a caller would be answered."""
+    """Queue a job that the service itself makes for an owner, once for each `name`, and return the job's id.
+
+    `name` does not clash with the owner's own Idempotency-Keys. Raises the same refusals as a submission over HTTP.
+    """
     key = IdempotencyKey(
         idempotency.digest(services, owner.id, "service-key", name),
         idempotency.digest(services, owner.id, "submission", idempotency.canonical(body)),
@@ -123,7 +125,10 @@ async def submit_for(services: Services, owner: Key, name: str, body: Mapping[st
 async def _replayed(
     services: Services, request: Request, caller: Key, key: IdempotencyKey, earlier: tuple[str, str], wait: int | None
 ) -> Response:
-    """The job that is there, as a new one would be answered. A key that may not read learns only that it was taken."""
+    """The response to a repeated submission: the job that the Idempotency-Key has already made.
+
+    An API key without the scope read is told only that the job is queued.
+    """
     job_id, fingerprint = earlier
     if fingerprint != key.fingerprint:
         raise idempotency.reused(job_id)
@@ -147,8 +152,11 @@ async def _waited_for(
     wait: int,
     headers: Mapping[str, str],
 ) -> Response:
-    """The job when it is done or the wait is over. At once where the key has as many waits as it may: the job is
-    queued, which a 429 would deny, and a preference may be passed over (RFC 7240 section 2)."""
+    """The response with the job, once it is done or the wait is over.
+
+    If the API key has as many waits as it may, the response comes at once. A 429 would deny that the job is queued, and
+    a preference may be ignored (RFC 7240 section 2).
+    """
     if not record.state.final:
         try:
             share = services.waits.take(caller.id)
@@ -160,8 +168,10 @@ async def _waited_for(
 
 
 def new_job_id() -> str:
-    """`job_` and a UUIDv7 (RFC 9562 section 5.7) whose 12 bits after the millisecond are its fraction (method 3), so
-    that the ids of one process sort by time of submission."""
+    """A new job id: `job_` and a UUIDv7 (RFC 9562 section 5.7).
+
+    The 12 bits after the millisecond are its fraction (method 3), so the ids of one process sort by submission time.
+    """
     nanoseconds = time.time_ns()
     milliseconds, rest = divmod(nanoseconds, 1_000_000)
     fraction = rest * 4096 // 1_000_000

@@ -1,4 +1,4 @@
-"""Estimate of the queue's throughput: it gives the Retry-After, and tells whether a deadline can be met."""
+"""Estimate of the queue's throughput in jobs a second, for Retry-After and for whether a deadline can be met."""
 
 import math
 import time
@@ -8,32 +8,33 @@ from collections.abc import Callable
 from warpdesk.models import State
 from warpdesk_server.workers.queue.records import JobRecord
 
-# From so many seconds of a queue that never was empty its rate is known. The last so many of a minute count.
+# Seconds with a queue that is never empty. The rate is known after _TRUSTED of them. The latest _REMEMBERED count, as
+# far as they lie in the last _RECENT seconds.
 _TRUSTED = 3.0
 _REMEMBERED = 20.0
 _RECENT = 60.0
 
-# A rate that is lower of late is believed sooner: between two jobs a worker has more to do than what jobs take.
+# A lower rate of the last _LATELY seconds is believed after _DOUBTED: a worker also has work between two jobs.
 _DOUBTED = 0.5
 _LATELY = 3.0
-# Two looks further apart than this, and nobody knows what happened between them.
+# Time between two reads of the queue that are further apart is left out: the queue may have been empty in it.
 _FORGOTTEN = 2.0
 _JOBS = 1000
 
 
 class ThroughputEstimate:
-    """Jobs a second, of all workers together.
+    """An estimate of the queue's throughput: jobs a second that all workers together compute.
 
-    While jobs wait, what ends in a second is what the workers can do. A rate over all time would say how many jobs
-    came, not how many could have been computed, so the time of an empty queue is left out. Where no queue stood for
-    long enough, the rate is that of the live workers, each taking as long for a job as jobs took of late; jobs of one
-    launch share its time. Jobs that another was computed for did not wait in the queue and count for neither.
+    Only time in which jobs waited counts: a rate over all time would tell how many jobs came, not how many the workers
+    can compute. If jobs did not wait for long enough, the rate is the number of live workers divided by the mean time
+    of recent jobs. Jobs of one launch share its time. Jobs that were answered with the result of an identical job did
+    not wait in the queue, so they count in neither.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._took: deque[float] = deque(maxlen=_JOBS)  # seconds of a worker, for each job
-        # Until when, seconds while jobs waited, and the jobs that ended in them.
+        # Spans in which jobs waited: their end, their seconds, and the jobs that ended in them.
         self._spans: deque[tuple[float, float, int]] = deque()
         self._looked_at: float | None = None
         self._waited = False
@@ -43,18 +44,18 @@ class ThroughputEstimate:
         self.recent_lower_bound: float | None = None  # the rate of the last seconds, where it is lower
 
     def ended(self, record: JobRecord) -> None:
-        """Count a job that a worker has ended."""
+        """Count a job that a worker completed."""
         provenance = record.provenance
         if record.state not in (State.SUCCEEDED, State.FAILED) or (provenance is not None and provenance.coalesced):
             return
         self._ended += 1
-        # What a private job took tells of its noise, and this rate is told to whoever asks.
+        # The time of a private job reveals its noise, and every caller may learn this rate.
         if record.started_at is not None and record.ended_at is not None and not record.request.private:
             together = 1 if provenance is None else provenance.batch_size
             self._took.append(max(0.0, record.ended_at - record.started_at) / together)
 
     def look(self, waiting: int, workers: int) -> None:
-        """Called several times a second with the queue's length and the number of workers that take jobs."""
+        """Update the estimate from the queue's length and the number of workers; called several times a second."""
         now = self._clock()
         ended, self._ended = self._ended, 0
         if self._looked_at is not None and self._waited and waiting > 0 and now - self._looked_at < _FORGOTTEN:
@@ -75,14 +76,16 @@ class ThroughputEstimate:
             waited, jobs = waited + seconds, jobs + ended
             if waited >= within:
                 break
-        return max(1, jobs) / waited if waited >= enough else None  # none in all that time: fewer than one
+        return max(1, jobs) / waited if waited >= enough else None  # no job in all that time: at most one
 
     def _reckoned(self) -> float | None:
         took = sum(self._took)
         return len(self._took) * self._workers / took if took > 0 else None
 
     def retry_after(self, jobs: float) -> str:
-        """Seconds until so many jobs are done, as the value of a header: a power of two, so that nobody can follow the
-        load of others by it, from 1, also while nothing is known, to 64."""
+        """The Retry-After header for when so many jobs are done: 1 to 64 seconds, and 1 while no rate is known.
+
+        It is a power of two, so that a caller cannot follow the load of other owners by it.
+        """
         seconds = 1.0 if self.rate is None else jobs / self.rate
         return str(2 ** min(6, math.ceil(math.log2(max(1.0, round(seconds, 3))))))

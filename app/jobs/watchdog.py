@@ -1,7 +1,7 @@
-"""The watchdog of Redis' scripts: keeps those of this release loaded, and ends one that runs on and on.
+"""The watchdog of Lua scripts in Redis: it keeps the queue's scripts loaded, and ends a script that does not end.
 
-Redis does nothing else while a script runs, whoever sent it. After its `lua-time-limit` it refuses all commands as BUSY
-but those that end the script.
+Redis does nothing else while a script runs. After its `lua-time-limit` it refuses every command as BUSY, except the
+commands that end the script.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ from warpdesk_server.workers.queue import lua
 log = logging.getLogger("warpdesk.api")
 
 LOOK_SECONDS = 1.0
-BUSY_SECONDS = 2.0  # of BUSY before a script is ended; ours take some milliseconds
+BUSY_SECONDS = 2.0  # BUSY for so long, and the script is ended; the queue's scripts take milliseconds
 
 
 class Watchdog:
-    """One for each API process: to end a script twice does no harm."""
+    """The watchdog of one API process. Several may run at once: to end a script twice does no harm."""
 
     def __init__(self, url: str, patience: float) -> None:
-        # Without a check of the connection's health, which a busy Redis refuses too.
+        # No health check of the connection, which a busy Redis refuses too.
         self._redis = Redis.from_url(
             url, socket_timeout=patience, socket_connect_timeout=patience, retry=Retry(NoBackoff(), 0)
         )
-        self._redis.get_connection_kwargs()["db"] = 0  # scripts are of no database, and a busy Redis refuses to SELECT
+        self._redis.get_connection_kwargs()["db"] = 0  # scripts have no database, and a busy Redis refuses SELECT
         self._busy_since: float | None = None
         self._trouble = ""
         self._thread = anyio.CapacityLimiter(1)
 
     async def watch(self) -> None:
-        """Run for as long as the API does."""
+        """The watchdog's task; it runs for as long as the API."""
         while True:
             await anyio.to_thread.run_sync(self.look, limiter=self._thread)
             await asyncio.sleep(LOOK_SECONDS)
@@ -53,7 +53,7 @@ class Watchdog:
                 self._busy(function="FUNCTION KILL" in str(error))
                 return
             self._tell(f"scripts cannot be loaded into Redis: {error}")
-        except (RedisError, OSError):  # it is away, as others tell
+        except (RedisError, OSError):  # Redis cannot be reached, which the queue's calls log
             pass
         else:
             self._trouble = ""
@@ -78,7 +78,7 @@ class Watchdog:
                     "a script that has written holds Redis, which does not let it be ended: run SHUTDOWN NOSAVE as "
                     "`operator` and start Redis again. What was acknowledged is in its append-only file"
                 )
-            elif not str(error).startswith("NOTBUSY"):  # else it has ended meanwhile
+            elif not str(error).startswith("NOTBUSY"):  # NOTBUSY: the script has ended meanwhile
                 self._tell(f"a script holds Redis and {kill} is refused ({error}): run it as `operator`")
         except (RedisError, OSError) as error:
             self._tell(f"a script holds Redis and {kill} has no answer: {type(error).__name__}")
@@ -87,7 +87,7 @@ class Watchdog:
             self._busy_since = None
 
     def _tell(self, trouble: str) -> None:
-        """Once, not at every look."""
+        """Log a problem of Redis' scripts once, not at every check."""
         if trouble != self._trouble:
             self._trouble = trouble
             log.error("%s", trouble)
